@@ -13,10 +13,17 @@ import streamlit as st  # noqa: E402
 from starlette.middleware import Middleware  # noqa: E402
 
 from sawtooth.app.api import routes  # noqa: E402
-from sawtooth.app.page.frame import script_failed  # noqa: E402
 from sawtooth.app.server.access import AccessMiddleware, keep_peers  # noqa: E402
 from sawtooth.app.server.flow import limit_scripts  # noqa: E402
 from sawtooth.app.server.process import lifespan, started_settings  # noqa: E402
+
+
+def script_failed(error: Exception) -> None:
+    """Log what fails outside a page's own care. Pages are loaded once the runtime is there: their caches look for it."""
+    from sawtooth.app.page.frame import script_failed as failed
+
+    failed(error)
+
 
 keep_peers()
 limit_scripts()

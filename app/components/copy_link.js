@@ -1,11 +1,18 @@
 // Copies the address of the page as it is. The token that opened this server is nobody else's and stays out of it.
-const SHOWN_MS = 6000;
+const SHOWN_MS = 6000, WARNING_MS = 20000;
+const ONLY_HERE =
+  "This address opens on this machine only. For others start the server with `sawtooth serve --address 0.0.0.0`, open this page by the " +
+  "machine's name, and copy the link there.";
 
 function address(run) {
   const here = new URL(window.location.href);
   here.searchParams.delete("token");
   if (run && !here.searchParams.has("run")) here.searchParams.set("run", run);
   return here.href;
+}
+
+function opensOnlyHere(host) {
+  return /^(localhost|.*\.localhost|127(\.\d+){3}|\[::1\])$/.test(host);
 }
 
 export default function (component) {
@@ -19,8 +26,11 @@ export default function (component) {
     try { await navigator.clipboard.writeText(link); } catch { said = "The browser did not let this page copy. The address:"; }
     const code = document.createElement("code");
     code.textContent = link;
-    state.replaceChildren(said, code);
+    const only = opensOnlyHere(window.location.hostname);
+    const warning = document.createElement("strong");
+    warning.textContent = ONLY_HERE;
+    state.replaceChildren(said, code, ...(only ? [warning] : []));
     clearTimeout(hide);
-    hide = setTimeout(() => state.replaceChildren(), SHOWN_MS);
+    hide = setTimeout(() => state.replaceChildren(), only ? WARNING_MS : SHOWN_MS);
   };
 }

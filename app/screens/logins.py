@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import streamlit as st
 
 from sawtooth.app import format as fmt
 from sawtooth.app.page import cards
-from sawtooth.app.server.login import session_cookie_of
+from sawtooth.app.server.login import LINK, TOKEN, session_cookie_of
 from sawtooth.app.server.sessions import Listed, Sessions, sessions_of
 from sawtooth.app.server.start import link_to
 from sawtooth.app.settings import is_loopback, settings
@@ -63,15 +63,26 @@ def _invite() -> None:
         "Make a link and send it to one person. It logs one browser in: the first that opens it, within a day. "
         "After that, addresses that you copy from any page open for that person too."
     )
+    target = st.text_input(
+        "Address that the link opens", placeholder="such as a comparison's; without one, the list of runs", max_chars=2000
+    )
     if not st.button("Make a link", icon=":material/add_link:", type="primary"):
         return
     parts = urlsplit(st.context.url or "http://localhost:8501/")
-    st.code(link_to(settings().data, f"{parts.scheme}://{parts.netloc}/"), language=None, wrap_lines=True)
+    st.code(link_to(settings().data, f"{parts.scheme}://{parts.netloc}{_page_of(target)}"), language=None, wrap_lines=True)
     if is_loopback(parts.hostname or ""):
         cards.small(
             "This address opens on this machine only. Start the server with `sawtooth serve --address 0.0.0.0`, "
             "and open this page by the machine's name, to invite others."
         )
+
+
+def _page_of(address: str) -> str:
+    """Return path and query of an address of this server, however much of it was pasted, without what logs its owner in."""
+    parts = urlsplit(address.strip())
+    rest = urlencode([pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in (LINK, TOKEN)])
+    path = f"/{quote(parts.path.strip('/'))}"
+    return f"{path}?{rest}" if rest else path
 
 
 def _login(listed: Listed, sessions: Sessions, *, own: bool) -> None:

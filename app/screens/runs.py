@@ -6,7 +6,7 @@ import time
 
 import streamlit as st
 
-from sawtooth.app.format import bytes_, clean, count, share
+from sawtooth.app.format import bytes_, clean, count, many, share
 from sawtooth.app.jobs.bundled import first_pair
 from sawtooth.app.jobs.first_answer import FirstAnswer, first_answer
 from sawtooth.app.jobs.queue import Job
@@ -44,6 +44,7 @@ def main() -> None:
     proposals(manifests)
     _first_pair(manifests)
     run_list.show(manifests)
+    _examples(manifests)
     if manifests:
         st.divider()
     _three_ways_in()
@@ -200,6 +201,19 @@ def _run_names(job: Job) -> str:
     """Return the names of the runs that came of a job, "" where they are gone."""
     names = {m.id: clean(m.name, 80) for m in frame.data_folder().manifests()}
     return ", ".join(names[run] for run in job.outcome.run_ids if run in names)
+
+
+def _examples(manifests: list[Manifest]) -> None:
+    """Say where the examples are once they have left the list: they still open."""
+    left = [m for m in frame.data_folder().manifests() if m.bundled and m not in manifests]
+    if not left:
+        return
+    cards.small(
+        f"{many(len(left), 'example')} left this list with your first run and still open{'s' if len(left) == 1 else ''}:"
+    )
+    with st.container(horizontal=True, gap="medium", key="examples"):
+        for example in sorted(left, key=lambda m: -m.created_ns):
+            frame.link("verdict", clean(example.name, 40), run=example.id, icon=":material/school:")
 
 
 def _first_pair(manifests: list[Manifest]) -> None:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from urllib.parse import parse_qs, parse_qsl, urlencode
+from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode
 
 from starlette.datastructures import Headers
 from starlette.requests import Request, cookie_parser
@@ -24,6 +24,11 @@ from sawtooth.app.server.sessions import SESSION_SECONDS, Sessions, print_of
 log = logging.getLogger("sawtooth")
 LOGIN, LOGOUT = "/login", "/logout"
 LINK, TOKEN = "launch", "token"  # in an address
+WANTED, WANTED_SECONDS, WANTED_LONGEST = (
+    "sawtooth_wanted",
+    86400,
+    2000,
+)  # the address somebody could not open yet: as long as an invitation lasts
 FORM_BYTES, FORM_SECONDS = 8 << 10, 10.0  # a token and an address, in one packet
 WRONG_AT_ONCE, WRONG_PER_SECOND = 10.0, 0.1  # tokens tried by one peer: a person mistypes twice, a program guesses thousands
 PEERS_REMEMBERED = 4096
@@ -134,7 +139,7 @@ class Door:
         if self.logged_in(caller):
             return _cleaned(scope) if readable and (LINK in query or TOKEN in query) else None
         if by_link:
-            return self._welcome(scope, caller, "link", _cleaned(scope))
+            return self._welcome(scope, caller, "link", _wanted(caller, _cleaned(scope)))
         bearer = _bearer(caller.headers)
         offered = bearer or (query.get(TOKEN, "") if readable else "")
         if not offered:
@@ -185,11 +190,16 @@ class Door:
         """Return the page that asks for the token, and leads on to where its reader wanted to go."""
         if "text/html" not in caller.headers.get("accept", ""):
             return PlainTextResponse(refusal.sentence, refusal.status)
-        page = templates.render(
-            "refusal.html", sentence=refusal.sentence, asks_for_token=True, target=target or _cleaned(scope).headers["location"]
-        )
+        target = target or _cleaned(scope).headers["location"]
+        page = templates.render("refusal.html", sentence=refusal.sentence, asks_for_token=True, target=target)
         # a form of a page without a referrer comes from the origin "null", which is nobody's
-        return HTMLResponse(page, refusal.status, {"referrer-policy": "same-origin", "cache-control": "no-store"})
+        answer = HTMLResponse(page, refusal.status, {"referrer-policy": "same-origin", "cache-control": "no-store"})
+        if scope["type"] == "http" and scope["method"] == "GET" and target != "/" and len(target) <= WANTED_LONGEST:
+            secure = scope.get("scheme") == "https"
+            answer.set_cookie(
+                WANTED, quote(target, safe=""), WANTED_SECONDS, httponly=True, samesite="lax", secure=secure, path="/"
+            )
+        return answer
 
 
 def cookie_of(token: str) -> tuple[str, str]:
@@ -229,6 +239,15 @@ def _cleaned(scope: Scope) -> RedirectResponse:
     query = urlencode(list(rest))
     path = "/" if scope["path"] in (LOGIN, LOGOUT) else scope["path"]
     return RedirectResponse(_local(f"{path}?{query}" if query else path), status_code=303)
+
+
+def _wanted(caller: Caller, answer: RedirectResponse) -> RedirectResponse:
+    """Lead an invitation to no page in particular on to the address that its browser was refused before: the comparison that somebody sent."""
+    wanted = unquote(cookie_parser(caller.headers.get("cookie", "")).get(WANTED, ""))[:WANTED_LONGEST]
+    if answer.headers["location"] == "/" and wanted:
+        answer = RedirectResponse(_local(wanted), status_code=303)
+    answer.delete_cookie(WANTED, path="/")
+    return answer
 
 
 def _local(target: str) -> str:

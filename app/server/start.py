@@ -14,6 +14,7 @@ from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.schema import DataFolder
 
 MAIN = Path(__file__).resolve().parents[1] / "main.py"
+UNTIL_STOPPED = Path(__file__).with_name("until_stopped.py")
 DEFAULT_PORT = 8501
 PORTS_TRIED = 20  # more servers than anybody leaves running on one machine
 DEFAULT_ADDRESS = "127.0.0.1"
@@ -59,18 +60,7 @@ def serve(
     """Run the server in place of this process; does not return. ``tls`` is a certificate and its key. Raises UsageError when it cannot start."""
     _check_port(address, port)
     # -P: a folder called app where the user stands must not be taken for ours
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "streamlit",
-        "run",
-        str(MAIN),
-        "--server.port",
-        str(port),
-        "--server.address",
-        address,
-    ]
+    command = [sys.executable, "-P", str(UNTIL_STOPPED), str(MAIN), "--server.port", str(port), "--server.address", address]
     if tls is not None:
         command += ["--server.sslCertFile", str(tls[0].absolute()), "--server.sslKeyFile", str(tls[1].absolute())]
     if sys.platform == "win32":  # exec there detaches from the console

@@ -97,9 +97,11 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     if likely is None:
         return f"{took} No number of workers on {cores} cores feeds a step of {in_words(step_ms)}: it needs {wanted:,.0f} samples/s."
     sure = least_workers(cost, wanted, cores, most, seen)
-    for_sure = f"{sure} for sure" if sure is not None else f"none on {cores} cores for sure"
     workers = "1 worker feeds" if likely == 1 else f"{likely} workers feed"
-    return f"{took} By that {workers} a step of {in_words(step_ms)} ({for_sure})."
+    counted = f"{took} By that {workers} a step of {in_words(step_ms)}"
+    if sure == likely:
+        return f"{counted}."
+    return f"{counted}; {f'{sure} leave room for a sample that takes longer' if sure is not None else f'more on {cores} cores may be too few too'}."
 
 
 def worker_starts(context: RuleContext) -> Events:

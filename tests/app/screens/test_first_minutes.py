@@ -67,8 +67,10 @@ def test_examples_leave_the_lists_when_the_first_own_run_arrives_and_their_links
     bundled = example(app_data, tmp_path)
     assert run_names(opened_at("runs")) == ["an example"]
     own(app_data, tmp_path, "mine")
-    assert run_names(opened_at("runs")) == ["mine"]
-    assert "an example" not in words_of(opened_at("runs"))
+    runs = opened_at("runs")
+    assert run_names(runs) == ["mine"]
+    assert "1 example left this list with your first run and still opens:" in words_of(runs)
+    assert any(f"run={bundled.id}" in link.proto.query_string for link in runs.get("page_link"))
     linked = opened_at("verdict", run=bundled.id)
     assert linked.session_state["run"] == bundled.id
     assert "Give the loader more workers" in words_of(linked)

@@ -98,3 +98,20 @@ def test_an_invitation_is_a_link_for_one_browser(asked: DataFolder) -> None:
     assert "This address opens on this machine only" in words_of(test)
     assert sessions_of(asked).redeem(code[1], None)
     assert not sessions_of(asked).redeem(code[1], None)
+
+
+@pytest.mark.parametrize(
+    ("pasted", "page"),
+    [
+        ("", "/"),
+        ("http://127.0.0.1:8501/compare?a=1&b=2&token=secret", "/compare?a=1&b=2"),
+        ("/verdict?run=x", "/verdict?run=x"),
+        ("//evil.test/x", "/x"),
+    ],
+)
+def test_an_invitation_opens_the_page_that_was_pasted(asked: DataFolder, pasted: str, page: str) -> None:
+    test = opened_at("logins")
+    next(field for field in test.text_input if field.label == "Address that the link opens").set_value(pasted)
+    next(b for b in test.button if b.label == "Make a link").click().run()
+    link = next(code.value for code in test.code if "launch=" in code.value)
+    assert link.startswith(f"http://127.0.0.1:8501{page}{'&' if '?' in page else '?'}launch=")

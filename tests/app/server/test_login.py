@@ -104,6 +104,28 @@ def test_the_form_logs_in_and_leads_on(data) -> None:
     assert client.get("/compare?a=1&b=2").text == "the page"
 
 
+def test_an_invitation_leads_to_the_address_that_was_sent_before_it(data) -> None:
+    client, sessions = client_of(data), kept.sessions_of(data)
+    assert client.get("/compare?a=1&b=2&token=wrong", headers=HTML).status_code == 401
+    answer = client.get(f"/?launch={sessions.link()}", headers=HTML)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/compare?a=1&b=2")
+    assert client.get(answer.headers["location"]).text == "the page"
+    other = client_of(data)  # whose invitation names a page itself, or who opened nothing before
+    other.get("/compare?a=1&b=2", headers=HTML)
+    assert other.get(f"/verdict?run=x&launch={sessions.link()}").headers["location"] == "/verdict?run=x"
+    assert client_of(data).get(f"/?launch={sessions.link()}").headers["location"] == "/"
+
+
+@pytest.mark.parametrize("wanted", ["//evil.test/", "https://evil.test/", "/\\evil.test", "%0d%0aset-cookie: x=y", "%ff%00"])
+def test_a_remembered_address_never_leads_elsewhere(data, wanted) -> None:
+    """A server on another port of this host can set a cookie of the same name."""
+    client = client_of(data)
+    answer = client.get(f"/?launch={kept.sessions_of(data).link()}", headers={"cookie": f"{login.WANTED}={wanted}"})
+    assert answer.status_code == 303 and "x=y" not in answer.headers.get("set-cookie", "")
+    location = answer.headers["location"]
+    assert location.startswith("/") and not location.startswith(("//", "/\\"))
+
+
 @pytest.mark.parametrize(
     "target", ["//evil.test/", "https://evil.test/", "/\\evil.test", "\\\\evil.test", "", "/%0d%0ax: y", "/\r\nx: y"]
 )

@@ -1,6 +1,8 @@
 """How the server is started, before it runs."""
 
+import signal
 import socket
+import sys
 
 import pytest
 
@@ -10,6 +12,7 @@ from sawtooth.app.server.sessions import Sessions
 from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.schema import DataFolder
+from tests.support.servers import start_server, without_bundled
 
 
 @pytest.fixture(autouse=True)
@@ -81,8 +84,8 @@ def test_serve_execs_streamlit_with_the_absolute_script(monkeypatch, tmp_path) -
         port = probe.getsockname()[1]
     environment = server.environment_for(data=tmp_path, external=False, demo=True, open_browser=True)
     server.serve(port=port, tls=(tmp_path / "cert", tmp_path / "key"), environment=environment)
-    assert seen["argv"][1:5] == ["-P", "-m", "streamlit", "run"]
-    assert seen["argv"][5].endswith("/app/main.py")
+    assert seen["argv"][1] == "-P" and seen["argv"][2].endswith("/app/server/until_stopped.py")
+    assert seen["argv"][3].endswith("/app/main.py")
     assert seen["env"]["SAWTOOTH_DATA"] == str(tmp_path)
     assert seen["env"]["SAWTOOTH_NO_EXTERNAL"] == "1"
     assert seen["env"]["SAWTOOTH_OPEN"] == "1"
@@ -98,3 +101,13 @@ def test_a_link_opens_once_and_names_no_token(tmp_path) -> None:
     sessions = Sessions(data.access)
     assert sessions.redeem(code, None)
     assert not sessions.redeem(code, None)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C there is no signal of one process")
+def test_ctrl_c_ends_the_server_with_one_sentence_and_a_start_says_nothing_of_caches(tmp_path) -> None:
+    running = start_server(without_bundled(tmp_path / "data"), command=("-P", "-m", "sawtooth", "serve"))
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(60) == 130
+    said = running.log.read_text()
+    assert said.rstrip().splitlines()[-1] == "Stopped."
+    assert "Aborted" not in said and "Traceback" not in said and "No runtime found" not in said

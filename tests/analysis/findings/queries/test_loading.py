@@ -20,15 +20,19 @@ def facts(cpu_ms: float, seen: float = 2) -> UserFacts:
 @pytest.mark.parametrize(
     ("cpu_ms", "step_ms", "said"),
     [
-        (0.0, 64, "By that 5 workers feed a step of 64 ms (6 for sure)."),  # 500 a second, each worker 100, 90 at least
+        (
+            0.0,
+            64,
+            "By that 5 workers feed a step of 64 ms; 6 leave room for a sample that takes longer.",
+        ),  # 500 a second, each worker 100, 90 at least
         (
             10,
             64,
-            "By that 7 workers feed a step of 64 ms (9 for sure).",
+            "By that 7 workers feed a step of 64 ms; 9 leave room for a sample that takes longer.",
         ),  # 82 a second each, at least 58.5, where they share cores
-        (10, 25, "By that 16 workers feed a step of 25 ms (none on 16 cores for sure)."),  # 1,280 of at most 1,312
+        (10, 25, "By that 16 workers feed a step of 25 ms; more on 16 cores may be too few too."),  # 1,280 of at most 1,312
         (10, 16, "No number of workers on 16 cores feeds a step of 16 ms: it needs 2,000 samples/s."),
-        (0.0, 400, "By that 1 worker feeds a step of 400 ms (1 for sure)."),
+        (0.0, 400, "By that 1 worker feeds a step of 400 ms."),
     ],
 )
 def test_workers_for_a_step(cpu_ms, step_ms, said):
