@@ -110,6 +110,11 @@ def many(number_of: int, noun: str) -> str:
     return f"{count(number_of)} {noun}{'' if number_of == 1 else 's'}"
 
 
+def points(change: float) -> str:
+    """Return the change of a share in percentage points with its sign: +12 points."""
+    return signed(f"{number(change * 100, 2)}\u00a0points", change)
+
+
 def factor(value: float) -> str:
     """Return a ratio of two numbers: 6.6 ×."""
     return f"{number(value, 2)}{_THIN}×"

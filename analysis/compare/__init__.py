@@ -13,9 +13,6 @@ __getattr__, __all__ = lazy(
         "comparison": (
             "Comparison",
             "MetricChange",
-            "OF_THE_PROFILE",
-            "RowWord",
-            "STEP",
             "compare",
         ),
         "gate": (
@@ -31,12 +28,14 @@ __getattr__, __all__ = lazy(
             "records",
             "remember",
         ),
+        "reasons": ("GPU_BESIDE_CPU",),
         "report": ("compare_json",),
         "side": (
             "Side",
             "side_of",
         ),
         "throughput": ("Throughput",),
+        "worth": ("OF_THE_PROFILE", "RowWord", "STEP"),
         "sweep": (
             "BATCH",
             "BatchPrediction",

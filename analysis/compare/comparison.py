@@ -9,7 +9,6 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
 
 from sawtooth.analysis.compare.audit import AuditChange, audit_of_pair
 from sawtooth.analysis.compare.changed.arguments import changed_arguments
@@ -17,21 +16,20 @@ from sawtooth.analysis.compare.changed.differences import Effect, differences, e
 from sawtooth.analysis.compare.changed.prediction import Prediction, prediction
 from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike, batch_ratio
 from sawtooth.analysis.compare.matching import Match, match
-from sawtooth.analysis.compare.reasons import WORK_DIFFERS, Reason, counted_flops, reasons, work_ratio
+from sawtooth.analysis.compare.reasons import GPU_BESIDE_CPU, WORK_DIFFERS, Reason, counted_flops, reasons, work_ratio
 from sawtooth.analysis.compare.side import Side, step_source
 from sawtooth.analysis.compare.significance.certainty import Verdict, of_other_work
-from sawtooth.analysis.compare.significance.change_interval import RUN_TO_RUN
 from sawtooth.analysis.compare.significance.decision import verdict
 from sawtooth.analysis.compare.significance.measured import mean_of_all
 from sawtooth.analysis.compare.throughput import Throughput, throughput
 from sawtooth.analysis.compare.waterfall import RunRow, WaterfallRow, profile_step_ns, profile_waterfall, run_waterfall
+from sawtooth.analysis.compare.worth import RowWord, of_audit, of_metric
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import Finding, RunResult
 
 DISAGREES = 0.10  # METRICS: beyond ten points the profile's change is not the run's
 ONE_SHAPE = 0.8  # of the shapes of products: another batch leaves the weights' alone, a third to a half of them
-NO_BETTER = 0.01  # of a value: a smaller change is worth no word, however surely it is one
 SAME = 0.005  # half a percent: the replay reproduces a recorded step no better, so signs below it mean nothing
 
 
@@ -47,15 +45,6 @@ class MetricChange:
     def change(self) -> float | None:
         """B − A."""
         return self.b.value - self.a.value if self.a.value is not None and self.b.value is not None else None
-
-
-RowWord = Literal["better", "worse", "changed", "none", "not_measurable", "not_comparable", "profiles_alone", "unknown"]
-STEP = "best_step_time_ms"
-# Work or busy time ÷ the run's step.
-RESTS_ON_STEP = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy", "nvml_gpu_util_mean")
-RESTS_ON_FLOPS = ("flops_per_step", "mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_efficiency")
-RESTS_IN_AUDIT = ("step_time_ms", "throughput", "utilization", "busy_share", "mfu", "hours_per_epoch", "cost_per_1000_steps")
-OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency")  # by their definition
 
 
 @dataclass(frozen=True)
@@ -115,53 +104,23 @@ class Comparison:
         return StepTimes(a, b)
 
     @property
+    def cpu_beside_gpu(self) -> bool:
+        """Whether one side's profile has GPU work and the other's has none: that one ran on a CPU."""
+        return any(reason.key == GPU_BESIDE_CPU for reason in self.reasons)
+
+    @property
     def partly_counted(self) -> bool:
         """Whether either side's operations are counted so incompletely that numbers of them do not compare."""
         known = [run for side in (self.a, self.b) for run in side.runs if run.metrics["flops_per_step"].value is not None]
         return any(counted_flops(run) is None for run in known)
 
     def metric_word(self, change: MetricChange) -> RowWord:
-        """Say what a metric's change is worth: what rests on the step's time changes as surely as that does."""
-        if not change.change:
-            return "unknown" if change.change is None else "none"
-        if change.key in RESTS_ON_FLOPS and self.partly_counted:
-            return "not_comparable"
-        if change.key == STEP or change.key in RESTS_ON_STEP:
-            if not self.verdict.shown and not self.other_model:
-                return "not_measurable"
-        elif _may_be_equal(change.a, change.b):
-            return "not_measurable"
-        if self.disagreement is not None and change.key in OF_THE_PROFILE:
-            return "profiles_alone"
-        return self._way(METRICS[change.key].better, change.a, change.b)
+        """Say what a metric's change is worth."""
+        return of_metric(self, change)
 
     def audit_word(self, line: AuditChange) -> RowWord:
         """Say what the change of a line of the audit is worth."""
-        if not line.change:
-            return "unknown" if line.change is None else "none"
-        if line.row.key in RESTS_ON_FLOPS and self.partly_counted:
-            return "not_comparable"
-        rests = line.row.key in RESTS_IN_AUDIT or line.row.key.startswith("energy")
-        if rests and not self.verdict.shown and not self.other_model:
-            return "not_measurable"
-        if not rests and _may_be_equal(line.a, line.b):
-            return "not_measurable"
-        return self._way(line.row.better, line.a, line.b)
-
-    def _way(self, better: str, a: Reading, b: Reading) -> RowWord:
-        before, after = a.value or 0.0, b.value or 0.0
-        if better == "neither" or self.other_model or abs(after - before) < NO_BETTER * max(abs(before), abs(after)):
-            return "changed"
-        return "better" if (after < before) == (better == "lower") else "worse"
-
-
-def _may_be_equal(a: Reading, b: Reading) -> bool:
-    """Tell whether two readings' intervals overlap; without such, whether two runs of one program differ by as much."""
-    if a.value is None or b.value is None:
-        return False
-    if a.low is not None and b.low is not None:
-        return (a.high is None or b.low <= a.high) and (b.high is None or a.low <= b.high)
-    return abs(b.value - a.value) < RUN_TO_RUN * max(abs(a.value), abs(b.value))
+        return of_audit(self, line)
 
 
 def compare(a: Side, b: Side) -> Comparison:
@@ -175,7 +134,9 @@ def compare(a: Side, b: Side) -> Comparison:
     rate = throughput(a.runs, b.runs, a.measured, b.measured, one_shape=one_shape)
     other_model = same is not None and same < OF_ONE_MODEL and _other_work(a, b)
     word = verdict(a.measured, b.measured)
-    changed = () if other_model else differences(a.traits, b.traits, a.first.findings, fixed)
+    why_not = reasons(a.first, b.first, operators, one_shape=one_shape)
+    strangers = other_model or any(reason.key == GPU_BESIDE_CPU for reason in why_not)
+    changed = () if strangers else differences(a.traits, b.traits, a.first.findings, fixed)
     arguments = changed_arguments(a.command, b.command) if not other_model else ()
     if rate is not None and not other_model:
         ratio = batch_ratio(a.products, b.products, work_ratio(a.first, b.first))
@@ -190,7 +151,7 @@ def compare(a: Side, b: Side) -> Comparison:
         throughput=rate if not other_model else None,
         profile_ns=profile,
         median=StepTimes(_median(a), _median(b)),
-        disagreement=_disagreement(best, *profile, (_source(a), _source(b)), shown=word.shown),
+        disagreement=None if other_model else _disagreement(best, *profile, (_source(a), _source(b)), shown=word.shown),
         waterfall_run=of_run,
         waterfall=profile_waterfall(a.runs, b.runs),
         kernels=tuple(match(a.kernels, b.kernels)),
@@ -199,9 +160,9 @@ def compare(a: Side, b: Side) -> Comparison:
         findings_fixed=fixed,
         findings_new=new,
         not_comparable_findings=not_comparable,
-        reasons=tuple(reasons(a.first, b.first, operators, one_shape=one_shape)),
+        reasons=tuple(why_not),
         audit=audit_of_pair(a.runs, b.runs),
-        prediction=prediction(a.first, best.b, fixed, changed) if rate is None and not other_model else None,
+        prediction=prediction(a.first, best.b, fixed, changed) if rate is None and not strangers else None,
         effects=effects((*arguments, *changed), of_run),
         other_model=other_model,
     )

@@ -9,6 +9,7 @@ from typing import Any
 from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.run.model import RankResult, RunResult
 
+GPU_BESIDE_CPU = "gpu_work"  # the reason's key
 CLOCK_DIFFERS = 0.03  # boost clocks of one GPU wander by 1 to 2 % with temperature
 WORK_DIFFERS = 0.01  # FLOPs follow from shapes: equal work is equal to the last digit, sampled steps differ by a batch's rest
 COUNTED_MOST = 0.9  # FLOP coverage: with less, a step of one side only seems to have less work
@@ -58,6 +59,8 @@ def reasons(a: RunResult, b: RunResult, operators: list[Match], *, one_shape: bo
 
     ``one_shape``: products of both take the same shapes, so that a step's work is the same however its operations are counted.
     """
+    if (a.lead is None) != (b.lead is None):
+        return _gpu_beside_cpu(a, b)
     if a.lead is None or b.lead is None:
         return []
     differences = []
@@ -69,6 +72,15 @@ def reasons(a: RunResult, b: RunResult, operators: list[Match], *, one_shape: bo
     works = (counted_flops(a), counted_flops(b))
     work = [] if one_shape else [*_work(*works), *([] if _alike_or_hidden(a, b, works) else _shapes(operators))]
     return [*differences, *_clock(a, b), *work]
+
+
+def _gpu_beside_cpu(a: RunResult, b: RunResult) -> list[Reason]:
+    """Return that one side alone has GPU work, where the other has a profile that would show some."""
+    worked = [f"work on {run.lead.device_name or 'a GPU'}" if run.lead is not None else "no GPU work" for run in (a, b)]
+    if not (a if a.lead is None else b).manifest.traces:
+        return []
+    sentence = f"A's profile has {worked[0]}, B's has {worked[1]}: their steps say nothing of a change to the training."
+    return [Reason(GPU_BESIDE_CPU, sentence, *worked)]
 
 
 def counted_flops(run: RunResult) -> float | None:

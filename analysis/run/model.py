@@ -83,7 +83,7 @@ class Finding:
     ``ceiling_ms_per_step`` is all that the cause owns; ``predicted_step_ms`` comes from the replay with the cause removed, None where the
     gain cannot be predicted (``prediction_note`` says why), with the interval that holds four of five such predictions. ``evidence`` rows are plain data; a row with ``start_ns`` and ``end_ns`` links
     to the timeline. ``edits`` are the replay's changes, so that several fixes can be combined. ``ends_the_run`` puts a finding before
-    those that only cost time. ``explains`` is its rule's. ``samples_per_second_times``, at most, is what a change brings that leaves the step as long.
+    those that only cost time. ``explains`` is its rule's. ``advised`` is the amount of what the advice sets, such as loader workers. ``samples_per_second_times``, at most, is what a change brings that leaves the step as long.
     """
 
     rule: str
@@ -104,6 +104,7 @@ class Finding:
     ends_the_run: bool = False
     explains: Explains = Explains()
     samples_per_second_times: float | None = None
+    advised: float | None = None
 
     @property
     def gain_ms(self) -> float:

@@ -38,7 +38,12 @@ class Bar:
     def label(self) -> str:
         """What it is called: its cause's name where it has one."""
         name, owner = colour_of(self.owner, self.cause).label, colour_of(self.owner).label
-        return name if self.owner == "idle" or name == owner else f"{owner}: {name}"
+        return name if self.owner in ("idle", "exposed_comm") or name == owner else f"{owner}: {name}"
+
+    @property
+    def spoken(self) -> str:
+        """What it is called in a sentence: time, and not the thing that takes it."""
+        return f"waiting for the {self.label}" if (self.owner, self.cause) == ("idle", "data_wait") else self.label
 
 
 def waterfall(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: bool, method: str) -> Chart:
@@ -113,7 +118,7 @@ def _axis(spans: Sequence[tuple[float, float]], total_a: float, total_b: float) 
     ends = [v for span in spans for v in span] + [total_a, total_b]
     low, high = min(ends), max(ends)
     room = 0.12 * max(high - low, 0.02 * high)
-    if high and (high - low) < CUT_FROM * high and low > 0:
+    if spans and high and (high - low) < CUT_FROM * high and low > 0:  # two equal steps have nothing to look closer at
         start = max(low - 3 * room, 0.0)
         return {
             "range": [start, high + 2 * room],

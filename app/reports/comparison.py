@@ -54,9 +54,8 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
             lines += [f"| {kind} | matched by | A, ms | B, ms | change, ms |", "| --- | --- | ---: | ---: | ---: |"]
             lines += [_match(row) for row in rows[:TOP]]
             lines += ["", "</details>"]
-    for heading, findings in (("Fixed", comparison.findings_fixed), ("New", comparison.findings_new)):
-        if findings:
-            lines += ["", f"**{heading}**", "", *(f"- {_plain(finding.title)}" for finding in findings)]
+    for heading, findings in words.findings(comparison):
+        lines += ["", f"**{heading}**", "", *(f"- {_plain(finding.title)}" for finding in findings)]
     return "\n".join(lines) + "\n"
 
 
@@ -108,8 +107,7 @@ def text(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
         width = max(len(part.label) for part in parts)
         lines += ["", f"{words.waterfall_title(parts, step, shown=words.shown(comparison))} (ms per step)"]
         lines += [f"  {part.label:<{width}}  {part.ms_a:>9.3f}  {part.ms_b:>9.3f}  {part.change_ms:>+9.3f}" for part in parts]
-    for heading, findings in (("Fixed", comparison.findings_fixed), ("New", comparison.findings_new)):
-        if findings:
-            lines += ["", heading, *(f"  {fmt.clean(finding.title)}" for finding in findings)]
+    for heading, findings in words.findings(comparison):
+        lines += ["", heading, *(f"  {fmt.clean(finding.title)}" for finding in findings)]
     lines += ["", *(outcome.sentence for outcome in outcomes)] if outcomes else []
     return for_terminals(lines)

@@ -203,10 +203,11 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[Outcome] = ()) ->
         ),
         metrics=Table(("Metric", f"A: {names[0]}", f"B: {names[1]}", "Change"), changes.metric_rows(comparison)),
         matches=[
-            _matched(rows, kind) for kind, rows in (("kernel", comparison.kernels), ("operator", comparison.operators)) if rows
+            _matched(changes.moved(rows, comparison), kind)
+            for kind, rows in (("kernel", comparison.kernels), ("operator", comparison.operators))
+            if rows
         ],
-        fixed=comparison.findings_fixed,
-        new=comparison.findings_new,
+        findings=words.findings(comparison),
     )
 
 

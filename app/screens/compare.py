@@ -222,10 +222,11 @@ def _lists(comparison: Comparison) -> None:
         )
         search = st.text_input("Search", key="named", placeholder="part of a name or shape", bind="query-params", width=280)
     rows = comparison.kernels if kind == "kernels" else comparison.operators
-    cards.title(changes.match_title(rows, kind.removesuffix("s")))
-    table = changes.matching(changes.match_rows(rows if search else tuple(row for row in rows if row.change_ns)), search)
+    moved = changes.moved(rows, comparison)
+    cards.title(changes.match_title(moved, kind.removesuffix("s")))
+    table = changes.matching(changes.match_rows(rows if search else moved), search)
     if table.empty:
-        cards.small("No name matches." if search else "None differs between the sides.")
+        cards.small("No name matches." if search else f"Search shows all {fmt.many(len(rows), kind.removesuffix('s'))}.")
         return
     panel.table(*changes.shown_rows(table), f"compare-{kind}")
     cards.small(
@@ -234,12 +235,10 @@ def _lists(comparison: Comparison) -> None:
 
 
 def _findings(comparison: Comparison) -> None:
-    for heading, findings in (("Fixed", comparison.findings_fixed), ("New", comparison.findings_new)):
-        if findings:
-            many = "finding" if len(findings) == 1 else "findings"
-            cards.title(f"{heading}: {len(findings)} {many}")
-            for finding in findings:
-                _finding(finding)
+    for heading, findings in words.findings(comparison):
+        cards.title(f"{heading}: {fmt.many(len(findings), 'finding')}")
+        for finding in findings:
+            _finding(finding)
     if comparison.not_comparable_findings:
         cards.small(f"Not comparable, since one side could not be checked: {', '.join(comparison.not_comparable_findings)}.")
 

@@ -30,7 +30,7 @@ __getattr__, __all__ = lazy(
             "push_command",
             "push_token",
         ),
-        "login": ("session_cookie_of",),
+        "login": ("LINK", "TOKEN", "session_cookie_of"),
         "sessions": (
             "Listed",
             "Sessions",

@@ -19,7 +19,7 @@ WORTH_A_SHARE = Fraction(1, 100)  # of the step's change: less is rounding of a 
 
 @dataclass(frozen=True)
 class Difference:
-    """One change. ``what`` with the values ``a`` and ``b``, in words, or a ``finding`` of A that B has no more."""
+    """One change. ``what`` with the values ``a`` and ``b``, in words (``amount`` is B's where it has a number), or a ``finding`` of A that B has no more."""
 
     key: str
     what: str
@@ -28,6 +28,7 @@ class Difference:
     rules: tuple[str, ...]
     explains: tuple[str, ...]
     finding: Finding | None = None
+    amount: float | None = None
 
     @property
     def argument(self) -> bool:
@@ -60,6 +61,7 @@ def differences(
             trait.value,
             tuple(finding.rule for finding in advice if trait.made_by(finding)),
             trait.explains,
+            amount=trait.amount,
         )
         for trait in b
         if trait.key in values and trait.differs_from(values[trait.key])

@@ -9,6 +9,8 @@ from itertools import takewhile
 from sawtooth.analysis.compare.changed.differences import Difference
 from sawtooth.analysis.run.model import Finding, RunResult
 
+NEARLY = 0.75  # of an advised number: six workers for eight are the advice, two are not
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -39,7 +41,7 @@ def prediction(
     """
     shown = {rule for difference in changes if difference.finding is None for rule in difference.rules}
     ways = [
-        [finding for finding in a.findings if _promises(finding) and finding.rule in difference.rules]
+        [f for f in a.findings if _promises(f) and f.rule in difference.rules and _as_advised(f, difference)]
         for difference in changes
         if difference.finding is None
     ]
@@ -63,6 +65,11 @@ def prediction(
             last.predicted_high_ms,
         )
     return _of_finding(seen[0], measured_ms) if len(seen) == 1 else None
+
+
+def _as_advised(finding: Finding, difference: Difference) -> bool:
+    """Tell whether B has about as much of it as A's advice said, or more: two workers do not test what eight were to bring."""
+    return finding.advised is None or difference.amount is None or difference.amount >= NEARLY * finding.advised
 
 
 def _promises(finding: Finding) -> bool:

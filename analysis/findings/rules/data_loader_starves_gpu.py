@@ -186,6 +186,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
         risk=COPIES,
         changes=(_num_workers(0 if inline else workers, enough),),
         explains=RULE.explains,
+        advised=enough,
     )
 
 
@@ -224,6 +225,7 @@ def _paced(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
         risk=COPIES,
         changes=(_num_workers(workers, more.workers),) if helps else (),
         explains=RULE.explains,
+        advised=more.workers if helps else None,
     )
 
 

@@ -35,6 +35,8 @@ def pair_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
         if line.change is not None and line.a.value and line.change:
             word = comparison.audit_word(line)
             amount = fmt.signed(fmt.share(line.change / line.a.value), line.change)
+            if line.row.unit == "share":
+                amount = fmt.points(line.change)
             change = UNMARKED.get(word) or f"{amount}{MARKS.get(word, '')}"
         lines.append((line.row.label, shown(line.row, line.a), shown(line.row, line.b), change))
     return lines if len(lines) > 1 else []

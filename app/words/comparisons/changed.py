@@ -13,6 +13,13 @@ from sawtooth.app.words.headline import action, first_change
 COLUMNS = ("What was changed", "A", "B", "Explains")
 TITLE = "What was changed"
 VALUE = 40  # characters of a setting's value
+WITNESSES = {
+    "user": "by the stopwatch",
+    "marks": "by its own marks",
+    "telemetry": "by telemetry",
+    "estimate": "by the estimate without the profiler",
+    "profile": "by its profile",
+}
 WORTH_A_SHARE, NEARLY_ALL = 0.1, 0.95  # of the gain
 PARTS = 2  # of the step that a line names
 
@@ -35,12 +42,15 @@ def sentences(comparison: Comparison) -> list[str]:
 
 def nothing(comparison: Comparison) -> str | None:
     """Return why no difference is named; None where one is, or the runs are of different models or the same."""
-    if comparison.effects or comparison.other_model or _unseen(comparison) is not None:
+    if comparison.effects or comparison.other_model or comparison.cpu_beside_gpu or _unseen(comparison) is not None:
         return None
+    same = comparison.verdict.ci95_ms == (0.0, 0.0)  # the verdict says that both sides are the same recording
+    if comparison.a.command and comparison.a.command == comparison.b.command and not same:
+        return "Both ran the same command: what differs is in the code, the data or the machine."
     lacking = [name for name, side in (("A", comparison.a), ("B", comparison.b)) if not side.first.manifest.traces]
     if lacking:
         return f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no profile: what was changed is not recorded. Record one with `sawtooth run`."
-    if comparison.verdict.ci95_ms == (0.0, 0.0):  # the verdict says that both sides are the same recording
+    if same:
         return None
     if words.steps_divided(comparison) and words.shown(comparison):
         return "The recordings do not show what was changed; the parts of the step below show where its time went."
@@ -61,7 +71,8 @@ def _explains(effect: Effect, comparison: Comparison) -> str:
     ]  # an argument acts through what they show
     alone = recorded == [effect]
     if effect.share is None or not comparison.verdict.shown or (alone and effect.share < WORTH_A_SHARE):
-        return "the only difference that shows" if len(comparison.effects) == 1 and comparison.verdict.shown else ""
+        only = len(comparison.effects) == 1 and not effect.differences[0].argument  # which may have nothing to do with it
+        return "the only difference that shows" if only and comparison.verdict.shown else ""
     way = "gain" if comparison.verdict.word == "faster" else "loss"
     bars = [Bar(row.owner, row.cause, float(row.ms_a), float(row.ms_b)) for row in effect.parts[:PARTS]]
     parts = ", ".join(f"{bar.label} {_none_or_ms(bar.ms_a)} → {_none_or_ms(bar.ms_b)}" for bar in bars)
@@ -84,10 +95,17 @@ def tested(comparison: Comparison) -> str | None:
     actions = {finding.rule: action(finding) for finding in comparison.a.first.findings}
     fixes = "; ".join(actions.get(rule, fmt.heading(rule)) for rule in prediction.rules)
     predicted = _predicted(prediction.predicted_ms, prediction.low_ms, prediction.high_ms)
-    measured = f"{about(comparison.b, comparison.sources[1])}{fmt.duration_ms(prediction.measured_ms)}"
     off = prediction.measured_ms / prediction.predicted_ms - 1
     beside = f", {fmt.share(abs(off))} {'longer' if off > 0 else 'shorter'} than predicted" if prediction.held is False else ""
-    return f"Predicted {predicted}, measured {measured}{beside}: {fixes}."
+    return f"Predicted {predicted}, {_came_to(comparison, prediction.measured_ms)}{beside}: {fixes}."
+
+
+def _came_to(comparison: Comparison, ms: float) -> str:
+    """Return what a step of B came to and by what witness: measured 157 ms by the stopwatch, or came to ≈ 11.4 ms by telemetry."""
+    ways = [WITNESSES[source] for source in comparison.sources[1].split(", ") if source in WITNESSES]
+    approximately = about(comparison.b, comparison.sources[1])
+    by = f" {' and '.join(ways)}" if ways else ""
+    return f"{'came to' if approximately else 'measured'} {approximately}{fmt.duration_ms(ms)}{by}"
 
 
 def _predicted(ms: float, low_ms: float | None, high_ms: float | None) -> str:
@@ -102,8 +120,13 @@ def _unseen(comparison: Comparison) -> str | None:
     first = next((f for f in comparison.a.first.findings if f.claims == "gain" and f.severity != "info"), None)
     if comparison.b.first.manifest.traces or measured is None or first is None or first.predicted_step_ms is None:
         return None
+    known = {trait.key for trait in comparison.a.traits} & {trait.key for trait in comparison.b.traits}
+    if any(
+        choice.partition(" ")[0] in known for choice in first.explains.sets
+    ):  # both show it: it is a difference above, or none
+        return None
     return (
-        f"B has no profile, so what was changed is not recorded. A's first advice, {action(first)}: predicted "
+        f"B has no profile that shows whether it follows A's first advice, {action(first)}: predicted "
         f"{_predicted(first.predicted_step_ms, first.predicted_low_ms, first.predicted_high_ms)}; "
         f"B takes {about(comparison.b, comparison.sources[1])}{fmt.duration_ms(measured)}."
     )
@@ -112,4 +135,4 @@ def _unseen(comparison: Comparison) -> str | None:
 def left(comparison: Comparison) -> str | None:
     """Return what B can still gain: Next in B: Use the fused optimizer: 47 → ≈ 41 ms. None where nothing is advised, or A is another model."""
     change = first_change(comparison.b.first) if not comparison.other_model else None
-    return f"Next in B: {change[1].rstrip('.')}." if change is not None else None
+    return f"Next in B: {change[1].rstrip('.')} (predicted)." if change is not None else None

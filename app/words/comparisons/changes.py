@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sawtooth.analysis.compare.comparison import OF_THE_PROFILE, STEP, Comparison, MetricChange, RowWord
+from sawtooth.analysis.compare.comparison import Comparison, MetricChange
 from sawtooth.analysis.compare.matching import Match
+from sawtooth.analysis.compare.worth import OF_THE_PROFILE, STEP, RowWord
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.rankings import middle, short
@@ -38,12 +39,23 @@ COLUMNS = {
 
 # On a screen, the answer first: a phone shows two.
 SHOWN = ("change_ms", "what", "ms_a", "ms_b", "count_a", "count_b", "matched_by")
+LEAST_PART, LEAST_MOVED = 0.001, 0.01  # a clock's wander is no change of a kernel
 NAME_ON_SCREEN = 46  # characters; the whole names are in the CSV
 
 
 def shown_rows(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     """Return ``match_rows`` as a screen shows them, with their headings."""
     return rows.assign(what=[middle(name, NAME_ON_SCREEN) for name in rows["what"]]), {c: COLUMNS[c] for c in SHOWN}
+
+
+def moved(rows: tuple[Match, ...], comparison: Comparison) -> tuple[Match, ...]:
+    """Return the rows whose time changed by something: LEAST_PART of the longer profiled step, and LEAST_MOVED of their own time."""
+    step_ns = 1e6 * max(comparison.profile.a or 0.0, comparison.profile.b or 0.0)
+    return tuple(
+        row
+        for row in rows
+        if abs(row.change_ns) >= max(LEAST_PART * step_ns, LEAST_MOVED * max(row.ns_a, row.ns_b)) and row.change_ns
+    )
 
 
 def match_rows(rows: tuple[Match, ...]) -> pd.DataFrame:
@@ -73,9 +85,9 @@ def _short(label: str) -> str:
 
 
 def match_title(rows: tuple[Match, ...], kind: str) -> str:
-    """Return the finding of a table of matches: the largest change."""
-    if not rows or not rows[0].change_ns:
-        return f"No {kind} changed its time" if rows else f"No {kind}s to compare"
+    """Return the finding of a table of matches, of those that ``moved``: the largest change."""
+    if not rows:
+        return f"No {kind}'s time changed by as much as {fmt.share(LEAST_PART)} of the step"
     first = rows[0]
     change = float(first.change_ns) / 1e6
     return f"The {kind} time that changed most: {_short(first.label)}, {fmt.signed(fmt.duration_ms(change), change)} a step"
@@ -146,7 +158,7 @@ def change_text(change: MetricChange) -> str:
     if moved == 0:
         return "none"
     if unit == "share":
-        return fmt.signed(f"{fmt.number(moved * 100, 2)}\u00a0points", moved)
+        return fmt.points(moved)
     text = fmt.signed(fmt.in_unit(moved, unit), moved)
     return f"{text} ({fmt.signed(fmt.share(moved / change.a.value), moved)})" if change.a.value else text
 

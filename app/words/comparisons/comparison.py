@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.compare.reasons import GPU_BESIDE_CPU
 from sawtooth.analysis.compare.side import Side
+from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOST_PARTS, OUTSIDE_PROFILE
+from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.words.comparisons import stretches
@@ -51,6 +54,14 @@ def headline(comparison: Comparison) -> str:
     a, b = names(comparison)
     if comparison.other_model:
         return f"{a} and {b} train different models: {step_times(comparison)} a step, which says nothing of a change."
+    if comparison.cpu_beside_gpu:
+        worked = comparison.a.first.lead or comparison.b.first.lead
+        where = (worked.device_name if worked is not None else "") or "a GPU"
+        ran = [
+            f"{name} ran on {where if worked else 'the CPU'}"
+            for name, worked in zip((a, b), gpu_worked(comparison), strict=True)
+        ]
+        return f"{' and '.join(ran)}: {step_times(comparison)} a step."
     if comparison.throughput is not None:
         return _throughput(comparison.throughput, a, b, step_times(comparison))
     word, best = comparison.verdict.word, comparison.best
@@ -62,6 +73,8 @@ def headline(comparison: Comparison) -> str:
         if word == "faster":
             return f"{b} is {perhaps}{fmt.times(best.a / best.b)} as fast as {a}: {step_times(comparison)} a step."
         return f"{b} {perhaps}takes {fmt.times(best.b / best.a)} as long as {a}: {step_times(comparison)} a step."
+    if comparison.verdict.may_be_none and _little_is_known(comparison.verdict):
+        return f"Too little is recorded to tell {b} from {a}: {step_times(comparison)} a step."
     if comparison.verdict.may_be_none:
         return f"No measurable change between {a} and {b}: {step_times(comparison)} a step."
     return f"No verdict on whether {b} differs from {a}: {step_times(comparison)} a step."
@@ -92,6 +105,8 @@ def below(comparison: Comparison) -> str:
     """Return the line under the headline: what most of the change is, and how sure it is; of two models, by what they are told apart."""
     if comparison.other_model:
         return why_sure(comparison)
+    if comparison.cpu_beside_gpu:
+        return f"{lacks_gpu_work(comparison)} Their step times say nothing of a change to the training."
     sure = how_sure(comparison)
     if sure == "Low confidence.":  # which says little without its reason
         sure = f"{sure} {why_sure(comparison)}"
@@ -123,14 +138,18 @@ def how_sure(comparison: Comparison) -> str:
     sure = f"{stated.confidence.capitalize()} confidence"
     if stated.may_be_none and stated.confidence == "low" and not comparison.other_model:
         visible = stated.smallest_visible_share
-        sure = (
-            f"Only a change above {fmt.share(visible)} would show" if visible is not None and visible < 1 else "Little is known"
-        )
+        sure = "Little is known" if _little_is_known(stated) else f"Only a change above {fmt.share(visible)} would show"
     if comparison.other_model:
         return ""
     if rate is not None or word.ci95_ms is None or word.ci95_ms == (0.0, 0.0):
         return f"{sure}."  # a rate's interval is of the time that A's work takes, which nobody sees
     return f"{sure}: {_interval(*word.ci95_ms)}"
+
+
+def _little_is_known(verdict: Verdict) -> bool:
+    """Tell whether nothing, or no change below the whole step, would have shown."""
+    visible = verdict.smallest_visible_share
+    return verdict.confidence == "low" and (visible is None or visible >= 1)
 
 
 def why_sure(comparison: Comparison) -> str:
@@ -167,9 +186,9 @@ def why(comparison: Comparison) -> str | None:
         return None
     amount, total = fmt.duration_ms(abs(largest.change_ms)), fmt.duration_ms(abs(change))
     if abs(largest.change_ms) > abs(change) or amount == total:
-        label = largest.label[0].upper() + largest.label[1:]
+        label = largest.spoken[0].upper() + largest.spoken[1:]
         return f"{label} explains it: {amount} {'less' if change < 0 else 'more'}."
-    return f"{amount} of the {total} {'saved' if change < 0 else 'added'} is {largest.label}."
+    return f"Of the {total} {'saved' if change < 0 else 'added'}, {amount} {'was' if change < 0 else 'is'} {largest.spoken}."
 
 
 def bars(comparison: Comparison, step: Step) -> list[Bar]:
@@ -260,10 +279,20 @@ def sentences(comparison: Comparison) -> list[str]:
         *(
             reason.sentence
             for reason in comparison.reasons
-            if not (comparison.other_model and reason.key in ("work", "shapes"))
+            if reason.key != GPU_BESIDE_CPU and not (comparison.other_model and reason.key in ("work", "shapes"))
         ),
     ]
     return [fmt.spaced(sentence) for sentence in limits]
+
+
+def findings(comparison: Comparison) -> list[tuple[str, list[Finding]]]:
+    """Return what one side has found and the other has not, with its heading: what costs time, and no remark on the recording; none of two models."""
+    if comparison.other_model or comparison.cpu_beside_gpu:
+        return []
+    gone = "Fixed" if shown(comparison) and comparison.verdict.word == "faster" else "In A alone"
+    sides = ((gone, comparison.findings_fixed), ("New in B", comparison.findings_new))
+    costing = [(heading, [finding for finding in each if finding.claims != "caution"]) for heading, each in sides]
+    return [(heading, each) for heading, each in costing if each]
 
 
 def dots_title(a: list[float], b: list[float]) -> str:

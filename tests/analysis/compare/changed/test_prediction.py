@@ -34,7 +34,7 @@ def test_one_fix_is_held_against_its_finding_and_several_against_the_plan():
     kept = replace(measured, findings=[promised("sync", 150.0)])
     one = compare(side(a), side(kept))
     assert (one.prediction.rules, one.prediction.predicted_ms, one.prediction.measured_ms) == (("loader",), 159.0, 157.0)
-    assert changed.tested(one) == "Predicted ≈ 159\u00a0ms, measured 157\u00a0ms: Change it."
+    assert changed.tested(one) == "Predicted ≈ 159\u00a0ms, measured 157\u00a0ms by the stopwatch: Change it."
     assert not any("Predicted" in sentence for sentence in words.sentences(one))  # it limits nothing
     assert compare(side(a), side(measured)).prediction is None  # no plan: gains do not add up
     steps = tuple(PlanStep(rule, 0.0, ms, ms, ms) for rule, ms in (("sync", 180.0), ("loader", 140.0)))
@@ -62,7 +62,10 @@ def test_advice_that_the_set_up_shows_is_tested_whatever_else_went_with_it():
     b = run_of("b" * 16, best_ms=7.3, source="user")
     found = compare(with_loader(a, "in the training process"), with_loader(b, "in worker processes"))
     assert (found.prediction.rules, found.prediction.low_ms, found.prediction.held) == (("loader",), 5.6, True)
-    assert changed.tested(found) == "Predicted ≈ 6.50\u00a0ms (5.60 to 8.70\u00a0ms), measured 7.30\u00a0ms: Change it."
+    assert (
+        changed.tested(found)
+        == "Predicted ≈ 6.50\u00a0ms (5.60 to 8.70\u00a0ms), measured 7.30\u00a0ms by the stopwatch: Change it."
+    )
     still = replace(b, findings=[promised("loader", 7.0)])  # B's report may still advise more of it
     assert compare(with_loader(a, "in the training process"), with_loader(still, "in worker processes")).prediction is not None
     late = run_of("c" * 16, best_ms=13.0, source="user")  # 13 ÷ 6.5: twice as long
@@ -81,7 +84,7 @@ def test_without_a_profile_of_b_what_can_be_said_is_said():
     said = changed.tested(compare(side(a), side(marks)))
     assert (
         said
-        == "B has no profile, so what was changed is not recorded. A's first advice, Change it: predicted ≈ 6.50\u00a0ms; B takes 7.30\u00a0ms."
+        == "B has no profile that shows whether it follows A's first advice, Change it: predicted ≈ 6.50\u00a0ms; B takes 7.30\u00a0ms."
     )
     assert changed.nothing(compare(side(a), side(marks))) is None  # it is said already
     assert changed.nothing(compare(side(b), side(marks))).startswith("B has no profile: what was changed is not recorded.")
@@ -98,3 +101,23 @@ def test_of_several_findings_that_advise_one_change_the_most_promising_is_tested
         for run, dtype in ((a, "FP32"), (b, "bf16"))
     ]
     assert compare(*sides).prediction.predicted_ms == 28.0
+
+
+def test_two_workers_do_not_test_what_eight_were_to_bring():
+    a = replace(run_of(best_ms=39.5, source="user"), findings=[replace(promised("loader", 4.8, "loader"), advised=8)])
+    b = run_of("b" * 16, best_ms=19.5, source="user")
+
+    def with_workers(run, count):
+        return replace(side(run), traits=(Trait("loader", "Loaded", f"{count}", kind=f"{bool(count)}", amount=count),))
+
+    assert compare(with_workers(a, 0), with_workers(b, 2)).prediction is None
+    assert compare(with_workers(a, 0), with_workers(b, 6)).prediction.predicted_ms == 4.8
+
+
+def test_runs_of_one_command_are_said_to_be():
+    command = ["train.py", "--workers", "2"]
+    a, b = (
+        replace(run, manifest=msgspec.structs.replace(run.manifest, command=command))
+        for run in (run_of(best_ms=45.0, source="user"), run_of("b" * 16, best_ms=19.5, source="user"))
+    )
+    assert changed.nothing(compare(side(a), side(b))).startswith("Both ran the same command:")

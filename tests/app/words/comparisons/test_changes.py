@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 from sawtooth.analysis.compare.comparison import compare
+from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.compare.significance.measured import Measured
 from sawtooth.analysis.metrics.reading import Reading
@@ -35,7 +37,7 @@ def test_rows_that_rest_on_the_step_say_what_the_headline_says():
     said = {row[0]: row[3] for row in changes.metric_rows(found)}
     assert words.headline(found).startswith("No measurable change between")
     assert [said[label] for label in ("Step time", "MFU")] == ["no measurable change"] * 2
-    assert {changes.label(c.key): found.metric_word(c) for c in found.metrics if c.change}["Kernels per step"] == "better"
+    assert {changes.label(c.key): found.metric_word(c) for c in found.metrics if c.change}["Kernels per step"] == "changed"
     marked = {row[0]: row[3] for row in changes.changed_rows(found)[0]}
     assert marked["Step time"] == "no measurable change" and "MFU" not in marked
     data = compare_json(found)
@@ -54,7 +56,63 @@ def test_less_than_a_percent_is_neither_better_nor_worse():
     )
     found = compare(a, b)
     said = {change.key: found.metric_word(change) for change in found.metrics}
-    assert (said["best_step_time_ms"], said["mfu"], said["nvml_gpu_util_mean"]) == ("better", "changed", "changed")
+    assert (said["best_step_time_ms"], said["mfu"], said["nvml_gpu_util_mean"]) == (
+        "better",
+        "not_measurable",
+        "not_measurable",
+    )
+
+
+def test_what_describes_a_run_is_better_only_where_the_run_is():
+    """A quarter shorter; the GPU is busy for less of it, the trace's shapes are hidden, and 11.3 % reads as 11.1 %."""
+    values = [
+        {"mfu": 0.20, "mfu_factor_busy": 0.97, "flop_coverage": 1.0, "mfu_factor_clock": 0.113, "nvml_gpu_util_mean": 0.60},
+        {"mfu": 0.25, "mfu_factor_busy": 0.64, "flop_coverage": 0.95, "mfu_factor_clock": 0.111, "nvml_gpu_util_mean": 0.70},
+    ]
+    fast, slow = (
+        side(run_of(n * 16, best_ms=ms, source="user", metrics=used), steps=[ms - 0.1, ms, ms + 0.1] * 10)
+        for n, ms, used in (("b", 15.0, values[1]), ("a", 20.0, values[0]))
+    )
+    there = {change.key: compare(slow, fast).metric_word(change) for change in compare(slow, fast).metrics}
+    assert [there[key] for key in ("best_step_time_ms", "mfu", "nvml_gpu_util_mean")] == ["better"] * 3
+    assert [there[key] for key in ("mfu_factor_busy", "flop_coverage")] == ["changed"] * 2
+    assert there["mfu_factor_clock"] == "not_measurable"
+    back = {change.key: compare(fast, slow).metric_word(change) for change in compare(fast, slow).metrics}
+    assert [back[key] for key in ("mfu", "nvml_gpu_util_mean", "mfu_factor_busy", "flop_coverage")] == [
+        "worse", "worse", "changed", "changed",
+    ]  # fmt: skip
+
+
+def test_shares_change_by_points_in_the_audit_too():
+    assert fmt.points(0.796) == "+80\u00a0points" and fmt.points(-0.0031) == "−0.31\u00a0points"
+
+
+def test_a_step_of_a_cpu_beside_one_of_a_gpu_says_nothing_of_a_change():
+    gpu = run_of("a" * 16, best_ms=773.0, source="user")
+    cpu = run_of("b" * 16, best_ms=39.5, source="user")
+    found = compare(side(gpu), replace(side(cpu), runs=(replace(cpu, lead=None, ranks=[]),)))
+    assert found.cpu_beside_gpu and found.prediction is None and found.effects == ()
+    assert (
+        words.headline(found)
+        == f"{gpu.manifest.name} ran on NVIDIA H200 and {cpu.manifest.name} ran on the CPU: 773\u00a0ms → ≈ 39.5\u00a0ms a step."
+    )
+    assert words.below(found).endswith("say nothing of a change to the training.") and words.findings(found) == []
+    assert compare_json(found)["reasons_not_to_compare"][0]["key"] == "gpu_work"
+
+
+def test_a_kernel_s_time_that_hardly_moves_is_no_finding():
+    def match(ns_a, ns_b):
+        return Match("name", "k", "", "", "", (), (), Fraction(ns_a), Fraction(ns_b))
+
+    found = compare(side(run_of("a" * 16)), side(run_of("b" * 16)))  # steps of 1,000 ns
+    large, small, steady = match(100, 300), match(5, 5.9), match(500, 504)
+    assert changes.moved((large, small, steady), found) == (large,)
+    assert changes.match_title((), "kernel") == "No kernel's time changed by as much as 0.10\u00a0% of the step"
+
+
+def test_the_time_of_a_part_is_spoken_of_as_time():
+    assert Bar("idle", "data_wait", 56.3, 0.3).spoken == "waiting for the data loader"
+    assert Bar("exposed_comm", "comm_transfer", 20.7, 1.7).label == "communication transfer"
 
 
 def test_no_approximation_of_a_bound():

@@ -1,0 +1,110 @@
+"""What the change of a metric or of a line of the audit is worth: better, worse, a change, or none that may be claimed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from sawtooth.analysis.compare.significance.certainty import Verdict
+from sawtooth.analysis.compare.significance.change_interval import RUN_TO_RUN
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.registry import METRICS
+
+if TYPE_CHECKING:
+    from sawtooth.analysis.compare.audit import AuditChange
+    from sawtooth.analysis.compare.comparison import Comparison, MetricChange
+
+RowWord = Literal["better", "worse", "changed", "none", "not_measurable", "not_comparable", "profiles_alone", "unknown"]
+STEP = "best_step_time_ms"
+NO_BETTER = 0.01  # of a value: a smaller change is worth no word, however surely it is one
+SAME_POINTS, SAME_SHARE = 0.005, 0.1  # a share that moves by half a point and by less than a tenth of itself reads the same
+MOSTLY_KNOWN = 0.05  # of the computing time may be of kernels whose tensor-core use is unknown
+RESTS_ON_STEP = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy", "nvml_gpu_util_mean")
+RESTS_ON_FLOPS = (
+    "flops_per_step", "mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_efficiency", "mfu_factor_flop_kernels",
+)  # fmt: skip
+RESTS_IN_AUDIT = ("step_time_ms", "throughput", "utilization", "busy_share", "mfu", "hours_per_epoch", "cost_per_1000_steps")
+OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency")  # by their definition
+OF_THE_RECORDING = (
+    "flop_coverage",
+    "tensor_core_unknown_share",
+)  # what a trace knows, which no change to a training makes better
+OF_A_STEP = (STEP, "step_time_ms", "step_time_unprofiled_est_ms", "hours_per_epoch", "cost_per_1000_steps")
+RESULTS = (*OF_A_STEP, "throughput", "mfu", "hfu", "achieved_tflops")  # what a change is made for; all else describes how
+
+
+def of_metric(comparison: Comparison, change: MetricChange) -> RowWord:
+    """Say what a metric's change is worth: what rests on the step's time changes as surely as that does."""
+    if not change.change:
+        return "unknown" if change.change is None else "none"
+    if change.key in RESTS_ON_FLOPS and comparison.partly_counted:
+        return "not_comparable"
+    if change.key == "tensor_core_time_share" and _unknown(comparison):
+        return "not_comparable"
+    rests = change.key == STEP or change.key in RESTS_ON_STEP
+    if _none_to_claim(comparison, change.key, (change.a, change.b), rests=rests, unit=METRICS[change.key].unit):
+        return "not_measurable"
+    if comparison.disagreement is not None and change.key in OF_THE_PROFILE:
+        return "profiles_alone"
+    return _way(comparison, change.key, METRICS[change.key].better, (change.a, change.b))
+
+
+def of_audit(comparison: Comparison, line: AuditChange) -> RowWord:
+    """Say what the change of a line of the audit is worth."""
+    key = line.row.key
+    if not line.change:
+        return "unknown" if line.change is None else "none"
+    if key in RESTS_ON_FLOPS and comparison.partly_counted:
+        return "not_comparable"
+    rests = key in RESTS_IN_AUDIT or key.startswith("energy")
+    if _none_to_claim(comparison, key, (line.a, line.b), rests=rests, unit=line.row.unit):
+        return "not_measurable"
+    return _way(comparison, key, line.row.better, (line.a, line.b))
+
+
+def _leading(comparison: Comparison) -> Verdict:
+    """Return the verdict that the headline speaks of: of work per second where a step does other work on either side."""
+    return comparison.throughput.verdict if comparison.throughput is not None else comparison.verdict
+
+
+def _none_to_claim(comparison: Comparison, key: str, readings: tuple[Reading, Reading], *, rests: bool, unit: str) -> bool:
+    """Tell whether two runs of one program may differ by as much; ``rests``: the metric is computed from the step time."""
+    a, b = (reading.value or 0.0 for reading in readings)
+    largest = max(abs(a), abs(b))
+    if unit == "share" and abs(b - a) < min(SAME_POINTS, SAME_SHARE * largest):
+        return True
+    if not rests:
+        return _may_be_equal(*readings)
+    if comparison.verdict.shown or comparison.other_model:
+        return False
+    if (key in RESTS_ON_FLOPS or key == "throughput") and _leading(comparison).shown:
+        return False
+    visible = comparison.verdict.smallest_visible_share
+    return key in OF_A_STEP or visible is None or abs(b - a) <= visible * largest
+
+
+def _way(comparison: Comparison, key: str, better: str, readings: tuple[Reading, Reading]) -> RowWord:
+    """Return the word of a change that may be claimed. What only describes the run is better or worse as the run itself is, else no more than other."""
+    before, after = (reading.value or 0.0 for reading in readings)
+    if better == "neither" or comparison.other_model or abs(after - before) < NO_BETTER * max(abs(before), abs(after)):
+        return "changed"
+    other_work = comparison.throughput is not None and (key in OF_A_STEP or key.startswith("energy"))
+    if key in OF_THE_RECORDING or other_work:
+        return "changed"
+    word: RowWord = "better" if (after < before) == (better == "lower") else "worse"
+    follows = {"faster": "better", "slower": "worse"}.get(_leading(comparison).word)
+    return word if key in RESULTS or key.startswith("energy") or word == follows else "changed"
+
+
+def _unknown(comparison: Comparison) -> bool:
+    """Tell whether a side has much time in kernels of which nobody knows whether they use tensor cores."""
+    runs = (run for side in (comparison.a, comparison.b) for run in side.runs)
+    return any((run.metrics["tensor_core_unknown_share"].value or 0.0) > MOSTLY_KNOWN for run in runs)
+
+
+def _may_be_equal(a: Reading, b: Reading) -> bool:
+    """Tell whether two readings' intervals overlap; without such, whether two runs of one program differ by as much."""
+    if a.value is None or b.value is None:
+        return False
+    if a.low is not None and b.low is not None:
+        return (a.high is None or b.low <= a.high) and (b.high is None or a.low <= b.high)
+    return abs(b.value - a.value) < RUN_TO_RUN * max(abs(a.value), abs(b.value))
