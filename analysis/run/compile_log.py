@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.schema import Manifest
@@ -10,15 +11,23 @@ from sawtooth.ingest.schema import Manifest
 MOST_PLACES = 100  # of either kind, the most frequent: a page shows a few, a report some more
 
 
+# What Dynamo says of a break that it cannot go on after, such as one in a loop; what broke the graph stands behind it.
+GIVEN_UP = re.compile(r"^.{0,80}\bskipping the (?:function|frame)\b.{0,60}?(?:graph break encountered: |$)", re.IGNORECASE)
+
+
 @dataclass(frozen=True)
 class CompileReason:
-    """One place: where (``file.py:12`` or a function's name), why, what Dynamo advises, the compiled frame (such as 3/0), and how often."""
+    """One place: where (``file.py:12`` or a function's name), why, what Dynamo advises, the compiled frame (such as 3/0), and how often.
+
+    ``gives_up``: the function of the break runs uncompiled as a whole.
+    """
 
     place: str
     reason: str
     hint: str
     frame: str
     times: int
+    gives_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,7 @@ def load(manifest: Manifest, library: Library, rank: int | None) -> CompileLog |
             count, ns = recording.rows(
                 "SELECT count(*) FILTER (kind = 'compile'), coalesce(sum(dur_ns), 0) FROM compile_events WHERE kind IN ('compile', 'compile_backward')"
             )[0]
-        breaks += [CompileReason(*row[1:]) for row in rows if row[0] == "graph_break"]
+        breaks += [_broken(CompileReason(*row[1:])) for row in rows if row[0] == "graph_break"]
         recompiled += [
             CompileReason(place or functions.get(frame) or f"frame {frame}", reason, hint, frame, times)
             for kind, place, reason, hint, frame, times in rows
@@ -67,3 +76,11 @@ def load(manifest: Manifest, library: Library, rank: int | None) -> CompileLog |
         ]
         compiled, seconds = compiled + int(count), seconds + float(ns) / 1e9
     return CompileLog(tuple(breaks[:MOST_PLACES]), tuple(recompiled[:MOST_PLACES]), compiled, seconds) if refs else None
+
+
+def _broken(entry: CompileReason) -> CompileReason:
+    """Return a break with what broke the graph as its reason, where Dynamo gave its function up."""
+    given_up = GIVEN_UP.match(entry.reason)
+    if given_up is None:
+        return entry
+    return replace(entry, reason=entry.reason[given_up.end() :] or entry.reason, gives_up=True)

@@ -14,7 +14,7 @@ from sawtooth.ingest.recording import Progress, ingest_file
 from sawtooth.ingest.runs import clocks
 from sawtooth.ingest.runs.bundle import import_bundle
 from sawtooth.ingest.runs.bundle_file import is_bundle, open_bundle
-from sawtooth.ingest.runs.manifests import register_runs
+from sawtooth.ingest.runs.manifests import attach, nearest_run, register_runs
 from sawtooth.ingest.runs.proposals import proposal_for
 from sawtooth.ingest.runs.recorders import recorder_of, too_new
 from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef
@@ -92,9 +92,26 @@ def bring_in(
             refs.append(ref)
     if not refs and not unpacked and first_error is not None:
         raise first_error
+    refs = _logs_joined(folder, refs, unpacked)
     made = register_runs(folder, refs, name=name, separate=separate) if refs else []
     proposals = [run.id for run in unpacked if proposal_for(folder, run.id) is not None]
     return Brought([*unpacked, *made], refused, notices, list(dict.fromkeys(proposals)))
+
+
+def _logs_joined(folder: DataFolder, refs: list[RecordingRef], unpacked: list[Manifest]) -> list[RecordingRef]:
+    """Give logs of torch.compile that came without a trace of their own to the nearest of the unpacked runs; return the other recordings.
+
+    ``unpacked`` has the changed runs in the place of those before.
+    """
+    traced = [run for run in unpacked if run.traces]
+    if not traced or any(ref.kind == "trace" for ref in refs):
+        return refs
+    for ref in refs:
+        if ref.kind == "compile":
+            run = nearest_run(folder, traced, ref).id
+            changed = attach(folder, run, [ref])
+            unpacked[:] = [changed if other.id == run else other for other in unpacked]
+    return [ref for ref in refs if ref.kind != "compile"]
 
 
 def _cut_off(shown: str, folder: DataFolder, ref: RecordingRef) -> list[str]:

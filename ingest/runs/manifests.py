@@ -252,6 +252,12 @@ def _distance(members: list[_About], extra: _About) -> int:
     return min(max(extra.first_ns - t.last_ns, t.first_ns - extra.last_ns, 0) for t in traces)
 
 
+def nearest_run(folder: DataFolder, runs: list[Manifest], ref: RecordingRef) -> Manifest:
+    """Return the one of ``runs``, all with traces, of which a trace is nearest to the recording in time."""
+    extra = _about(folder, ref)
+    return min(runs, key=lambda run: _distance([_about(folder, trace) for trace in run.traces], extra))
+
+
 def _about(folder: DataFolder, ref: RecordingRef) -> _About:
     try:
         file = folder.recording_file(ref.id)

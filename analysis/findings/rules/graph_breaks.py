@@ -2,7 +2,7 @@
 
 What it checks
     Compiled regions inside compiled regions: what Dynamo calls after a break of the graph. Their number is counted in the trace; places and reasons
-    come from torch.compile's log, where it was dropped beside the trace.
+    come from torch.compile's log, where it was dropped beside the trace; it also tells functions that were given up as a whole, as after a break in a loop.
 Why it costs time
     At each break the host returns to Python, looks the next piece up and checks its guards, runs a wrapper, and does the same on the way back: 0.1
     to 0.5 ms. Kernels cannot be fused across it, and no CUDA graph spans it.
@@ -23,7 +23,7 @@ from typing import Any
 
 from sawtooth.analysis.findings.queries.compiled import Breaks, breaks
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.compile_log import CompileLog
+from sawtooth.analysis.run.compile_log import CompileLog, CompileReason
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
 
@@ -51,11 +51,13 @@ CHANGES = (
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding where steps leave compiled code."""
     broken = breaks(context)
+    log = context.run.compile_log
+    if given_up := [entry for entry in log.breaks if entry.gives_up] if log is not None else []:
+        yield _given_up(context, given_up)
     if broken.per_step < LEAST_A_STEP:
         return
     cost, count = broken.host_ms, f"{broken.per_step:.3g} graph break{'' if round(broken.per_step, 2) == 1 else 's'}"
     each = f": the host spends {in_words(cost)} of each step there, {in_words(cost / broken.per_step)} a break" if cost else ""
-    log = context.run.compile_log
     first = log.breaks[0] if log is not None and log.breaks else None
     where = (
         f" First: {first.place}, {first.reason.rstrip('.')}."
@@ -73,6 +75,26 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="fullgraph=True stops the run where a break is left; a larger graph takes longer to compile.",
         changes=CHANGES,
         evidence=_evidence(broken, log),
+    )
+
+
+def _given_up(context: RuleContext, entries: list[CompileReason]) -> Finding:
+    """Return the finding on breaks that no compiled code can go on after: that costs all that compiling would bring, which nothing here tells."""
+    first, count = entries[0], len(entries)
+    functions = "a function" if count == 1 else f"{count} functions"
+    return context.finding(
+        RULE.slug,
+        f"torch.compile gave {functions} up, which run{'s' if count == 1 else ''} uncompiled: a break at {first.place} lies in a loop or block that it cannot leave",
+        f"Take what breaks the graph out of the loop, or compile what the loop calls by itself. At {first.place}: {first.reason.rstrip('.')}.",
+        ceiling_ms=None,
+        severity="warning",
+        confidence="high",
+        note="What compiling would bring is not known. Functions that are called from there are compiled one by one.",
+        changes=CHANGES[:1],
+        evidence=[
+            {"place": entry.place, "reason": entry.reason, "hint": entry.hint, "times": entry.times}
+            for entry in entries[:MOST_ROWS]
+        ],
     )
 
 

@@ -17,7 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sawtooth.analysis.findings.queries.loading import HiddenTime, hidden_time, loader_may_limit, profiled_steps
+from sawtooth.analysis.findings.queries.loading import (
+    HiddenTime,
+    hidden_time,
+    limited_by,
+    loader_may_limit,
+    profiled_steps,
+    workers_needed,
+)
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.metrics.feeding import Feeding, feeding
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -40,6 +47,9 @@ CHANGES = (
 )
 
 
+EITHER = "Give the loader more workers, or make a sample cheaper."  # where no timing tells what a sample waits for
+
+
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when something outside the profile contradicts it, in a run with loader workers, or when these give no more than the step takes."""
     if not loader_may_limit(context):
@@ -52,12 +62,15 @@ def check(context: RuleContext) -> Iterator[Finding]:
 
 
 def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps: list[dict[str, Any]]) -> Finding:
-    needs = f"{fed.workers} loader workers need {in_words(fed.ms)} for a batch" if fed is not None else ""
+    facts = context.run.manifest.facts
+    limit, advice = limited_by(facts) or ("", EITHER)
+    needs = f"{fed.workers} loader workers need {in_words(fed.ms)} for a batch{limit}" if fed is not None else ""
     reason = needs or "The loader's full queue is the likeliest reason"
+    feeds = workers_needed(facts, hidden.estimate_ms) if fed is not None else ""
     return context.finding(
         RULE.slug,
         f"The profile hides a wait: its steps take {in_words(hidden.estimate_ms)}, {hidden.witness} {in_words(hidden.run_ms)} for the run. {reason}",
-        "Give the loader more workers, or make a sample cheaper; then profile more steps than workers × prefetch_factor.",
+        " ".join(filter(None, (advice, feeds, "Then profile more steps than workers × prefetch_factor."))),
         ceiling_ms=max(hidden.run_ms - hidden.estimate_ms, 0.0),
         predicted_ms=hidden.estimate_ms,
         severity="critical",
@@ -70,10 +83,11 @@ def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps
 
 
 def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[dict[str, Any]]) -> Finding:
+    _, advice = limited_by(context.run.manifest.facts) or ("", EITHER)
     return context.finding(
         RULE.slug,
         f"{fed.workers} loader workers need {in_words(fed.ms)} for a batch, as long as the step takes: what makes the GPU quicker brings nothing alone",
-        "Give the loader more workers, or make a sample cheaper, before anything that shortens the GPU's work.",
+        f"{advice} Before that, nothing that shortens the GPU's work helps.",
         ceiling_ms=None,
         severity="info",
         note="Not predicted: the GPU is as slow as the loader now, so neither alone brings anything.",

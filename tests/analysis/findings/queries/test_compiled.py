@@ -70,6 +70,30 @@ def test_the_log_names_place_and_reason_of_each_break(run):
     assert all(row["times_per_step"] == 1 for row in found.evidence)
 
 
+GIVEN_UP = (  # as PyTorch 2.11 writes it of a break in a loop
+    'V1123 00:15:10.018000 1856 torch/_dynamo/symbolic_convert.py:5101] {"artifact": {"name": "dynamo_graph_break_reason", "encoding": "string"}, '
+    '"frame_id": 0, "frame_compile_id": 0, "attempt": 0, "has_payload": "95"}\n'
+    "\tGraph break in user code at /home/me/net.py:101\n"
+    "\tGraph Break Reason: Failed to handle graph break gracefully. Skipping the function and falling back to eager. Graph break encountered:\n\t\n"
+    "\tCall to `print`\n\t  Explanation: no\n\t  Hint: Remove the call.\n\t\n"
+    "\t*** While handling this graph break, another graph break occurred: ***\n\t\n\tgraph break in loop\n\t  Explanation: no\n"
+)
+
+
+def test_a_break_in_a_loop_leaves_its_function_uncompiled(tmp_path, library):
+    """The trace shows no region inside another then: only the log tells. (Recorded so on an H200: 21 layers in a loop, broken 1, 5 and 20 times.)"""
+    log = tmp_path / "dedicated_log_torch_trace_x.log"
+    log.write_text(GIVEN_UP)
+    trace = GRAPH_BREAKS / "breaks_0.json.gz"
+    (run,) = bring_in(library.folder, [(trace, trace.name), (log, log.name)], name="given up").runs
+    (found,) = [f for f in analyse(run, library).findings if f.rule == "graph-breaks"]
+    assert found.title.startswith(
+        "torch.compile gave a function up, which runs uncompiled: a break at net.py:101 lies in a loop"
+    )
+    assert found.fix.endswith("At net.py:101: Call to `print`.") and found.predicted_step_ms is None
+    assert [(row["place"], row["hint"]) for row in found.evidence] == [("net.py:101", "Remove the call.")]
+
+
 def test_functions_compiled_apart_break_no_graph(tmp_path, library):
     trace = ChromeTrace()
     for i in range(3):
