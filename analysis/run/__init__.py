@@ -15,7 +15,7 @@ __getattr__, __all__ = lazy(
             "AuditRow",
             "audit",
         ),
-        "compile_log": ("CompileLog",),
+        "compile_log": ("CompileLog", "CompileReason"),
         "first_look": (
             "FirstLook",
             "first_look",

@@ -21,6 +21,7 @@ __getattr__, __all__ = lazy(
             "attach",
             "delete_run",
             "edit_run",
+            "nearest_run",
             "overlapping_telemetry",
             "register_job",
             "register_runs",

@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from sawtooth.app.jobs.intake import bring_in
@@ -172,3 +173,26 @@ def test_other_files_of_pytorch_are_named(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(SourceError, match=words):
             ingest_file(tmp_path / name, DataFolder(tmp_path / "data").create())
+
+
+def test_a_head_of_many_megabytes_is_read_once_and_not_kept(tmp_path, folder, monkeypatch):
+    """32 MB of it took 4 GB to mend what was not broken, and were kept in the recording."""
+
+    def mended(text):
+        raise AssertionError(f"{len(text):,} sound bytes were mended")
+
+    monkeypatch.setattr("sawtooth.ingest.trace.torch_json.blocks.repair", mended)
+    path = tmp_path / "t.json"
+    path.write_bytes(b'{"pad": "' + b"x" * (9 << 20) + b'", "small": 1, ' + sound_trace.GOOD[1:])
+    ref = ingest_file(path, folder)
+    with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as con:
+        assert con.execute("SELECT metadata FROM recording").fetchall() == [('{"small":1}',)]
+        assert con.execute("SELECT example FROM diagnostics WHERE key = 'metadata_large'").fetchall() == [("pad",)]
+
+
+def test_a_broken_head_of_many_megabytes_is_refused(tmp_path, folder):
+    path = tmp_path / "t.json"
+    path.write_bytes(b'{"loss": NaN, "pad": "' + b"x" * (5 << 20) + b'", ' + sound_trace.GOOD[1:])
+    with pytest.raises(SourceError):
+        ingest_file(path, folder)
+    assert left_over(folder) == []

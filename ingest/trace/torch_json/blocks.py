@@ -39,6 +39,7 @@ PAIR = re.compile(rb'"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|-?[\d.]+)\s*[,}]')
 BLANK = b" \t\r\n"
 MAX_STARTS = 64  # places where the array seems to begin: each costs a look at all before it
 MAX_JOINS = 64  # nested objects of one event that the border pattern may have cut apart; kineto nests none
+MENDED_BYTES = 4 << 20  # beside the events: mending takes a hundred times the memory, and who writes as much writes JSON
 DEEP = 500  # brackets in an event that does not decode: it is nested beyond any decoder's limit
 EXAMPLE_BYTES = 200  # as diagnostics.example says
 
@@ -198,7 +199,7 @@ class Document:
     def _enter_array(self, last: bool) -> bool:
         for match in itertools.islice(START.finditer(self._buffer, self._looked), MAX_STARTS - self._starts):
             head = self._buffer[: match.start()] + b'"traceEvents":0}'
-            for text in (head, repair(head)[0]):
+            for text in _readings(head):
                 try:
                     document = msgspec.json.decode(text)
                 except DECODE_ERRORS:
@@ -408,7 +409,7 @@ class Document:
         self.metadata.update(tail)
 
     def _tail_object(self, text: bytes) -> dict[str, Any]:
-        for candidate in (text, repair(text)[0]):
+        for candidate in _readings(text):
             try:
                 return msgspec.json.decode(candidate, type=dict[str, Any])
             except DECODE_ERRORS as error:
@@ -428,6 +429,13 @@ class Document:
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 continue
         return tail
+
+
+def _readings(text: bytes) -> Iterator[bytes]:
+    """Yield a text, and where that is not enough what mending makes of it."""
+    yield text
+    if len(text) <= MENDED_BYTES:
+        yield repair(text)[0]
 
 
 def _shown(text: bytes) -> str:

@@ -23,6 +23,8 @@ from sawtooth.ingest.trace.torch_json.tables import Trace
 
 FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
 TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
+KEPT_METADATA_BYTES = 8 << 20  # the process groups of 10,000 ranks take some; a file may hold 32 MB beside its events
+LONGEST_TEXT = 1000  # characters of a host's name or a version
 TIMELESS = {
     "time_missing": "no readable ts or dur",
     "time_zero": "start and duration 0",
@@ -53,6 +55,7 @@ SENTENCES = {
     "edge_unmatched": ("data_loss", "Begins without an end, or ends without a begin, were left out."),
     "name_missing": ("info", "Events without a name are called (unnamed)."),
     "name_cut": ("info", "Very long names were cut."),
+    "metadata_large": ("data_loss", "Parts of the metadata larger than any profiler writes were left out."),
     "metadata_repaired": ("info", "The part before the events was no valid JSON and was repaired."),
     "tail": ("info", "Text after the end of the trace was ignored."),
     "tail_long": ("info", "Very much text follows the events; it was ignored."),
@@ -220,8 +223,22 @@ def facts_of(trace: Trace) -> dict[str, Any]:
         "driver_version": _text(metadata.get("cuda_driver_version", metadata.get("hip_driver_version"))),
         "profiler_version": _text(metadata.get("cupti_version", metadata.get("roctracer_version"))),
         **flags,
-        "metadata": msgspec.json.encode({k: v for k, v in metadata.items() if k not in TAKEN}).decode(),
+        "metadata": _kept_metadata(trace),
     }
+
+
+def _kept_metadata(trace: Trace) -> str:
+    """Return the trace's metadata as JSON, without its largest values where all of it is larger than a recording keeps."""
+    metadata = {key: value for key, value in trace.document.metadata.items() if key not in TAKEN}
+    sizes = {key: len(msgspec.json.encode(value)) for key, value in metadata.items()}
+    total = sum(sizes.values())
+    for key in sorted(sizes, key=sizes.__getitem__, reverse=True):
+        if total <= KEPT_METADATA_BYTES:
+            break
+        total -= sizes[key]
+        del metadata[key]
+        trace.document.note("metadata_large", key)
+    return msgspec.json.encode(metadata).decode()
 
 
 def vendor_of(trace: Trace) -> str | None:
@@ -265,4 +282,4 @@ def _small(value: Any) -> int | None:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else value if isinstance(value, str) else str(value)
+    return None if value is None else (value if isinstance(value, str) else str(value))[:LONGEST_TEXT]
