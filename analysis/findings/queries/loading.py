@@ -101,7 +101,7 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     counted = f"{took} By that {workers} a step of {in_words(step_ms)}"
     if sure == likely:
         return f"{counted}."
-    return f"{counted}; {f'{sure} leave room for a sample that takes longer' if sure is not None else f'more on {cores} cores may be too few too'}."
+    return f"{counted}; {f'{sure} leave room for a sample that takes longer' if sure is not None else f'on {cores} cores no number is certain to'}."
 
 
 def worker_starts(context: RuleContext) -> Events:

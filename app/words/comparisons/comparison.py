@@ -110,7 +110,10 @@ def below(comparison: Comparison) -> str:
     sure = how_sure(comparison)
     if sure == "Low confidence.":  # which says little without its reason
         sure = f"{sure} {why_sure(comparison)}"
-    return " ".join(filter(None, (lacks_gpu_work(comparison), why(comparison), sure)))
+    lacks = lacks_gpu_work(comparison)
+    if any(gpu_worked(comparison)):  # one side alone: what that means for the rest comes first
+        return " ".join(filter(None, (lacks, why(comparison), sure)))
+    return " ".join(filter(None, (why(comparison), sure, lacks)))
 
 
 def lacks_gpu_work(comparison: Comparison) -> str | None:
@@ -177,7 +180,7 @@ def _longer(ms: float) -> str:
 def why(comparison: Comparison) -> str | None:
     """Return the part of the step that explains most of its change: 613 ms of the 617 ms saved is data loader. None where none does."""
     steps = steps_divided(comparison)
-    if not steps or not (comparison.verdict.shown or comparison.throughput is not None):
+    if not steps or not comparison.verdict.shown:
         return None
     parts = bars(comparison, steps[0])
     change = sum(part.change_ms for part in parts)

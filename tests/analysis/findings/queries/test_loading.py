@@ -30,7 +30,7 @@ def facts(cpu_ms: float, seen: float = 2) -> UserFacts:
             64,
             "By that 7 workers feed a step of 64 ms; 9 leave room for a sample that takes longer.",
         ),  # 82 a second each, at least 58.5, where they share cores
-        (10, 25, "By that 16 workers feed a step of 25 ms; more on 16 cores may be too few too."),  # 1,280 of at most 1,312
+        (10, 25, "By that 16 workers feed a step of 25 ms; on 16 cores no number is certain to."),  # 1,280 of at most 1,312
         (10, 16, "No number of workers on 16 cores feeds a step of 16 ms: it needs 2,000 samples/s."),
         (0.0, 400, "By that 1 worker feeds a step of 400 ms."),
     ],

@@ -91,6 +91,7 @@ def test_a_step_of_a_cpu_beside_one_of_a_gpu_says_nothing_of_a_change():
     gpu = run_of("a" * 16, best_ms=773.0, source="user")
     cpu = run_of("b" * 16, best_ms=39.5, source="user")
     found = compare(side(gpu), replace(side(cpu), runs=(replace(cpu, lead=None, ranks=[]),)))
+    assert {change.key: found.metric_word(change) for change in found.metrics}["best_step_time_ms"] == "changed"
     assert found.cpu_beside_gpu and found.prediction is None and found.effects == ()
     assert (
         words.headline(found)
