@@ -6,9 +6,15 @@ lost AS (
     SELECT g.step, g.owner, g.cause, sum(g.end_ns - g.start_ns) AS ns
     FROM gaps g JOIN shown s USING (step) WHERE g.device = $device AND s.counted GROUP BY ALL
 ),
+-- what may lie in these steps, by a grid as wide as one of them: millions of pieces are not laid against every step
+grid AS (SELECT greatest(median(end_ns - start_ns)::BIGINT, 1) AS cell FROM shown),
+near AS (
+    SELECT x.* FROM segments x, grid WHERE x.device = $device AND (x.end_ns - x.start_ns >= cell
+        OR x.start_ns // cell IN (SELECT unnest(range(start_ns // cell - 1, end_ns // cell + 1)) FROM shown, grid))
+),
 owned AS (
     SELECT s.step, x.owner, NULL::VARCHAR AS cause, sum(least(x.end_ns, s.end_ns) - greatest(x.start_ns, s.start_ns)) AS ns
-    FROM shown s JOIN segments x ON x.device = $device AND x.start_ns < s.end_ns AND x.end_ns > s.start_ns
+    FROM shown s JOIN near x ON x.start_ns < s.end_ns AND x.end_ns > s.start_ns
     WHERE NOT (s.counted AND x.owner IN {lost}) GROUP BY ALL
 )
 SELECT step, s.start_ns, s.end_ns, s.counted, owner, cause, ns / 1e6 AS ms

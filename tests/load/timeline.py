@@ -19,6 +19,8 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import Page, sync_playwright
 
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.schema import DataFolder, Manifest
 from tests.support.chromium import executable, log_in
 from tests.support.servers import Server, start_server
@@ -90,7 +92,10 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=60)
     given = parser.parse_args()
-    run = largest(DataFolder(given.data.absolute()))
+    folder = DataFolder(given.data.absolute())
+    run = largest(folder)
+    with Library(folder) as library:
+        result_of(run, library)  # as an ingest leaves it: the page would wait for it otherwise
     server = start_server(given.data.absolute())
     try:
         with sync_playwright() as playwright:
