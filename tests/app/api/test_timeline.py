@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 
 import numpy as np
@@ -103,3 +104,22 @@ def test_details_and_sums_speak_of_the_run(client: TestClient, run: Manifest) ->
     assert all(operation["ms"] > 0 for operation in stretch["operations"])
     longest = max(stretch["lost"], key=lambda row: row["ms"])
     assert longest["label"]
+
+
+TABLES = {"gpu": ("gpu_ops", "gpu_op_id"), "operators": ("cpu_ops", "cpu_op_id"), "calls": ("runtime_calls", "call_id")}
+
+
+def test_times_in_the_drawer_are_the_recording_s_to_the_nanosecond(client: TestClient, run: Manifest) -> None:
+    recording, chance = run.traces[0].id, random.Random(11)
+    base = f"/api/v1/runs/{run.id}/timeline/slice?recording={recording}&device=0"
+    with library().open(recording) as opened:
+        origin = opened.rows("SELECT first_ns FROM recording")[0][0]
+        rows = {
+            source: opened.rows(f"SELECT {key}, start_ns - {origin}, start_ns + dur_ns - {origin} FROM {table}")
+            for source, (table, key) in TABLES.items()
+        }
+        gaps = opened.rows(f"SELECT start_ns - {origin}, start_ns - {origin}, end_ns - {origin} FROM gaps WHERE device = 0")
+    for source, known in {**rows, "gaps": gaps}.items():
+        for number, start, end in chance.sample(known, 25):
+            told = client.get(f"{base}&source={source}&id={number}").json()["slice"]
+            assert (told["start"], told["end"]) == (start, end), (source, number)

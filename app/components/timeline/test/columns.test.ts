@@ -96,7 +96,7 @@ test("a coarser tile stands in while the right one is on its way, and nothing is
   const tiles: Tiles = new Tiles("", [TRACK], () => { if (tiles.settled()) done(); }, (address) => { addresses.push(address); return answer(address); });
   const all = { view: { start: 0, end: EXTENT }, level: levelOf(EXTENT / WIDTH), sources: [["gpu"]] };
   let arrived = new Promise<void>((resolve) => { done = resolve; });
-  tiles.want([all]);
+  tiles.want([all, all]);
   tiles.want([all]);
   await arrived;
   const asked = addresses.length;
