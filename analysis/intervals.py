@@ -49,8 +49,17 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     return Intervals(starts, ends)
 
 
-def overlaps(a: Intervals, b: Intervals) -> tuple[I64, I64, I64, I64]:
-    """Return every overlap of an interval of ``a`` with one of ``b``: its start, end, index in a and index in b.
+class Overlaps(NamedTuple):
+    """What intervals of one set share with those of another: start, end, and the index of either."""
+
+    starts: I64
+    ends: I64
+    in_a: I64
+    in_b: I64
+
+
+def overlaps(a: Intervals, b: Intervals) -> Overlaps:
+    """Return every overlap of an interval of ``a`` with one of ``b``.
 
     ``a`` may hold intervals in any order that overlap one another; ``b`` must be a set.
     """
@@ -63,7 +72,7 @@ def overlaps(a: Intervals, b: Intervals) -> tuple[I64, I64, I64, I64]:
     starts = np.maximum(a.starts[in_a], b.starts[in_b])
     ends = np.minimum(a.ends[in_a], b.ends[in_b])
     real = ends > starts  # an empty interval of a "overlaps" nothing
-    return starts[real], ends[real], in_a[real], in_b[real]
+    return Overlaps(starts[real], ends[real], in_a[real], in_b[real])
 
 
 def complement(a: Intervals, start: int, end: int) -> Intervals:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -17,10 +18,18 @@ OF_ALL = "Of all {ranks:,} ranks, from their summaries: who is late, and what ra
 NOBODY = Communication(pd.DataFrame(), (), 0)
 
 
+class WholeJob(NamedTuple):
+    """The representatives of a job of many ranks, what is known of all together, and why their summaries could not be read (None: they were)."""
+
+    ranks: list[RankResult]
+    communication: Communication | None
+    lost: str | None
+
+
 def of_whole_job(
     folder: DataFolder, summaries_id: str, ranks: Sequence[RankResult], communication: Communication | None
-) -> tuple[list[RankResult], Communication | None, str | None]:
-    """Return the representatives, and what their recordings say together (``communication``), with what the summaries of all ranks of the job do.
+) -> WholeJob:
+    """Return the representatives with what the summaries of all ranks of the job say; ``communication`` is what their recordings say together.
 
     Where no rank is without a file of its own, the recordings know more: they have been replayed together. Without the summaries it is the
     representatives', with a sentence why.
@@ -29,7 +38,9 @@ def of_whole_job(
         overview = overview_of(folder.summaries_file(summaries_id))
     except SawtoothError as error:
         lost = str(error)
-        return list(ranks), communication and replace(communication, stragglers=(), notes=(*communication.notes, lost)), lost
+        return WholeJob(
+            list(ranks), communication and replace(communication, stragglers=(), notes=(*communication.notes, lost)), lost
+        )
     own = communication or replace(NOBODY, ranks=tuple(_waits_of(i, rank) for i, rank in enumerate(ranks)))
     place = {(rank.recording_id, rank.device): position for position, rank in enumerate(ranks)}
     of_job = {
@@ -38,7 +49,7 @@ def of_whole_job(
         if (row.id, int(row.device)) in place
     }
     if len(of_job) == len(overview.ranks):
-        return list(ranks), replace(own, notes=(*own.notes, *overview.notes), heat=overview.heat), None
+        return WholeJob(list(ranks), replace(own, notes=(*own.notes, *overview.notes), heat=overview.heat), None)
     whole = replace(
         own,
         ranks=tuple(_with_job(waits, overview, of_job) for waits in own.ranks),
@@ -52,7 +63,7 @@ def of_whole_job(
     waits_ms = overview.heat.groupby("rank")["wait_ms"].mean()
     key = {here: int(overview.ranks["rank"].iloc[p]) if numbered else p for p, here in of_job.items()}
     split = [_split(rank, float(waits_ms.get(key.get(i, -1), 0.0))) if i in key else rank for i, rank in enumerate(ranks)]
-    return split, whole, None
+    return WholeJob(split, whole, None)
 
 
 def _split(rank: RankResult, wait_ms: float) -> RankResult:

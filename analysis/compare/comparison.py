@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from sawtooth.analysis.compare.audit import AuditChange, audit_of_pair
 from sawtooth.analysis.compare.changed.arguments import changed_arguments
@@ -128,7 +129,7 @@ def compare(a: Side, b: Side) -> Comparison:
     operators = match(a.operators, b.operators)
     best = StepTimes(_best(a), _best(b))
     profile = (profile_step_ns(a.runs), profile_step_ns(b.runs))
-    fixed, new, not_comparable = _findings(a.first, b.first)
+    findings = _findings(a.first, b.first)
     same = alike(a.products, b.products)
     one_shape = same is not None and same >= ONE_SHAPE
     rate = throughput(a.runs, b.runs, a.measured, b.measured, one_shape=one_shape)
@@ -136,7 +137,7 @@ def compare(a: Side, b: Side) -> Comparison:
     word = verdict(a.measured, b.measured)
     why_not = reasons(a.first, b.first, operators, one_shape=one_shape)
     strangers = other_model or any(reason.key == GPU_BESIDE_CPU for reason in why_not)
-    changed = () if strangers else differences(a.traits, b.traits, a.first.findings, fixed)
+    changed = () if strangers else differences(a.traits, b.traits, a.first.findings, findings.fixed)
     arguments = changed_arguments(a.command, b.command) if not other_model else ()
     if rate is not None and not other_model:
         ratio = batch_ratio(a.products, b.products, work_ratio(a.first, b.first))
@@ -157,12 +158,12 @@ def compare(a: Side, b: Side) -> Comparison:
         kernels=tuple(match(a.kernels, b.kernels)),
         operators=tuple(operators),
         metrics=tuple(MetricChange(key, _reading(a, key), _reading(b, key)) for key in METRICS),
-        findings_fixed=fixed,
-        findings_new=new,
-        not_comparable_findings=not_comparable,
+        findings_fixed=findings.fixed,
+        findings_new=findings.new,
+        not_comparable_findings=findings.not_comparable,
         reasons=tuple(why_not),
         audit=audit_of_pair(a.runs, b.runs),
-        prediction=prediction(a.first, best.b, fixed, changed) if rate is None and not strangers else None,
+        prediction=prediction(a.first, best.b, findings.fixed, changed) if rate is None and not strangers else None,
         effects=effects((*arguments, *changed), of_run),
         other_model=other_model,
     )
@@ -199,8 +200,16 @@ def _reading(side: Side, key: str) -> Reading:
     )
 
 
-def _findings(a: RunResult, b: RunResult) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[str, ...]]:
-    """Return what A has and B lost, what B has and A lacks, and the rules that one side could not check.
+class _Findings(NamedTuple):
+    """What A has and B lost, what B has and A lacks, and the rules that one side could not check."""
+
+    fixed: tuple[Finding, ...]
+    new: tuple[Finding, ...]
+    not_comparable: tuple[str, ...]
+
+
+def _findings(a: RunResult, b: RunResult) -> _Findings:
+    """Return the findings of both beside each other.
 
     Where one side alone has GPU work, nearly all rules speak of that side alone: what it has is neither fixed nor new.
     """
@@ -209,9 +218,9 @@ def _findings(a: RunResult, b: RunResult) -> tuple[tuple[Finding, ...], tuple[Fi
     fixed = tuple(f for f in a.findings if f.rule not in rules_b | unchecked_b)
     new = tuple(f for f in b.findings if f.rule not in rules_a | unchecked_a)
     if (a.lead is None) != (b.lead is None):
-        return (fixed if a.lead is None else ()), (new if b.lead is None else ()), ()
+        return _Findings(fixed if a.lead is None else (), new if b.lead is None else (), ())
     one_sided = sorted((rules_a & unchecked_b) | (rules_b & unchecked_a))
-    return fixed, new, tuple(one_sided)
+    return _Findings(fixed, new, tuple(one_sided))
 
 
 def _disagreement(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -44,6 +45,15 @@ class _Pair:
     error_ns: float
 
 
+class _Reach(NamedTuple):
+    """A rank that can be reached from the first, nearest by error."""
+
+    error_ns: float
+    rank: int
+    offset_ns: float
+    drift: float
+
+
 def align(rows: pd.DataFrame, ranks: int) -> list[RankClock | None]:
     """Return each rank's clock against the first's, None for ranks that share no collective with it, not through others either.
 
@@ -57,7 +67,7 @@ def align(rows: pd.DataFrame, ranks: int) -> list[RankClock | None]:
         back = _Pair(pair.other, pair.rank, -pair.offset_ns, -pair.drift, pair.error_ns)
         pairs.setdefault(pair.other, []).append(back)
     clocks: list[RankClock | None] = [None] * ranks
-    reach: list[tuple[float, int, float, float]] = [(0.0, 0, 0.0, 0.0)]
+    reach = [_Reach(0.0, 0, 0.0, 0.0)]
     while reach:
         error, rank, offset, drift = heapq.heappop(reach)
         if clocks[rank] is not None:
@@ -65,7 +75,7 @@ def align(rows: pd.DataFrame, ranks: int) -> list[RankClock | None]:
         clocks[rank] = RankClock(round(offset), drift, round(error))
         for pair in pairs.get(rank, ()):
             if clocks[pair.other] is None:
-                heapq.heappush(reach, (error + pair.error_ns, pair.other, offset + pair.offset_ns, drift + pair.drift))
+                heapq.heappush(reach, _Reach(error + pair.error_ns, pair.other, offset + pair.offset_ns, drift + pair.drift))
     return clocks
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -56,6 +57,16 @@ class Member:
     device: int
     counted: I32
     offset_ns: int
+
+
+class _Counted(NamedTuple):
+    """A rank's operations in counted steps: where they are in its replay, in which of how many steps, and how long each transfers once all
+    members have come, ns, -1 of those that are no collective."""
+
+    at: I64
+    nth: I64
+    steps: int
+    transfer_ns: I64
 
 
 @dataclass
@@ -115,15 +126,14 @@ class Job:
         come = np.where(transfers >= 0, np.maximum(start, end - transfers), start)
         return (_covered_ns(start, end, nth, steps) - _covered_ns(come, end, nth, steps)) / 1e6
 
-    def _counted(self, position: int) -> tuple[I64, I64, int, I64]:
-        """Return a rank's operations in counted steps: where they are in its replay, in which of how many steps, and how long each transfers once all
-        members have come, ns, -1 of those that are no collective."""
+    def _counted(self, position: int) -> _Counted:
+        """Return a rank's operations in counted steps."""
         member, of_op = self.members[position], self.meetings.of_op[position]
         steps = np.intersect1d(member.counted, member.problem.steps)
         ops = member.problem.ops
         at = np.flatnonzero(np.isin(ops.step, steps))
         transfers = [self.meetings.transfer_ns[of_op[op]] if op in of_op else -1 for op in ops.op[at].tolist()]
-        return at, np.searchsorted(steps, ops.step[at]), len(steps), np.array(transfers, np.int64)
+        return _Counted(at, np.searchsorted(steps, ops.step[at]), len(steps), np.array(transfers, np.int64))
 
 
 def _covered_ns(start: I64, end: I64, group: I64, groups: int) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ from sawtooth.analysis.run.at_best import at_best, brought_to
 from sawtooth.analysis.run.job import Communication
 from sawtooth.analysis.run.model import LedgerRow, RankResult
 from sawtooth.analysis.run.verdict import busy_ms
-from sawtooth.analysis.telemetry.job_law import by_utilization
+from sawtooth.analysis.telemetry.job_law import Worker, by_utilization
 from sawtooth.analysis.telemetry.of_run import RunTelemetry, elsewhere
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _by_gpus(
     own = own_works(ranks, communication)
     if len(own) < len(ranks):
         return None
-    workers = [(rank.recording_id, rank.device, work) for rank, work in zip(ranks, own, strict=True)]
+    workers = [Worker(rank.recording_id, rank.device, work) for rank, work in zip(ranks, own, strict=True)]
     shared = [rank.trace for rank in ranks if all(clock.shares(rank.trace.clock) for clock in telemetry.clocks.values())]
     profiles = [trace.span_ns for trace in shared if trace.span_ns is not None]
     if any(elsewhere(sampled, profile) for sampled in telemetry.devices for profile in profiles):

@@ -8,7 +8,7 @@ order between two ranks: those of a job of two, and those whose calls say with w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,22 +24,25 @@ NONE_SHARED = "No collective of this run was found on two of its ranks."
 MATCHED = ("collective", "shortest_ns", "wait_ns", "last", "ranks", "nth", "own_until_ns")
 
 
-def match(
-    kernels: Sequence[pd.DataFrame], ranks: Sequence[int | None], worlds: Sequence[Any]
-) -> tuple[pd.DataFrame, list[RankClock | None], tuple[str, ...]]:
-    """Find each collective on the ranks that took part in it.
+class Matched(NamedTuple):
+    """Each collective on the ranks that took part in it.
 
-    ``kernels`` are the frames of ``load``, one per rank. Returns the matched rows with collective, position (index in ``kernels``),
-    shortest_ns, wait_ns, last (it came last; nobody where two are shortest), ranks (how many were matched), nth and own_until_ns (of ``with_places``), the
-    clock of each rank against the first's, and notes for people.
+    ``rows`` have collective, position (of the rank), shortest_ns, wait_ns, last (it came last; nobody where two are shortest), ranks (how many
+    were matched), nth and own_until_ns (of ``with_places``). ``clocks`` are the ranks' against the first's, ``notes`` are for people.
     """
+
+    rows: pd.DataFrame
+    clocks: list[RankClock | None]
+    notes: tuple[str, ...]
+
+
+def match(kernels: Sequence[pd.DataFrame], ranks: Sequence[int | None], worlds: Sequence[Any]) -> Matched:
+    """Find each collective on the ranks that took part in it; ``kernels`` are the frames of ``load``, one per rank."""
     rows = pd.concat([frame.assign(position=i, rank=ranks[i]) for i, frame in enumerate(kernels)], ignore_index=True)
     return match_rows(rows, len(kernels), worlds)
 
 
-def match_rows(
-    rows: pd.DataFrame, ranks: int, worlds: Sequence[Any]
-) -> tuple[pd.DataFrame, list[RankClock | None], tuple[str, ...]]:
+def match_rows(rows: pd.DataFrame, ranks: int, worlds: Sequence[Any]) -> Matched:
     """Return what ``match`` does, of the rows of all ``ranks`` in one table with position and rank."""
     rows = _paired(rows)
     known = {int(world) for world in worlds if world is not None and not pd.isna(world)}
@@ -49,14 +52,13 @@ def match_rows(
         described["group"].nunique() == 1 and set(described["group_size"].dropna()) == known and len(known) == 1
     )
     unnamed = described.empty and len(known) == 1  # no rank says anything: all may be in one group, and their ends tell
-    usable &= (
-        rows["has_arguments"] | rows["peer"].notna() | one_group | unnamed
-    )  # without arguments, only a run with one group says which ranks took part
+    # Without arguments, only a run with one group says which ranks took part.
+    usable &= rows["has_arguments"] | rows["peer"].notna() | one_group | unnamed
     usable &= rows["step"].notna() | rows["sequence"].notna()
     if not usable.any():
         lacking = rows.reindex(columns=[*rows.columns, *MATCHED])[:0]
         nobody = align(lacking, ranks)
-        return lacking.astype(dict.fromkeys(MATCHED, "int64") | {"last": bool}), nobody, (NONE_SHARED,)
+        return Matched(lacking.astype(dict.fromkeys(MATCHED, "int64") | {"last": bool}), nobody, (NONE_SHARED,))
     rows = _numbered(with_places(rows[usable]))
     clocks = align(rows, ranks)
     rows, notes = _ends_together(rows, clocks, exactly=unnamed and not one_group)
@@ -68,10 +70,9 @@ def match_rows(
     rows["counted"] = rows.groupby("collective")["counted"].transform("all")
     rows["ranks"] = duration.transform("size")
     if (rows["group_size"] > rows["ranks"]).fillna(False).any():
-        notes += (
-            "Some ranks of a group are not in this run: waiting is at least, and transfer at most, what is shown.",
-        )  # an unrecorded rank may have come last
-    return rows.reset_index(drop=True), clocks, notes
+        # An unrecorded rank may have come last.
+        notes += ("Some ranks of a group are not in this run: waiting is at least, and transfer at most, what is shown.",)
+    return Matched(rows.reset_index(drop=True), clocks, notes)
 
 
 def with_places(rows: pd.DataFrame) -> pd.DataFrame:

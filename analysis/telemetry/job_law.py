@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from statistics import median_low
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,14 @@ APART = 1.5  # periods between the samples of two GPUs that still speak of one m
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
-Worker = tuple[str, int, StepWork]  # recording and device of a trace, and its own work a step, without waiting in collectives
+
+
+class Worker(NamedTuple):
+    """A traced device and its own work a step, without waiting in collectives."""
+
+    recording_id: str
+    device: int
+    work: StepWork
 
 
 def by_utilization(
@@ -49,7 +57,7 @@ def by_utilization(
     bounds this job's step from below only, None where it tells it.
     """
     orders = _orders(telemetry, workers)
-    works = [work for _, _, work in workers]
+    works = [worker.work for worker in workers]
     if not orders or min(work.occupied_ns for work in works) <= 0:
         return None
     column = next((c for c in (COUNTS_KERNELS, WITHOUT_COPIES) if all(c in t.period_s for t in orders[0])), None)
@@ -88,7 +96,7 @@ def by_utilization(
 
 def _orders(telemetry: RunTelemetry, workers: Sequence[Worker]) -> list[tuple[DeviceTelemetry, ...]]:
     """Return the ways in which the sampled GPUs may be the workers': one where that is known, none where some were not sampled."""
-    own = [telemetry.of(recording_id, device) for recording_id, device, _ in workers]
+    own = [telemetry.of(worker.recording_id, worker.device) for worker in workers]
     known = tuple(t for t in own if t is not None and not t.profiled)
     if len(known) == len(workers):
         return [known] if len({(t.recording_id, t.device) for t in known}) == len(known) else []

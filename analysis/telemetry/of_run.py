@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from sawtooth.analysis.metrics.witness import StepWork, Witness
 from sawtooth.analysis.store.library import Library
@@ -20,6 +21,14 @@ UTILIZATION = ("util_pct", "gr_active_pct")
 ANOTHER_RUN_NS = 60_000_000_000  # samples that end a minute before the trace, or begin one after it, show some other time
 
 
+class Owned(NamedTuple):
+    """A traced device, and which of the sampled ones it is."""
+
+    recording_id: str
+    device: int
+    sampled: int
+
+
 @dataclass(frozen=True)
 class RunTelemetry:
     """Summaries of every sampled device.
@@ -33,13 +42,15 @@ class RunTelemetry:
     clocks: dict[str, SampleClock] = field(default_factory=dict)
     origins: dict[str, Origin] = field(default_factory=dict)
     host: HostLoad | None = None
-    owners: tuple[tuple[str, int, int], ...] = ()
+    owners: tuple[Owned, ...] = ()
     possible: tuple[int, ...] = ()
     unknown: str | None = None
 
     def of(self, recording_id: str, device: int) -> DeviceTelemetry | None:
         """Return the summary of a trace's device, None where nothing is known to be sampled of it."""
-        return next((self.devices[i] for owner, ordinal, i in self.owners if (owner, ordinal) == (recording_id, device)), None)
+        return next(
+            (self.devices[o.sampled] for o in self.owners if (o.recording_id, o.device) == (recording_id, device)), None
+        )
 
     def profile_ns(self, sampled: DeviceTelemetry | None, trace: RecordingRow) -> tuple[int, int] | None:
         """Return (first, last) times of a trace's events on the clock of ``sampled``, None where they share none."""
@@ -81,7 +92,7 @@ def load(manifest: Manifest, library: Library, traces: Sequence[RecordingRow]) -
         clocks,
         origins,
         host,
-        owners=tuple((*key, place_of[mine.recording_id, mine.device]) for key, mine in owned.items()),
+        owners=tuple(Owned(*key, place_of[mine.recording_id, mine.device]) for key, mine in owned.items()),
         possible=tuple(place_of[t.recording_id, t.device] for t in candidates(beside, devices)),
         unknown=unknown(devices, beside, owned),
     )

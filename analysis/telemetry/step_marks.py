@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,14 +38,22 @@ def witness(manifest: Manifest, library: Library, rank: int | None) -> Witness |
     return next((one for one in witnesses if one is not None), None)
 
 
-def _leading(rows: Sequence[tuple[int, int, int, str]]) -> list[tuple[int, int, str]]:
-    """Return (step, end_ns, phase) of the optimizer whose steps are the loop's."""
+class Mark(NamedTuple):
+    """A step as the loop marked it."""
+
+    step: int
+    end_ns: int
+    phase: str
+
+
+def _leading(rows: Sequence[tuple[Any, ...]]) -> list[Mark]:
+    """Return the marks of the optimizer whose steps are the loop's; ``rows`` are its number and what a ``Mark`` holds."""
     number = leading((optimizer, phase) for optimizer, _, _, phase in rows)
-    return [row[1:] for row in rows if row[0] == number]
+    return [Mark(*row[1:]) for row in rows if row[0] == number]
 
 
-def by_marks(marks: Sequence[tuple[int, int, str]]) -> Witness | None:
-    """Return the mean time between marks of consecutive training steps, with its interval; ``marks`` are (step, end ns, phase) in time order.
+def by_marks(marks: Sequence[Mark]) -> Witness | None:
+    """Return the mean time between marks of consecutive training steps, with its interval; ``marks`` are in time order.
 
     Steps before and after the profile speak. Where they are slower after it, those before speak alone if they are enough: a profiler that stays
     attached slows the host, as recorders before this one left it.

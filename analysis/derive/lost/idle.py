@@ -7,6 +7,8 @@ before the launch decides; and a wait for the GPU explains idle time after it, u
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -168,7 +170,7 @@ def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals)
     eligible = np.isin(pieces.cause, REMOVABLE_BY_RUNNING_AHEAD)
     wait_line = np.where(ended_in >= 0, waits.line * parts + ended_in, -1)
     begun = np.searchsorted(np.maximum.accumulate(waits.start), np.maximum.accumulate(pieces.start), side="right")
-    cut: list[tuple[int, int, int, int]] = []
+    cut: list[_Charged] = []
     for own in np.unique(wait_line).tolist():
         mine, rows = np.flatnonzero(wait_line == own), np.flatnonzero(eligible & (line == own))
         cut += _charged(pieces, rows, np.searchsorted(mine, begun[rows]), mine, waits)
@@ -189,12 +191,21 @@ def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals)
     )  # fmt: skip
 
 
-def _charged(pieces: Pieces, rows: I64, begun: I64, mine: I64, waits: Waits) -> list[tuple[int, int, int, int]]:
-    """Return start, end, piece and wait (-1: none) of the parts of those of ``rows`` that waits pay for, in their order.
+class _Charged(NamedTuple):
+    """A part of a piece of lost time, and the wait that pays for it (-1: none)."""
+
+    start: int
+    end: int
+    piece: int
+    wait: int
+
+
+def _charged(pieces: Pieces, rows: I64, begun: I64, mine: I64, waits: Waits) -> list[_Charged]:
+    """Return the parts of those of ``rows`` that waits pay for, in their order.
 
     ``mine`` are the waits that may, ``begun`` how many of them have begun by each row. Rows that none is left for are passed over.
     """
-    cut: list[tuple[int, int, int, int]] = []
+    cut: list[_Charged] = []
     left: list[list[int]] = []  # time waited that is not used up, and its wait
     at = known = 0
     while at < len(rows):
@@ -208,13 +219,13 @@ def _charged(pieces: Pieces, rows: I64, begun: I64, mine: I64, waits: Waits) -> 
         start, stop = int(pieces.start[row]), int(pieces.end[row])
         while left and start < stop:
             used = min(left[-1][0], stop - start)
-            cut.append((start, start + used, row, left[-1][1]))
+            cut.append(_Charged(start, start + used, row, left[-1][1]))
             start += used
             left[-1][0] -= used
             if left[-1][0] == 0:
                 left.pop()
         if start < stop:
-            cut.append((start, stop, row, -1))
+            cut.append(_Charged(start, stop, row, -1))
         at += 1
     return cut
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,19 +69,23 @@ def _operator_at(events: Events, thread: I32, moment: I64) -> I64:
     return innermost(thread=ops.thread, start=ops.start, end=ops.end, parent=ops.parent, at_thread=thread, at=moment)
 
 
-def _doing(events: Events, thread: NDArray[np.int32], moment: I64) -> tuple[I64, I64, I64]:
-    """Return the operator, the runtime call and the innermost annotation each thread was in, -1 for none; the last only where in no operator."""
+class _Doing(NamedTuple):
+    """The operator, the runtime call and the innermost annotation that a thread was in, -1 for none; the last only where in no operator."""
+
+    op: I64
+    call: I64
+    mark: I64
+
+
+def _doing(events: Events, thread: I32, moment: I64) -> _Doing:
     ops, calls = events.ops, events.calls
     op = _operator_at(events, thread, moment)
     marks = (op >= 0) & (ops.annotation[op] if len(ops) else False)
     mark = np.where(marks, op, -1)
     op[marks] = -1  # an annotation around operators says where, not what
     none = np.full(len(calls), -1, dtype=np.int64)
-    return (
-        op,
-        innermost(thread=calls.thread, start=calls.start, end=calls.end, parent=none, at_thread=thread, at=moment),
-        mark,
-    )
+    call = innermost(thread=calls.thread, start=calls.start, end=calls.end, parent=none, at_thread=thread, at=moment)
+    return _Doing(op, call, mark)
 
 
 def _fetches(events: Events, mark: I64) -> NDArray[np.bool_]:

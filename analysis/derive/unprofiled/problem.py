@@ -111,8 +111,8 @@ def build_problem(
     chosen, notes = _choose_steps(events, steps, max_events)
     call, sync = _calls_of(events, steps, view, chosen)
     ops, streams = _device_ops(events, steps, call)
-    own, wait_ptr, wait_op, resume, slot_resume, submit = waits(events, facts, call, sync, ops)
-    ops = latencies(events, ops, submit, len(streams))
+    waited = waits(events, facts, call, sync, ops)
+    ops = latencies(events, ops, waited.submitted, len(streams))
     pred, gap = _predecessors(events, view, call)
     parts, paced, (operators, others, python_calls) = _gaps(
         events=events, facts=facts, view=view, call=call, pred=pred, gap=gap
@@ -120,7 +120,8 @@ def build_problem(
     launches = matching(events.names, LAUNCH_KERNEL)[calls.name[call]]
     wait_cause = _wait_causes(events, view, call)
     host = HostNodes(
-        call=call, thread=calls.thread[call], pred=pred, gap=gap, gap_parts=parts, own=own, wait_ptr=wait_ptr, wait_op=wait_op, resume=resume, slot_resume=slot_resume, operators=operators, calls=others, python_calls=python_calls, launches=launches, wait_cause=wait_cause, paced=paced,
+        call=call, thread=calls.thread[call], pred=pred, gap=gap, gap_parts=parts, own=waited.own, wait_ptr=waited.wait_ptr, wait_op=waited.wait_op, resume=waited.resume,
+        slot_resume=waited.slot_resume, operators=operators, calls=others, python_calls=python_calls, launches=launches, wait_cause=wait_cause, paced=paced,
         start=calls.start[call], end=calls.end[call], gap_of_operator=_gap_of_operator(events, call, gap),
     )  # fmt: skip
     cycle = steps.cycle[chosen]

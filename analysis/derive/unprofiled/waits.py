@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,10 +56,19 @@ def _typical(values: I64, group: I32, fallback: int) -> I64:
     return result
 
 
-def waits(
-    events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps
-) -> tuple[I64, I64, I64, I64, I64, I64]:
-    """Return own, wait_ptr, wait_op, resume, slot_resume and the recorded moment at which each node had submitted its work."""
+class NodeWaits(NamedTuple):
+    """Of the host's nodes, what ``HostNodes`` calls so, and the recorded moment at which each had submitted its work."""
+
+    own: I64
+    wait_ptr: I64
+    wait_op: I64
+    resume: I64
+    slot_resume: I64
+    submitted: I64
+
+
+def waits(events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps) -> NodeWaits:
+    """Return what the host's nodes waited for, and how long they take by themselves."""
     calls = events.calls
     start, end, name = calls.start[call], calls.end[call], calls.name[call]
     duration = end - start
@@ -85,26 +95,31 @@ def waits(
         slot >= 0, np.minimum(slot_resume, np.where(queued, slot_resume, start + own - slot_start)), slot_resume
     )
     wait_ptr, wait_op = _listed(targets, len(call))
-    return own, wait_ptr, wait_op, resume, slot_resume, np.where(queued, end, start + own)
+    return NodeWaits(own, wait_ptr, wait_op, resume, slot_resume, np.where(queued, end, start + own))
 
 
 def waited_for(events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps) -> tuple[I64, I64]:
     """Return only wait_ptr and wait_op of what ``waits`` returns."""
     bounds = np.searchsorted(ops.node, np.arange(len(call) + 1))
-    return _listed(_targets(events=events, facts=facts, call=call, sync=sync, ops=ops, bounds=bounds)[0], len(call))
+    return _listed(_targets(events=events, facts=facts, call=call, sync=sync, ops=ops, bounds=bounds).by_node, len(call))
 
 
-def _targets(
-    events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps, bounds: I64
-) -> tuple[dict[int, list[int]], I64, I64]:
-    """Return, by node, the operations that a call waited for, and what ``_self_waits`` returns."""
+class _Targets(NamedTuple):
+    """By node, the operations that a call waited for, and what ``_self_waits`` returns."""
+
+    by_node: dict[int, list[int]]
+    self_wait: I64
+    staging: I64
+
+
+def _targets(events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps, bounds: I64) -> _Targets:
     calls = events.calls
     targets = _sync_targets(events=events, facts=facts, call=call, sync=sync, ops=ops, op_end=ops.fixed_start + ops.dur)
     self_wait, staging = _self_waits(
         events=events, ops=ops, bounds=bounds, start=calls.start[call], end=calls.end[call], name=calls.name[call]
     )
     targets |= {n: [int(self_wait[n])] for n in np.flatnonzero(self_wait >= 0).tolist()}
-    return targets, self_wait, staging
+    return _Targets(targets, self_wait, staging)
 
 
 def _listed(targets: dict[int, list[int]], nodes: int) -> tuple[I64, I64]:

@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -199,6 +199,26 @@ def _edit(context: RuleContext, rows: pd.DataFrame, kernels: _Kernels, times: fl
     return TimedOps(tuple(rows["gpu_op_id"].tolist()), timed(factor), timed(low), timed(high))
 
 
+class _Growth(NamedTuple):
+    """The factor of what grows in a kernel's time, and its interval."""
+
+    factor: float
+    low: float
+    high: float
+
+
+class _Law(NamedTuple):
+    """How a kernel grows: as ``_Growth`` says, and the ns that its bytes take at the memory's full rate (NaN: not known)."""
+
+    factor: float
+    low: float
+    high: float
+    stream_ns: float
+
+
+STAYS = _Law(1.0, 1.0, 1.0, math.nan)
+
+
 @dataclass(frozen=True)
 class _Scale:
     """What ``times`` the batch does to a kernel on ``gpu``; ``own`` are the shapes of parameters, also transposed."""
@@ -207,17 +227,17 @@ class _Scale:
     own: frozenset[Shape]
     times: float
 
-    def law(self, row: Any) -> tuple[float, float, float, float]:
-        """Return the factor of what grows in the kernel's time, its interval, and the ns that its bytes take at the memory's full rate (NaN: not known)."""
+    def law(self, row: Any) -> _Law:
+        """Return how a kernel grows."""
         if row.category == "communication" or str(row.operator).startswith(OF_PARAMETERS):
-            return 1.0, 1.0, 1.0, math.nan
+            return STAYS
         if row.category in ("gemm", "conv", "attention") and isinstance(row.flop_operator, str) and row.flop_dims:
-            factors = self._of_attention(row) if row.category == "attention" else self._arithmetic(row)
-            if factors is not None:
-                return *factors, math.nan
+            growth = self._of_attention(row) if row.category == "attention" else self._arithmetic(row)
+            if growth is not None:
+                return _Law(*growth, math.nan)
         return self._moving(row)
 
-    def _of_attention(self, row: Any) -> tuple[float, float, float] | None:
+    def _of_attention(self, row: Any) -> _Growth | None:
         """Blocks of queries side by side, one on each SM: below that a larger batch takes no longer."""
         query = row.flop_dims[1 if row.flop_operator.endswith("backward") else 0]
         if self.gpu is None or not self.gpu.sms or not isinstance(query, list) or len(query) != 4:
@@ -225,11 +245,11 @@ class _Scale:
         blocks = query[0] * query[1] * math.ceil(query[2] / QUERY_BLOCK)
         return self._about(max(self.times * blocks, self.gpu.sms) / max(blocks, self.gpu.sms))
 
-    def _about(self, factor: float) -> tuple[float, float, float]:
+    def _about(self, factor: float) -> _Growth:
         off = max(self.times, 1 / self.times) ** OFF
-        return factor, factor / off, factor * off
+        return _Growth(factor, factor / off, factor * off)
 
-    def _arithmetic(self, row: Any) -> tuple[float, float, float] | None:
+    def _arithmetic(self, row: Any) -> _Growth | None:
         """The model's time at the new shape over that at the old: what it is wrong by in both cancels."""
         dtype = product_dtype(row)
         if dtype is None or self.gpu is None:
@@ -240,7 +260,7 @@ class _Scale:
         if before is None or after is None or not before.ms:
             return None
         ratio, part = after.ms / before.ms, min(abs(math.log(self.times)) / math.log(WHOLE_SPREAD), 1.0)
-        return ratio, ratio * (after.low / after.ms) ** part, ratio * (after.high / after.ms) ** part
+        return _Growth(ratio, ratio * (after.low / after.ms) ** part, ratio * (after.high / after.ms) ** part)
 
     def _larger(self, operator: str, dims: Any) -> list[Any]:
         """Return the shapes with the batch ``times`` as large: a product has it where neither operand is a parameter."""
@@ -264,18 +284,18 @@ class _Scale:
     def _more(self, size: int) -> int:
         return max(round(size * self.times), 1)
 
-    def _moving(self, row: Any) -> tuple[float, float, float, float]:
+    def _moving(self, row: Any) -> _Law:
         dims = row.dims if isinstance(row.dims, list) else []
         tensors = [tuple(shape) for shape in dims if isinstance(shape, list) and numel(shape) > 1]
         if tensors and all(shape in self.own for shape in tensors):
-            return 1.0, 1.0, 1.0, math.nan
+            return STAYS
         elements = max((numel(list(shape)) for shape in tensors), default=0)
         filled = (self.gpu.sms or 1) * THREADS_OF_SM if self.gpu is not None else 0
         factor = max(self.times * elements, filled) / max(elements, filled) if elements else self.times
         moved = operator_bytes(row.operator, row.dims, row.types, row.concrete) if isinstance(row.operator, str) else None
         bandwidth = self.gpu.bandwidth_bytes_per_s if self.gpu is not None else None
         known = moved and bandwidth and row.kind == "kernel" and elements > filled
-        return *self._about(factor), moved / bandwidth * 1e9 if known and moved and bandwidth else math.nan
+        return _Law(*self._about(factor), moved / bandwidth * 1e9 if known and moved and bandwidth else math.nan)
 
 
 def _work(row: Any, dims: list[Any], dtype: str) -> Work | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -157,8 +158,16 @@ def _steps_of_nodes(problem: ReplayProblem) -> NDArray[np.int32]:
     return np.where(known >= 0, step[np.maximum(known, 0)], -1).astype(np.int32)
 
 
-def kernel_work(kernels: Kernels, steps: tuple[int, ...]) -> tuple[F64, tuple[int, ...], dict[Shape, tuple[F64, F64]]]:
-    """Return kernel time by step, the operations it is of, and the loud kernels by shape (of ``OwnTime``).
+class KernelWork(NamedTuple):
+    """Kernel time by step, the operations it is of, and the loud kernels by shape (of ``OwnTime``)."""
+
+    by_step: F64
+    operations: tuple[int, ...]
+    loud: dict[Shape, tuple[F64, F64]]
+
+
+def kernel_work(kernels: Kernels, steps: tuple[int, ...]) -> KernelWork:
+    """Return what a rank's kernels take of ``steps``.
 
     Kernels beside communication are slowed by it, on the rank that waits most of all: they count as long as the same ones without it.
     """
@@ -178,7 +187,7 @@ def kernel_work(kernels: Kernels, steps: tuple[int, ...]) -> tuple[F64, tuple[in
         )
         for (name, shape), mine in sums.groupby(["name", "shape"])
     }
-    return work, tuple(ops["gpu_op_id"].astype(int).tolist()), loud
+    return KernelWork(work, tuple(ops["gpu_op_id"].astype(int).tolist()), loud)
 
 
 def as_quiet_as_others(ranks: Sequence[OwnTime]) -> list[OwnTime]:
