@@ -12,7 +12,7 @@ import pytest
 from sawtooth.analysis.knowledge.hardware import Dispatch
 from sawtooth.analysis.metrics.witness import StepWork, Witness
 from sawtooth.analysis.store.library import Library
-from sawtooth.analysis.telemetry.job_law import by_utilization
+from sawtooth.analysis.telemetry.job_law import Worker, by_utilization
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.summary import summarize
 from sawtooth.ingest.recording import ingest_file
@@ -52,7 +52,7 @@ def law(tmp_path: Path) -> Law:
             owners=tuple((ids[g], 0, g) for g in range(len(utils))) if owners else (),
             possible=tuple(range(len(utils))),
         )
-        workers = [("a", 0, LIGHT), ("b", 0, HEAVY)]
+        workers = [Worker("a", 0, LIGHT), Worker("b", 0, HEAVY)]
         return by_utilization(library, telemetry, workers, [], in_turn_ns, only_bounds)
 
     return of
