@@ -13,7 +13,7 @@ from sawtooth.analysis.knowledge.hardware import Dispatch
 from sawtooth.analysis.metrics.witness import StepWork, Witness
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.job_law import Worker, by_utilization
-from sawtooth.analysis.telemetry.of_run import RunTelemetry
+from sawtooth.analysis.telemetry.of_run import Owned, RunTelemetry
 from sawtooth.analysis.telemetry.summary import summarize
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
@@ -49,7 +49,7 @@ def law(tmp_path: Path) -> Law:
         ids = ("a", "b")
         telemetry = RunTelemetry(
             devices,
-            owners=tuple((ids[g], 0, g) for g in range(len(utils))) if owners else (),
+            owners=tuple(Owned(ids[g], 0, g) for g in range(len(utils))) if owners else (),
             possible=tuple(range(len(utils))),
         )
         workers = [Worker("a", 0, LIGHT), Worker("b", 0, HEAVY)]
