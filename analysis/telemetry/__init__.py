@@ -27,7 +27,7 @@ __getattr__, __all__ = lazy(
             "HostLoad",
             "Limit",
         ),
-        "job_law": ("by_utilization",),
+        "job_law": ("Worker", "by_utilization"),
         "of_run": (
             "RunTelemetry",
             "elsewhere",

@@ -141,7 +141,11 @@ def how_sure(comparison: Comparison) -> str:
     sure = f"{stated.confidence.capitalize()} confidence"
     if stated.may_be_none and stated.confidence == "low" and not comparison.other_model:
         visible = stated.smallest_visible_share
-        sure = "Little is known" if _little_is_known(stated) else f"Only a change above {fmt.share(visible)} would show"
+        sure = (
+            "Little is known"
+            if visible is None or _little_is_known(stated)
+            else f"Only a change above {fmt.share(visible)} would show"
+        )
     if comparison.other_model:
         return ""
     if rate is not None or word.ci95_ms is None or word.ci95_ms == (0.0, 0.0):
