@@ -49,7 +49,8 @@ def title(rows: pd.DataFrame, *, numbered: bool = True) -> str:
         most = wait_ms.idxmax()
         label = dict(zip(rows.index, labels_of(rows), strict=True))[most].split(",")[0]
         if not numbered:
-            return f"{_named(label)} waits most for other ranks"
+            others = [other.split(",")[0] for other in labels_of(rows) if other.split(",")[0] != label]
+            return f"{_named(label)} waits {f'for {others[0]}' if len(others) == 1 else 'most for other ranks'}"
         return f"{_named(label)} waits most for other ranks: {fmt.duration_ms(float(wait_ms[most]))} of each step of {fmt.duration_ms(float(step_ms[most]))}"
     if wait_ms is not None:
         return "No rank waits for others for more than 1\u00a0% of a step"

@@ -42,7 +42,12 @@ def on_poster(result: RunResult) -> str:
 
 def below(result: RunResult) -> str | None:
     """Return the line under the headline: what the time goes to, where the headline has said something else; of a healthy run what might still help."""
-    if first_change(result) or _ends_before_the_gpu(result):
+    change = first_change(result)
+    if (
+        change is not None and change[0].explains.late_rank
+    ):  # what one rank's GPU does says nothing of why the others wait for it
+        return f"{change[0].title}."
+    if change is not None or _ends_before_the_gpu(result):
         return first_line(result)
     return _might_help(result) if healthy(result) else None
 

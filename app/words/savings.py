@@ -11,6 +11,7 @@ from sawtooth.app.words.run import step_now
 
 A_ROUND_NUMBER = 1000  # of steps: what people count a training in
 
+NOTHING = 0.99  # of the step: a range that reaches up to it holds no gain
 ESTIMATED = ("estimate", "telemetry")  # sources of a step's time that nobody timed
 
 
@@ -44,7 +45,8 @@ def after(forecast: Outlook, change: Finding | None) -> Amount:
     if change is None:
         return Amount(text, "predicted", True)
     words = ("predicted", between_predicted(change))
-    return Amount(text, ": ".join(filter(None, words)), change.confidence != "low")
+    nothing_gained = change.predicted_high_ms is not None and change.predicted_high_ms >= NOTHING * forecast.before_ms
+    return Amount(text, ": ".join(filter(None, words)), change.confidence != "low" and not nothing_gained)
 
 
 def between_predicted(change: Finding) -> str:

@@ -114,6 +114,7 @@ def activities(
         )
     if profiled is not None and profiled != busy_of_run:
         rows.append(("GPU busy, as profiled", fmt.share(profiled), f"The same of the profiled steps{_against(profiled, nvml)}"))
+    rows = [(f"{name[0].upper()}{name[1:]}", value, what) for name, value, what in rows]
     return rows if len(rows) > 1 else []
 
 

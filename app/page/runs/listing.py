@@ -68,6 +68,7 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
             default="cards",
             required=True,
             bind="query-params",
+            label_visibility="collapsed",
         )
     cards_of = {m.id: card.readings for m in manifests if (card := kept_card(m, frame.data_folder())) is not None}
     ordered = listing.ordered(listing.matching(manifests, wanted, tag), by, cards_of)

@@ -108,3 +108,9 @@ def test_the_first_clause_of_every_fix_stands_alone(fix: str) -> None:
     assert 2 <= len(short.split()) <= 14 and short[0].isupper(), short
     assert short.split()[1] not in ("it", "them", "this", "that", "these"), short
     assert fix.startswith(short) and short.count("(") == short.count(")"), short
+
+
+def test_under_the_advice_on_a_late_rank_stands_what_it_is_late_by() -> None:
+    late = replace(PAD, rule="straggling-rank", title="Rank 1 takes 33.2 ms of each step longer than the others: more kernel work",
+                   fix="Give rank 1 as much work as the others: the length of its batches first.", explains=Explains(late_rank=True))  # fmt: skip
+    assert below(run_with(late)) == f"{late.title}."

@@ -63,4 +63,7 @@ def test_a_prediction_has_its_range_and_one_of_little_confidence_is_told_apart()
     )
     after = savings.after(TWELVE_TIMES, change)
     assert after == savings.Amount("≈ 26.0\xa0ms", "predicted: 20.5 to 41.0\xa0ms", False)
+    certain = replace(change, confidence="medium")
+    assert savings.after(TWELVE_TIMES, certain).sure
+    assert not savings.after(TWELVE_TIMES, replace(certain, predicted_high_ms=311.0)).sure  # of 312: it may bring nothing
     assert savings.after(TWELVE_TIMES, None).under == "predicted"  # of several together no range is known

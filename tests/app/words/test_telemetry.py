@@ -29,7 +29,7 @@ def test_each_figure_of_activity_says_what_it_counts_and_why_it_differs(busy: fl
     rows = activities_of({"util_pct": 20.0, "tensor_active_pct": 2.9}, busy, 0.18)
     assert {name: value for name, (value, _) in rows.items()} == {
         "GPU utilization (NVML)": "20 %",
-        "tensor pipe": "2.9 %",
+        "Tensor pipe": "2.9 %",
         "GPU busy, the run's step": "18 %",
         "GPU busy, as profiled": f"{100 * busy:.0f} %",
     }
