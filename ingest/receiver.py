@@ -33,6 +33,7 @@ MAX_META_BYTES = 128 << 10  # 16 devices with their capabilities, the most of on
 EMPTY_SECONDS = 600.0  # a sampler sends its first samples within seconds of its meta.json
 MAX_SEGMENT_BYTES = 4 * SEGMENT_BYTES  # a sampler ends a segment at 8 MB; one long record may go over
 MAX_SEGMENT = 9999  # the file name has four digits: 80 GB, or 69 days of ten-minute segments
+LITTLE_BYTES = 64 << 10  # half a minute of one GPU: what goes where there is no place for another session
 CROWDED = 50  # sessions; from here on those that never had a sample go
 MAX_PUSHED_BYTES = 100_000_000_000  # of all pushed sessions: eight GPUs push 1 GB a day
 MAX_PUSHED_SEGMENTS = 200_000  # files of all of them: twenty sessions of 69 days; a byte in each of many files fills a disk too
@@ -120,7 +121,9 @@ class Receiver:
         if folder.is_dir():
             return
         if self._count() >= CROWDED:
-            self._remove_empty()
+            self._remove_silent(0)
+        if self._count() >= MAX_SESSIONS:
+            self._remove_silent(LITTLE_BYTES)
         if self._count() >= MAX_SESSIONS:
             raise RefusedError(507, NO_ROOM)
         made = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=self.live))  # never seen without its marker
@@ -152,12 +155,11 @@ class Receiver:
     def _count(self) -> int:
         return sum(1 for _ in self.live.iterdir())
 
-    def _remove_empty(self) -> None:
-        """Remove pushed sessions that never had a sample, so that a flood of names locks no later sampler out."""
+    def _remove_silent(self, most_bytes: int) -> None:
+        """Remove pushed sessions that got nothing for a while and hold no more samples than that, so that a flood of them locks no later sampler out."""
         for folder in self.live.iterdir():
             with contextlib.suppress(OSError):
-                old = time.time() - folder.stat().st_mtime > EMPTY_SECONDS
-                if old and is_pushed(folder) and not any(folder.glob("samples-*")):
+                if is_pushed(folder) and _is_silent(folder, most_bytes):
                     shutil.rmtree(folder)
 
     def _settle(self, file: int, session: str, segment: int) -> int:
@@ -188,6 +190,20 @@ class Receiver:
             raise RefusedError(
                 507, "The dashboard's disk is full." if full else "The dashboard's disk cannot be written."
             ) from error
+
+
+def _is_silent(folder: Path, most_bytes: int) -> bool:
+    """Tell whether a session got nothing for a while and holds at most so many bytes of samples; looks no further than it must."""
+    since = time.time() - EMPTY_SECONDS
+    if folder.stat().st_mtime > since:
+        return False
+    size = 0
+    for path in folder.glob("samples-*"):
+        file = path.stat()
+        size += file.st_size
+        if file.st_mtime > since or size > most_bytes:
+            return False
+    return True
 
 
 def is_pushed(folder: Path) -> bool:

@@ -45,6 +45,24 @@ def test_sessions_without_a_sample_make_way_for_a_sampler_that_comes_later(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["fresh", "later", "sampled"]
 
 
+def test_sessions_of_a_few_samples_make_way_where_no_place_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood with one sample each locked every later sampler out until somebody deleted them one by one."""
+    monkeypatch.setattr(receiver, "MAX_SESSIONS", 3)
+    monkeypatch.setattr(receiver, "LITTLE_BYTES", 10)
+    taker = Receiver(tmp_path)
+    for name, size in (("little", 10), ("growing", 10), ("long", 11)):
+        taker.append(name, 0, 0, b"{}")
+        taker.append(name, 1, 0, b"x" * size)
+    with pytest.raises(RefusedError, match="on its Live page"):  # none of them is silent yet
+        taker.append("later", 0, 0, b"{}")
+    for name in ("little", "growing", "long"):
+        os.utime(tmp_path / name, (time.time() - 3600,) * 2)
+    for name in ("little", "long"):
+        os.utime(tmp_path / name / "samples-0001.jsonl", (time.time() - 3600,) * 2)
+    assert taker.append("later", 0, 0, b"{}").agreed
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["growing", "later", "long"]
+
+
 def test_pushed_sessions_have_a_quota_and_room_comes_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taker = Receiver(tmp_path)
     taker.append("one", 0, 0, b"x" * 60)
