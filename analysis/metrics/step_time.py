@@ -107,7 +107,7 @@ def choose_step_time(
         telemetry = None
     if marks is not None and marks.ms is not None and floor is not None and marks.ms < LAUNCHES_ONLY * floor:
         marks = None
-    witnesses = [w for w in (user, marks, _above(telemetry, floor), trace) if w is not None]
+    witnesses = [w for w in (user, marks, _above(telemetry, work if known else None), trace) if w is not None]
     source, reading = _chosen(witnesses, _by_profile(profiled, est, mean_ms, trace), durations.tolist(), floor)
     chosen = BestStepTime(
         source=source,
@@ -184,11 +184,11 @@ def _impossible(telemetry: Witness, work: StepWork | None) -> bool:
     return telemetry.ms * 1e6 < LOADED_ALIKE * (work.occupied_ns + work.loading_ns)
 
 
-def _above(telemetry: Witness | None, floor: float | None) -> Witness | None:
+def _above(telemetry: Witness | None, work: StepWork | None) -> Witness | None:
     """Return telemetry's witness with an interval that begins no lower than what the kernels take."""
-    if telemetry is None or telemetry.ms is None or floor is None:
+    if telemetry is None or telemetry.ms is None or work is None:
         return telemetry
-    return replace(telemetry, low_ms=min(max(telemetry.low_ms, FLOOR_MARGIN * floor), telemetry.ms))
+    return replace(telemetry, low_ms=min(max(telemetry.low_ms, FLOOR_MARGIN * work.least_ns / 1e6), telemetry.ms))
 
 
 def _by_profile(profiled: Reading, est: Reading, mean_ms: float | None, trace: Witness | None) -> tuple[str, Reading]:

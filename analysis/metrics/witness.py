@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, Dispatch
+from sawtooth.analysis.knowledge.hardware import GRAPH_DISPATCH, UNMEASURED_DISPATCH, Dispatch
 from sawtooth.analysis.units import in_words
 
 FLOOR_MARGIN = 0.96  # the same kernels were up to 4 % quicker outside the profile, and hardly ever more
@@ -15,6 +15,10 @@ SUSTAINED = 1.08  # clocks of a long run lie up to 8 % below those of a profile'
 GPU_BOUND = 1.12  # no profiled step is longer than the GPU's own work by more: the host had no say
 ESTIMATE_FACTOR = 1.6  # the replay without the profiler was off by no more on 51 of 54 runs that their hosts limit
 PROFILED_MARGIN = 1.05  # the profiler slows a step and never speeds it up; clocks may be lower in the run
+OWN_OVERLAP = 0.02  # of a step's kernels
+MORE_OVERLAP = (
+    0.5  # of the time that kernels run side by side: which of them meet hangs on their launches, which recording delays
+)
 STOPWATCH = 0.01  # a stopwatch over many steps, started and stopped by hand or by a loop that is not synchronised
 
 
@@ -50,7 +54,8 @@ class Witness:
 
 @dataclass(frozen=True)
 class StepWork:
-    """What the GPU does in one step, as recorded: the union of kernels (ns, without copies), and how many of them no CUDA graph launches.
+    """What the GPU does in one step, as recorded: the union of kernels (ns, without copies), how many of them wait for their dispatch, which those
+    that start beside another one do not, and how many CUDA graphs launch. ``beside_ns`` is what the kernels' sum has beyond their union.
 
     ``communication_ns`` of the kernels' union is collectives, ``copies_ns`` and ``pageable_ns`` are sums of copies, ``allocating_ns`` of the driver's calls for new memory. ``hidden_loader``: batches
     come from worker processes that the profiled steps never waited for, so that the trace cannot tell whether the run does.
@@ -59,6 +64,8 @@ class StepWork:
 
     kernel_ns: float
     dispatched: float
+    in_graphs: float = 0.0
+    beside_ns: float = 0.0
     communication_ns: float = 0.0
     copies_ns: float = 0.0
     pageable_ns: float = 0.0
@@ -69,8 +76,23 @@ class StepWork:
 
     @property
     def occupied_ns(self) -> float:
-        """How long a step's kernels keep the GPU, dispatch included: no run is faster by much."""
+        """How long a step's kernels keep the GPU, dispatch included (of graphs' kernels at its least): no run is faster by much."""
         return self.kernel_ns + self.dispatch.ns * self.dispatched
+
+    @property
+    def overlap_ns(self) -> float:
+        """How long kernels of several streams run side by side; none where it is what a stream's own overlap by when one ends and the next begins."""
+        return self.beside_ns if self.beside_ns > OWN_OVERLAP * self.kernel_ns else 0.0
+
+    @property
+    def least_ns(self) -> float:
+        """The least that a step's kernels keep the GPU for: more of them may run side by side where the host launches them sooner."""
+        return self.occupied_ns - MORE_OVERLAP * self.overlap_ns
+
+    @property
+    def resident_ns(self) -> float:
+        """How long utilization counts some kernel as resident: graphs' kernels with their dispatch too."""
+        return self.occupied_ns + GRAPH_DISPATCH.ns * self.in_graphs
 
 
 def by_user(ms: float) -> Witness:
@@ -88,12 +110,12 @@ def by_trace(work: StepWork, profiled_ms: Sequence[float], estimate_ms: float | 
     if not len(profiled_ms):
         return None
     floor, longest, middle = work.occupied_ns / 1e6, max(profiled_ms), float(np.median(profiled_ms))
-    estimate = middle if estimate_ms is None else estimate_ms
+    estimate, least = middle if estimate_ms is None else estimate_ms, work.least_ns / 1e6
     if longest <= GPU_BOUND * floor:
-        low, high = FLOOR_MARGIN * floor, SUSTAINED * middle
+        low, high = FLOOR_MARGIN * least, SUSTAINED * middle
     else:
         low, high = (
-            max(FLOOR_MARGIN * floor, estimate / ESTIMATE_FACTOR),
+            max(FLOOR_MARGIN * least, estimate / ESTIMATE_FACTOR),
             min(PROFILED_MARGIN * longest, ESTIMATE_FACTOR * estimate),
         )
     low, high = min(low, estimate), max(high, estimate)

@@ -136,9 +136,15 @@ class RankTrace:
         allocating = self.recording.rows(_SQL["allocating"], [device])[0][0]
         waits = sum(row.ns for row in rows if row.cause == "data_wait") / counted
         workers = self.recording.named(LOADS_IN_WORKERS)
+        beside, sum_ns = self.recording.rows(_SQL["beside_others"], {"device": device})[0]
+        kernel_ns = sum(owned.get(owner, 0.0) for owner in KERNEL_OWNERS)
         return StepWork(
-            kernel_ns=sum(owned.get(owner, 0.0) for owner in KERNEL_OWNERS),
-            dispatched=(facts.kernels_in_counted_steps - facts.graph_kernels_in_counted_steps) / counted,
+            kernel_ns=kernel_ns,
+            dispatched=(facts.kernels_in_counted_steps - facts.graph_kernels_in_counted_steps - beside) / counted,
+            in_graphs=facts.graph_kernels_in_counted_steps / counted,
+            beside_ns=0.0
+            if communication
+            else max(float(sum_ns) / counted - kernel_ns, 0.0),  # collectives run beside by design
             communication_ns=float(communication) / counted,
             copies_ns=float(copies) / counted,
             pageable_ns=float(pageable) / counted,

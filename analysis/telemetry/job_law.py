@@ -28,6 +28,7 @@ from sawtooth.analysis.units import in_words
 
 MOST_UNKNOWN = 4  # GPUs of which nobody knows whose they are: 24 orders to look at, which mostly say the same
 IN_TURN_AT_MOST = 1.6  # times what is replayed, as the interval of a replay without the profiler
+RANKS_OFF = 0.08  # of the step time: what even the rank that has most to do waits for is not all replayed
 APART = 1.5  # periods between the samples of two GPUs that still speak of one moment
 
 F64 = NDArray[np.float64]
@@ -73,7 +74,7 @@ def by_utilization(
     if len(known) < len(means) or not all(mean.value > 0 for mean in known):
         return None
     period_s = max(t.period_s[column] for t in orders[0])
-    ends = [(mean, *interval(most, mean, period_s, 0.0)) for mean in known]
+    ends = [(mean, *interval(most, mean, period_s, 0.0, kernels=RANKS_OFF)) for mean in known]
     middle = (most.occupied_ns + in_turn_ns) / median_low([mean.value for mean in known]) / 1e4
     low = min(most.occupied_ns / mean.value / 1e4 * down for mean, down, _ in ends)
     high = max((most.occupied_ns + IN_TURN_AT_MOST * in_turn_ns) / mean.value / 1e4 * up for mean, _, up in ends)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.findings.queries.loading import WORTH_NAMING, limited_by, workers_needed
@@ -33,17 +34,17 @@ from sawtooth.analysis.run.loading import host_parts, pace
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.telemetry import HostLoad, Limit
 from sawtooth.analysis.units import in_bytes, in_words
-from sawtooth.ingest.loop.loading import BEYOND_CORES, SampleCost, predict
+from sawtooth.ingest.loop.loading import BEYOND_CORES, FEW, SEVERAL_CORES, SampleCost, predict
 from sawtooth.ingest.schema import UserFacts
 
 SHARED_CORES = 0.6  # of its speed a worker keeps on one of the two threads of a core, as `cores` counts them
 SHARE_HALVINGS = 7  # of the loader's wait: to within 1 % of it
 FEW_WORKERS = "Give the loader more workers and a deeper prefetch, or make a sample cheaper: decode smaller images, cache what is decoded."
-SEVERAL = "Load data in worker processes: start with as many as there are CPU cores for each GPU, pinned memory and persistent workers."
+SEVERAL = "Load data in {workers}, with pinned memory and persistent workers; more only where the host has cores for them."
 WORTH_MORE = 1.1  # times the samples a second that more workers must promise to be worth their memory
 COPIES = "Each worker holds its own copy of the dataset object; a dataset kept in Python lists multiplies the host's memory."
-ADVISED_WORKERS = 8  # as in the changes below
-PACED = " {workers} workers take {ms} of a step for what was loaded inside it: no other change makes it shorter."
+USUAL_WORKERS = 8  # at most, where nothing tells how many cores the host has: as in the changes below
+PACED = " {workers} {ms} of a step for what was loaded inside it: no other change makes it shorter."
 FED = "The step without its wait for batches, as far as the workers keep up by what a sample took."
 NOT_TIMED = "What a sample takes was not timed (`sawtooth run` does), so that nothing tells how many workers feed the step."
 NOT_FED = "By what a sample takes, more workers hardly shorten the step."
@@ -80,10 +81,14 @@ def check(context: RuleContext) -> Iterator[Finding]:
     limit = host.limit_of_loader() if host is not None and not single else None
     timed = limited_by(context.run.manifest.facts)  # a short recording has few samples of the host
     limited, fix = _limited(host, limit) if host is not None and limit is not None else timed or ("", FEW_WORKERS)
+    changes = CHANGES
     if single:  # what the training process loads in a step, the workers load side by side
-        fix, paced = SEVERAL, lost / ADVISED_WORKERS
+        workers = _advised(context, lost)
+        paced = lost / workers / (SEVERAL_CORES if workers > FEW else 1.0)
+        fix = SEVERAL.format(workers="a worker process" if workers == 1 else f"{workers} worker processes")
         edits: list[Edit] = [WithoutHostCause("data_wait", paced_ms=paced)]
-        bounded = PACED.format(workers=ADVISED_WORKERS, ms=in_words(paced))
+        bounded = PACED.format(workers="One worker takes" if workers == 1 else f"{workers} workers take", ms=in_words(paced))
+        changes = tuple(replace(change, after=change.after.replace("=8", f"={workers}")) for change in CHANGES)
     else:
         edits, bounded = _kept_up(context, host if limit == "worker" else None)
     needed = workers_needed(context.run.manifest.facts, context.predict_ms([WithoutHostCause("data_wait")]))
@@ -96,9 +101,17 @@ def check(context: RuleContext) -> Iterator[Finding]:
         confidence="high" if single or limit or timed else "medium",
         note=f"The loader's wait removed from the replay: what is left when it always keeps up.{bounded}",
         risk=COPIES,
-        changes=CHANGES,
+        changes=changes,
         evidence=context.gap_evidence("data_wait"),
     )
+
+
+def _advised(context: RuleContext, lost_ms: float) -> int:
+    """Return how many workers to load with what the training process loads by itself: as many as hide it behind the rest of the step, a core each."""
+    host, rest_ms = context.run.telemetry.host, context.predict_ms([WithoutHostCause("data_wait")])
+    cores = host.means.get("cores") if host is not None else context.run.manifest.facts.loader_cores
+    most = max(int(cores) - 1, 1) if cores else USUAL_WORKERS
+    return min(max(math.ceil(lost_ms / SEVERAL_CORES / rest_ms), 1), most) if rest_ms else most
 
 
 def _kept_up(context: RuleContext, host: HostLoad | None) -> tuple[list[Edit], str]:

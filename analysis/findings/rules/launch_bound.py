@@ -24,6 +24,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
+from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit
 from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, waiting_calls
 from sawtooth.analysis.findings.queries.sampled import idle_by_telemetry_ms
 from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
@@ -64,6 +65,7 @@ STEP_FIX = "Launch the step as one CUDA graph, by hand or with torch.compile(mod
 TOKEN_FIX = "Keep keys and values in a cache of one size and launch each token as one CUDA graph, by hand or with torch.compile(mode='reduce-overhead')."
 STEP_NOTE = "Each step launched as one graph; kernels keep their durations. Compiling would also fuse some of them."
 AFTER_WAITS = "Not predicted: the host's waits come first. They cost it its head start, and a graph cannot hold them."
+AFTER_LOADER = "Not predicted: the run waits for its loader's workers, which the profiled steps hide. Launching sooner brings nothing before they give more."
 AFTER_LOADING = (
     "Not predicted: code was compiled or loaded in these steps, so they say little of later ones. Profile after the warm-up."
 )
@@ -159,7 +161,9 @@ def check(context: RuleContext) -> Iterator[Finding]:
     waits = context.lost_ms("host_sync")
     tokens = _generation(context)
     unknown = ""
-    if tokens is None and context.share(waits) >= WAITS_FIRST and lost <= 2 * waits:
+    if loader_may_limit(context) and hidden_time(context) is not None:
+        unknown = AFTER_LOADER
+    elif tokens is None and context.share(waits) >= WAITS_FIRST and lost <= 2 * waits:
         unknown = AFTER_WAITS
     elif context.share(context.lost_ms("compilation")) >= LOADS_CODE:
         unknown = AFTER_LOADING
