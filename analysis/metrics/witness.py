@@ -55,15 +55,17 @@ class Witness:
 @dataclass(frozen=True)
 class StepWork:
     """What the GPU does in one step, as recorded: the union of kernels (ns, without copies), how many of them wait for their dispatch, which those
-    that start beside another one do not, and how many CUDA graphs launch. ``beside_ns`` is what the kernels' sum has beyond their union.
+    that start beside another one do not, and how many CUDA graphs launch. ``beside_ns`` is what the kernels' sum has beyond their union, ``moves_ns`` are
+    fills and copies within the GPU with no kernel beside them: utilization counts them as it does kernels, with their dispatch.
 
-    ``communication_ns`` of the kernels' union is collectives, ``copies_ns`` and ``pageable_ns`` are sums of copies, ``allocating_ns`` of the driver's calls for new memory. ``hidden_loader``: batches
+    ``communication_ns`` of the kernels' union is collectives, ``copies_ns`` and ``pageable_ns`` are sums of copies to and from the GPU, ``allocating_ns`` of the driver's calls for new memory. ``hidden_loader``: batches
     come from worker processes that the profiled steps never waited for, so that the trace cannot tell whether the run does.
     ``loading_ns`` is waited for batches that the training process loads itself: no step of the run goes without, and the profiler hardly slows it.
     """
 
     kernel_ns: float
     dispatched: float
+    moves_ns: float = 0.0
     in_graphs: float = 0.0
     beside_ns: float = 0.0
     communication_ns: float = 0.0
@@ -77,7 +79,7 @@ class StepWork:
     @property
     def occupied_ns(self) -> float:
         """How long a step's kernels keep the GPU, dispatch included (of graphs' kernels at its least): no run is faster by much."""
-        return self.kernel_ns + self.dispatch.ns * self.dispatched
+        return self.kernel_ns + self.moves_ns + self.dispatch.ns * self.dispatched
 
     @property
     def overlap_ns(self) -> float:

@@ -34,6 +34,7 @@ from sawtooth.ingest.typed import from_json
 
 NEVER_WAITED = 0.01  # of the step: a loader that costs the profiled steps less had its batches ready
 _SQL = queries_of(__file__)
+WITHIN_GPU = r"DtoD|Device -> Device|Device-to-Device|DeviceToDevice"  # copies that the GPU's own units make
 
 
 @dataclass(frozen=True)
@@ -132,15 +133,17 @@ class RankTrace:
         rows = list(ledger)
         owned = {owner: ns / counted for owner, ns in _owned_ns(rows).items()}
         # Collectives beside computation count too: waiting in them keeps the GPU busy either way.
-        copies, pageable, communication = self.recording.rows(_SQL["copies_and_communication"], [device])[0]
+        on_device = {"device": device, "within": WITHIN_GPU}
+        copies, pageable, communication = self.recording.rows(_SQL["copies_and_communication"], on_device)[0]
         allocating = self.recording.rows(_SQL["allocating"], [device])[0][0]
         waits = sum(row.ns for row in rows if row.cause == "data_wait") / counted
         workers = self.recording.named(LOADS_IN_WORKERS)
-        beside, sum_ns = self.recording.rows(_SQL["beside_others"], {"device": device})[0]
+        beside, sum_ns, moves, moves_ns = self.recording.rows(_SQL["resident"], on_device)[0]
         kernel_ns = sum(owned.get(owner, 0.0) for owner in KERNEL_OWNERS)
         return StepWork(
             kernel_ns=kernel_ns,
-            dispatched=(facts.kernels_in_counted_steps - facts.graph_kernels_in_counted_steps - beside) / counted,
+            dispatched=(facts.kernels_in_counted_steps - facts.graph_kernels_in_counted_steps - beside + moves) / counted,
+            moves_ns=float(moves_ns) / counted,
             in_graphs=facts.graph_kernels_in_counted_steps / counted,
             beside_ns=0.0
             if communication

@@ -15,18 +15,22 @@ WHERE device = ? AND (ns > 0 OR unprofiled_ns_per_step > 0)
 ORDER BY ns DESC
 
 -- name: copies_and_communication
-SELECT coalesce(sum(total_ns) FILTER (kind = 'memcpy'), 0),
+SELECT coalesce(sum(total_ns) FILTER (kind = 'memcpy' AND NOT regexp_matches(name, $within)), 0),
     coalesce(sum(total_ns) FILTER (kind = 'memcpy' AND contains(name, 'Pageable')), 0),
     coalesce(sum(total_ns) FILTER (category = 'communication'), 0)
 FROM kernels JOIN names USING (name_id)
-WHERE device = ?
+WHERE device = $device
 
--- name: beside_others
--- of the kernels in counted steps: those outside graphs that start while another one runs, whose dispatch nothing waits for, and the sum of all
-SELECT count(*) FILTER (launched = 1 AND start_ns < until_ns), coalesce(sum(dur_ns), 0) FROM (
-    SELECT gpu_op_id, g.start_ns, g.dur_ns, if(graph_id IS NULL, coalesce(c.gpu_ops, 1), 2) AS launched,
-        max(g.start_ns + g.dur_ns) OVER (ORDER BY g.start_ns, gpu_op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until_ns
-    FROM gpu_ops g LEFT JOIN runtime_calls c USING (call_id) WHERE g.device = $device AND g.kind = 'kernel'
+-- name: resident
+-- of what runs on the GPU's own units in counted steps: kernels outside graphs that start while something else runs, whose dispatch nothing waits for; the sum
+-- of all kernels; fills and copies within the GPU that nothing runs beside, and what they take
+SELECT count(*) FILTER (kind = 'kernel' AND launched = 1 AND beside), coalesce(sum(dur_ns) FILTER (kind = 'kernel'), 0),
+    count(*) FILTER (kind <> 'kernel' AND launched = 1 AND NOT beside), coalesce(sum(dur_ns) FILTER (kind <> 'kernel' AND NOT beside), 0)
+FROM (
+    SELECT gpu_op_id, kind, g.dur_ns, if(graph_id IS NULL, coalesce(c.gpu_ops, 1), 2) AS launched,
+        g.start_ns < coalesce(max(g.start_ns + g.dur_ns) OVER (ORDER BY g.start_ns, gpu_op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS beside
+    FROM gpu_ops g JOIN names n ON n.name_id = g.name_id LEFT JOIN runtime_calls c USING (call_id)
+    WHERE g.device = $device AND (kind IN ('kernel', 'memset') OR kind = 'memcpy' AND regexp_matches(name, $within))
 ) JOIN gpu_op_steps USING (gpu_op_id)
 WHERE step IN (SELECT step FROM steps WHERE device = $device AND counted)
 
