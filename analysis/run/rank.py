@@ -137,6 +137,7 @@ class RankTrace:
         copies, pageable, communication = self.recording.rows(_SQL["copies_and_communication"], on_device)[0]
         allocating = self.recording.rows(_SQL["allocating"], [device])[0][0]
         waits = sum(row.ns for row in rows if row.cause == "data_wait") / counted
+        loading = sum(_unprofiled_ns(row, counted) for row in rows if row.cause == "data_wait")
         workers = self.recording.named(LOADS_IN_WORKERS)
         beside, sum_ns, moves, moves_ns = self.recording.rows(_SQL["resident"], on_device)[0]
         kernel_ns = sum(owned.get(owner, 0.0) for owner in KERNEL_OWNERS)
@@ -152,7 +153,7 @@ class RankTrace:
             copies_ns=float(copies) / counted,
             pageable_ns=float(pageable) / counted,
             allocating_ns=float(allocating) / counted,
-            loading_ns=0.0 if workers else waits,
+            loading_ns=0.0 if workers else loading,
             hidden_loader=bool(workers) and waits < NEVER_WAITED * sum(owned.values()),
             dispatch=gpu.dispatch if gpu is not None else UNMEASURED_DISPATCH,
         )
@@ -176,6 +177,11 @@ class RankTrace:
         )
         called = name or (gpu.name if gpu else None)
         return called, replace(gpu, dispatch=dispatch_of(self.folder, called) or gpu.dispatch) if gpu is not None else None
+
+
+def _unprofiled_ns(row: LedgerRow, counted: int) -> float:
+    """Return a ledger row's time in a step (ns) without the profiler's cost, as recorded where that is not known."""
+    return row.ns / counted if row.ms_per_step_unprofiled_est is None else row.ms_per_step_unprofiled_est * 1e6
 
 
 def _ledger(recording: Recording, device: int, window_ns: int, counted: int) -> list[LedgerRow]:

@@ -1,8 +1,8 @@
 """The run as it is without the profiler: a replay with the profiler's own cost taken off the host.
 
 Recording an event costs the host time, and a launch-bound run shows it in full: three times its true step time is common. The
-cost is calibrated on the trace itself. What the profiler does not slow (waiting for the data loader, for the queue, for the GPU)
-is left alone or follows from the replay.
+cost is calibrated on the trace itself. What the profiler does not slow (waiting for a loader's workers, for the queue, for the GPU)
+is left alone or follows from the replay; a training process that loads its batches itself works there, and its operators are recorded.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from sawtooth.analysis.derive.events import Events
 from sawtooth.analysis.derive.host import LAUNCH_KERNEL, matching
+from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.machine import I64, ReplayProblem
 
@@ -38,12 +39,13 @@ DEFAULT_WRAPPER_NS, DEFAULT_LAUNCH_NS = 1_500, 4_000  # where a trace has none t
 PYTHON_CALL_NS = 700  # cost of recording one Python call: 0.3 to 1.2 µs, most in compiled code
 LEAST_SHARE = 0.2  # host time never shrinks below this share: what is left when the estimate takes off too much
 SLOWED = np.array([CAUSE_OF[key].slowed for key in HOST_CAUSES])
+LOADING = np.array([key == "data_wait" for key in HOST_CAUSES])
 
 
 @dataclass(frozen=True)
 class RecordingCost:
     """What recording cost the host, in ns: an operator or annotation, a launch call (``inside_ns`` of it within the call), another runtime
-    call, and a Python call."""
+    call, and a Python call. ``loads_inline``: the training process loads its batches itself, which recording its operators slows too."""
 
     operator_ns: int
     launch_ns: int
@@ -51,6 +53,7 @@ class RecordingCost:
     call_ns: int
     python_call_ns: int = PYTHON_CALL_NS
     calibrated: bool = True  # on this trace, not taken from others
+    loads_inline: bool = False
     at_limit: bool = False  # this trace's calls lie outside what was ever measured, and were taken as the nearest that was
 
     @property
@@ -85,6 +88,7 @@ def recording_cost(events: Events) -> RecordingCost:
         round(CALL_PER_LAUNCH * launch),
         calibrated=calibrated,
         at_limit=at_limit,
+        loads_inline=any(LOADS_INLINE in name for name in events.names),
     )
 
 
@@ -117,13 +121,14 @@ def without_profiler(problem: ReplayProblem, cost: RecordingCost) -> ReplayProbl
     """Return ``problem`` with the host as fast as it is unprofiled: the cost of what was recorded in a gap or a call taken off."""
     host = problem.host
     parts = host.gap_parts.copy()
-    old = parts[:, SLOWED].sum(axis=1)
+    slowed = SLOWED | LOADING if cost.loads_inline else SLOWED
+    old = parts[:, slowed].sum(axis=1)
     inside = np.where(host.launches, cost.inside_ns, cost.call_ns)
     spent = cost.operator_ns * host.operators + cost.call_ns * host.calls + cost.python_call_ns * host.python_calls
     spent += np.where(host.launches, cost.launch_ns - cost.inside_ns, 0)
     new = np.maximum((LEAST_SHARE * old).astype(np.int64), old - spent)
-    shrunk = _scaled(parts[:, SLOWED], np.minimum(new, old))
-    parts[:, SLOWED] = np.where(host.paced[:, None], shrunk, parts[:, SLOWED])
+    shrunk = _scaled(parts[:, slowed], np.minimum(new, old))
+    parts[:, slowed] = np.where(host.paced[:, None], shrunk, parts[:, slowed])
     parts[:, HOST_CAUSES.index("profiler")] = 0
     own = np.maximum((LEAST_SHARE * host.own).astype(np.int64), host.own - inside)
     return with_gap_parts(replace(problem, host=replace(host, own=own)), parts)
