@@ -107,7 +107,7 @@ def choose_step_time(
         telemetry = None
     if marks is not None and marks.ms is not None and floor is not None and marks.ms < LAUNCHES_ONLY * floor:
         marks = None
-    witnesses = [w for w in (user, marks, _above(telemetry, work if known else None), trace) if w is not None]
+    witnesses = [w for w in (user, marks, _above(telemetry, work if floor is not None else None), trace) if w is not None]
     source, reading = _chosen(witnesses, _by_profile(profiled, est, mean_ms, trace), durations.tolist(), floor)
     chosen = BestStepTime(
         source=source,
