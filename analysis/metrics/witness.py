@@ -88,8 +88,10 @@ class StepWork:
 
     @property
     def least_ns(self) -> float:
-        """The least that a step's kernels keep the GPU for: more of them may run side by side where the host launches them sooner."""
-        return self.occupied_ns - MORE_OVERLAP * self.overlap_ns
+        """The least that a step's kernels keep the GPU for: where several streams run, more of them may meet, and dispatch hides behind the others."""
+        if not self.overlap_ns:
+            return self.occupied_ns
+        return self.kernel_ns + self.moves_ns - MORE_OVERLAP * self.overlap_ns
 
     @property
     def resident_ns(self) -> float:

@@ -9,7 +9,7 @@ nobody: NCCL kernels that wait for other ranks count as busy, so that with colle
 from __future__ import annotations
 
 from sawtooth.analysis.knowledge.hardware import GRAPH_DISPATCH
-from sawtooth.analysis.metrics.witness import MORE_OVERLAP, StepWork, Witness
+from sawtooth.analysis.metrics.witness import StepWork, Witness
 from sawtooth.analysis.telemetry.signal.means import Mean
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
@@ -102,7 +102,7 @@ def interval(
     lower = (
         dispatch * (work.dispatch.ns - work.dispatch.low_ns),
         graphs * (GRAPH_DISPATCH.ns - GRAPH_DISPATCH.low_ns),
-        MORE_OVERLAP * work.overlap_ns / resident,
+        (work.occupied_ns - work.least_ns) / resident,
         1 - mean.value / max(mean.high, mean.value),
     )
     upper = (

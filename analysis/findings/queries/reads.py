@@ -93,4 +93,6 @@ def nan_checks(context: RuleContext) -> NanChecks:
     return NanChecks(tuple(sorted({int(call) for call, _ in rows})), frozenset(int(op) for _, op in rows if op is not None))
 
 
+REPEATS = r"^aten::repeat_interleave$"  # waits for how long its result is
+OUTPUT_SIZE = "Tell repeat_interleave the length of its result (output_size=), or gather with indices made on the GPU: then it does not wait."
 MASK_OPERATORS = r"^aten::(nonzero|masked_select|_unique|unique_dim|unique_consecutive|argwhere|index_put_|repeat_interleave)"

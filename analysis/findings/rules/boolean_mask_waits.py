@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_waits
-from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, waiting_calls
+from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, OUTPUT_SIZE, REPEATS, waiting_calls
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -35,15 +35,21 @@ CHANGES = (
     ),
 )
 
+MASKS = "A boolean mask or nonzero makes the host wait for how many elements it keeps"
+
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when waits inside masking operators cost more than WORTH_NAMING of the step."""
+    waits, repeats = waiting_calls(context, MASK_OPERATORS), waiting_calls(context, REPEATS)
+    of_repeats = bool(waits) and len(repeats) == len(waits)
     yield from of_waits(
         context,
         RULE.slug,
-        waiting_calls(context, MASK_OPERATORS),
-        "A boolean mask or nonzero makes the host wait for how many elements it keeps: the GPU loses {cost} of each step",
-        "Replace indexing with boolean masks: torch.where, masked_fill, or a loss with ignore_index keep the shape.",
+        waits,
+        f"{'repeat_interleave makes the host wait for how long its result is' if of_repeats else MASKS}: the GPU loses {{cost}} of each step",
+        OUTPUT_SIZE
+        if of_repeats
+        else "Replace indexing with boolean masks: torch.where, masked_fill, or a loss with ignore_index keep the shape.",
         worth_naming=WORTH_NAMING,
         note="The waits removed from the replay; the masking kernels stay in it.",
         risk="Work is then done for masked elements too: where few are kept, measure both.",

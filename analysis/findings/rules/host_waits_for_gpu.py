@@ -24,7 +24,7 @@ from dataclasses import replace
 from sawtooth.analysis.findings.builders import of_waits, without_reads
 from sawtooth.analysis.findings.queries.convolution_searches import calls_of_searches
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
-from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, nan_checks, waiting_calls
+from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, OUTPUT_SIZE, REPEATS, nan_checks, waiting_calls
 from sawtooth.analysis.findings.rule import WARNING_SHARE, Rule, RuleContext
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -80,6 +80,9 @@ def check(context: RuleContext) -> Iterator[Finding]:
     plain = waits - set(waiting_calls(context, MASK_OPERATORS))
     # Without the plain reads a mask's wait is the mask rule's; among many reads, only removing all of them gives the host its lead back.
     calls = tuple(sorted(waits if len(plain) * 2 > len(waits) else plain))
+    if not calls:
+        yield from _in_the_way(context)
+        return
     yield from of_waits(
         context,
         RULE.slug,
@@ -106,7 +109,8 @@ def _in_the_way(context: RuleContext) -> Iterator[Finding]:
     in_the_way = context.finding(
         RULE.slug,
         f"The host reads GPU values {'once' if round(times) == 1 else f'{times:.0f} times'} a step, and no CUDA graph can hold these waits",
-        "Take the reads of GPU values out of the step: keep losses and norms as tensors and read them every N steps.",
+        "Take the reads of GPU values out of the step: keep losses and norms as tensors and read them every N steps."
+        + (f" {OUTPUT_SIZE}" if waiting_calls(context, REPEATS) else ""),
         ceiling_ms=None,
         edits=without_reads(context, reads),
         note="What they cost by themselves is not predicted: in the profile the host is late and waits for little, in the run it may wait longer.",

@@ -8,6 +8,7 @@ Why it costs time
 What to do
     Keep model and inputs in ``channels_last``.
 When it is wrong
+    Convolutions over one dimension have no ``channels_last``: they can be written as ones over two, of height 1, which is work and said so.
     Layers without an NHWC kernel convert back: look for them after the change. Group norms do, so a network full of them is left alone, and
     so are convolutions of few channels, which do not gain.
 References
@@ -22,7 +23,7 @@ from typing import Any
 import pandas as pd
 
 from sawtooth.analysis.findings.retimed import NORMS, channels_last, channels_of
-from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -47,6 +48,19 @@ CHANGES = (
     ),
 )
 
+IN_LINE = (
+    CodeChange(
+        "PyTorch",
+        "nn.Conv1d(64, 128, 7, padding=3)   # and BatchNorm1d",
+        "nn.Conv2d(64, 128, (1, 7), padding=(0, 3))   # and BatchNorm2d\n"
+        "x = x.unsqueeze(2).to(memory_format=torch.channels_last)   # once, before the first; model in channels_last too",
+    ),
+)
+LAST = "Keep the model and its inputs in channels_last, the layout tensor-core convolutions work in."
+LAST_IN_LINE = (
+    "Conv1d has no channels_last: write these layers as Conv2d of height 1 and keep model and inputs in channels_last."
+)
+
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when layout conversions take more than WORTH_NAMING of the step."""
@@ -61,17 +75,22 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     norms = work[work["operator"].isin(NORMS)]
     edits: list[Edit] = [*channels_last(convolutions, norms, gpu), WithoutOps(tuple(layout["gpu_op_id"].tolist()))]
+    in_line = 2 * ms_per_step(chosen(layout, _in_line), steps) > cost
+    gain = (context.step_ms or 0.0) - (context.predict_ms(edits) or context.step_ms or 0.0)
     yield context.finding(
         RULE.slug,
-        f"Layout conversions around convolutions take {in_words(cost)} of each step",
-        "Keep the model and its inputs in channels_last, the layout tensor-core convolutions work in.",
+        f"Layout conversions around {'one-dimensional ' if in_line else ''}convolutions take {in_words(cost)} of each step",
+        LAST_IN_LINE if in_line else LAST,
         ceiling_ms=cost + ms_per_step(norms, steps),
         edits=edits,
-        confidence="medium",
+        confidence="low" if in_line else "medium",
+        severity="warning"
+        if in_line and severity_of(context.share(gain)) == "critical"
+        else None,  # layers to rewrite: a choice
         note="Without the conversions, and norms as long as they take in NHWC, which group norms do not gain from. "
         "Convolutions whose channels are no multiple of 8 may get slower kernels: pad them.",
         risk="Code that calls view() on activations must use reshape().",
-        changes=CHANGES,
+        changes=IN_LINE if in_line else CHANGES,
         evidence=evidence_of(pd.concat([layout, norms]), steps, ("category", "kernel")),
     )
 
@@ -80,6 +99,12 @@ def _converts_back(work: pd.DataFrame) -> bool:
     """Tell whether group norms between the convolutions would turn each layout back."""
     norms = work.loc[work["operator"] == GROUP_NORM, "cpu_op_id"].nunique()
     return norms > 0 and norms >= CONVERTED_BACK * work.loc[work["flop_operator"] == CONVOLUTION, "flop_op_id"].nunique()
+
+
+def _in_line(row: Any) -> bool:
+    """Tell whether the convolution that a conversion serves is over one dimension."""
+    dims, of_input = row.flop_dims or [], int(row.flop_operator == "aten::convolution_backward")
+    return len(dims) > of_input and isinstance(dims[of_input], list) and len(dims[of_input]) == 3
 
 
 def _is_wide(row: Any) -> bool:

@@ -47,6 +47,35 @@ def test_kernels_of_a_graph_are_dispatched_once_and_cost_nothing() -> None:
     assert witness_of(replace(MLP, dispatched=0), sampled(util_pct=mean(100.0))).ms == pytest.approx(1.5)
 
 
+def test_kernels_inside_a_graph_are_dispatched_too_though_sooner() -> None:
+    # 409 kernels of 1.176 ms in one graph a step: by the stopwatch it took 1.351 ms, at 100 % utilization.
+    found = witness_of(StepWork(kernel_ns=1.176e6, dispatched=0, in_graphs=409, dispatch=H200), sampled(util_pct=mean(100.0)))
+    assert found.holds(1.351) and found.ms == pytest.approx(1.351, rel=0.06)
+    assert found.low_ms == pytest.approx(found.ms * 0.9, rel=0.02), "down to kernels that follow each other at once"
+
+
+def test_fills_and_copies_within_the_gpu_keep_it_busy() -> None:
+    # A Fourier operator: 18.9 ms of kernels, 1.66 ms of copies within the GPU and fills between them, and 20.49 ms by the stopwatch at 99.95 %.
+    work = StepWork(kernel_ns=18.9e6, dispatched=250, moves_ns=1.66e6, dispatch=H200)
+    assert witness_of(work, sampled(util_pct=mean(99.95))).ms == pytest.approx(20.49, rel=0.02)
+    assert not witness_of(replace(work, moves_ns=0.0), sampled(util_pct=mean(99.95))).holds(20.49)
+
+
+def test_kernels_of_several_streams_may_meet_more_often_in_the_run() -> None:
+    # A recurrent layer on eight streams: 9.7 ms of kernels in 7.9; the run needed 7.98 ms at 95.1 %, less than the profiled kernels' union and dispatch.
+    several = StepWork(kernel_ns=7.9e6, dispatched=415, beside_ns=1.8e6, dispatch=H200)
+    assert witness_of(several, sampled(util_pct=mean(95.1))).holds(7.98)
+    assert not witness_of(replace(several, beside_ns=0.0), sampled(util_pct=mean(95.1))).holds(7.98)
+
+
+def test_the_interval_is_narrow_where_the_gpu_never_waits_and_where_it_was_watched_long() -> None:
+    """What scatters is measured; what else the host does matters for the time that the GPU waits only, and less the longer it was seen."""
+    full, half = (witness_of(replace(MLP, dispatched=50), sampled(util_pct=mean(value))).width for value in (100.0, 50.0))
+    assert full is not None and half is not None and full < 1.115 < half < 1.2
+    brief = witness_of(replace(MLP, dispatched=50), sampled(util_pct=mean(50.0, samples=15))).width
+    assert brief is not None and brief > half * 1.01
+
+
 def test_a_gpu_whose_dispatch_nobody_measured_has_a_wider_interval() -> None:
     known, unknown = (witness_of(replace(MLP, dispatch=d), sampled(util_pct=mean(25.0))) for d in (H200, UNMEASURED_DISPATCH))
     assert known.width is not None and unknown.width is not None and unknown.width > known.width + 0.3

@@ -311,3 +311,25 @@ def test_a_send_waits_for_what_was_computed_before_it_also_where_the_recorded_on
 
 def test_communication_that_once_began_before_the_computation_ended_does_not_wait_for_it() -> None:
     assert handed_over([(60, 70), (130, 170)]) == [-1, -1]  # 130 is before 142
+
+
+@pytest.mark.parametrize(
+    ("loader", "slowed"), [("_SingleProcessDataLoaderIter", True), ("_MultiProcessingDataLoaderIter", False)]
+)
+def test_recording_slows_a_loader_that_works_in_the_training_process(loader: str, slowed: bool) -> None:
+    """Its operators are recorded as all others are; a wait for workers is not made shorter by those that it happens to hold."""
+    trace = TinyTrace()
+    for k in range(3):
+        begin = 2000.0 * k
+        trace.op(f"enumerate(DataLoader)#{loader}.__next__", begin, begin + 1000)
+        for each in range(100):
+            trace.op("aten::stack", begin + 10 * each, begin + 10 * each + 5)
+        trace.launch((begin + 1010, begin + 1015), (begin + 1020, begin + 1030))
+        trace.step(begin, begin + 1100)
+    problem, cost = problem_of(trace), recording_cost(trace.events())
+    waits = [
+        parts[:, HOST_CAUSES.index("data_wait")].sum()
+        for parts in (problem.host.gap_parts, without_profiler(problem, cost).host.gap_parts)
+    ]
+    assert cost.loads_inline is slowed
+    assert waits[0] > 0 and bool(waits[1] < 0.95 * waits[0]) is slowed

@@ -327,3 +327,32 @@ def test_what_python_does_with_pictures_that_were_copied_goes_with_the_copy() ->
     found = finding("likeness_copies", "host-waits-for-gpu")
     assert found is not None and found.predicted_low_ms is not None and found.predicted_high_ms is not None
     assert found.predicted_low_ms < stopwatch_ms("likeness") < found.predicted_high_ms
+
+
+def test_a_layout_that_conv1d_has_not_is_not_advised_as_two_lines() -> None:
+    found = finding("wavenet", "layout-conversions")
+    assert found is not None and found.severity != "critical" and found.confidence == "low"
+    assert "one-dimensional" in found.title and "Conv2d of height 1" in found.fix
+    flat = finding("vgg_first", "layout-conversions")
+    assert flat is not None and flat.severity == "critical" and "one-dimensional" not in flat.title
+
+
+@pytest.mark.parametrize("rows", [0, 8])
+def test_repeats_whose_sum_the_host_reads_stand_before_the_graph_that_they_cut(tmp_path: Path, rows: int) -> None:
+    """The host is late anyway, so that its waits cost little by themselves."""
+    trace = ChromeTrace()
+    for k in range(4):
+        at = 4 * STEP_US * k
+        trace.step(k + 1, at, at + 4 * STEP_US)
+        for row in range(12):
+            start = at + 10 + 300 * row
+            for begin in range(0, 240, 40):
+                trace.op("aten::add", start + begin, start + begin + 36, [[64, 64], [64, 64]], FLOAT)
+                trace.launch((start + begin + 10, start + begin + 15), (start + begin + 18, start + begin + 21), ADDS)
+            if row < rows:
+                trace.op("aten::repeat_interleave", start + 245, start + 280, [[60, 256], [60]], FLOAT)
+                trace.host("cuda_runtime", "cudaStreamSynchronize", start + 246, start + 249)
+    found = analysed(tmp_path, trace).findings
+    assert ([f.rule for f in found[:2]] == ["host-waits-for-gpu", "launch-bound"]) == bool(rows)
+    if rows:
+        assert "8 times a step" in found[0].title and "output_size" in found[0].fix and found[0].predicted_step_ms is None
