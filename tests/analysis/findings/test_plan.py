@@ -106,7 +106,7 @@ def test_without_a_replay_there_is_no_plan_and_a_plan_reads_in_order(loop):
 
 
 def test_no_plan_is_quicker_than_the_workers_it_advises(tmp_path: Path) -> None:
-    """A step of 42 ms loads for 40 of them in its own process: eight workers need 5 ms of each step, however the rest is launched."""
+    """A step of 42 ms loads for 40 of them in its own process: eight workers, a little slower together, need 6.1 ms of each step, however the rest is launched."""
     trace = ChromeTrace()
     for k in range(5):
         at = 42_000.0 * k
@@ -118,5 +118,5 @@ def test_no_plan_is_quicker_than_the_workers_it_advises(tmp_path: Path) -> None:
             trace.launch((start + 40, start + 50), (start + 60, start + 65), ADDS)
     result = analysed(tmp_path, trace)
     assert result.lead is not None and result.findings[0].rule == "data-loader-starves-gpu"
-    assert result.findings[0].predicted_step_ms == pytest.approx(5.0, rel=0.05)
-    assert result.plan and min(step.predicted_step_ms for step in result.plan) >= 4.9
+    assert result.findings[0].predicted_step_ms == pytest.approx(40 / 8 / 0.82, rel=0.05)
+    assert result.plan and min(step.predicted_step_ms for step in result.plan) >= 6.0
