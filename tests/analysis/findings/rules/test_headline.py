@@ -24,7 +24,7 @@ SAID = {
     "mask_from_cpu": "goes to tensors made on the CPU.",  # telemetry's step, which this explains: not "do not show what it waits for"
     "checkpoint_unseen": "do not show what it waits for.",
     "conv_searches_off": "It waits for the host to launch kernels.",
-    "slow_every_fourth": "25 % (3 ms) goes to Python on the host.",  # the finding's cause is the ledger's, and so are the numbers
+    "slow_every_fourth": "25 % (3.00 ms) goes to Python on the host.",  # the finding's cause is the ledger's, and so are the numbers
 }
 LAUNCHES = [("other_compute", None, 200_000, 0.2), ("idle", "launch_bound", 800_000, 0.8)]
 
