@@ -38,6 +38,7 @@ __getattr__, __all__ = lazy(
             "link_of",
             "Dispatch",
             "Gpu",
+            "GRAPH_DISPATCH",
             "UNMEASURED_DISPATCH",
             "identify",
         ),

@@ -81,7 +81,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     limit = host.limit_of_loader() if host is not None and not single else None
     timed = limited_by(context.run.manifest.facts)  # a short recording has few samples of the host
     limited, fix = _limited(host, limit) if host is not None and limit is not None else timed or ("", FEW_WORKERS)
-    changes = CHANGES
+    changes: tuple[CodeChange, ...] = CHANGES
     if single:  # what the training process loads in a step, the workers load side by side
         workers = _advised(context, lost)
         paced = lost / workers / (SEVERAL_CORES if workers > FEW else 1.0)
