@@ -13,6 +13,10 @@ from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
 FUSABLE = ("elementwise", "norm", "softmax", "reduction", "copy")
 SHORTEST_CHAIN = 2  # two kernels over the same data read and write it twice where once would do
+EXPONENTIAL = frozenset(("aten::exp",))
+OVER_ROWS = frozenset(
+    ("aten::sum", "aten::amax", "aten::max", "aten::logsumexp")
+)  # with an exponential: a softmax written out, and no activation
 FUSED_COST = 1.1  # a fused kernel takes little more than the slowest of its chain: it reads every input and writes the result
 # What inductor makes of the kernels between two products: 138 of 52 such places on the mixer of tests/recordings_after, 97 of 36 on gpt_compiled;
 # together they took 1.19 and 0.88 of the longest kernels that they replace.
@@ -105,7 +109,13 @@ def marked(
     work = context.work
     if not work["operator"].isin(marks).any():
         return work.iloc[:0], []
-    whole = [c for c in chains(context, with_statistics=begins) if c.operators & marks and len(c.rows) >= shortest]
+    whole = [
+        c
+        for c in chains(context, with_statistics=begins)
+        if c.operators & marks
+        and len(c.rows) >= shortest
+        and not (c.operators & marks == EXPONENTIAL and c.operators & OVER_ROWS)
+    ]
     marked_chains = [_from_the_first(work, chain, marks) for chain in whole] if begins else whole
     if not marked_chains:
         return work.iloc[:0], []

@@ -34,6 +34,7 @@ from sawtooth.analysis.units import in_words
 
 WORTH_NAMING = 0.05  # a graph needs static shapes and care: not worth it for less than 5 % of the step
 WAITS_FIRST = 0.01  # as the rule of waits names them: launches that lag at most twice what waits cost may lag because of them
+PYTHON_SHARE = 0.1  # of the step
 SHORT_KERNEL_NS = 10_000  # an operator costs the host about 10 µs: shorter kernels cannot hide it
 
 LOADS_CODE = 0.05  # of the step: what the first launches of a run take says nothing of what the later ones do
@@ -141,6 +142,14 @@ def _masks(context: RuleContext) -> str:
     return f" {names} must go first: the host waits there for a size that only the GPU knows, and no graph can hold that."
 
 
+def _python(context: RuleContext) -> str:
+    """Return the sentence on Python between the operators, in stretches too short for a rule of their own; empty where it is little."""
+    lost = context.lost_ms("python_host")
+    if context.share(lost) < PYTHON_SHARE:
+        return ""
+    return f" Python outside any operator holds launches up for {in_words(lost)} of each step more, which a graph skips too; profile(..., with_stack=True) names its lines."
+
+
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when launches cost more than WORTH_NAMING of the unprofiled step."""
     lost = context.lost_ms("launch_bound")
@@ -176,7 +185,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         edits=[] if unknown else [AsGraph(first_ops=tokens.first) if tokens else AsGraph()],
         severity="info" if unknown else None if idle is None or idle >= lost else severity_of(context.share(idle)),
         confidence="low" if unknown else "medium",
-        note=unknown or (TOKEN_NOTE if tokens else f"{STEP_NOTE}{_masks(context)}"),
+        note=unknown or (TOKEN_NOTE if tokens else f"{STEP_NOTE}{_masks(context)}{_python(context)}"),
         risk="Graphs need static shapes and addresses; anything that reads a GPU value inside the step must move out.",
         changes=CHANGES,
         evidence=context.gap_evidence("launch_bound"),

@@ -356,3 +356,22 @@ def test_repeats_whose_sum_the_host_reads_stand_before_the_graph_that_they_cut(t
     assert ([f.rule for f in found[:2]] == ["host-waits-for-gpu", "launch-bound"]) == bool(rows)
     if rows:
         assert "8 times a step" in found[0].title and "output_size" in found[0].fix and found[0].predicted_step_ms is None
+
+
+@pytest.mark.parametrize(("last", "named"), [("aten::sum", False), ("aten::mul", True)])
+def test_a_softmax_written_out_is_no_activation(tmp_path: Path, last: str, named: bool) -> None:
+    trace = ChromeTrace()
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        for place, name in enumerate(("aten::sub", "aten::exp", last, "aten::add")):
+            start = at + 20 + 40 * place
+            trace.op(name, start, start + 30, [[512, 8192], [512, 8192]], FLOAT)
+            kernel = "void at::native::reduce_kernel<512, 1>()" if name == "aten::sum" else ADDS
+            trace.launch((start + 5, start + 10), (at + 200 + 190 * place, at + 385 + 190 * place), kernel)
+    assert (of_rule(analysed(tmp_path, trace), "unfused-activation") is not None) == named
+
+
+def test_a_graph_that_would_skip_python_too_says_how_much_there_is() -> None:
+    note = next(f.prediction_note for f in result_of("mlp_eager").findings if f.rule == "launch-bound")
+    assert "Python outside any operator" in note and "with_stack=True" in note
