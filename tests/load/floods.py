@@ -33,6 +33,7 @@ SLOWEST_CALL_S = 1.0
 GROWTH_MB = 300.0
 MOST_THREADS = 250
 THREADS_AFTER = 60
+CONNECTIONS_AFTER = 5
 AFTER_SECONDS = 60.0  # all is back by then
 CALL_EVERY_S = 0.1
 
@@ -112,7 +113,8 @@ FLOODS: dict[str, Callable[[str, str], Awaitable[None]]] = {
 
 @dataclass
 class Figures:
-    """What a flood cost: the slowest API call (s), calls that were refused, memory (MB) and threads at most and afterwards, and the seconds until then."""
+    """What a flood cost: the slowest API call (s), calls that were refused, memory (MB) and threads at most; and what is left a minute later at most:
+    memory, threads, connections, and how long a call takes then."""
 
     slowest: float = 0.0
     refused: int = 0
@@ -120,13 +122,16 @@ class Figures:
     threads: int = 0
     left: float = 0.0
     left_threads: int = 0
+    left_connections: int = 0
+    last: float = 0.0
     problem: str = ""
 
     @property
     def fine(self) -> bool:
         """All figures are within their bounds."""
         most = self.slowest <= SLOWEST_CALL_S and self.growth <= GROWTH_MB and self.threads <= MOST_THREADS
-        return most and not self.refused and not self.problem and self.left_threads <= THREADS_AFTER
+        back = self.left_threads <= THREADS_AFTER and self.left_connections <= CONNECTIONS_AFTER and self.last <= SLOWEST_CALL_S
+        return most and back and not self.refused and not self.problem
 
 
 def measured(server: Server, flood: Callable[[str, str], Awaitable[None]]) -> Figures:
@@ -152,10 +157,18 @@ def measured(server: Server, flood: Callable[[str, str], Awaitable[None]]) -> Fi
         figures.growth = max(figures.growth, (process.memory_info().rss - before) / 1e6)
         figures.threads = max(figures.threads, process.num_threads())
     deadline = time.monotonic() + AFTER_SECONDS
-    while process.num_threads() > THREADS_AFTER and time.monotonic() < deadline:
+    while time.monotonic() < deadline and (process.num_threads() > THREADS_AFTER or _connections(process) > CONNECTIONS_AFTER):
         time.sleep(1)
     figures.left, figures.left_threads = (process.memory_info().rss - before) / 1e6, process.num_threads()
+    figures.left_connections = _connections(process)
+    started = time.perf_counter()
+    fetch(server, "/api/v1/runs", timeout=30)
+    figures.last = time.perf_counter() - started
     return figures
+
+
+def _connections(process: psutil.Process) -> int:
+    return sum(connection.status != psutil.CONN_LISTEN for connection in process.net_connections("tcp"))
 
 
 def main(names: list[str]) -> int:
@@ -172,7 +185,7 @@ def main(names: list[str]) -> int:
         fine = fine and f.fine
         print(
             f"{name:8} slowest API call {f.slowest:.2f} s, {f.refused} refused, memory +{f.growth:.0f} MB, {f.threads} threads; "
-            f"afterwards {f.left:+.0f} MB, {f.left_threads} threads; load {os.getloadavg()[0]:.0f}{f.problem and '; NO FLOOD: ' + f.problem}",
+            f"afterwards {f.left:+.0f} MB, {f.left_threads} threads, {f.left_connections} connections, a call {f.last:.2f} s; load {os.getloadavg()[0]:.0f}{f.problem and '; NO FLOOD: ' + f.problem}",
             flush=True,
         )
     return int(not fine)
