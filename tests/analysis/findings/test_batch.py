@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sawtooth.analysis.findings.batch.growth import Scale
 from sawtooth.analysis.findings.batch.memory import memory_at, parameters_of
-from sawtooth.analysis.findings.batch.step import _edit, _Kernels, _Scale, at_batches, sentence
+from sawtooth.analysis.findings.batch.step import _edit, _Kernels, at_batches, sentence
 from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.run_analysis import whatif_of
@@ -47,12 +48,12 @@ def kernel(**given):
     ],
 )
 def test_the_side_of_a_product_that_grows_is_the_one_that_is_no_parameter(operator, dims, larger):
-    assert _Scale(H200, OWN, 4.0)._larger(operator, dims) == larger
+    assert Scale(H200, OWN, 4.0)._larger(operator, dims) == larger
 
 
 def test_what_moves_tensors_grows_with_them_once_they_fill_the_gpu():
     # 132 × 2048 = 270,336 threads: of 2,703,360 values 4 times as many take 4 times as long, of 135,168 the first doubling costs nothing
-    scale = _Scale(H200, OWN, 4.0)
+    scale = Scale(H200, OWN, 4.0)
     factor, low, high, stream_ns = scale.law(kernel(operator="aten::gelu", dims=[[1320, 2048]], types=["float"]))
     assert factor == 4.0 and low < 4.0 < high
     assert stream_ns == pytest.approx(2 * 4 * 2_703_360 / H200.bandwidth_bytes_per_s * 1e9)  # read and written once
@@ -65,16 +66,16 @@ def test_attention_grows_once_every_sm_has_a_block():
     attention = kernel(
         category="attention", flop_operator="aten::_scaled_dot_product_flash_attention", flop_dims=[[2, 8, 512, 64]] * 3
     )
-    assert _Scale(H200, OWN, 16.0).law(attention)[0] == pytest.approx(1024 / 132)
-    assert _Scale(H200, OWN, 2.0).law(attention)[0] == 1.0
+    assert Scale(H200, OWN, 16.0).law(attention)[0] == pytest.approx(1024 / 132)
+    assert Scale(H200, OWN, 2.0).law(attention)[0] == 1.0
 
 
 def test_what_touches_parameters_alone_stays():
-    assert _Scale(H200, OWN, 4.0).law(kernel(operator="aten::copy_", dims=[[3072, 768], [3072, 768]], types=["float"] * 2))[
+    assert Scale(H200, OWN, 4.0).law(kernel(operator="aten::copy_", dims=[[3072, 768], [3072, 768]], types=["float"] * 2))[
         :3
     ] == (1, 1, 1)
-    assert _Scale(H200, OWN, 4.0).law(kernel(category="communication"))[:3] == (1, 1, 1)
-    assert _Scale(H200, OWN, 4.0).law(kernel(operator="aten::_foreach_norm", dims=[[[9, 9]]]))[:3] == (
+    assert Scale(H200, OWN, 4.0).law(kernel(category="communication"))[:3] == (1, 1, 1)
+    assert Scale(H200, OWN, 4.0).law(kernel(operator="aten::_foreach_norm", dims=[[[9, 9]]]))[:3] == (
         1,
         1,
         1,
@@ -118,7 +119,7 @@ def test_a_kernel_of_half_a_millisecond_has_work_to_do():
     stream_ns = 100e6 / H200.bandwidth_bytes_per_s * 1e9
     context = SimpleNamespace(rank=SimpleNamespace(gpu=H200))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_Scale, "law", lambda *_: (2.0, 2.0, 2.0, stream_ns))
+        patched.setattr(Scale, "law", lambda *_: (2.0, 2.0, 2.0, stream_ns))
         assert _edit(context, frame, kernels, 2.0).dur_ns == (950_000,)
 
 

@@ -1,0 +1,125 @@
+"""How a kernel's time grows with the batch: products, convolutions and attention by the kernel-time model, what moves tensors by its bytes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sawtooth.analysis.findings.batch.memory import Shape
+from sawtooth.analysis.findings.work import numel, product_dtype
+from sawtooth.analysis.knowledge.flops import FIRST_OPERAND
+from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.kernel_time import Work, estimate
+from sawtooth.analysis.knowledge.kernel_work import QUERY_BLOCK, convolution_work, product_work
+from sawtooth.analysis.knowledge.traffic import operator_bytes
+
+THREADS_OF_SM = 2048  # elements below this for every SM leave the GPU partly empty: more of them take no longer
+OFF = 0.05  # exponent of the batch's factor by which a moving kernel's time may be off: 7 % at 4 times, 15 % at 16 times
+WHOLE_SPREAD = 16.0  # a batch so many times another has the model's whole interval; nearer ones share its error
+OF_PARAMETERS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_")  # work on lists of parameters and gradients
+
+
+class Growth(NamedTuple):
+    """The factor of what grows in a kernel's time, and its interval."""
+
+    factor: float
+    low: float
+    high: float
+
+
+class Law(NamedTuple):
+    """How a kernel grows: as ``Growth`` says, and the ns that its bytes take at the memory's full rate (NaN: not known)."""
+
+    factor: float
+    low: float
+    high: float
+    stream_ns: float
+
+
+STAYS = Law(1.0, 1.0, 1.0, math.nan)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What ``times`` the batch does to a kernel on ``gpu``; ``own`` are the shapes of parameters, also transposed."""
+
+    gpu: Gpu | None
+    own: frozenset[Shape]
+    times: float
+
+    def law(self, row: Any) -> Law:
+        """Return how a kernel grows."""
+        if row.category == "communication" or str(row.operator).startswith(OF_PARAMETERS):
+            return STAYS
+        if row.category in ("gemm", "conv", "attention") and isinstance(row.flop_operator, str) and row.flop_dims:
+            growth = self._of_attention(row) if row.category == "attention" else self._arithmetic(row)
+            if growth is not None:
+                return Law(*growth, math.nan)
+        return self._moving(row)
+
+    def _of_attention(self, row: Any) -> Growth | None:
+        """Blocks of queries side by side, one on each SM: below that a larger batch takes no longer."""
+        query = row.flop_dims[1 if row.flop_operator.endswith("backward") else 0]
+        if self.gpu is None or not self.gpu.sms or not isinstance(query, list) or len(query) != 4:
+            return None
+        blocks = query[0] * query[1] * math.ceil(query[2] / QUERY_BLOCK)
+        return self._about(max(self.times * blocks, self.gpu.sms) / max(blocks, self.gpu.sms))
+
+    def _about(self, factor: float) -> Growth:
+        off = max(self.times, 1 / self.times) ** OFF
+        return Growth(factor, factor / off, factor * off)
+
+    def _arithmetic(self, row: Any) -> Growth | None:
+        """The model's time at the new shape over that at the old: what it is wrong by in both cancels."""
+        dtype = product_dtype(row)
+        if dtype is None or self.gpu is None:
+            return None
+        then_dims = self._larger(row.flop_operator, row.flop_dims)
+        now, then = _work(row, row.flop_dims, dtype), _work(row, then_dims, dtype)
+        before, after = (estimate(work, self.gpu) if work is not None else None for work in (now, then))
+        if before is None or after is None or not before.ms:
+            return None
+        ratio, part = after.ms / before.ms, min(abs(math.log(self.times)) / math.log(WHOLE_SPREAD), 1.0)
+        return Growth(ratio, ratio * (after.low / after.ms) ** part, ratio * (after.high / after.ms) ** part)
+
+    def _larger(self, operator: str, dims: Any) -> list[Any]:
+        """Return the shapes with the batch ``times`` as large: a product has it where neither operand is a parameter."""
+        shapes = [list(shape) if isinstance(shape, list) else shape for shape in dims]
+        first = FIRST_OPERAND.get(operator, 0)
+        if operator in FIRST_OPERAND or operator == "aten::mm":
+            a, b = shapes[first : first + 2]
+            if len(a) == len(b) == 2:
+                if tuple(b) in self.own:
+                    a[0] = self._more(a[0])
+                elif tuple(a) in self.own:
+                    b[1] = self._more(b[1])
+                else:  # the gradient of a parameter sums over the batch
+                    a[1] = b[0] = self._more(a[1])
+                return shapes
+        for shape in shapes:
+            if isinstance(shape, list) and len(shape) > 2 and tuple(shape) not in self.own:
+                shape[0] = self._more(shape[0])
+        return shapes
+
+    def _more(self, size: int) -> int:
+        return max(round(size * self.times), 1)
+
+    def _moving(self, row: Any) -> Law:
+        dims = row.dims if isinstance(row.dims, list) else []
+        tensors = [tuple(shape) for shape in dims if isinstance(shape, list) and numel(shape) > 1]
+        if tensors and all(shape in self.own for shape in tensors):
+            return STAYS
+        elements = max((numel(list(shape)) for shape in tensors), default=0)
+        filled = (self.gpu.sms or 1) * THREADS_OF_SM if self.gpu is not None else 0
+        factor = max(self.times * elements, filled) / max(elements, filled) if elements else self.times
+        moved = operator_bytes(row.operator, row.dims, row.types, row.concrete) if isinstance(row.operator, str) else None
+        bandwidth = self.gpu.bandwidth_bytes_per_s if self.gpu is not None else None
+        known = moved and bandwidth and row.kind == "kernel" and elements > filled
+        return Law(*self._about(factor), moved / bandwidth * 1e9 if known and moved and bandwidth else math.nan)
+
+
+def _work(row: Any, dims: list[Any], dtype: str) -> Work | None:
+    if row.category == "conv":
+        return convolution_work(row.flop_operator, dims, row.flop_strides, row.flop_concrete, dtype)
+    return product_work(row.flop_operator, dims, row.flop_strides, dtype)
