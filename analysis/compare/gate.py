@@ -18,7 +18,7 @@ from sawtooth.ingest.errors import UsageError
 PASSED, REGRESSED, COULD_NOT_JUDGE = 0, 1, 2
 BEST = "best_step_time_ms"
 _PATTERN = re.compile(r"\s*([a-z0-9_]+)\s*:\s*([+\-−])\s*(\d+(?:\.\d+)?|\.\d+)\s*(.*?)\s*")
-_UNITS: dict[str, dict[str, float]] = {
+UNITS: dict[str, dict[str, float]] = {
     "ms": {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3},
     "s": {"ms": 1e-3, "s": 1.0, "min": 60.0},
     "bytes": {
@@ -34,7 +34,6 @@ _UNITS: dict[str, dict[str, float]] = {
         "bytes": 1.0,
     },
     "share": {"pp": 0.01},
-    "percent": {"pp": 1.0},
     "count": {"": 1.0, "count": 1.0},
     "FLOP": {"FLOP": 1.0, "GFLOP": 1e9, "TFLOP": 1e12, "PFLOP": 1e15},
     "TFLOP/s": {"GFLOP/s": 1e-3, "TFLOP/s": 1.0, "PFLOP/s": 1e3},
@@ -73,7 +72,7 @@ def parse_gate(text: str) -> Gate:
     direction: Literal["rise", "fall"] = "rise" if sign == "+" else "fall"
     if unit == "%":
         return Gate(text, key, direction, float(number) / 100, True)
-    scales = _UNITS[METRICS[key].unit]
+    scales = UNITS[METRICS[key].unit]
     if unit not in scales:
         known = ", ".join(["%", *(u for u in scales if u)])
         raise UsageError(

@@ -36,6 +36,7 @@ TESTS = {  # module below analysis/ -> its tests below tests/analysis/
     "compare/significance/decision": ["compare/significance/test_decision_words.py", "compare/significance/test_decision.py"],
     "compare/comparison": ["compare/test_comparison.py"],
     "compare/side": ["compare/test_comparison.py"],
+    "compare/gate": ["compare/test_gate.py"],
 }
 JUDGED = Path(__file__).with_name("survivors.toml")  # the mutants that nobody can tell from the code, each with its reason
 SLOWEST = "not two_hundred and not planted_five and not four_times_of_five"  # simulations: they judge the method, not a line

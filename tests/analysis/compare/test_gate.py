@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.compare.gate import COULD_NOT_JUDGE, PASSED, REGRESSED, judge, parse_gate
+from sawtooth.analysis.compare.gate import COULD_NOT_JUDGE, PASSED, REGRESSED, UNITS, judge, parse_gate
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.ingest.errors import UsageError
 from tests.support.run_results import run_of, side
 
@@ -27,6 +31,35 @@ def test_a_gate_is_read(text, key, direction, limit, relative):
     gate = parse_gate(text)
     assert (gate.key, gate.direction, gate.relative) == (key, direction, relative)
     assert gate.limit == pytest.approx(limit)
+
+
+@pytest.mark.parametrize(
+    ("key", "limits"),
+    [
+        ("step_time_ms", {"ns": 1e-6, "us": 0.001, "µs": 0.001, "ms": 1, "s": 1000}),
+        ("sawtooth_period_s", {"ms": 0.001, "s": 1, "min": 60}),
+        ("mfu", {"pp": 0.01}),
+        ("kernel_launches_per_step", {"": 1, "count": 1}),
+        ("flops_per_step", {"FLOP": 1, "GFLOP": 1e9, "TFLOP": 1e12, "PFLOP": 1e15}),
+        ("achieved_tflops", {"GFLOP/s": 0.001, "TFLOP/s": 1, "PFLOP/s": 1000}),
+        (
+            "peak_memory_bytes",
+            {"B": 1, "bytes": 1, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 1024, "MiB": 1048576, "GiB": 1073741824},
+        ),
+    ],
+)  # fmt: skip
+def test_every_unit_is_brought_to_the_metric_s(key, limits):
+    for unit, limit in limits.items():
+        assert parse_gate(f"{key}:+1{unit}").limit == limit, unit
+    assert parse_gate(f"{key}:+1%").limit == 0.01
+
+
+def test_every_unit_of_a_metric_is_known():
+    assert {metric.unit for metric in METRICS.values()} == set(UNITS)
+
+
+def test_the_codes_are_those_that_a_shell_reads():
+    assert (PASSED, REGRESSED, COULD_NOT_JUDGE) == (0, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -90,3 +123,50 @@ def test_shares_fall_by_points_and_a_missing_metric_is_not_judged():
 def test_a_regression_outweighs_what_could_not_be_judged():
     found = comparison(100.0, 110.0)
     assert code(found, "hfu:-1pp", "best_step_time_ms:+5%", "step_time_ms:+50%") == REGRESSED
+
+
+def sentence(found, gate):
+    ((outcome),) = judge(found, [parse_gate(gate)])[1]
+    return outcome.sentence
+
+
+def test_a_gate_says_what_moved_in_the_unit_it_is_written_in():
+    found = comparison(100.0, 100.0, a_metrics={"mfu": 0.40, "hfu": 0.40}, b_metrics={"mfu": 0.375, "hfu": 0.42})
+    assert sentence(found, "mfu:-5%") == "mfu:-5%: failed. MFU went from 0.4 to 0.375 share (-6.25%)."  # 0.025 of 0.4
+    assert sentence(found, "mfu:-3pp") == "mfu:-3pp: passed. MFU went from 0.4 to 0.375 share."
+    assert sentence(found, "hfu:+6%") == "hfu:+6%: passed. HFU went from 0.4 to 0.42 share (+5.00%)."
+
+
+def test_the_limit_itself_passes():
+    found = comparison(100.0, 100.0, a_metrics={"kernel_launches_per_step": 64.0}, b_metrics={"kernel_launches_per_step": 80.0})
+    assert code(found, "kernel_launches_per_step:+16") == PASSED
+    assert code(found, "kernel_launches_per_step:+25%") == PASSED  # 16 of 64
+    assert code(found, "kernel_launches_per_step:+15") == REGRESSED
+    assert code(found, "kernel_launches_per_step:-1") == PASSED
+
+
+def test_of_nothing_there_is_no_percentage():
+    found = comparison(100.0, 100.0, a_metrics={"mfu": 0.0, "hfu": 0.0}, b_metrics={"mfu": 0.1, "hfu": 0.0})
+    assert code(found, "mfu:+5%") == COULD_NOT_JUDGE and "of A is 0" in sentence(found, "mfu:+5%")
+    assert code(found, "mfu:+5pp") == REGRESSED
+    assert code(found, "hfu:+5%") == PASSED
+
+
+@pytest.mark.parametrize("one", ["a", "b"])
+def test_what_cannot_be_used_is_not_judged_on_either_side(one):
+    broken = Reading(1.4, trust="unusable", notes=("The peak is wrong.",))
+    found = comparison(100.0, 100.0, a_metrics={"mfu": 0.4}, b_metrics={"mfu": 0.4})
+    metrics = tuple(replace(change, **{one: broken}) if change.key == "mfu" else change for change in found.metrics)
+    found = replace(found, metrics=metrics)
+    assert code(found, "mfu:-5%") == COULD_NOT_JUDGE
+    assert sentence(found, "mfu:-5%") == f"mfu:-5%: not judged, MFU of {one.upper()} cannot be used. The peak is wrong."
+
+
+def test_a_fall_of_the_step_time_can_be_gated_as_well():
+    assert code(comparison(100.0, 90.0), "best_step_time_ms:-5%") == REGRESSED
+    assert code(comparison(100.0, 110.0), "best_step_time_ms:-5%") == PASSED
+    noisy = [float(step) for step in np.random.default_rng(3).normal(100, 30, 25)]
+    found = comparison(106.0, 100.0, [s * 1.06 for s in noisy], noisy)
+    assert code(found, "best_step_time_ms:-5%") == COULD_NOT_JUDGE
+    assert "beyond the limit, but no difference shown" in sentence(found, "best_step_time_ms:-5%")
+    assert code(found, "best_step_time_ms:-50%") == PASSED
