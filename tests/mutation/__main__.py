@@ -37,6 +37,7 @@ TESTS = {  # module below analysis/ -> its tests below tests/analysis/
     "compare/comparison": ["compare/test_comparison.py"],
     "compare/side": ["compare/test_comparison.py"],
     "compare/gate": ["compare/test_gate.py"],
+    "compare/waterfall": ["compare/test_waterfall.py"],
 }
 JUDGED = Path(__file__).with_name("survivors.toml")  # the mutants that nobody can tell from the code, each with its reason
 SLOWEST = "not two_hundred and not planted_five and not four_times_of_five"  # simulations: they judge the method, not a line

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.compare.waterfall import run_waterfall
+from sawtooth.analysis.compare.waterfall import profile_step_ns, profile_waterfall, run_waterfall
 from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.at_best import at_best, unseen_ms
@@ -104,3 +104,74 @@ def test_the_largest_part_named_goes_the_way_of_the_change():
     assert "idle" not in words.waterfall_title(words.bars(back, "run"), "run").split("largest part is")[1]
     assert words.waterfall_title(words.bars(there, "run"), "run").startswith("The step changed by −2.00")
     assert words.waterfall_title(words.bars(compare(side(a), side(a)), "run"), "run") == "The step changed by nothing"
+
+
+def profiled(counted, *ledger):
+    return run_of(ledger=ledger, counted=counted)
+
+
+def test_the_profiles_step_is_the_window_over_its_steps_averaged_over_runs():
+    # 30 ns over 2 steps are 15, 50 over 5 are 10; their mean is 12.5.
+    two, five = profiled(2, ("other_compute", None, 30, None)), profiled(5, ("other_compute", None, 50, None))
+    assert profile_step_ns([two, five]) == Fraction(25, 2)
+    without = replace(two, lead=replace(two.lead, steps=two.lead.steps.assign(counted=False)))
+    assert profile_step_ns([two, without]) is None and profile_step_ns([replace(two, lead=None)]) is None
+    assert profile_waterfall([two], [without]) == () == profile_waterfall([without], [two])
+
+
+def test_the_profiles_parts_are_means_of_a_side_s_runs_and_sum_to_its_step():
+    a = [
+        profiled(2, ("other_compute", None, 30, 0.010), ("idle", "host_sync", 10, 0.004)),
+        profiled(4, ("other_compute", None, 40, 0.006)),
+    ]
+    b = [profiled(1, ("other_compute", None, 9, 0.005), ("exposed_memcpy", "blocking_copy", 6, 0.001))]
+    rows = {(row.owner, row.cause): row for row in profile_waterfall(a, b)}
+    work, copy, sync = rows["other_compute", None], rows["exposed_memcpy", "blocking_copy"], rows["idle", "host_sync"]
+    # 30 over 2 and 40 over 4: (15 + 10) ÷ 2; 10 over 2 in one of two runs: 5 ÷ 2.
+    assert (work.ns_a, work.ns_b, work.change_ns) == (Fraction(25, 2), 9, Fraction(-7, 2))
+    assert (copy.ns_a, copy.ns_b) == (0, 6) and (sync.ns_a, sync.ns_b) == (Fraction(5, 2), 0)
+    assert sum(row.ns_a for row in rows.values()) == profile_step_ns(a) == 15
+    # Without the profiler: (0.010 + 0.006) ÷ 2 and 0.004 ÷ 2.
+    assert work.unprofiled_ms_a == pytest.approx(0.008) and work.unprofiled_change_ms == pytest.approx(-0.003)
+    assert sync.unprofiled_ms_a == pytest.approx(0.002) and (sync.unprofiled_ms_b, copy.unprofiled_ms_a) == (0.0, 0.0)
+
+
+def test_a_side_without_a_replay_has_no_time_without_the_profiler():
+    replayed, not_replayed = (profiled(1, ("other_compute", None, 9, ms)) for ms in (0.005, None))
+    (row,) = profile_waterfall([replayed], [replayed, not_replayed])
+    assert row.unprofiled_ms_a == 0.005 and row.unprofiled_ms_b is None and row.unprofiled_change_ms is None
+    (back,) = profile_waterfall([not_replayed], [replayed])
+    assert back.unprofiled_ms_a is None and back.unprofiled_change_ms is None
+    other = profiled(1, ("other_compute", None, 9, 0.005), ("idle", "host_sync", 1, 0.0))
+    assert [row.unprofiled_ms_a for row in profile_waterfall([not_replayed], [other])] == [None, None]
+
+
+def test_parts_stand_in_the_ledger_s_order_and_the_longer_of_either_side_first():
+    a = profiled(1, ("idle", "allocator", 2, None), ("idle", "host_sync", 5, None), ("other_compute", None, 1, None))
+    b = profiled(
+        1, ("idle", "data_wait", 9, None), ("idle", "allocator", 4, None), ("idle", "blocking_copy", 4, None), ("other_compute", None, 1, None)
+    )  # fmt: skip
+    order = ["data_wait", "host_sync", "allocator", "blocking_copy"]  # 9, 5, and 4 twice: by name
+    for rows in (profile_waterfall([a], [b]), profile_waterfall([b], [a])):
+        assert [row.owner for row in rows] == ["other_compute", "idle", "idle", "idle", "idle"]
+        assert [row.cause for row in rows[1:]] == order
+    ms = (0.02, 0.03)  # steps longer than what the ledgers hold: the rest is outside, and last
+    longer = [replace(run, metrics={**run.metrics, "best_step_time_ms": Reading(t)}) for run, t in zip((a, b), ms, strict=True)]
+    assert [row.cause for row in run_waterfall(longer[:1], longer[1:])] == [None, *order, None]
+    assert run_waterfall(longer[:1], longer[1:])[-1].owner == OUTSIDE_PROFILE
+
+
+def test_what_floats_lose_goes_to_the_largest_part_and_more_is_outside():
+    ledger = (("other_compute", None, 1_000_000, None), ("idle", "host_sync", 3_000_000, None))
+    for off_ms, owners in ((2e-6, {"other_compute", "idle"}), (2e-5, {"other_compute", "idle", OUTSIDE_PROFILE})):
+        run = run_of(ledger=ledger, best_ms=4.0 + off_ms, source="user")  # a millionth of 4 ms are 4e-6
+        rows = run_waterfall([run], [run])
+        assert {row.owner for row in rows} == owners
+        assert sum(row.ms_a for row in rows) == Fraction(4.0 + off_ms)
+        assert next(row.ms_a for row in rows if row.owner == "other_compute") == 1
+
+
+def test_the_parts_of_several_runs_are_their_means():
+    one, other = (run_of(ledger=(("other_compute", None, ns, None),), source="profile") for ns in (10_000_000, 20_000_000))
+    (row,) = run_waterfall([one, other], [one])
+    assert (float(row.ms_a), float(row.ms_b), float(row.change_ms)) == (15.0, 10.0, -5.0)
