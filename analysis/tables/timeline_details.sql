@@ -50,3 +50,7 @@ SELECT s.id, s.lane, s.depth, s.kind, s.start_ns - $origin AS start, s.dur_ns AS
 -- name: occurrences
 SELECT min(start_ns) - $origin, max(end_ns) - $origin FROM gaps WHERE device = $device AND list_contains($causes, cause)
 GROUP BY gap ORDER BY sum(end_ns - start_ns) DESC, min(start_ns) LIMIT $most
+
+-- name: longest
+SELECT start_ns - $origin, end_ns - start_ns, cause FROM gaps WHERE device = $device AND start_ns < $until AND end_ns > $since
+ORDER BY end_ns - start_ns DESC, start_ns LIMIT 1 OFFSET $nth

@@ -28,4 +28,5 @@ def routes() -> list[BaseRoute]:
         Route("/api/v1/runs/{run}/timeline/stretch", timeline_details.stretch, methods=["GET"]),
         Route("/api/v1/runs/{run}/timeline/find", timeline_details.find, methods=["GET"]),
         Route("/api/v1/runs/{run}/timeline/occurrences", timeline_details.occurrences, methods=["GET"]),
+        Route("/api/v1/runs/{run}/timeline/longest", timeline_details.longest, methods=["GET"]),
     ]

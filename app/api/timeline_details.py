@@ -114,4 +114,15 @@ def _occurrences(request: Request) -> Response:
     return json({"places": places})
 
 
-details, stretch, find, occurrences = (answered(route) for route in (_slice, _stretch, _find, _occurrences))
+def _longest(request: Request) -> Response:
+    """The longest piece of lost time between ``start`` and ``end``, with ``nth`` the next ones; null behind the last."""
+    with opened(request) as rank:
+        piece = tables.longest(rank, number(request, "start"), number(request, "end"), max(number(request, "nth"), 0))
+    if piece is None:
+        return json({"slice": None})
+    start, length, cause = piece
+    return json({"slice": _placed({"start": start, "dur": length, "kind": cause, "name": ""}, "gaps")})
+
+
+_ROUTES = (_slice, _stretch, _find, _occurrences, _longest)
+details, stretch, find, occurrences, longest = (answered(route) for route in _ROUTES)

@@ -125,6 +125,25 @@ def test_the_keyboard_alone_searches_walks_and_reads(server: Server, run: str, p
     expect(page.get_by_role("button", name="Whole", exact=True)).to_be_disabled()
 
 
+def test_the_longest_lost_time_is_one_key_away_and_the_next_another(server: Server, run: str, page: Page) -> None:
+    opened(page, server, run)
+    whole = view(page)
+    page.locator("canvas.lanes").focus()
+    page.keyboard.press("l")
+    details = page.get_by_role("region", name="Details")
+    expect(details).to_contain_text("lost to")
+    chosen = "(({start, end, source}) => [start, end, source])(sawtoothTimeline.scene.selected)"
+    first = page.evaluate(chosen)
+    assert first[2] == "gaps"
+    start, end = view(page)
+    assert start <= first[0] and first[1] <= end and end - start < (whole[1] - whole[0]) / 2
+    page.get_by_role("button", name="Longest lost time").click()
+    until(page, f"sawtoothTimeline.scene.selected.start !== {first[0]}")
+    second = page.evaluate(chosen)
+    assert second[1] - second[0] <= first[1] - first[0]
+    expect(details).to_contain_text("lost to")
+
+
 def test_a_finding_opens_with_all_its_places_and_a_link_brings_it_back(
     server: Server, run: str, page: Page, context: BrowserContext
 ) -> None:

@@ -66,7 +66,7 @@ MOST = {
 }  # fmt: skip
 TIMELINE = (
     "tiles?sources=gpu&level={n}&index={n}", "tiles?sources=gpu,cpu,gaps,python&level=3&index=0", "slice?source=gpu&id={n}", "slice?source=gaps&id={n}",
-    "stretch?start={n}&end=999999999", "find?q={q}&at={n}", "occurrences?rule={q}", "slice?source={q}&id=0",
+    "stretch?start={n}&end=999999999", "find?q={q}&at={n}", "occurrences?rule={q}", "longest?start={n}&end=999999999&nth={n}", "slice?source={q}&id=0",
 )  # fmt: skip
 
 

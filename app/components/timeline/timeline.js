@@ -1622,6 +1622,7 @@ function act(picture, key2, shift) {
     picture.selectRange(null, true);
     picture.select(null);
   } else if (key2 === "f" && chosen) picture.go(around(chosen, scene.range ? 1 : 1.6, picture.data.extent), true);
+  else if (key2 === "l") void picture.losses.next();
   else if (key2 === "0" || key2 === "Home") picture.go({ start: 0, end: picture.data.extent }, true);
   else if (key2 === "n" || key2 === "]") picture.findings.rule && !picture.finder.words ? picture.findings.step(1) : picture.finder.step(shift ? -1 : 1);
   else if (key2 === "p" || key2 === "[") picture.findings.rule && !picture.finder.words ? picture.findings.step(-1) : picture.finder.step(-1);
@@ -1686,6 +1687,42 @@ function drawLinks(context, scene, links, ink, width) {
   }
 }
 
+// src/losses.ts
+var ROOM2 = 8;
+var Losses = class {
+  constructor(picture) {
+    this.picture = picture;
+  }
+  stretch = { start: 0, end: 0 };
+  place = 0;
+  shown = null;
+  /** Choose the longest of the view; while one is chosen, the next longest of that view. */
+  async next() {
+    const { data, scene, target } = this.picture;
+    if (this.shown && scene.selected === this.shown) this.place++;
+    else [this.stretch, this.place] = [{ ...target }, 0];
+    const of = data.tracks[0];
+    const [start, end] = [Math.round(this.stretch.start - of.offset), Math.round(this.stretch.end - of.offset)];
+    try {
+      const { slice: slice2 } = await asked(
+        `${data.api}/longest?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}&nth=${this.place}`
+      );
+      if (!slice2) {
+        this.picture.say(this.place ? "There is no other lost time there." : "No time is lost in view.");
+        return;
+      }
+      slice2.track = 0;
+      slice2.start += of.offset;
+      slice2.end += of.offset;
+      this.shown = slice2;
+      this.picture.choose(slice2);
+      this.picture.go(around(slice2, ROOM2, data.extent), true);
+    } catch (problem) {
+      this.picture.say(problem instanceof Error ? problem.message : String(problem));
+    }
+  }
+};
+
 // src/toolbar.ts
 function showToolbar(picture, forget) {
   const { root, data } = picture;
@@ -1705,6 +1742,8 @@ function showToolbar(picture, forget) {
   on2("out", () => scaled(2.5));
   on2("earlier", () => shifted(-0.5));
   on2("later", () => shifted(0.5));
+  root.querySelector(".longest").hidden = !data.tracks[0].lanes.some((lane) => lane.source === "gaps");
+  on2("longest", () => void picture.losses.next());
   const steps = root.querySelector(".step");
   steps.hidden = !data.steps.length;
   steps.replaceChildren(new Option("Go to step", ""));
@@ -1772,6 +1811,7 @@ var Timeline = class {
   drawer;
   finder;
   findings;
+  losses = new Losses(this);
   width = 0;
   height = 0;
   painter;
@@ -2018,6 +2058,7 @@ var KEYS = [
   ["↑ ↓", "the row above and below"],
   ["F", "zoom to what is chosen"],
   ["0", "the whole recording"],
+  ["L", "the longest lost time in view, then the next"],
   ["/", "find by name; Enter and Shift Enter walk through the matches"],
   ["[ ]", "previous and next place of a finding, or match"],
   ["Enter", "to the details"],

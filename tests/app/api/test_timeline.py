@@ -123,3 +123,17 @@ def test_times_in_the_drawer_are_the_recording_s_to_the_nanosecond(client: TestC
         for number, start, end in chance.sample(known, 25):
             told = client.get(f"{base}&source={source}&id={number}").json()["slice"]
             assert (told["start"], told["end"]) == (start, end), (source, number)
+
+
+def test_the_longest_lost_time_of_a_stretch_comes_first_then_the_next(client: TestClient, run: Manifest) -> None:
+    recording = run.traces[0].id
+    with library().open(recording) as opened:
+        origin = opened.rows("SELECT first_ns FROM recording")[0][0]
+        gaps = opened.rows(f"SELECT start_ns - {origin}, end_ns - start_ns, cause FROM gaps WHERE device = 0")
+    middle = sorted(start for start, _, _ in gaps)[len(gaps) // 2]
+    inside = sorted((row for row in gaps if row[0] + row[1] > middle), key=lambda row: (-row[1], row[0]))
+    base = f"/api/v1/runs/{run.id}/timeline/longest?recording={recording}&device=0&start={middle}&end={1 << 60}"
+    for nth in (0, 1, 2, len(inside) - 1):
+        told = client.get(f"{base}&nth={nth}").json()["slice"]
+        assert (told["start"], told["end"] - told["start"], told["kind"]) == inside[nth]
+    assert client.get(f"{base}&nth={len(inside)}").json() == {"slice": None}

@@ -223,6 +223,7 @@ function act(picture: Picture, key: string, shift: boolean): boolean {
   else if (key === "Enter") picture.drawer.focus();
   else if (key === "Escape") { picture.selectRange(null, true); picture.select(null); }
   else if (key === "f" && chosen) picture.go(around(chosen, scene.range ? 1 : 1.6, picture.data.extent), true);
+  else if (key === "l") void picture.losses.next();
   else if (key === "0" || key === "Home") picture.go({ start: 0, end: picture.data.extent }, true);
   else if (key === "n" || key === "]") (picture.findings.rule && !picture.finder.words ? picture.findings.step(1) : picture.finder.step(shift ? -1 : 1));
   else if (key === "p" || key === "[") (picture.findings.rule && !picture.finder.words ? picture.findings.step(-1) : picture.finder.step(-1));

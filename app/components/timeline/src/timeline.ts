@@ -13,6 +13,7 @@ import { FindingBar } from "./finding";
 import { listen } from "./input";
 import { drawLinks } from "./links";
 import type { Picture } from "./picture";
+import { Losses } from "./losses";
 import { levelOf, Tiles } from "./tiles";
 import { showToolbar } from "./toolbar";
 import type { Note, PageData, Place, Slice, Span } from "./types";
@@ -33,6 +34,7 @@ export class Timeline implements Picture {
   readonly drawer: Drawer;
   readonly finder: Finder;
   readonly findings: FindingBar;
+  readonly losses: Losses = new Losses(this);
   width = 0;
   height = 0;
   painter: Painter;

@@ -19,6 +19,8 @@ export function showToolbar(picture: Picture, forget: () => void): void {
   on("out", () => scaled(2.5));
   on("earlier", () => shifted(-0.5));
   on("later", () => shifted(0.5));
+  root.querySelector<HTMLButtonElement>(".longest")!.hidden = !data.tracks[0].lanes.some((lane) => lane.source === "gaps");
+  on("longest", () => void picture.losses.next());
   const steps = root.querySelector<HTMLSelectElement>(".step")!;
   steps.hidden = !data.steps.length;
   steps.replaceChildren(new Option("Go to step", ""));

@@ -1,0 +1,42 @@
+// The longest piece of lost time in view, then the next: where a reader begins who asks what is worst.
+
+import { asked } from "./dom";
+import type { Picture } from "./picture";
+import type { Slice, Span } from "./types";
+import { around } from "./view";
+
+const ROOM = 8; // a piece is shown with so many times its own length around it
+
+export class Losses {
+  private stretch: Span = { start: 0, end: 0 };
+  private place = 0;
+  private shown: Slice | null = null;
+
+  constructor(private readonly picture: Picture) {}
+
+  /** Choose the longest of the view; while one is chosen, the next longest of that view. */
+  async next(): Promise<void> {
+    const { data, scene, target } = this.picture;
+    if (this.shown && scene.selected === this.shown) this.place++;
+    else [this.stretch, this.place] = [{ ...target }, 0];
+    const of = data.tracks[0];
+    const [start, end] = [Math.round(this.stretch.start - of.offset), Math.round(this.stretch.end - of.offset)];
+    try {
+      const { slice } = await asked<{ slice: Slice | null }>(
+        `${data.api}/longest?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}&nth=${this.place}`,
+      );
+      if (!slice) {
+        this.picture.say(this.place ? "There is no other lost time there." : "No time is lost in view.");
+        return;
+      }
+      slice.track = 0;
+      slice.start += of.offset;
+      slice.end += of.offset;
+      this.shown = slice;
+      this.picture.choose(slice);
+      this.picture.go(around(slice, ROOM, data.extent), true);
+    } catch (problem) {
+      this.picture.say(problem instanceof Error ? problem.message : String(problem));
+    }
+  }
+}
