@@ -47,6 +47,7 @@ def first_picture(page: Page, server: Server, run: str) -> float:
     page.goto(f"{server.url}/verdict?run={run}")
     link = page.get_by_test_id("stSidebar").get_by_role("link", name="Timeline")
     link.wait_for(timeout=120_000)
+    page.locator('[data-test-script-state="notRunning"] .st-headline').first.wait_for(timeout=120_000)
     page.wait_for_timeout(3000)
     started = time.perf_counter()
     link.click()
