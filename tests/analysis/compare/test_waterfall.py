@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sawtooth.analysis.compare import waterfall
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.waterfall import profile_step_ns, profile_waterfall, run_waterfall
-from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
+from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOST_REST, OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.at_best import at_best, unseen_ms
 from sawtooth.app.words.comparisons import comparison as words
@@ -57,7 +58,7 @@ def test_without_a_replay_the_profile_is_fitted_and_the_rest_is_outside():
         ("idle", "data_wait"): (10.0, 20.0),
         (OUTSIDE_PROFILE, None): (0.0, 10.0),
     }
-    assert parts(least, least)["other_compute", None] == (15.0, 15.0)
+    assert parts(least, least) == {("other_compute", None): (15.0, 15.0)}  # no time is left to lose
 
 
 def test_a_step_time_that_nobody_knows_is_not_divided():
@@ -175,3 +176,30 @@ def test_the_parts_of_several_runs_are_their_means():
     one, other = (run_of(ledger=(("other_compute", None, ns, None),), source="profile") for ns in (10_000_000, 20_000_000))
     (row,) = run_waterfall([one, other], [one])
     assert (float(row.ms_a), float(row.ms_b), float(row.change_ms)) == (15.0, 10.0, -5.0)
+
+
+def test_where_a_replay_speaks_its_losses_are_shown_and_not_the_profile_s():
+    # Work 20. As profiled 10 of synchronization and 10 of waiting; in the replay 2 and 8, which is the run's step of 30.
+    ledger = (
+        ("other_compute", None, 20_000_000, 20.0),
+        ("idle", "host_sync", 10_000_000, 2.0),
+        ("idle", "data_wait", 10_000_000, 8.0),
+    )
+    run = run_of(ledger=ledger, best_ms=30.0, source="estimate")
+    run = replace(run, lead=replace(run.lead, best=replace(run.lead.best, estimate=Reading(30.0))))
+    assert parts(run, run) == {
+        ("other_compute", None): (20.0, 20.0),
+        ("idle", "host_sync"): (2.0, 2.0),
+        ("idle", "data_wait"): (8.0, 8.0),
+    }
+
+
+def test_beside_step_marks_alone_the_host_s_operators_are_among_its_other_work(monkeypatch):
+    """Marks know what a loop loads and nothing of its operators; two recordings of the host know both."""
+    host = replace(run_of(best_ms=10.0), lead=None, host=object())
+    marks = replace(run_of(best_ms=8.0), lead=None, host=None)
+    known = {id(host): {HOST_LOADING: 2.0, HOST_OPERATORS: 5.0, HOST_REST: 3.0}, id(marks): {HOST_LOADING: 1.0, HOST_REST: 7.0}}
+    monkeypatch.setattr(waterfall, "host_parts", lambda run: known[id(run)])
+    assert parts(host, marks) == {(HOST_LOADING, None): (2.0, 1.0), (HOST_REST, None): (8.0, 7.0)}
+    assert parts(marks, host) == {(HOST_LOADING, None): (1.0, 2.0), (HOST_REST, None): (7.0, 8.0)}
+    assert parts(host, host)[HOST_OPERATORS, None] == (5.0, 5.0)
