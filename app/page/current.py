@@ -22,6 +22,7 @@ from sawtooth.ingest.runs.manifests import edit_run
 from sawtooth.ingest.schema import Manifest, RecordingRef
 
 NOTES_SHOWN = 300  # characters of what the recorder said; the run's notes have all of it
+ASKED_RANK = "asked_rank"
 LOOK_EVERY_SECONDS = 0.7  # for the child's result
 KEPT_RESULTS = 48  # analysed runs kept in memory: a result holds a few hundred rows, and viewers mostly share them
 
@@ -97,9 +98,16 @@ def chosen_rank(result: RunResult) -> RankResult | None:
         return result.lead
     lead = next((i for i, rank in enumerate(result.ranks) if rank is result.lead), 0)
     order = [lead, *(i for i in range(len(result.ranks)) if i != lead)]
+    if (asked := st.session_state.pop(ASKED_RANK, None)) is not None:
+        st.query_params["device"] = asked
     names = {str(i): rank_label(result.ranks[i]) + (" (slowest)" if i == lead else "") for i in order}
     chosen = st.selectbox("Device", list(names), format_func=lambda i: names[i], key="device", bind="query-params")
     return result.ranks[int(chosen)]
+
+
+def choose_rank(position: int) -> None:
+    """Make ``chosen_rank`` of the next screen the rank at ``position``: in an address written before that screen begins the browser may drop it."""
+    st.session_state[ASKED_RANK] = str(position)
 
 
 def opened(rank: RankResult) -> AbstractContextManager[RankView]:

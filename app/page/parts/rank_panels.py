@@ -10,7 +10,7 @@ from sawtooth.analysis.run.job import Communication, GroupUse, Pipeline
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
-from sawtooth.app.page import cards, frame, panel
+from sawtooth.app.page import cards, current, frame, panel
 
 LEVELS: dict[Level, str] = {"rank": "by rank", "host": "by host", "stage": "by pipeline stage"}
 PARALLEL = {
@@ -60,7 +60,8 @@ def heat(result: RunResult, communication: Communication) -> None:
         if position is None:
             cards.small(f"The trace of rank {rank} is not open here. Reduce the job again with --open {rank}.")
             return
-        st.switch_page(frame.page_of("timeline"), query_params={"run": result.manifest.id, "device": str(position)})
+        current.choose_rank(position)
+        st.switch_page(frame.page_of("timeline"), query_params={"run": result.manifest.id})
 
 
 def position_of(rank: int, result: RunResult, communication: Communication) -> int | None:
