@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sawtooth.app.cli import COMMANDS
 from tests.support.paths import ROOT
 
 DOCUMENTS = [
@@ -46,3 +47,11 @@ def test_files_and_modules_that_are_named_exist(document: Path) -> None:
         assert (
             path.exists() or path.with_suffix(".py").exists() or (ROOT / module.replace(".", "/")).with_suffix(".py").exists()
         ), module
+
+
+def test_the_readme_is_a_page_with_two_pictures_and_commands_that_exist() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"!\[[^\]]+\]\(docs/pictures/", text)) == 2
+    assert len(text.splitlines()) <= 110  # what one reads in a few minutes
+    called = set(re.findall(r"^(?:\S+=\S+ )?(?:\.venv/bin/)?sawtooth (\w+)", text, re.MULTILINE))
+    assert {"run", "sample", "compare", "report", "ingest"} <= called <= COMMANDS.keys()
