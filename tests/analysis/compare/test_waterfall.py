@@ -143,6 +143,10 @@ def test_a_side_without_a_replay_has_no_time_without_the_profiler():
     assert row.unprofiled_ms_a == 0.005 and row.unprofiled_ms_b is None and row.unprofiled_change_ms is None
     (back,) = profile_waterfall([not_replayed], [replayed])
     assert back.unprofiled_ms_a is None and back.unprofiled_change_ms is None
+    in_part = profiled(
+        1, ("other_compute", None, 9, 0.005), ("idle", "host_sync", 1, None)
+    )  # a part that no replay has takes none
+    assert [row.unprofiled_ms_a for row in profile_waterfall([in_part], [in_part])] == [0.005, 0.0]
     other = profiled(1, ("other_compute", None, 9, 0.005), ("idle", "host_sync", 1, 0.0))
     assert [row.unprofiled_ms_a for row in profile_waterfall([not_replayed], [other])] == [None, None]
 
@@ -150,7 +154,7 @@ def test_a_side_without_a_replay_has_no_time_without_the_profiler():
 def test_parts_stand_in_the_ledger_s_order_and_the_longer_of_either_side_first():
     a = profiled(1, ("idle", "allocator", 2, None), ("idle", "host_sync", 5, None), ("other_compute", None, 1, None))
     b = profiled(
-        1, ("idle", "data_wait", 9, None), ("idle", "allocator", 4, None), ("idle", "blocking_copy", 4, None), ("other_compute", None, 1, None)
+        1, ("idle", "data_wait", 9, None), ("idle", "blocking_copy", 4, None), ("idle", "allocator", 4, None), ("other_compute", None, 1, None)
     )  # fmt: skip
     order = ["data_wait", "host_sync", "allocator", "blocking_copy"]  # 9, 5, and 4 twice: by name
     for rows in (profile_waterfall([a], [b]), profile_waterfall([b], [a])):
