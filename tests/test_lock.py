@@ -1,4 +1,4 @@
-"""The image installs what requirements.lock names, and that is what pyproject.toml asks for."""
+"""The image and the checks install what requirements.lock names, and that is what pyproject.toml asks for."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ def test_every_dependency_is_locked_within_its_bounds_with_hashes() -> None:
 
 def test_the_lock_names_no_index() -> None:
     assert "http" not in (ROOT / "requirements.lock").read_text()
+
+
+def test_the_image_and_the_checks_install_what_is_locked() -> None:
+    for path in ("Dockerfile", ".ci/run"):
+        assert "--require-hashes --only-binary :all: -r requirements.lock" in (ROOT / path).read_text(), path
 
 
 def test_every_dependency_has_an_upper_bound() -> None:
