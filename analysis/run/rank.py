@@ -133,7 +133,7 @@ class RankTrace:
         rows = list(ledger)
         owned = {owner: ns / counted for owner, ns in _owned_ns(rows).items()}
         # Collectives beside computation count too: waiting in them keeps the GPU busy either way.
-        on_device = {"device": device, "within": WITHIN_GPU}
+        on_device = {"device": device, "within": self.recording.named(WITHIN_GPU)}
         copies, pageable, communication = self.recording.rows(_SQL["copies_and_communication"], on_device)[0]
         allocating = self.recording.rows(_SQL["allocating"], [device])[0][0]
         waits = sum(row.ns for row in rows if row.cause == "data_wait") / counted

@@ -15,7 +15,7 @@ WHERE device = ? AND (ns > 0 OR unprofiled_ns_per_step > 0)
 ORDER BY ns DESC
 
 -- name: copies_and_communication
-SELECT coalesce(sum(total_ns) FILTER (kind = 'memcpy' AND NOT regexp_matches(name, $within)), 0),
+SELECT coalesce(sum(total_ns) FILTER (kind = 'memcpy' AND NOT list_contains($within::INTEGER[], name_id)), 0),
     coalesce(sum(total_ns) FILTER (kind = 'memcpy' AND contains(name, 'Pageable')), 0),
     coalesce(sum(total_ns) FILTER (category = 'communication'), 0)
 FROM kernels JOIN names USING (name_id)
@@ -24,15 +24,22 @@ WHERE device = $device
 -- name: resident
 -- of what runs on the GPU's own units in counted steps: kernels outside graphs that start while something else runs, whose dispatch nothing waits for; the sum
 -- of all kernels; fills and copies within the GPU that nothing runs beside, and what they take
-SELECT count(*) FILTER (kind = 'kernel' AND launched = 1 AND beside), coalesce(sum(dur_ns) FILTER (kind = 'kernel'), 0),
-    count(*) FILTER (kind <> 'kernel' AND launched = 1 AND NOT beside), coalesce(sum(dur_ns) FILTER (kind <> 'kernel' AND NOT beside), 0)
-FROM (
-    SELECT gpu_op_id, kind, g.dur_ns, if(graph_id IS NULL, coalesce(c.gpu_ops, 1), 2) AS launched,
-        g.start_ns < coalesce(max(g.start_ns + g.dur_ns) OVER (ORDER BY g.start_ns, gpu_op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS beside
-    FROM gpu_ops g JOIN names n ON n.name_id = g.name_id LEFT JOIN runtime_calls c USING (call_id)
-    WHERE g.device = $device AND (kind IN ('kernel', 'memset') OR kind = 'memcpy' AND regexp_matches(name, $within))
-) JOIN gpu_op_steps USING (gpu_op_id)
-WHERE step IN (SELECT step FROM steps WHERE device = $device AND counted)
+-- Both tables lie in order of start, a row an operation: passed over once side by side, they need no more memory for more operations. Each IN with a subquery is
+-- an output and no condition, since a condition becomes a join that may hold the operations and look the few values up.
+WITH running AS (
+    SELECT kind = 'kernel' AS is_kernel, start_ns, dur_ns, call_id, graph_id, step, max(start_ns + dur_ns) OVER (ROWS UNBOUNDED PRECEDING) AS reached_ns
+    FROM gpu_ops POSITIONAL JOIN (SELECT step FROM gpu_op_steps)
+    WHERE device = $device AND (kind IN ('kernel', 'memset') OR kind = 'memcpy' AND list_contains($within::INTEGER[], name_id))
+), resident AS (
+    SELECT is_kernel, dur_ns, start_ns < coalesce(lag(reached_ns) OVER (), 0) AS beside,
+        graph_id IS NULL AND NOT coalesce(call_id IN (SELECT call_id FROM runtime_calls WHERE gpu_ops > 1), false) AS launched,
+        step IN (SELECT step FROM steps WHERE device = $device AND counted) AS counted
+    FROM running
+)
+SELECT count(*) FILTER (is_kernel AND launched AND beside), coalesce(sum(dur_ns) FILTER (is_kernel), 0),
+    count(*) FILTER (NOT is_kernel AND launched AND NOT beside), coalesce(sum(dur_ns) FILTER (NOT is_kernel AND NOT beside), 0)
+FROM resident
+WHERE counted
 
 -- name: allocating
 SELECT coalesce(sum(c.dur_ns), 0)
