@@ -14,7 +14,8 @@ from sawtooth.ingest.recording import Progress, ingest_file
 from sawtooth.ingest.runs import clocks
 from sawtooth.ingest.runs.bundle import import_bundle
 from sawtooth.ingest.runs.bundle_file import is_bundle, open_bundle
-from sawtooth.ingest.runs.manifests import attach, nearest_run, register_runs
+from sawtooth.ingest.runs.grouping import nearest_run
+from sawtooth.ingest.runs.manifests import attach, register_runs
 from sawtooth.ingest.runs.proposals import proposal_for
 from sawtooth.ingest.runs.recorders import recorder_of, too_new
 from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef

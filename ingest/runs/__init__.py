@@ -17,12 +17,14 @@ __getattr__, __all__ = lazy(
             "ClockCorrection",
             "apply",
         ),
+        "grouping": (
+            "nearest_run",
+            "overlapping_telemetry",
+        ),
         "manifests": (
             "attach",
             "delete_run",
             "edit_run",
-            "nearest_run",
-            "overlapping_telemetry",
             "register_job",
             "register_runs",
         ),

@@ -8,7 +8,8 @@ import pytest
 
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.recording import Progress, ingest_file
-from sawtooth.ingest.runs.manifests import delete_run, register_run, register_runs, telling_name
+from sawtooth.ingest.runs.manifests import delete_run, register_run, register_runs
+from sawtooth.ingest.runs.naming import telling_name
 from sawtooth.ingest.schema import DataFolder
 
 BASE = 1_700_000_000_000_000_000
