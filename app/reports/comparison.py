@@ -14,7 +14,7 @@ from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.reports.escaped import as_written as _plain
 from sawtooth.app.reports.escaped import for_terminals
 from sawtooth.app.reports.text import BLOCKS, LOST, MARKER, TOP, WORK
-from sawtooth.app.words.comparisons import audit, changed, changes
+from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
 from sawtooth.app.words.comparisons import comparison as words
 
 
@@ -40,9 +40,9 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
         if rows_of:
             lines += ["", f"| {head} | A: {a} | B: {b} | change |", "| --- | ---: | ---: | ---: |"]
             lines += [f"| {label} | {left} | {right} | {_plain(change)} |" for label, left, right, change in rows_of]
-    for step in words.steps_divided(comparison):
-        parts = words.bars(comparison, step)
-        lines += ["", f"{words.waterfall_title(parts, step, shown=words.shown(comparison))}.", ""]
+    for step in two_steps.steps_divided(comparison):
+        parts = two_steps.bars(comparison, step)
+        lines += ["", f"{two_steps.title(parts, step, shown=words.shown(comparison))}.", ""]
         lines += [f"| {_WHERE[step]} | A, ms | B, ms | change, ms |", "| --- | ---: | ---: | ---: |"]
         lines += [f"| {part.label} | {part.ms_a:.3f} | {part.ms_b:.3f} | {part.change_ms:+.3f} |" for part in parts]
         lines.append(
@@ -61,13 +61,13 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
 
 def _blocks(comparison: Comparison) -> list[str]:
     """Return both steps as bars of blocks on one scale: work and lost time."""
-    steps = words.steps_divided(comparison)
+    steps = two_steps.steps_divided(comparison)
     if not steps:
         return []
-    bars = words.bars(comparison, steps[0])
+    bars = two_steps.bars(comparison, steps[0])
     totals = {side: math.fsum(getattr(bar, side) for bar in bars) for side in ("ms_a", "ms_b")}
     longest = max(*totals.values(), 1e-12)
-    gpu = any(words.gpu_worked(comparison))
+    gpu = any(two_steps.gpu_worked(comparison))
     works, lost_to = ("the GPU works", "lost") if gpu else ("the host works", "waits for batches")
     lost_owners = (*LOST_OWNERS, OUTSIDE_PROFILE) if gpu else (HOST_LOADING,)
     drawn = []
@@ -78,8 +78,8 @@ def _blocks(comparison: Comparison) -> list[str]:
     return ["```text", *drawn, f"{WORK} {works}   {LOST} {lost_to}", "```", ""]
 
 
-_WHERE: dict[words.Step, str] = {"run": "where the step changed", "profiled": "where the profiled step changed"}
-_TOTAL: dict[words.Step, str] = {"run": "step time", "profiled": "mean profiled step"}
+_WHERE: dict[two_steps.Step, str] = {"run": "where the step changed", "profiled": "where the profiled step changed"}
+_TOTAL: dict[two_steps.Step, str] = {"run": "step time", "profiled": "mean profiled step"}
 
 
 def _sum(parts: Sequence[Bar], which: str, sign: str = "") -> str:
@@ -102,10 +102,10 @@ def text(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
         widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
         lines += [f"  {label:<{widths[0]}}  {a:>{widths[1]}}  {b:>{widths[2]}}  {change}" for label, a, b, change in rows]
         lines.append("")
-    for step in words.steps_divided(comparison):
-        parts = words.bars(comparison, step)
+    for step in two_steps.steps_divided(comparison):
+        parts = two_steps.bars(comparison, step)
         width = max(len(part.label) for part in parts)
-        lines += ["", f"{words.waterfall_title(parts, step, shown=words.shown(comparison))} (ms per step)"]
+        lines += ["", f"{two_steps.title(parts, step, shown=words.shown(comparison))} (ms per step)"]
         lines += [f"  {part.label:<{width}}  {part.ms_a:>9.3f}  {part.ms_b:>9.3f}  {part.change_ms:>+9.3f}" for part in parts]
     for heading, findings in words.findings(comparison):
         lines += ["", heading, *(f"  {fmt.clean(finding.title)}" for finding in findings)]

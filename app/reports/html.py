@@ -27,7 +27,7 @@ from sawtooth.app.words import advice, savings
 from sawtooth.app.words import headline as headline_words
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as run_words
-from sawtooth.app.words.comparisons import audit, changed, changes
+from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
 from sawtooth.app.words.comparisons import comparison as words
 
 _POSTER = templates.pieces("poster.html")
@@ -180,7 +180,7 @@ def _reading(key: str, result: RunResult) -> tuple[str, str, str]:
 def comparison_html(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
     """Return the report of a comparison in the page's order. It holds no script."""
     names = words.names(comparison)
-    steps = words.steps_divided(comparison)
+    steps = two_steps.steps_divided(comparison)
     return templates.render(
         "comparison_report.html",
         title=words.headline(comparison),
@@ -194,7 +194,7 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[Outcome] = ()) ->
         cautions=words.sentences(comparison),
         gates=[outcome.sentence for outcome in outcomes],
         sides=names,
-        ways=[_way(words.bars(comparison, step), step, shown=words.shown(comparison)) for step in steps],
+        ways=[_way(two_steps.bars(comparison, step), step, shown=words.shown(comparison)) for step in steps],
         dots_title=words.dots_title(*words.steps(comparison)),
         dots=_dots(*words.steps(comparison)),
         audit=Table(
@@ -223,12 +223,12 @@ class Way:
     table: Table
 
 
-def _way(bars: list[waterfall.Bar], step: words.Step, *, shown: bool) -> Way:
+def _way(bars: list[waterfall.Bar], step: two_steps.Step, *, shown: bool) -> Way:
     rows = [(b.label, f"{b.ms_a:.3f}", f"{b.ms_b:.3f}", f"{b.change_ms:+.3f}") for b in bars]
     table = Table(("Part", "A, ms per step", "B, ms per step", "Change, ms per step"), rows)
     title, method = (
-        words.waterfall_title(bars, step, shown=shown),
-        words.waterfall_method(step, host=any(b.owner in HOST_PARTS for b in bars)),
+        two_steps.title(bars, step, shown=shown),
+        two_steps.method(step, host=any(b.owner in HOST_PARTS for b in bars)),
     )
     there = [b for b in bars if b.ms_a or b.ms_b]
     legend = [entry_of(colour_of(b.owner, b.cause), dark=False)._replace(label=b.label) for b in there]

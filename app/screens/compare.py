@@ -23,12 +23,12 @@ from sawtooth.app.page.sharing import copy_link, slide
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.runs.listing import listed
-from sawtooth.app.words.comparisons import audit, changed, changes
+from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.schema import Manifest
 
 poster = templates.pieces("poster.html")
-LEDGERS: dict[words.Step, str] = {"run": "The run", "profiled": "As profiled"}
+LEDGERS: dict[two_steps.Step, str] = {"run": "The run", "profiled": "As profiled"}
 LISTS = {"kernels": "Kernels", "operators": "Operators"}
 HOW_TO = "sawtooth ingest before/ && sawtooth ingest after/"
 
@@ -57,7 +57,7 @@ def main() -> None:
         _ways_out(comparison)
     _step(comparison)
     _audit(comparison)
-    if all(words.gpu_worked(comparison)):
+    if all(two_steps.gpu_worked(comparison)):
         _lists(comparison)
     _host_operators(comparison)
     module_changes.show(comparison.a.runs[0].lead, comparison.b.runs[0].lead)
@@ -127,13 +127,13 @@ def _head(comparison: Comparison, choice: Choice) -> None:
 
 def _both_steps(comparison: Comparison) -> None:
     """Show both steps as bars on one scale, where they can be divided."""
-    if steps := words.steps_divided(comparison):
-        parts = words.bars(comparison, steps[0])
+    if steps := two_steps.steps_divided(comparison):
+        parts = two_steps.bars(comparison, steps[0])
         drawn = poster_bars.both_steps(parts, dark=frame.dark())
         st.html(
-            poster.bars(drawn, poster_bars.named_once(drawn, parts, dark=frame.dark()), words.two_steps_title(parts, steps[0]))
+            poster.bars(drawn, poster_bars.named_once(drawn, parts, dark=frame.dark()), two_steps.idle_title(parts, steps[0]))
         )
-        cards.small(f"{words.two_steps_title(parts, steps[0])}.")
+        cards.small(f"{two_steps.idle_title(parts, steps[0])}.")
 
 
 def _ways_out(comparison: Comparison) -> None:
@@ -158,22 +158,22 @@ def _downloads(comparison: Comparison) -> None:
 def _step(comparison: Comparison) -> None:
     """Show the waterfall, both profiled steps where they are asked for, and every step as a dot."""
     names = words.names(comparison)
-    if steps := words.steps_divided(comparison):
+    if steps := two_steps.steps_divided(comparison):
         step = _ledger(steps)
-        bars = words.bars(comparison, step)
+        bars = two_steps.bars(comparison, step)
         chart = waterfall.waterfall(
             bars,
             names,
-            words.waterfall_title(bars, step, shown=words.shown(comparison)),
+            two_steps.title(bars, step, shown=words.shown(comparison)),
             dark=frame.dark(),
-            method=words.waterfall_method(step, host=not any(words.gpu_worked(comparison))),
+            method=two_steps.method(step, host=not any(two_steps.gpu_worked(comparison))),
         )
         panel.show(chart, "waterfall")
         if step != steps[0]:  # the first stands above
-            panel.show(waterfall.two_steps(bars, names, words.two_steps_title(bars, step), dark=frame.dark()), "two-steps")
+            panel.show(waterfall.two_steps(bars, names, two_steps.idle_title(bars, step), dark=frame.dark()), "two-steps")
     elif not comparison.other_model:  # the headline says why two models' steps are not divided
-        cards.empty_state(*words.undivided(comparison))
-    if not all(words.gpu_worked(comparison)):
+        cards.empty_state(*two_steps.undivided(comparison))
+    if not all(two_steps.gpu_worked(comparison)):
         return
     _strips(comparison)
     a, b = words.steps(comparison)
@@ -193,7 +193,7 @@ def _strips(comparison: Comparison) -> None:
             step_strip.show(run, lead, name=name, longest_ms=top)
 
 
-def _ledger(steps: Sequence[words.Step]) -> words.Step:
+def _ledger(steps: Sequence[two_steps.Step]) -> two_steps.Step:
     """Let the viewer choose between the run's own step and the profiled one, where both can be divided."""
     if len(steps) == 1:
         return steps[0]

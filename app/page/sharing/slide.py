@@ -14,7 +14,7 @@ from sawtooth.app.charts import poster_bars
 from sawtooth.app.page.parts import findings
 from sawtooth.app.words import headline, savings
 from sawtooth.app.words import run as words
-from sawtooth.app.words.comparisons import changed
+from sawtooth.app.words.comparisons import changed, two_steps
 from sawtooth.app.words.comparisons import comparison as compare_words
 
 _HERE = Path(__file__).resolve().parents[2] / "components"
@@ -59,10 +59,10 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
 
 def of_comparison(comparison: Comparison) -> dict[str, Any] | None:
     """Return the slide of a comparison: the verdict, both steps, and what changed most; None where the step cannot be divided."""
-    steps = compare_words.steps_divided(comparison)
+    steps = two_steps.steps_divided(comparison)
     if not steps:
         return None
-    bars = compare_words.bars(comparison, steps[0])
+    bars = two_steps.bars(comparison, steps[0])
     _, *moves, _ = poster_bars.moves(bars, dark=False)
     names = compare_words.names(comparison)
     return {

@@ -7,6 +7,7 @@ from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.words.comparisons import comparison as words
+from sawtooth.app.words.comparisons import two_steps
 from sawtooth.app.words.comparisons.comparison import about
 from sawtooth.app.words.headline import action, first_change
 
@@ -52,7 +53,7 @@ def nothing(comparison: Comparison) -> str | None:
         return f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no profile: what was changed is not recorded. Record one with `sawtooth run`."
     if same:
         return None
-    if words.steps_divided(comparison) and words.shown(comparison):
+    if two_steps.steps_divided(comparison) and words.shown(comparison):
         return "The recordings do not show what was changed; the parts of the step below show where its time went."
     return "The recordings do not show what was changed."
 

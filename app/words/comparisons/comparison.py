@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.reasons import GPU_BESIDE_CPU
 from sawtooth.analysis.compare.side import Side
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.throughput import Throughput
-from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOST_PARTS, OUTSIDE_PROFILE
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.words.comparisons import stretches
+from sawtooth.app.words.comparisons.two_steps import bars, gpu_worked, steps_divided
 
-WAITING = ("idle", OUTSIDE_PROFILE)  # of a GPU: whatever the run takes beyond its profiled steps, the GPU has no work of
-Step = Literal["run", "profiled"]  # which step a waterfall divides
 ID_SHOWN = 6  # characters of an id that tell two runs of one name apart
 
 
@@ -34,11 +29,6 @@ def names(comparison: Comparison) -> tuple[str, str]:
 def about(side: Side, source: str) -> str:
     """Return ≈ where a step time is not measured; without GPU work a profiled step is no more than a bound."""
     return "≈ " if "estimate" in source or "telemetry" in source or ("profile" in source and not side.gpu_worked) else ""
-
-
-def gpu_worked(comparison: Comparison) -> tuple[bool, bool]:
-    """Tell of either side whether all its runs have GPU work."""
-    return comparison.a.gpu_worked, comparison.b.gpu_worked
 
 
 def step_times(comparison: Comparison) -> str:
@@ -198,86 +188,6 @@ def why(comparison: Comparison) -> str | None:
     return f"Of the {total} {'saved' if change < 0 else 'added'}, {amount} {'was' if change < 0 else 'is'} {largest.spoken}."
 
 
-def bars(comparison: Comparison, step: Step) -> list[Bar]:
-    """Return the parts of a waterfall for charts: of the run's own step, or of the profiled step."""
-    if step == "run":
-        return [Bar(r.owner, r.cause, float(r.ms_a), float(r.ms_b)) for r in comparison.waterfall_run]
-    return [Bar(r.owner, r.cause, float(r.ns_a) / 1e6, float(r.ns_b) / 1e6) for r in comparison.waterfall]
-
-
-def steps_divided(comparison: Comparison) -> tuple[Step, ...]:
-    """Return the steps that can be divided on both sides, the run's own first: a GPU's with a GPU's, a host's with a host's; none of two models."""
-    worked = gpu_worked(comparison)
-    if worked[0] != worked[1] or comparison.other_model:
-        return ()
-    has: dict[Step, bool] = {"run": not _undivided_sides(comparison), "profiled": bool(comparison.waterfall)}
-    return tuple(step for step, rows in has.items() if rows)
-
-
-def _undivided_sides(comparison: Comparison) -> str:
-    """Return A, B or AB: the sides of which nothing but the step's length is known."""
-    rows = [row for row in comparison.waterfall_run if row.owner != OUTSIDE_PROFILE]
-    return "".join(side for side, ms in (("A", "ms_a"), ("B", "ms_b")) if not any(getattr(row, ms) for row in rows))
-
-
-def undivided(comparison: Comparison) -> tuple[str, str, str]:
-    """Return what is missing where no step can be divided, why, and the line that would record it."""
-    worked = gpu_worked(comparison)
-    if worked[0] != worked[1]:
-        lacks = "A" if worked[1] else "B"
-        return (
-            f"Side {lacks} has no recorded GPU work, the other side has: only what both have is compared.",
-            f"Record {lacks} with a GPU, or compare it with another run without GPU work.",
-            "sawtooth run train.py",
-        )
-    if not worked[0]:
-        lack = " and ".join(_undivided_sides(comparison))
-        return (
-            f"Nothing shows what the step of {lack} is made of.",
-            "Record a profile of both runs: then their steps are divided here.",
-            "sawtooth run train.py",
-        )
-    return (
-        "Times per step need steps on both sides.",
-        "Call profiler.step() after each training step, on both sides, or put an NVTX range around it under Nsight Systems.",
-        "profiler.step()  # after each training step",
-    )
-
-
-def waterfall_title(parts: list[Bar], step: Step, *, shown: bool = True) -> str:
-    """Return the waterfall's finding: the change, and the largest part that goes the same way; ``shown``: the change is one that is shown."""
-    where = "The step changed" if step == "run" else "Under the profiler the step changed"
-    change = sum(part.change_ms for part in parts)
-    total = fmt.signed(fmt.duration_ms(change), change)
-    same_way = [part for part in parts if part.change_ms * change > 0]
-    if not same_way:
-        return f"{where} by nothing"
-    if step == "run" and not shown:
-        return f"The parts of both steps; their difference, {total}, is not measurable"
-    largest = max(same_way, key=lambda part: abs(part.change_ms))
-    amount = fmt.signed(fmt.duration_ms(largest.change_ms), largest.change_ms)
-    return f"{where} by {total}; the largest part is {largest.label}, {amount}"
-
-
-def waterfall_method(step: Step, *, host: bool = False) -> str:
-    """Return how the waterfall is computed; ``host``: of runs without GPU work."""
-    if host:
-        return (
-            "Each side's step, by its own marks where it has some, divided as its profiled steps are: waiting for batches, inside operators, and "
-            "neither. Where there is no profile, by what the loader's samples took. The changes of the parts sum exactly to the change of the step."
-        )
-    if step == "run":
-        return (
-            "Each side's step, as the best witness of it says, divided among owners and causes: by a replay of the trace without the profiler's "
-            "own cost, or as profiled where the profiled steps are the best witness. What the run takes beyond them stands as outside the "
-            "profiled steps. The changes of the parts sum exactly to the change of the step time."
-        )
-    return (
-        "Every nanosecond of each side's steady window has one owner and, where it is lost, one cause. Per step, the changes of the parts sum "
-        "exactly to the change of the mean device step of the profiles."
-    )
-
-
 def sentences(comparison: Comparison) -> list[str]:
     """Return what a training's later steps lose time to, and what limits the verdict: where profiles and runs disagree, reasons not to compare."""
     limits = [
@@ -316,19 +226,3 @@ def dots_title(a: list[float], b: list[float]) -> str:
 def steps(comparison: Comparison) -> tuple[list[float], list[float]]:
     """Return both sides' profiled device steps, ms."""
     return comparison.a.device_step_ms, comparison.b.device_step_ms
-
-
-def two_steps_title(parts: list[Bar], step: Step) -> str:
-    """Return the finding of the two step bars: how much of either step the GPU is idle; without one, how much the host waits for batches or is in operators."""
-    owners: tuple[str, ...] = WAITING
-    who = "The GPU waits"
-    if any(part.owner in HOST_PARTS for part in parts):
-        waits = any(part.owner == HOST_LOADING for part in parts)
-        owners, who = (
-            ((HOST_LOADING,), "The host waits for batches") if waits else ((HOST_OPERATORS,), "Operators on the host take")
-        )
-    shares = []
-    for value in ("ms_a", "ms_b"):
-        total = sum(getattr(part, value) for part in parts)
-        shares.append(fmt.share(sum(getattr(part, value) for part in parts if part.owner in owners) / total if total else 0.0))
-    return f"{who} {shares[0]} of A's {'step' if step == 'run' else 'profiled step'} and {shares[1]} of B's"

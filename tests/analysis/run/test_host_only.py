@@ -22,6 +22,7 @@ from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html, text
 from sawtooth.app.reports.brief import lines
 from sawtooth.app.words.comparisons import comparison as words
+from sawtooth.app.words.comparisons import two_steps
 from sawtooth.app.words.headline import below, headline
 from sawtooth.app.words.run import first_line
 from sawtooth.ingest.capture.marks import MarkWriter
@@ -213,7 +214,9 @@ def test_a_comparison_without_gpu_work_speaks_of_the_host(tmp_path: Path) -> Non
         assert "waiting for batches" in content
         for untrue in ("The GPU waits", "the GPU works", "makes of its GPU", "outside the profiled steps"):
             assert untrue not in content
-    assert words.two_steps_title(words.bars(pair, "run"), "run").startswith("The host waits for batches 60\u00a0% of A's step")
+    assert two_steps.idle_title(two_steps.bars(pair, "run"), "run").startswith(
+        "The host waits for batches 60\u00a0% of A's step"
+    )
 
 
 def test_operators_that_one_side_cannot_know_are_other_work_on_both(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from sawtooth.analysis.compare.changed.products import alike, batch_ratio
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.matching import Piece
-from sawtooth.app.words.comparisons import audit, changed, changes
+from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.schema import UserFacts
 from tests.support.run_results import run_of, side
@@ -32,7 +32,7 @@ def test_two_models_are_not_compared():
     )
     found = compare(of_shapes(a, "abcdef"), of_shapes(b, "uvwxyz"))
     assert (found.verdict.word, found.other_model, found.throughput, found.effects) == ("inconclusive", True, None, ())
-    assert (words.steps_divided(found), changed.left(found)) == ((), None)
+    assert (two_steps.steps_divided(found), changed.left(found)) == ((), None)
     assert "train different models" in words.headline(found)
     assert found.metric_word(next(c for c in found.metrics if c.key == "best_step_time_ms")) == "changed"
     padded = run_of("b" * 16, best_ms=40.0, metrics={"flops_per_step": 1.002e12})

@@ -14,7 +14,7 @@ from sawtooth.analysis.run.audit import AuditRow
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.reports import comparison as comparison_text
-from sawtooth.app.words.comparisons import audit, changed, changes
+from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.schema import UserFacts
 from tests.support.run_results import run_of, side
@@ -127,7 +127,7 @@ def test_what_no_profiled_step_shows_is_waiting_of_the_gpu():
         Bar("idle", "launch_bound", 11.0, 5.0),
         Bar("outside_profile", None, 0.0, 6.0),
     ]
-    assert words.two_steps_title(bars, "run") == "The GPU waits 92\u00a0% of A's step and 92\u00a0% of B's"
+    assert two_steps.idle_title(bars, "run") == "The GPU waits 92\u00a0% of A's step and 92\u00a0% of B's"
 
 
 def test_low_confidence_has_its_reason_and_a_missing_gpu_comes_first():
