@@ -79,7 +79,8 @@ def by_marks(marks: Sequence[Mark]) -> Witness | None:
     ]
     if slower is not None:
         notes.append(
-            f"After the profile its steps take {100 * slower:.0f} % longer, as where others use the host too or a profiler is still attached: they are left out."
+            f"After the profile its steps take {in_words(slower * mean / 1e6)}, {100 * (slower - 1):.0f} % longer, as where others use the host too or a profiler is "
+            f"still attached: those {len(later):,} are left out."
         )
     if pauses:
         notes.append(f"{pauses} of its pauses, {PAUSE:g} times as long as a step and more, are left out.")
@@ -87,11 +88,11 @@ def by_marks(marks: Sequence[Mark]) -> Witness | None:
 
 
 def _slower(earlier: npt.NDArray[np.float64], later: npt.NDArray[np.float64]) -> float | None:
-    """Return how much longer steps take after the profile, as a share; None where they do not, or too few came before it to speak alone."""
+    """Return how many times as long steps take after the profile; None where they are no longer, or too few came before it to speak alone."""
     if min(len(earlier), len(later)) < 2 * LEAST_STEPS:
         return None
     before, after = (float(_without_pauses(*_steady(ns))[0].mean()) for ns in (earlier, later))
-    return after / before - 1 if after > (1 + SLOWED) * before else None
+    return after / before if after > (1 + SLOWED) * before else None
 
 
 def _steady(*stretches: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import AbstractContextManager
 
 import msgspec
@@ -157,7 +158,7 @@ def no_trace(result: RunResult) -> None:
         cards.empty_state(
             "This run has step marks only: no trace and no telemetry.",
             f"{clean(why, NOTES_SHOWN)} A profile shows what a step is made of: record one as soon as the loop runs.",
-            "sawtooth run --after 0.5 train.py",
+            f"sawtooth run --after 0.5 {shlex.join(result.manifest.recorded_command) or 'train.py'}",
         )
         return
     cards.empty_state(

@@ -6,6 +6,8 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.words.headline import below, headline
 
+NOTES = 2  # of the step: what it is the mean of, and what was left out
+
 
 def lines(result: RunResult) -> list[str]:
     """Return the change to make or else where the time goes, the step, and what the GPU does in it; fewer where less is known."""
@@ -13,7 +15,7 @@ def lines(result: RunResult) -> list[str]:
     out = [headline(result), *filter(None, [below(result)])]
     step = metrics["best_step_time_ms"]
     if step.value is not None:
-        out.append(f"Step {fmt.reading('best_step_time_ms', step)}. {' '.join(step.notes[:1])}".rstrip())
+        out.append(f"Step {fmt.reading('best_step_time_ms', step)}. {' '.join(step.notes[:NOTES])}".rstrip())
     known = [
         f"{label} {fmt.reading(key, metrics[key])}"
         for key, label in (("gpu_busy_share", "GPU busy"), ("nvml_gpu_util_mean", "NVML utilization"), ("mfu", "MFU"))

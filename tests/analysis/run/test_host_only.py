@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,14 @@ def test_one_sentence_stands_for_all_that_cannot_be_known(result: RunResult) -> 
         assert "Waiting for batches" in content and "aten" in content
     assert first_line(result).startswith("The host waits for batches 60\xa0% of each ≈ 1.00\xa0ms step")
     assert "Load batches" in lines(result)[0]
+
+
+def test_the_terminal_says_which_steps_were_left_out(result: RunResult) -> None:
+    step = replace(result.metrics["best_step_time_ms"], notes=("Mean of 115 steps.", "Those 177 are left out.", "More."))
+    (line,) = (
+        line for line in lines(replace(result, metrics={**result.metrics, "best_step_time_ms": step})) if "Step " in line
+    )
+    assert line.endswith("Mean of 115 steps. Those 177 are left out.")
 
 
 def test_a_stopwatch_and_the_loop_s_marks_stand_before_the_profiled_steps(tmp_path: Path) -> None:

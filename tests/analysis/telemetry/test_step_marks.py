@@ -69,7 +69,8 @@ def test_steps_after_the_profile_count_unless_they_are_slower() -> None:
     alike = by_marks(marks(*[20.0, 21.0] * 20, *[90.0] * 6, *[20.0, 21.0] * 100, profiled=range(41, 47)))
     assert alike is not None and alike.ms == pytest.approx(20.5, rel=0.01) and "mean of 237 steps" in alike.notes[0]
     attached = by_marks(marks(*[20.0] * 40, *[90.0] * 6, *[25.0] * 40, profiled=range(41, 47)))
-    assert attached is not None and "25 % longer" in attached.notes[1]
+    assert attached is not None and "its steps take 25 ms, 25 % longer" in attached.notes[1]
+    assert "those 37 are left out" in attached.notes[1]
 
 
 def test_too_few_marks_say_nothing() -> None:
