@@ -106,7 +106,7 @@ def _redacted(run: BundleRun, redactor: Redactor) -> BundleRun:
         recordings=recordings,
         notes=redactor.text(run.notes),
         tags=[redactor.text(tag) for tag in run.tags],
-        settings={key: redactor.text(value) for key, value in run.settings.items()},
+        settings=redactor.settings(run.settings),
         command=redactor.words(run.command),
     )
 

@@ -29,23 +29,39 @@ def without_environments(pieces: Iterable[bytes]) -> Iterator[bytes]:
     rest = b""
     for piece in itertools.chain(pieces, (None,)):
         rest += piece or b""
+        openings, at = _Openings(rest), 0
         while True:
             if body is not None:
-                end = body.end(rest)
+                end = body.end(rest, at)
                 if end is None:
                     rest = body.unread
                     break
-                body, rest = None, rest[end:]
-            opening = min(filter(None, (each.search(rest) for each in OPENINGS)), key=re.Match.start, default=None)
+                body, at = None, end
+            opening = openings.first_from(at)
             if opening is None:
-                kept = len(rest) if piece is None else max(0, len(rest) - OPENING_BYTES)
-                yield rest[:kept]
+                kept = len(rest) if piece is None else max(at, len(rest) - OPENING_BYTES)
+                yield rest[at:kept]
                 rest = rest[kept:]
                 break
-            yield rest[: opening.end()]
+            yield rest[at : opening.end()]
             json = opening.re is OPENINGS[0]
             body = _Body(len(opening["slashes"]) + 1, b'"') if json else _Body(REPR_IN_JSON, b"\"'")
-            rest = rest[opening.end() :]
+            at = opening.end()
+
+
+class _Openings:
+    """Where environments begin in one text. A pattern is searched for again only behind its own last match, so many of them take one pass."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._ahead = {pattern: pattern.search(text) for pattern in OPENINGS}
+
+    def first_from(self, at: int) -> re.Match[bytes] | None:
+        """Return the first opening that begins at ``at`` or later; ``at`` may not become smaller from call to call."""
+        for pattern, match in self._ahead.items():
+            if match is not None and match.start() < at:
+                self._ahead[pattern] = pattern.search(self._text, at)
+        return min(filter(None, self._ahead.values()), key=re.Match.start, default=None)
 
 
 class _Body:
@@ -61,9 +77,8 @@ class _Body:
         self._depth = 1
         self._quoted: bytes | None = None
 
-    def end(self, text: bytes) -> int | None:
-        """Return where in ``text`` the closing bracket stands, or the quote that ends the text around; None where it comes later."""
-        at = 0
+    def end(self, text: bytes, at: int) -> int | None:
+        """Return where in ``text``, from ``at`` on, the closing bracket stands, or the quote that ends the text around; None where it comes later."""
         while mark := (INSIDE_TEXT[self._quoted] if self._quoted else OUTSIDE_TEXT).search(text, at):
             at = mark.end()
             if mark[0] in b"{[":

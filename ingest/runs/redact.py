@@ -16,6 +16,7 @@ import re
 import secrets
 import zlib
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -33,8 +34,9 @@ HOST_VALUE = re.compile(_HOST_KEYS, re.IGNORECASE)
 # An absolute path: after a quote, a space, "(" or "="; JSON doubles each backslash of a Windows path.
 POSIX = re.compile(rb'(?<![\w./<>~-])~?/(?!/)((?:[^/"\\\s:,;()<>|*?\[\]{}]+/)+)(?=[^/"\\\s:,;()<>|*?\[\]{}])')
 WINDOWS = re.compile(rb'[A-Za-z]:(?:\\\\|/)((?:[^/"\\:<>|*?]+(?:\\\\|/))+)')
-HOME = re.compile(rb"(?<![\w.])/(?:home|Users)/[^/\"\\\s:,;()]+(?=[\"\s:,;()]|$)")
+HOME = re.compile(rb"(?<![\w.])/(?:home|Users)/[^/\"\\\s:,;()]+(?=[\"\s:,;()\\]|$)")
 HOME_WITHIN = re.compile(rb'(?<![\w.])/(?:home|Users)/[^/"\\\n]{1,64}/')  # a user's name may hold a space
+REDACTED = re.compile(rb"redacted(?:-[0-9a-f]{6})?/")  # what stands for folders, in a text that is cleaned twice
 LIBRARY = re.compile(rb"(?:site-packages|dist-packages|lib/python[\d.]+)/(.*)$", re.DOTALL)
 _SECRET_KEYS = rb"(?:[\w-]{0,64}(?:api[_-]?key|access[_-]?key|private[_-]?key|secret|passw(?:or)?d|credential)[\w-]{0,64}|[\w-]{0,64}[_-]token|token|user(?:[_-]?name)?|logname)"
 # A value in quotes ends with the closing quote: in JSON within a text of JSON (\"), in JSON, in Python's and the shell's notation (').
@@ -56,6 +58,8 @@ FLAG_BYTES = 256  # no flag is longer
 KNOWN_SECRET = re.compile(
     rb"(?<![\w-])(?:sk-[\w-]{8,}|hf_\w{8,}|gh[pousr]_\w{16,}|glpat-[\w-]{16,}|AKIA[0-9A-Z]{12,}|xox[abp]-[\w-]{8,}|eyJ[\w-]{10,}(?:\.[\w-]+){1,2})"
 )
+REDACTED_TEXT = "redacted"
+T = TypeVar("T")
 CHECKSUM = re.compile(rb',"crc":"[0-9a-f]{8}"\}\s*$')
 
 
@@ -69,12 +73,32 @@ class Redactor:
             self._host(host.encode())
 
     def text(self, text: str) -> str:
-        """Return a person's text without hosts and paths."""
-        return self._plain(b"".join(without_environments([text.encode()]))).decode(errors="replace")
+        """Return a person's text without hosts, paths, environments and secrets."""
+        return self._as_written(self._json(text, str, REDACTED_TEXT))
 
     def words(self, command: list[str]) -> list[str]:
-        """Return a command's words without hosts, paths and secrets: those of a flag stand in the word after it."""
-        return from_json(self.text(msgspec.json.encode(command).decode()).encode(), list[str])
+        """Return a command's words as ``text`` would, but together: a flag's value stands in the word after it."""
+        return [self._as_written(word) for word in self._json(command, list[str], [REDACTED_TEXT])]
+
+    def settings(self, settings: dict[str, str]) -> dict[str, str]:
+        """Return settings as ``text`` would, but together: a key says whether its value is a secret."""
+        cleaned = self._json(settings, dict[str, str], {})
+        return {self._as_written(key): self._as_written(value) for key, value in cleaned.items()}
+
+    def _json(self, content: T, kind: type[T], unknown: T) -> T:
+        """Clean content as JSON: its notation is the one that environments, flags and Windows' paths are known by.
+
+        ``unknown`` stands for content that ends inside a secret's name, whose closing quote would be read as the one before its value.
+        """
+        cleaned = self._plain(b"".join(without_environments([msgspec.json.encode(content)])))
+        try:
+            return from_json(cleaned, kind)
+        except msgspec.MsgspecError:
+            return unknown
+
+    def _as_written(self, text: str) -> str:
+        r"""Clean a text of what only its plain form shows: JSON writes what begins a line behind the letter of ``\n``."""
+        return self._plain(text.encode()).decode(errors="replace")
 
     def host(self, name: str | None) -> str | None:
         """Return what stands for a host."""
@@ -134,6 +158,8 @@ class Redactor:
 
     def _folder(self, match: re.Match[bytes]) -> bytes:
         folders = match[1].replace(b"\\\\", b"/")
+        if REDACTED.fullmatch(folders):
+            return match[0]
         if library := LIBRARY.search(folders):
             return b"/redacted/" + folders[library.start() :]
         return b"/redacted-%s/" % hmac.new(self._salt, folders, hashlib.sha256).hexdigest()[:6].encode()

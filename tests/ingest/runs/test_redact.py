@@ -5,15 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import time
 import zipfile
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from sawtooth.app.cli import cli
+from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.runs.bundle import export_runs
 from sawtooth.ingest.runs.bundle_file import is_bundle
+from sawtooth.ingest.runs.environments import without_environments
 from sawtooth.ingest.runs.redact import CHUNK_BYTES, Redactor
 from sawtooth.ingest.sampler.segments import decode_line, encode_line
 from sawtooth.ingest.schema import DataFolder
@@ -218,6 +223,84 @@ def test_a_command_keeps_its_words_and_loses_paths_and_secrets() -> None:
     assert cleaned[1:3] + cleaned[5:] == ["train.py", "--api-key", "--workers", "8", 'say "hi"']
     assert "alice" not in " ".join(cleaned) and "abc123xyz" not in " ".join(cleaned)
     assert Redactor().words([]) == []
+
+
+@pytest.mark.parametrize(
+    ("note", "left"),
+    [
+        ("env was environ({'MOTD': \"it's\", 'PGPASS': 'hunter3x'}), lr 0.1", "env was environ({}), lr 0.1"),
+        (r"data in C:\Users\alice\set.bin", "set.bin"),
+        ("first\n/home/alice/a/x.py\nsk-PLANT42424242", "x.py\nredacted"),
+        ('{"env": {"A": "hunter3x', '{"env": {'),
+        ('"password": "hunter3x" \\', '"password": "redacted" \\'),
+    ],
+)
+def test_notes_are_cleaned_as_they_are_written(note: str, left: str) -> None:
+    cleaned = Redactor().text(note)
+    assert cleaned.endswith(left)
+    assert not [word for word in ("alice", "hunter3x", "PLANT") if word in cleaned]
+
+
+def test_any_text_can_be_cleaned() -> None:
+    """What is replaced must leave JSON behind: a text goes through it, and an export ends with one that cannot be read."""
+    dice = random.Random(7)
+    parts = [
+        "\\",
+        '"',
+        "'",
+        "\n",
+        "password",
+        "--token ",
+        "=",
+        ": ",
+        "env",
+        "{",
+        "}",
+        "C:",
+        "/home/al/",
+        "sk-12345678",
+        "ab",
+        ",",
+        " ",
+        "\x1b",
+        "é",
+    ]
+    for _ in range(3000):
+        text = "".join(dice.choices(parts, k=dice.randrange(30)))
+        assert isinstance(Redactor().text(text), str)
+        Redactor().words([text, "x"])
+        Redactor().settings({text: text, "token": text})
+
+
+def test_a_setting_s_name_says_that_its_value_is_a_secret(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path / "data").create()
+    (run,) = bring_in(folder, [(SAMPLES / "gpt" / "nvml.jsonl", "nvml.jsonl")]).runs
+    settings = {"wandb_api_key": "abc123", "db_password": "hunter2x", "/home/alice/data": "4", "lr": "0.1", "token": "512"}
+    folder.write_manifest(msgspec.structs.replace(run, settings=settings))
+    target = tmp_path / "x.sawtooth"
+    exported = export_runs(folder, [run.id], target, redact=True).runs[0].settings
+    assert exported == {
+        "wandb_api_key": "redacted",
+        "db_password": "redacted",
+        "/redacted": "4",
+        "lr": "0.1",
+        "token": "512",
+    }
+    with zipfile.ZipFile(target) as archive:
+        manifest = archive.read("manifest.json").decode()
+    assert not [word for word in ("abc123", "hunter2x", "alice") if word in manifest]
+
+
+def test_many_environments_take_as_long_each_as_a_few() -> None:
+    """Each was searched for in all that was left, by three patterns: four times as many took twenty times as long."""
+
+    def seconds(count: int) -> float:
+        text = b'{"env":{"A":"b"},' * count
+        began = time.process_time()
+        assert b"".join(without_environments([text])) == b'{"env":{},' * count
+        return time.process_time() - began
+
+    assert min(seconds(16_000) for _ in range(3)) < 10 * min(seconds(4_000) for _ in range(3))
 
 
 def test_runs_are_exported_and_imported_on_the_command_line(tmp_path: Path) -> None:
