@@ -148,8 +148,10 @@ class Receiver:
 
     def _on_disk(self) -> tuple[float, float]:
         """Return the bytes and the files of all pushed sessions."""
-        pushed = (entry for folder in self.live.iterdir() if is_pushed(folder) for entry in os.scandir(folder))
-        sizes = [entry.stat().st_size for entry in pushed]
+        sizes = []
+        for folder in self.live.iterdir():
+            with contextlib.suppress(OSError):  # it was deleted meanwhile, and holds nothing
+                sizes += [entry.stat().st_size for entry in os.scandir(folder)] if is_pushed(folder) else []
         return sum(sizes), len(sizes)
 
     def _count(self) -> int:

@@ -56,8 +56,9 @@ def load(manifest: Manifest, library: Library, rank: int | None) -> CompileLog |
             rows = recording.rows(
                 "SELECT kind, coalesce(parse_filename(file) || ':' || line, ''), coalesce(reason, ''), coalesce(any_value(hint), ''), "
                 "coalesce(min(compile_id), ''), count(*) FROM compile_events WHERE kind IN ('graph_break', 'recompile') "
-                "GROUP BY kind, file, line, reason, CASE WHEN kind = 'graph_break' THEN compile_id END ORDER BY min(time_ns), 2 LIMIT ?",
-                [2 * MOST_PLACES],
+                "GROUP BY kind, file, line, reason, CASE WHEN kind = 'graph_break' THEN compile_id END "
+                "QUALIFY row_number() OVER (PARTITION BY kind ORDER BY count(*) DESC, min(time_ns), file, line, reason, min(compile_id)) <= ? ORDER BY min(time_ns), 2",
+                [MOST_PLACES],
             )
             functions = dict(
                 recording.rows(
@@ -75,7 +76,13 @@ def load(manifest: Manifest, library: Library, rank: int | None) -> CompileLog |
             if kind == "recompile"
         ]
         compiled, seconds = compiled + int(count), seconds + float(ns) / 1e9
-    return CompileLog(tuple(breaks[:MOST_PLACES]), tuple(recompiled[:MOST_PLACES]), compiled, seconds) if refs else None
+    return CompileLog(_most_frequent(breaks), _most_frequent(recompiled), compiled, seconds) if refs else None
+
+
+def _most_frequent(entries: list[CompileReason]) -> tuple[CompileReason, ...]:
+    """Return the MOST_PLACES that occur most often, in their own order: several logs have as many each."""
+    kept = sorted(sorted(range(len(entries)), key=lambda i: -entries[i].times)[:MOST_PLACES])
+    return tuple(entries[i] for i in kept)
 
 
 def _broken(entry: CompileReason) -> CompileReason:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
@@ -13,6 +14,9 @@ from starlette.responses import Response
 from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.schema import Manifest
+
+# What a system says of a disk or folder that takes nothing; a file that is gone is no reason to free space.
+NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -48,7 +52,9 @@ def errors_answered(handler: Handler) -> Handler:
             return refusal(404, str(error), error.code)
         except SawtoothError as error:
             return refusal(400, str(error), error.code)
-        except OSError:
+        except OSError as error:
+            if error.errno not in NOT_WRITTEN:
+                raise
             return refusal(507, "The server's disk cannot be written. Free some space there, then try again.", "E-DISK")
 
     return answer

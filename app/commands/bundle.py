@@ -30,7 +30,11 @@ def export(
     ] = None,
     redact: Annotated[
         bool,
-        typer.Option("--redact", help="Remove host names, home folders and directory names of paths. The runs get new ids."),
+        typer.Option(
+            "--redact",
+            help="Remove host names, home folders, directory names of paths, environments, and what is called a user, token, key, secret or password. "
+            "The runs get new ids.",
+        ),
     ] = False,
     perfetto: Annotated[
         bool,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import threading
@@ -12,8 +13,10 @@ from pathlib import Path
 import pytest
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
+from starlette.responses import Response
 
 from sawtooth.app.api import live
+from sawtooth.app.api.answers import errors_answered
 from sawtooth.app.format import clean
 from sawtooth.app.live import info as live_info
 from sawtooth.app.live.folders import LISTED, delete_session, newest
@@ -224,3 +227,33 @@ def test_a_flipped_bit_in_the_push_token_s_file_makes_a_new_token(tmp_path: Path
     old = push_token(tmp_path)
     (tmp_path / "push_token").write_bytes(bytes([ord(old[0]) | 0x80]) + old[1:].encode())
     assert push_token(tmp_path) not in ("", old) and push_token(tmp_path) == push_token(tmp_path)
+
+
+def test_a_session_that_is_deleted_while_others_are_counted_counts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taker = Receiver(tmp_path)
+    for name in ("gone", "stays"):
+        taker.append(name, 0, 0, b"{}")
+    scanned = os.scandir
+
+    def deleted_before(folder: Path) -> object:
+        if isinstance(folder, Path) and folder.name == "gone":
+            delete_session(tmp_path, "gone")
+        return scanned(folder)
+
+    monkeypatch.setattr(receiver.os, "scandir", deleted_before)
+    assert taker._on_disk() == (4, 2)  # meta.json and the marker of the other
+
+
+@pytest.mark.parametrize(("error", "disk"), [(errno.ENOSPC, True), (errno.EROFS, True), (errno.ENOENT, False)])
+def test_only_a_disk_that_takes_nothing_is_called_one(error: int, disk: bool) -> None:
+    @errors_answered
+    async def fails(_: Request) -> Response:
+        raise OSError(error, os.strerror(error))
+
+    if disk:
+        assert asyncio.run(fails(Request({"type": "http"}))).status_code == 507  # type: ignore[arg-type]
+    else:
+        with pytest.raises(FileNotFoundError):
+            asyncio.run(fails(Request({"type": "http"})))  # type: ignore[arg-type]

@@ -96,15 +96,18 @@ def _columns(rows: list[dict[str, Any]]) -> tuple[dict[str, NDArray[Any]], dict[
 
 
 def _devices(about: dict[str, Any], numbers: list[int], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    totals = (_number(r.get("mem_total")) for r in rows)
-    memory = next((total for total in totals if total and possible("mem_total_bytes", total)), None)
+    memory: dict[int, float | int] = {}
+    for row in rows:
+        total = _number(row.get("mem_total"))
+        if total and possible("mem_total_bytes", total):
+            memory.setdefault(_device(row), total)
     gpus = about["gpus"] if isinstance(about.get("gpus"), list) else []
     devices = []
     for number in numbers:
         named = next((g for g in gpus if isinstance(g, dict) and g.get("gpu") == number), {})
         name, uuid, driver = named.get("name") or about.get("name"), named.get("uuid"), about.get("driver")
         texts = {"name": _text(name), "uuid": _text(uuid), "driver": _text(driver)}
-        devices.append({"device": number, **texts, "memory_bytes": memory})
+        devices.append({"device": number, **texts, "memory_bytes": memory.get(number)})
     return devices
 
 

@@ -84,9 +84,15 @@ def test_a_child_that_dies_while_it_analyses_has_kept_its_runs(tmp_path) -> None
 
 
 def test_jobs_that_run_alone_come_one_after_the_other_behind_those_that_run(tmp_path) -> None:
-    go = tmp_path / "go"
-    wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)\n"
-    jobs = _jobs(tmp_path, wait + DONE)
+    go, times = tmp_path / "go", tmp_path / "times"
+    times.mkdir()
+    code = (
+        "import os, pathlib, time\nbegan = time.monotonic_ns()\n"
+        f"while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)\n"
+        "time.sleep(0.1)\n"
+        f"pathlib.Path({str(times)!r}, str(os.getpid())).write_text(f'{{began}} {{time.monotonic_ns()}}')\n"
+    )
+    jobs = _jobs(tmp_path, code + DONE)
     try:
         running = [jobs.start(_uploaded(jobs)) for _ in range(RUNNING_AT_ONCE)]
         until(lambda: all(job.stage == "reading" for job in running))
@@ -95,6 +101,9 @@ def test_jobs_that_run_alone_come_one_after_the_other_behind_those_that_run(tmp_
         until(lambda: all(job.stage == "done" for job in alone))
     finally:
         jobs.close()
+    *first, second, third, fourth = sorted(tuple(map(int, path.read_text().split())) for path in times.iterdir())
+    assert len(first) == RUNNING_AT_ONCE
+    assert max(end for _, end in first) < second[0] and second[1] < third[0] and third[1] < fourth[0]
 
 
 def test_an_error_s_sentence_reaches_the_user(tmp_path) -> None:

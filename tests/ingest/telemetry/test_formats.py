@@ -17,6 +17,7 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder, schema_sql
+from sawtooth.ingest.telemetry.formats import nvml_jsonl
 from sawtooth.ingest.telemetry.registry import reader_for, readers
 from sawtooth.ingest.telemetry.session import write_session_file
 from sawtooth.ingest.telemetry.table import find_gaps
@@ -376,3 +377,10 @@ def test_a_prometheus_answer_of_a_whole_data_centre_is_refused_at_once(tmp_path:
     path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": series}}))
     with pytest.raises(SourceError, match="512 GPUs"):
         ingested(path, tmp_path)
+
+
+def test_each_device_of_nvml_lines_has_its_own_memory() -> None:
+    totals = {0: 24 << 30, 1: 140 << 30, 2: None}
+    rows = [{"t_ns": 10**9 * k, "gpu": gpu, "mem_total": total} for k in range(3) for gpu, total in totals.items()]
+    telemetry = nvml_jsonl.read(iter(json.dumps(row).encode() for row in rows))
+    assert {device["device"]: device["memory_bytes"] for device in telemetry.devices} == totals

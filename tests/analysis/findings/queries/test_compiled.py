@@ -10,6 +10,7 @@ import pytest
 
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.findings.queries.compiled import regions
+from sawtooth.analysis.run import compile_log
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
@@ -105,3 +106,18 @@ def test_functions_compiled_apart_break_no_graph(tmp_path, library):
     ensure_derived(library.folder, ref.id)
     with library.open(ref.id) as opened:
         assert regions(opened)["within"].tolist() == [None, None, None, None, "Torch-Compiled Region: 3/0"]
+
+
+def test_the_most_frequent_places_of_each_kind_are_kept(tmp_path, library):
+    """The first 200 of both kinds together were: 250 breaks left no recompilation, and the most frequent break could be missing."""
+    entry = 'V1123 00:15:10.018000 1856 torch/_dynamo/x.py:1] {"artifact": {"name": "%s"}, "frame_id": %d, "frame_compile_id": 0, "has_payload": "9"}\n\t%s\n'
+    broken = [("dynamo_graph_break_reason", i, f"Graph break in user code at /a/net.py:{i}\n\tno") for i in range(250)]
+    broken += 3 * broken[-1:]
+    again = [("recompile_reasons", 0, json.dumps([f"guard {i}"])) for i in range(120) for _ in range(1 + (i == 119))]
+    log = tmp_path / "dedicated_log_torch_trace_y.log"
+    log.write_text("".join(entry % each for each in broken + again))
+    (run,) = bring_in(library.folder, [(log, log.name)], name="many").runs
+    found = compile_log.load(run, library, None)
+    assert (len(found.breaks), len(found.recompiled)) == (compile_log.MOST_PLACES, compile_log.MOST_PLACES)
+    assert max((entry.times, entry.place) for entry in found.breaks) == (4, "net.py:249")
+    assert max((entry.times, entry.reason) for entry in found.recompiled) == (2, "guard 119")
