@@ -40,8 +40,8 @@ def main() -> None:
     column = chosen if chosen in columns_of(rank) else columns_of(rank)[0]
     rows = words_of_loss.rows(rank, column)
     if not rows:
-        cards.headline("The GPU never waits in the steady window.")
-        cards.small("There is no idle time, exposed copy or exposed communication between the first and the last counted step.")
+        with answer:
+            _never_waits(rank)
         return
     with answer:
         cards.headline(words_of_loss.sentence(rank, column, rows), words_of_loss.busy_meanwhile(rows))
@@ -49,11 +49,22 @@ def main() -> None:
         cards.small(rank.represents.sentence)
     _where_and_what_helps(rank, rows, column)
     whole = words_of_loss.total_ms(rows)
-    title = f"{fmt.share(rows[0].ms / whole)} of what is lost: {rows[0].label[0].lower() if rows[0].owner else ''}{rows[0].label[1:]}"
+    title = f"{fmt.share(rows[0].ms / whole)} of what is lost: {rows[0].name}"
     bars = [(row.owner, row.cause, row.ms) for row in rows]
     panel.show(losses.causes(bars, _table(rank), title, dark=frame.dark(), unit=words.unit_of(rank)), "causes")
-    _pieces(rank, {row.key: row.label[0].lower() + row.label[1:] for row in rows if row.key in CAUSES})
+    _pieces(rank, {row.key: row.name for row in rows if row.key in CAUSES})
     _phases(rank)
+
+
+def _never_waits(rank: RankResult) -> None:
+    """Say that nothing is lost, or that the estimate leaves nothing of what is lost under the profiler."""
+    if profiled := words_of_loss.total_ms(words_of_loss.rows(rank, "recorded")):
+        per = "of each profiled step" if len(rank.counted) else "of the recorded time"
+        cards.headline("Without the profiler the GPU does not wait, by the estimate.")
+        cards.small(f"Under the profiler {fmt.duration_ms(profiled)} {per} is lost.")
+        return
+    cards.headline("The GPU never waits in the steady window.")
+    cards.small("There is no idle time, exposed copy or exposed communication between the first and the last counted step.")
 
 
 def _where_and_what_helps(rank: RankResult, rows: list[words_of_loss.Row], column: Column) -> None:

@@ -28,8 +28,13 @@ class Row:
     @property
     def label(self) -> str:
         """The cause's name, as a sentence begins."""
+        return self.name[0].upper() + self.name[1:]
+
+    @property
+    def name(self) -> str:
+        """The cause's name, within a sentence."""
         name = colour_of(self.owner, self.cause).label if self.owner else REST
-        return name[0].upper() + name[1:]
+        return name[0].lower() + name[1:]
 
     @property
     def key(self) -> str:
@@ -43,7 +48,10 @@ class Row:
 
 
 def rows(rank: RankResult, column: Column) -> list[Row]:
-    """Return lost time by cause as the Verdict divides it, largest first, with all that is small in one row at the end: they sum to ``total_ms``."""
+    """Return lost time by cause as the Verdict divides it, largest first, with all that is small in one row at the end: they sum to ``total_ms``.
+
+    None is of 0 ms: where ``column`` loses nothing there are no rows, whatever the other one loses.
+    """
     other: Column = "recorded" if column == "unprofiled" else "unprofiled"
     mine, others = ({_key(part): part for part in parts_of(rank, each) if part.lost} for each in (column, other))
     largest = max((part.ms for part in mine.values()), default=0.0)
@@ -51,7 +59,7 @@ def rows(rank: RankResult, column: Column) -> list[Row]:
     for key in dict.fromkeys([*mine, *others]):
         part = mine.get(key) or others[key]
         ms, other_ms = (side[key].ms if key in side else 0.0 for side in (mine, others))
-        if ms < WORTH_A_ROW * largest or (part.cause == NOT_OF_THE_RUN and column == "unprofiled"):
+        if ms <= WORTH_A_ROW * largest or (part.cause == NOT_OF_THE_RUN and column == "unprofiled"):
             small, small_other = small + ms, small_other + other_ms
         else:
             named.append(Row(part.owner, part.cause, ms, other_ms))

@@ -45,3 +45,14 @@ def test_where_the_gpu_copies_meanwhile_that_is_said_apart() -> None:
                               ("idle", "host_sync", 20_000_000, 20.0)]), "unprofiled")  # fmt: skip
     assert (lost.busy_meanwhile(rows) or "").replace("\xa0", " ").startswith("The GPU copies or communicates for 30.0 ms")
     assert lost.busy_meanwhile(lost.rows(rank_of(), "unprofiled")) is None
+
+
+def test_no_row_is_of_nothing() -> None:
+    rank = rank_of([("other_compute", None, 50_000_000, 50.0), ("idle", "launch_bound", 20_000_000, 0.0)])
+    assert lost.rows(rank, "unprofiled") == []
+    assert [row.label for row in lost.rows(rank, "recorded")] == ["Kernel launches"]
+
+
+def test_within_a_sentence_a_row_has_a_small_letter() -> None:
+    rank = rank_of([("other_compute", None, 50_000_000, 50.0), ("idle", "profiler", 20_000_000, 1.0)])
+    assert [(row.label, row.name) for row in lost.rows(rank, "unprofiled")] == [("Everything else", "everything else")]

@@ -1,0 +1,44 @@
+"""Idle where the estimate without the profiler leaves little or nothing of what the GPU waited for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.run import verdict
+from sawtooth.analysis.run.verdict import Part
+from sawtooth.app.words import lost
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import BASE_NS, matmul_loop
+from tests.support.pages import charts, opened, run_of, words_of
+from tests.support.telemetry_files import telemetry_file
+
+WORK = Part("other_compute", None, 0.7, 0.7)
+
+
+@pytest.fixture
+def loop(app_data: DataFolder, tmp_path: Path) -> str:
+    """A run whose own step time, by telemetry, is another than the profile's."""
+    samples = telemetry_file(tmp_path / "telemetry.jsonl", start_ns=BASE_NS - 3_000_000_000, low=40)
+    return run_of(app_data, matmul_loop().write(tmp_path / "loop.json"), samples)
+
+
+def page(monkeypatch: pytest.MonkeyPatch, run: str, left: tuple[Part, ...]):
+    """Open Idle where the estimate divides a step into WORK and what is ``left``, and the profile lost 0.3 ms to launches."""
+    profiled = (WORK, Part("idle", "launch_bound", 0.3, 0.3))
+    for module in (verdict, lost):
+        monkeypatch.setattr(module, "parts_of", lambda rank, column: (WORK, *left) if column == "unprofiled" else profiled)
+    return opened("idle", run)
+
+
+def test_where_the_estimate_leaves_nothing_the_page_says_so(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
+    text = words_of(page(monkeypatch, loop, ()))
+    assert "Without the profiler the GPU does not wait, by the estimate." in text
+    assert "Under the profiler 300\u00a0µs of each profiled step is lost." in text
+
+
+def test_where_only_the_profiler_s_rest_is_left_the_chart_names_it(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
+    test = page(monkeypatch, loop, (Part("idle", "profiler", 0.1, 0.1),))
+    words = words_of(test) + "".join(str(chart["layout"].get("title")) for chart in charts(test))
+    assert "100\u00a0% of what is lost: everything else" in words
