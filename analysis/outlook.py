@@ -57,12 +57,12 @@ def together_ms(library: Library, rank: RankResult, findings: Iterable[Finding])
     return whatif.predict_ms(rank.best, edits) if whatif is not None else None
 
 
-def outlook(library: Library, rank: RankResult, ranks: int, findings: Iterable[Finding]) -> Outlook | None:
-    """Return what the changes of all ``findings`` bring together; ``ranks`` is how many GPUs the run's recordings show.
+def outlook(library: Library, rank: RankResult, gpus: int, findings: Iterable[Finding]) -> Outlook | None:
+    """Return what the changes of all ``findings`` bring together; ``gpus`` is how many the job has.
 
     None where that cannot be replayed.
     """
     after = together_ms(library, rank, findings)
     if after is None or after <= 0 or rank.best.ms is None:
         return None
-    return Outlook(rank.best.ms, after, rank.metrics["mfu"].value, max(rank.trace.world_size or 1, ranks))
+    return Outlook(rank.best.ms, after, rank.metrics["mfu"].value, gpus)

@@ -227,6 +227,6 @@ class RunResult:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs the job has: those of the run, or of all ranks where only representatives are among the run's."""
+        """How many GPUs the job has: those of the run, or as many as a trace or a summary of the ranks names where not all are among the run's."""
         whole = self.communication.job_ranks if self.communication is not None else None
-        return whole or len(self.ranks)
+        return max(whole or 0, len(self.ranks), *(rank.trace.world_size or 0 for rank in self.ranks))

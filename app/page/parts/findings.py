@@ -83,7 +83,7 @@ def forecast(result: RunResult, ticked: list[Finding]) -> Outlook | None:
 def _predicted(
     recording_id: str, device: int, step_ms: float | None, rules: tuple[str, ...], _result: RunResult, _ticked: list[Finding]
 ) -> Outlook | None:
-    return outlook(frame.library(), _result.lead, len(_result.ranks), _ticked) if _result.lead is not None else None
+    return outlook(frame.library(), _result.lead, _result.gpus, _ticked) if _result.lead is not None else None
 
 
 def tick(finding: Finding, key: str) -> bool:

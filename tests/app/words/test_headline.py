@@ -12,7 +12,7 @@ from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.model import Explains, Finding, RunResult
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.reports.html import run_html
-from sawtooth.app.words.headline import action, below, headline, on_poster, prepared_by, tab_title
+from sawtooth.app.words.headline import action, below, forecast, headline, on_poster, prepared_by, tab_title
 from sawtooth.app.words.run import first_line
 from tests.support.paths import ROOT
 from tests.support.run_results import run_of
@@ -114,3 +114,9 @@ def test_under_the_advice_on_a_late_rank_stands_what_it_is_late_by() -> None:
     late = replace(PAD, rule="straggling-rank", title="Rank 1 takes 33.2 ms of each step longer than the others: more kernel work",
                    fix="Give rank 1 as much work as the others: the length of its batches first.", explains=Explains(late_rank=True))  # fmt: skip
     assert below(run_with(late)) == f"{late.title}."
+
+
+def test_a_forecast_is_for_the_whole_job_where_one_of_its_ranks_was_recorded() -> None:
+    result = run_of(ledger=SLOW, best_ms=65.7, source="estimate", world_size=8)
+    change = forecast(replace(result, findings=[PAD]))
+    assert change is not None and change.gpus == 8
