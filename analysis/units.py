@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from sawtooth.ingest.loop.numbers import in_words, significant
 
-def in_words(ms: float) -> str:
-    """Return milliseconds for a sentence, with three significant figures at most: 850 µs, 12.3 ms, 1.23 s."""
-    if ms < 1:
-        return f"{ms * 1000:.3g} µs"
-    if ms >= 1000:
-        return f"{ms / 1000:,.3g} s" if ms < 1e6 else f"{ms / 1000:,.0f} s"
-    return f"{ms:.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
+__all__ = ["in_bytes", "in_times", "in_words", "significant"]
 
 
-def in_bytes(count: float) -> str:
+def in_bytes(count: float, figures: int = 3) -> str:
     """Return bytes for a sentence."""
+    rounded = float(f"{count:.{figures - 1}e}")
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
+        if rounded >= size:
+            return f"{significant(count / size, figures)} {unit}"
     return f"{count:.0f} bytes"
 
 

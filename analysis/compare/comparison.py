@@ -28,6 +28,7 @@ from sawtooth.analysis.compare.worth import RowWord, of_audit, of_metric
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.units import in_words
 
 DISAGREES = 0.10  # METRICS: beyond ten points the profile's change is not the run's
 ONE_SHAPE = 0.8  # of the shapes of products: another batch leaves the weights' alone, a third to a half of them
@@ -246,8 +247,8 @@ def _disagreement(
         f"{abs(p / t - 1):.0%} {'longer' if p >= t else 'shorter'}" for p, t in zip(profile, (best.a, best.b), strict=True)
     ]
     return (
-        f"The profiles and the runs disagree. Under the profiler a step of B is {_moved(moves[1])} ({profile[0]:.4g} → {profile[1]:.4g} ms); "
-        f"by {measured} it is {_moved(moves[0]) if shown else 'not measurably other'} ({best.a:.4g} → {best.b:.4g} ms). Profiled steps are {costs[0]} than the run's in A and "
+        f"The profiles and the runs disagree. Under the profiler a step of B is {_moved(moves[1])} ({in_words(profile[0], 4)} → {in_words(profile[1], 4)}); "
+        f"by {measured} it is {_moved(moves[0]) if shown else 'not measurably other'} ({in_words(best.a, 4)} → {in_words(best.b, 4)}). Profiled steps are {costs[0]} than the run's in A and "
         f"{costs[1]} in B, so the waterfall of the profiles explains the recordings, not the gain."
     )
 

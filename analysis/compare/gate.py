@@ -7,12 +7,13 @@ shares, else an absolute amount in the metric's unit or one of its kind (ms, s, 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.metrics.registry import ALIASES, METRICS
+from sawtooth.analysis.units import in_bytes, in_words, significant
 from sawtooth.ingest.errors import UsageError
 
 PASSED, REGRESSED, COULD_NOT_JUDGE = 0, 1, 2
@@ -37,6 +38,16 @@ UNITS: dict[str, dict[str, float]] = {
     "count": {"": 1.0, "count": 1.0},
     "FLOP": {"FLOP": 1.0, "GFLOP": 1e9, "TFLOP": 1e12, "PFLOP": 1e15},
     "TFLOP/s": {"GFLOP/s": 1e-3, "TFLOP/s": 1.0, "PFLOP/s": 1e3},
+}
+FIGURES = 5  # of a value in a gate's sentence: a limit may be a per mille
+WORDS: dict[str, Callable[[float], str]] = {  # a value of each unit, for people
+    "ms": lambda value: in_words(value, FIGURES),
+    "s": lambda value: in_words(value * 1e3, FIGURES),
+    "bytes": lambda value: in_bytes(value, FIGURES),
+    "share": lambda value: f"{significant(value * 100, FIGURES)} %",
+    "count": lambda value: significant(value, FIGURES),
+    "FLOP": lambda value: f"{significant(value / 1e12, FIGURES)} TFLOP",
+    "TFLOP/s": lambda value: f"{significant(value, FIGURES)} TFLOP/s",
 }
 
 
@@ -108,11 +119,8 @@ def _judge(comparison: Comparison, gate: Gate) -> Outcome:
         return Outcome(gate, COULD_NOT_JUDGE, f"{gate.text}: not judged, {metric.label} of A is 0 and has no percentage.")
     amount = moved / change.a.value if gate.relative and change.a.value else moved
     worse = amount if gate.direction == "rise" else -amount
-    sentence = (
-        f"{metric.label} went from {change.a.value:.6g} to {change.b.value:.6g} {metric.unit} ({amount:+.2%})"
-        if gate.relative
-        else (f"{metric.label} went from {change.a.value:.6g} to {change.b.value:.6g} {metric.unit}")
-    )
+    a, b = (WORDS[metric.unit](value) for value in (change.a.value, change.b.value))
+    sentence = f"{metric.label} went from {a} to {b}{f' ({amount:+.2%})' if gate.relative else ''}"
     return _step_time(comparison, gate, worse, sentence) if gate.key == BEST else _plain(gate, worse, sentence)
 
 

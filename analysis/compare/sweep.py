@@ -15,6 +15,7 @@ from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.settings import settings_of
 from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.units import significant
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.loop.batch_rule import RULE, accumulated_gain, advised_below
 from sawtooth.ingest.schema import BatchTrial, Manifest
@@ -230,7 +231,7 @@ def _sweet_spot(points: Sequence[Point], setting: str, unit: str) -> tuple[int |
     if not known:
         return None, "No run's step time is known."
     if len(points) == 1:
-        return None, f"{setting} = {points[0].value} gives {known[0][1]:.4g} {unit}/s; no other value was measured."
+        return None, f"{setting} = {points[0].value} gives {significant(known[0][1], 4)} {unit}/s; no other value was measured."
     fits = [(i, value) for i, value in known if (points[i].memory_share or 0.0) <= MEMORY_LIMIT]
     if not fits:
         return None, f"Every run uses more than {MEMORY_LIMIT:.0%} of the GPU's memory."
@@ -241,11 +242,11 @@ def _sweet_spot(points: Sequence[Point], setting: str, unit: str) -> tuple[int |
         spot, value = next((i, v) for i, v in fits if v >= best * (1 - NEAR_BEST))
         if spot != best_index:
             why = (
-                f"{setting} = {points[spot].value} gives {value:.4g} {unit}/s, within {NEAR_BEST:.0%} of the best "
-                f"({best:.4g} at {points[best_index].value}): a larger value gives no measurable gain."
+                f"{setting} = {points[spot].value} gives {significant(value, 4)} {unit}/s, within {NEAR_BEST:.0%} of the best "
+                f"({significant(best, 4)} at {points[best_index].value}): a larger value gives no measurable gain."
             )
             return spot, why + left_out
-    why = f"{setting} = {points[best_index].value} gives the most: {best:.4g} {unit}/s."
+    why = f"{setting} = {points[best_index].value} gives the most: {significant(best, 4)} {unit}/s."
     if best_index == len(points) - 1 and points[best_index].number is not None:
         why += " It is the largest value tried, so a larger one may give more."
     return best_index, why + left_out

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sawtooth.analysis.metrics.metric import Measured, Metric
 from sawtooth.analysis.metrics.reading import Reading, Trust, lowered, missing
+from sawtooth.analysis.units import significant
 
 if TYPE_CHECKING:
     from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
@@ -70,7 +71,7 @@ def sawtooth_period(measured: Measured) -> Reading:
         f"Seen in {signal}, {tooth.cycles:.0f} periods, confidence {tooth.confidence}.",
     ]
     if tooth.alias_periods_s:
-        faster = ", ".join(f"{p:.3g}" for p in tooth.alias_periods_s[:2])
+        faster = ", ".join(f"{significant(p)}" for p in tooth.alias_periods_s[:2])
         notes.append(f"Samples are too far apart to rule out a faster one that looks the same ({faster} s).")
     trust: Trust = "ok" if tooth.confidence == "high" else "caution"
     return _of_the_run(measured, Reading(tooth.period_s, trust=trust, notes=tuple(notes)))
@@ -79,12 +80,18 @@ def sawtooth_period(measured: Measured) -> Reading:
 def sentence(tooth: Sawtooth, signal: str | None, works_pct: float | None) -> str:
     """Say in one sentence what the sawtooth is, or why none is reported; ``works_pct`` is how much of the time the GPU works."""
     if tooth.period_s is None:
-        limit = f" Rhythms faster than {tooth.shortest_visible_s:.2g} s cannot be seen." if tooth.shortest_visible_s else ""
+        limit = (
+            f" Rhythms faster than {significant(tooth.shortest_visible_s, 2)} s cannot be seen."
+            if tooth.shortest_visible_s
+            else ""
+        )
         return f"No sawtooth: {signal or 'activity'}: {tooth.why_none}.{limit}"
     if works_pct is None:
-        return f"{signal or 'Activity'} rises and falls every {tooth.period_s:.3g} s."
+        return f"{signal or 'Activity'} rises and falls every {significant(tooth.period_s)} s."
     busy = works_pct / 100 * tooth.period_s
-    return f"The GPU works {works_pct:.0f} % of each {tooth.period_s:.3g} s ({busy * 1e3:.0f} ms) and waits for the rest."
+    return (
+        f"The GPU works {works_pct:.0f} % of each {significant(tooth.period_s)} s ({busy * 1e3:.0f} ms) and waits for the rest."
+    )
 
 
 def peak_memory(measured: Measured) -> Reading:

@@ -200,11 +200,11 @@ def _by_profile(profiled: Reading, est: Reading, mean_ms: float | None, trace: W
         note = f"As profiled; the profiler's own cost is not taken off. {est.why_missing}"
         return "profile", Reading(mean_ms, None, "caution", (note, *extra), low, high)
     if abs(est.value - mean_ms) <= AGREES_WITHIN * mean_ms:
-        note = f"Mean of the profiled steps; the estimate without the profiler ({est.value:.4g} ms) agrees within 5 %."
+        note = f"Mean of the profiled steps; the estimate without the profiler ({in_words(est.value, 4)}) agrees within 5 %."
         return "profile", Reading(
             mean_ms, None, profiled.trust, (note, *profiled.notes, *extra), _least(low, mean_ms), _most(high, mean_ms)
         )
-    note = f"Estimated without the profiler's cost; under the profiler a step took {mean_ms:.4g} ms."
+    note = f"Estimated without the profiler's cost; under the profiler a step took {in_words(mean_ms, 4)}."
     return "estimate", Reading(est.value, None, "caution", (note, *est.notes), low, high)
 
 
@@ -246,10 +246,12 @@ def _with_others(source: str, reading: Reading, witnesses: list[Witness]) -> Rea
     for other in witnesses:
         if other.source == own:
             continue
-        value = f"{other.ms:.4g} ms" if other.ms is not None else f"at least {other.low_ms:.4g} ms"
+        value = in_words(other.ms, 4) if other.ms is not None else f"at least {in_words(other.low_ms, 4)}"
         name = _capital(NAMES[other.source])
         if not chosen.agrees(other):
-            notes.append(f"{name} says {value}, {NAMES[own]} {reading.value:.4g} ms: they disagree beyond their intervals.")
+            notes.append(
+                f"{name} says {value}, {NAMES[own]} {in_words(reading.value, 4)}: they disagree beyond their intervals."
+            )
             if (
                 other.source != "estimate" and trust == "ok"
             ):  # the trace is the weakest witness: it takes nothing from a measurement

@@ -21,6 +21,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.clock import SampleClock
 from sawtooth.analysis.telemetry.signal.sawtooth import renewal
 from sawtooth.analysis.telemetry.summary import load_series
+from sawtooth.analysis.units import significant
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -107,7 +108,9 @@ def align(trace: Activity, time_ns: I64, value: F64, *, most_ns: int | None = No
     count = (trace.last_ns - trace.first_ns) // max(window, 1)
     if count < MIN_WINDOWS:
         seconds = (trace.last_ns - trace.first_ns) / 1e9
-        return Alignment(None, f"the trace's {seconds:.2g} s cover {count} windows of the telemetry; {MIN_WINDOWS} are needed")
+        return Alignment(
+            None, f"the trace's {significant(seconds, 2)} s cover {count} windows of the telemetry; {MIN_WINDOWS} are needed"
+        )
     edges = trace.first_ns + window * np.arange(count + 1)
     predicted = np.diff(_busy(trace, edges)) / window
     if predicted.std() < MIN_SPREAD:
@@ -194,7 +197,7 @@ def _judged(shifts: I64, log_likelihood: F64, r: F64, window: int, count: int) -
     if high - low > 2 * window:
         apart = max(high - shifts[best], shifts[best] - low) / 1e9
         return Alignment(
-            None, f"it fits as well {apart:.3g} s away, because the activity is periodic", None, correlation, count
+            None, f"it fits as well {significant(apart)} s away, because the activity is periodic", None, correlation, count
         )
     weights = np.exp(log_likelihood - log_likelihood[best]) * ((shifts >= low) & (shifts <= high))
     shift = round(float((weights * (shifts - shifts[best])).sum() / weights.sum())) + int(shifts[best])

@@ -12,6 +12,7 @@ from sawtooth.analysis.knowledge.hardware import GRAPH_DISPATCH
 from sawtooth.analysis.metrics.witness import StepWork, Witness
 from sawtooth.analysis.telemetry.signal.means import Mean
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
+from sawtooth.analysis.units import in_words
 
 COUNTS_KERNELS = "util_pct"
 WITHOUT_COPIES = "gr_active_pct"
@@ -48,8 +49,8 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> Witness | str:
     low, high = interval(work, mean, sampled.period_s.get(column, 1.0), in_part)
     low, high = step * low, step * high
     notes = [
-        f"Kernels and their dispatch take {work.resident_ns / 1e6:.4g} ms of a step, and {NAMES[column]} is {mean.value:.3g} % over {mean.seconds:.1f} s of "
-        f"training outside the profile: a step takes {step:.4g} ms."
+        f"Kernels and their dispatch take {in_words(work.resident_ns / 1e6, 4)} of a step, and {NAMES[column]} is {mean.value:.3g} % over {mean.seconds:.1f} s of "
+        f"training outside the profile: a step takes {in_words(step, 4)}."
     ]
     if in_part > COPIES_SHARE * work.occupied_ns:
         what = "the pageable copies" if work.pageable_ns > work.allocating_ns else "what the driver does for new memory"
@@ -59,7 +60,7 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> Witness | str:
         by_other = work.resident_ns / other.value / 1e4
         if not low <= by_other <= high:
             notes.append(
-                f"{NAMES[WITHOUT_COPIES if column == COUNTS_KERNELS else COUNTS_KERNELS]} says {by_other:.4g} ms: the interval holds both."
+                f"{NAMES[WITHOUT_COPIES if column == COUNTS_KERNELS else COUNTS_KERNELS]} says {in_words(by_other, 4)}: the interval holds both."
             )
         low, high = min(low, by_other), max(high, by_other)
     if sampled.capped:
@@ -119,7 +120,7 @@ def _bound(work: StepWork, mean: Mean, column: str) -> Witness:
     own = work.occupied_ns - work.communication_ns
     low = own / mean.value / 1e4 * (1 - BOUND_OFF)
     note = (
-        f"The GPU waits for others inside collectives, which {NAMES[column]} counts as busy: its own {own / 1e6:.4g} ms of a step at "
+        f"The GPU waits for others inside collectives, which {NAMES[column]} counts as busy: its own {in_words(own / 1e6, 4)} of a step at "
         f"{mean.value:.3g} % bound the step from below only."
     )
     return Witness("telemetry", None, low, None, (note,))

@@ -87,12 +87,12 @@ def by_utilization(
         else ""
     )
     note = (
-        f"Kernels and their dispatch take {most.occupied_ns / 1e6:.4g} ms of a step on the rank that has most to do. {NAMES[column]}, of the GPU that waits "
+        f"Kernels and their dispatch take {in_words(most.occupied_ns / 1e6, 4)} of a step on the rank that has most to do. {NAMES[column]}, of the GPU that waits "
         f"least at each moment, is {mean.value:.3g} % over {mean.seconds:.1f} s of training outside the profile{by_turns}: a step takes "
     )
     if only_bounds:
-        return Witness("telemetry", None, low, None, (f"{note}at least {low:.4g} ms, since {only_bounds}.",))
-    return Witness("telemetry", middle, low, high, (f"{note}{middle:.4g} ms.",))
+        return Witness("telemetry", None, low, None, (f"{note}at least {in_words(low, 4)}, since {only_bounds}.",))
+    return Witness("telemetry", middle, low, high, (f"{note}{in_words(middle, 4)}.",))
 
 
 def _orders(telemetry: RunTelemetry, workers: Sequence[Worker]) -> list[tuple[DeviceTelemetry, ...]]:

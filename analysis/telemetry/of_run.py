@@ -14,6 +14,7 @@ from sawtooth.analysis.telemetry.clock import Origin, SampleClock, origin_of, pl
 from sawtooth.analysis.telemetry.dispatch_law import by_telemetry
 from sawtooth.analysis.telemetry.host import HostLoad, host_load
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, summarize
+from sawtooth.analysis.units import significant
 from sawtooth.ingest.schema import Manifest
 
 # What a step time is told from.
@@ -125,10 +126,7 @@ def elsewhere(sampled: DeviceTelemetry | None, profile_ns: tuple[int, int] | Non
 
 def _apart(ns: int) -> str:
     minutes = ns / 6e10
-    return (
-        f"{minutes:.2g} minutes"
-        if minutes < 100
-        else f"{minutes / 60:.0f} hours"
-        if minutes < 6000
-        else f"{minutes / 1440:,.0f} days"
-    )
+    if minutes < 99.5:
+        number = significant(minutes, 2)
+        return f"{number} minute{'' if number == '1' else 's'}"
+    return f"{minutes / 60:.0f} hours" if minutes < 6000 else f"{minutes / 1440:,.0f} days"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sawtooth.analysis.metrics.step_time import longer_than_profile
 from sawtooth.analysis.metrics.witness import Witness
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_words, significant
 
 SHORT_KERNEL_NS = 20_000  # utilization counts a window busy while kernels below 20 µs follow each other: it reads too high
 
@@ -37,7 +37,7 @@ def judge_profile(
     ratio = telemetry.ms / estimate
     seems = telemetry.notes[0].rstrip(".")
     if longer_than_profile(telemetry.ms, telemetry.low_ms, estimate, profiled_ms, bounded=bounded):
-        sentence = f"{seems}, {ratio:.2g} times the {in_words(estimate)} estimated from the profile. The profiled steps are not representative of the run."
+        sentence = f"{seems}, {significant(ratio, 2)} times the {in_words(estimate)} estimated from the profile. The profiled steps are not representative of the run."
         return Representativeness(False, telemetry.ms * 1e6, sentence)
     agrees = "in line with" if telemetry.holds(estimate) else "where"
     ending = (

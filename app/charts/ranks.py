@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from sawtooth.analysis.knowledge.causes import BETWEEN_RANKS
 from sawtooth.analysis.run.job import Pipeline
+from sawtooth.analysis.units import significant
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.theme import ACCENT, CAUSES, OWNERS, PAGE, Colour
@@ -206,7 +207,7 @@ def who_waits(rows: pd.DataFrame, level: str, *, dark: bool) -> Chart:
     sides = sorted({*rows["waiter"], *rows["late"]}, key=_by_numbers)
     values = rows.pivot(index="waiter", columns="late", values="wait_ms").reindex(index=sides, columns=sides)
     least = HARDLY * float(rows["wait_ms"].max())
-    texts = values.map(lambda ms: "" if pd.isna(ms) or ms < least else f"{ms:.3g}")
+    texts = values.map(lambda ms: "" if pd.isna(ms) or ms < least else significant(ms))
     few = len(sides) <= 12
     figure = _heat_map(
         values,

@@ -10,6 +10,7 @@ import streamlit as st
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import kernels as kernel_tables
 from sawtooth.analysis.tables import modules as module_tables
+from sawtooth.analysis.units import significant
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import modules as charts
 from sawtooth.app.page import cards, current, frame, panel
@@ -82,7 +83,7 @@ def _operators_instead(rank: RankResult) -> None:
             fmt.clean(str(row["name"]), 80),
             fmt.number(row["gpu_self_ms"]),
             fmt.share(row["gpu_self_share"]),
-            f"{row['calls_per_step']:,.4g}",
+            significant(row["calls_per_step"], 4),
         )
         for row in known.to_dict("records")
     ]

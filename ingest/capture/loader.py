@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest.loop.loading import BEYOND_CORES, SampleCost, least_workers, predict
+from sawtooth.ingest.loop.numbers import in_words
 
 SAMPLES_MOST, SAMPLES_S = 400, 5.0  # timed one by one: the mean of some hundreds is known to a few percent
 BATCHES_LEAST, RUN_S = 8, 3.0  # of each run with workers; the first batches are not counted, they wait for the workers to start
@@ -123,14 +124,14 @@ def loader_of(name: str) -> Any:
 def report(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: float | None, load: float = 0.0) -> list[str]:
     """Return the lines that are printed; ``load`` is how many processes wanted a core before."""
     lines = [
-        f"A sample takes {1e3 * cost.wall_s:.3g} ms, {1e3 * cost.cpu_s:.3g} ms of it on a core; a batch has {cost.batch}.",
+        f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it on a core; a batch has {cost.batch}.",
         limit_of(cost)
         if load < cores
         else f"{load:.0f} processes already share the {cores} cores here, so waiting for a core and for a disk cannot be told apart: try again on a quiet host.",
     ]
     if cost.first_s is not None:
         lines.append(
-            f"Read for the first time it takes {1e3 * cost.first_s:.3g} ms: the figures below hold from the second epoch on, or with a warm page cache."
+            f"Read for the first time it takes {in_words(1e3 * cost.first_s)}: the figures below hold from the second epoch on, or with a warm page cache."
         )
     shown = sorted({0, 1, 2, 4, 8, 16, cores, *measured} - {n for n in (4, 8, 16) if n > 2 * cores and n not in measured})
     lines += ["", f"{'workers':>7}  {'predicted samples/s':>24}  {'measured':>9}"]

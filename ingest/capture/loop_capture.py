@@ -22,6 +22,7 @@ from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import pack_run
 from sawtooth.ingest.capture.plan import LEAST, Plan
 from sawtooth.ingest.capture.profiler import StepProfiler
+from sawtooth.ingest.loop.numbers import in_words, significant
 from sawtooth.place import recorder_version
 
 
@@ -50,8 +51,7 @@ class Capture:
         self.step_time_ms: float | None = None
         self.step_time_after_ms: float | None = None
         self.done = False
-        self._run, self._plan = run, plan
-        self._options = options
+        self._run, self._plan, self._options = run, plan, options
         self._torch = torch
         self._clock_ns = clock_ns
         self._start_sampler = start_sampler or beside.start_sampler
@@ -131,7 +131,7 @@ class Capture:
             self._count, (self._clock_ns() - self._since_ns) / 1e9, self._marked
         ):
             self.step_time_ms = self._stop_watch()
-            timed = f"{self._timed} steps took {self.step_time_ms:.4g} ms each; " if self.step_time_ms is not None else ""
+            timed = f"{self._timed} steps took {in_words(self.step_time_ms, 4)} each; " if self.step_time_ms is not None else ""
             self._print(f"{timed}profiling {self._plan.active} steps now")
             self._start_profiler()
         elif self._profiler is not None:
@@ -224,7 +224,7 @@ class Capture:
             facts["step_time_ms"] = self.step_time_ms
         settings = dict(self._run["settings"])
         if self.step_time_after_ms is not None:
-            settings["step time after the profile, ms"] = f"{self.step_time_after_ms:.4g}"
+            settings["step time after the profile, ms"] = significant(self.step_time_after_ms, 4)
         run = {
             "name": self._run["name"] or self.wanted.stem,
             "notes": self._notes(),

@@ -32,6 +32,7 @@ from sawtooth.analysis.compare.significance.certainty import (
 from sawtooth.analysis.compare.significance.change_interval import RUN_TO_RUN, change_interval, holds_zero, widened
 from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
 from sawtooth.analysis.quantiles import student_t
+from sawtooth.analysis.units import significant
 
 MIN_STEPS_FOR_WORD = 4  # recorded; 4 and 4 lie apart by chance in 2 · 4! · 4! / 8! = 2.9 % of independent draws
 MIN_COUNTED_FOR_WORD = 3  # the first of 4 recorded steps does not count: 10 % by chance, before asking for 10 % of change
@@ -281,7 +282,5 @@ def _why_none(holds_zero: bool, share: float, limit: float) -> str:
 
 def _could_have_seen(smallest: float) -> str:
     if smallest >= 1:
-        return (
-            f"The steps of one side differ so much that nothing short of a factor of {1 + smallest:.2g} could have been seen."
-        )
+        return f"The steps of one side differ so much that nothing short of a factor of {significant(1 + smallest, 2)} could have been seen."
     return f"A change below {smallest:.{1 if smallest < SURE_OF_SOME else 0}%} could not have been seen."

@@ -16,6 +16,7 @@ from sawtooth.analysis.derive.lost.schedule import Schedule
 from sawtooth.analysis.knowledge.causes import CAUSE_KEYS, CAUSE_OF
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay.machine import I64
+from sawtooth.analysis.units import in_words
 
 MAX_SENTENCES = 20_000  # the longest pieces get a sentence; beyond them nobody reads, and a million sentences cost seconds
 DURATIONS = ("took", "lead", "waited")  # fields of sentences that are nanoseconds
@@ -23,7 +24,7 @@ NAME_LENGTH = 80  # kernel names of templates run to kilobytes
 
 
 def _duration(ns: float) -> str:
-    return f"{ns / 1e6:.3g} ms" if ns >= 1e6 else f"{ns / 1e3:.3g} µs"
+    return in_words(ns / 1e6)
 
 
 def _fillable(template: str) -> tuple[str, list[str]]:

@@ -12,7 +12,7 @@ from sawtooth.analysis.findings.queries.calls import Events, frames
 from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.metrics.feeding import cores_of, feeding, sample_cost
 from sawtooth.analysis.metrics.step_time import NAMES
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_words, significant
 from sawtooth.ingest.loop.loading import BEYOND_CORES, least_workers
 from sawtooth.ingest.schema import UserFacts
 
@@ -42,7 +42,7 @@ def hidden_time(context: RuleContext) -> HiddenTime | None:
     if best.source not in ("user", "marks") or best.represented or best.ms is None:
         return None
     says = f"{NAMES[best.source]} say{'s' if best.source == 'user' else ''}"
-    proof = f"{says[0].upper()}{says[1:]} {in_words(best.ms)} a step, {best.ms / estimate:.2g} times the {in_words(estimate)} estimated from the profile."
+    proof = f"{says[0].upper()}{says[1:]} {in_words(best.ms)} a step, {significant(best.ms / estimate, 2)} times the {in_words(estimate)} estimated from the profile."
     return HiddenTime(best.ms, estimate, says, proof)
 
 

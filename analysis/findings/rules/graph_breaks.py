@@ -25,7 +25,7 @@ from sawtooth.analysis.findings.queries.compiled import Breaks, breaks
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.compile_log import CompileLog, CompileReason
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_words, significant
 
 LEAST_A_STEP = 0.5  # a break in fewer than every second step is one of another path (an evaluation, a log)
 MOST_ROWS = 20
@@ -56,7 +56,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         yield _given_up(context, given_up)
     if broken.per_step < LEAST_A_STEP:
         return
-    cost, count = broken.host_ms, f"{broken.per_step:.3g} graph break{'' if round(broken.per_step, 2) == 1 else 's'}"
+    cost, count = broken.host_ms, f"{significant(broken.per_step)} graph break{'' if round(broken.per_step, 2) == 1 else 's'}"
     each = f": the host spends {in_words(cost)} of each step there, {in_words(cost / broken.per_step)} a break" if cost else ""
     first = log.breaks[0] if log is not None and log.breaks else None
     where = (

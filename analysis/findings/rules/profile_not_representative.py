@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit, profiled_steps
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_words, significant
 
 WORTH_NAMING = 0.05  # of the step
 
@@ -38,7 +38,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if hidden is None or loader_may_limit(context):
         return
     tooth = context.telemetry.sawtooth.period_s if context.telemetry is not None else None
-    every = f", and stops about every {tooth:.2g} s" if tooth else ""
+    every = f", and stops about every {significant(tooth, 2)} s" if tooth else ""
     yield context.finding(
         RULE.slug,
         f"The profiled steps are not the run: they take {in_words(hidden.estimate_ms)}, {hidden.witness} {in_words(hidden.run_ms)}{every}",

@@ -22,6 +22,7 @@ import pandas as pd
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import numel
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import significant
 
 UNLIKE = 1.1  # most FLOPs of a step over fewest: below a tenth no batch is worth sorting
 LEAST_STEPS = 2  # two steps that differ prove that steps differ
@@ -54,7 +55,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     ]
     yield context.finding(
         RULE.slug,
-        f"Shapes change from step to step: the largest of {len(flops)} profiled steps computes {flops.max() / flops.min():.2g} times as much as the smallest",
+        f"Shapes change from step to step: the largest of {len(flops)} profiled steps computes {significant(flops.max() / flops.min(), 2)} times as much as the smallest",
         "Batch by length or pad to a few lengths; mark changing dimensions dynamic before compiling. Profile more steps.",
         ceiling_ms=None,
         severity="info",

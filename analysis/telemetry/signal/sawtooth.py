@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.telemetry.signal.rhythm import F64, MIN_CYCLES, MIN_SAMPLES, Rhythm, find_rhythm
+from sawtooth.analysis.units import significant
 
 Confidence = Literal["high", "medium", "low"]
 
@@ -88,7 +89,7 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
     if rhythm is None:
         return Sawtooth(None, "it rises and falls, but not regularly", shortest, **about)
     if rhythm.period < shortest:
-        why = f"it rises and falls every {rhythm.period:.3g} s or faster, too near the {spacing:.3g} s between readings to be sure"
+        why = f"it rises and falls every {significant(rhythm.period)} s or faster, too near the {significant(spacing)} s between readings to be sure"
         return Sawtooth(None, why, shortest, regularity=rhythm.score, alias_periods_s=_aliases(rhythm.period, spacing), **about)
     counted = _counted(times=times, values=values, period=rhythm.period, spacing=spacing, low=low, high=high)
     if counted is not None:
@@ -147,7 +148,7 @@ def _judged(
     proven = tile and _proven(values, rhythm.period / spacing, about)
     aliases = () if proven else _aliases(rhythm.period, spacing)
     if tile and not proven:
-        why = f"its period may be {rhythm.period:.3g} s, but the samples cannot rule out a faster one that looks the same"
+        why = f"its period may be {significant(rhythm.period)} s, but the samples cannot rule out a faster one that looks the same"
         return Sawtooth(None, why, shortest, regularity=rhythm.score, cycles=cycles, alias_periods_s=aliases, **about)
     confidence: Confidence = "low" if cycles < HIGH_CYCLES / 1.5 else "medium"
     if proven and rhythm.score >= HIGH_REGULARITY and cycles >= HIGH_CYCLES:

@@ -28,6 +28,7 @@ from sawtooth.ingest.capture.batch_size.search import BatchSizes, Trial, search
 from sawtooth.ingest.capture.batch_size.state import TrainingState
 from sawtooth.ingest.capture.packing import pack_run
 from sawtooth.ingest.capture.profiler import StepProfiler
+from sawtooth.ingest.loop.numbers import significant
 
 WARMUP = 2  # steps: kernels are loaded and algorithms chosen in the first, the optimizer has its state in the second
 READINGS = 3  # of a size: their middle is its step, the others say how sure
@@ -105,7 +106,7 @@ def lines(sizes: BatchSizes) -> list[str]:
             continue
         memory = f"{trial.memory_bytes / 1e9:.3g}" if trial.memory_bytes is not None else ""
         rows.append(
-            f"{trial.batch:>8,}  {trial.step_ms:>9.4g}  {trial.samples_per_s:>10,.4g}  {trial.accumulated_per_s(top):>22,.4g}  {memory:>8}".rstrip()
+            f"{trial.batch:>8,}  {significant(trial.step_ms, 4):>9}  {significant(trial.samples_per_s, 4):>10}  {significant(trial.accumulated_per_s(top), 4):>22}  {memory:>8}".rstrip()
         )
     if sizes.too_large is None:
         return [*rows, f"sawtooth: a batch of {sizes.largest:,} fits; no larger one was tried."]

@@ -20,6 +20,7 @@ from pathlib import Path
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.marks import MARK
 from sawtooth.ingest.loop.leading import LeadingOptimizer
+from sawtooth.ingest.loop.numbers import in_words, significant
 
 RECENT = 200  # steps that a figure is of, at most: long enough for a 95th percentile, short enough to show a change
 LEAST = 5  # steps: of fewer nothing is said
@@ -37,8 +38,8 @@ class Pace:
 
     def line(self, samples: float | None) -> str:
         """Return it for a terminal; ``samples`` are in a step, where that is known."""
-        rate = f"{samples * self.per_s:,.4g} samples/s" if samples else f"{self.per_s:.3g} steps/s"
-        return f"sawtooth: step {self.step:,}: median {self.p50_ms:.4g} ms, 95th percentile {self.p95_ms:.4g} ms, {rate}"
+        rate = f"{significant(samples * self.per_s, 4)} samples/s" if samples else f"{significant(self.per_s)} steps/s"
+        return f"sawtooth: step {self.step:,}: median {in_words(self.p50_ms, 4)}, 95th percentile {in_words(self.p95_ms, 4)}, {rate}"
 
     def scalars(self, samples: float | None) -> dict[str, float]:
         """Return it by tag."""

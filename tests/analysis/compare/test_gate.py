@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.compare.gate import COULD_NOT_JUDGE, PASSED, REGRESSED, UNITS, judge, parse_gate
+from sawtooth.analysis.compare.gate import COULD_NOT_JUDGE, PASSED, REGRESSED, UNITS, WORDS, judge, parse_gate
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.ingest.errors import UsageError
@@ -55,7 +55,7 @@ def test_every_unit_is_brought_to_the_metric_s(key, limits):
 
 
 def test_every_unit_of_a_metric_is_known():
-    assert {metric.unit for metric in METRICS.values()} == set(UNITS)
+    assert {metric.unit for metric in METRICS.values()} == set(UNITS) == set(WORDS)
 
 
 def test_the_codes_are_those_that_a_shell_reads():
@@ -133,9 +133,17 @@ def sentence(found, gate):
 
 def test_a_gate_says_what_moved_in_the_unit_it_is_written_in():
     found = comparison(100.0, 100.0, a_metrics={"mfu": 0.40, "hfu": 0.40}, b_metrics={"mfu": 0.375, "hfu": 0.42})
-    assert sentence(found, "mfu:-5%") == "mfu:-5%: failed. MFU went from 0.4 to 0.375 share (-6.25%)."  # 0.025 of 0.4
-    assert sentence(found, "mfu:-3pp") == "mfu:-3pp: passed. MFU went from 0.4 to 0.375 share."
-    assert sentence(found, "hfu:+6%") == "hfu:+6%: passed. HFU went from 0.4 to 0.42 share (+5.00%)."
+    assert sentence(found, "mfu:-5%") == "mfu:-5%: failed. MFU went from 40 % to 37.5 % (-6.25%)."  # 0.025 of 0.4
+    assert sentence(found, "mfu:-3pp") == "mfu:-3pp: passed. MFU went from 40 % to 37.5 %."
+    assert sentence(found, "hfu:+6%") == "hfu:+6%: passed. HFU went from 40 % to 42 % (+5.00%)."
+
+
+def test_a_gate_s_values_are_for_people():
+    a, b = {"peak_memory_bytes": 1.52e10, "flops_per_step": 1.2e15}, {"peak_memory_bytes": 1.64e10, "flops_per_step": 1.3e15}
+    found = comparison(12_345.6, 12_345.6, a_metrics=a, b_metrics=b)
+    assert sentence(found, "peak_memory_bytes:+1GB").endswith("failed. Peak memory went from 15.2 GB to 16.4 GB.")
+    assert "from 1,200 TFLOP to 1,300 TFLOP" in sentence(found, "flops_per_step:+1%")
+    assert "from 12.346 s to 12.346 s (+0.00%)" in sentence(found, "best_step_time_ms:+1%")
 
 
 def test_the_limit_itself_passes():

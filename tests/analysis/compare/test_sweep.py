@@ -188,7 +188,7 @@ def test_the_command_arranges_tagged_runs_and_names_the_one_to_choose(tmp_path):
         trace = matmul_loop(step_us=step, matmul_us=400).write(tmp_path / f"workers{workers}.json")
         ids.append(command("ingest", str(trace), "--tag", f"workers={workers}", *data).output.splitlines()[-1])
     said = command("sweep", *ids, *data).output.replace("\u00a0", " ")
-    assert "workers = 8 gives the most: 1250 steps/s." in said
+    assert "workers = 8 gives the most: 1,250 steps/s." in said
     assert [line.split()[0] for line in said.splitlines()[2:]] == ["workers", "2", "8"]
     found = json.loads(command("sweep", *reversed(ids), "--by", "workers", "--format", "json", *data).output)
     assert (found["setting"], found["sweet_spot"]) == ("workers", "8")

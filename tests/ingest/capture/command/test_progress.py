@@ -41,6 +41,8 @@ def test_lines_and_scalars_say_the_same() -> None:
     pace = Pace(1240, 9.024, 9.65, 110.8)
     assert pace.line(64) == "sawtooth: step 1,240: median 9.024 ms, 95th percentile 9.65 ms, 7,091 samples/s"
     assert pace.line(None).endswith("111 steps/s")
+    slow = Pace(1240, 12_345.6, 15_000.0, 0.081)
+    assert slow.line(200_000) == "sawtooth: step 1,240: median 12.35 s, 95th percentile 15 s, 16,200 samples/s"
     assert pace.scalars(64)["sawtooth/samples_per_s"] == pytest.approx(64 * 110.8)
 
 
