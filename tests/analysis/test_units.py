@@ -23,7 +23,12 @@ def test_milliseconds_to_four_figures() -> None:
 
 
 def test_a_number_has_all_its_digits_before_the_point() -> None:
-    assert [significant(value, 4) for value in (12_345.6, 1.5, 0.031249, 0.0000125)] == ["12,346", "1.5", "0.03125", "0.0000125"]
+    assert [significant(value, 4) for value in (12_345.6, 1.5, 0.031249, 0.0000125)] == [
+        "12,346",
+        "1.5",
+        "0.03125",
+        "0.0000125",
+    ]
 
 
 def test_bytes_and_times() -> None:
