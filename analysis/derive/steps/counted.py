@@ -65,13 +65,18 @@ def _warm_up_length(durations: I64) -> int:
 
     A slow step that returns, or that follows faster ones, is the run's rhythm: a loader whose batches come in bursts, a checkpoint.
     """
-    longest = 0
-    for length in range(1, (len(durations) + 1) // 2 + 1):
-        leading, rest = durations[:length], durations[length:]
-        if len(rest) < 2:
-            break
-        usual, limit = float(np.median(rest)), _slow_limit(rest)
-        falls = (np.diff(leading) <= limit - usual).all()
-        if falls and leading.min() > limit and rest.max() - usual < RECURS_FROM * (leading.min() - usual):
-            longest = length
-    return longest
+    count = len(durations)
+    lengths = np.arange(1, min((count + 1) // 2, count - 2) + 1)
+    if not len(lengths):
+        return 0
+    fastest = np.minimum.accumulate(durations)[lengths - 1]  # of the leading steps
+    slowest = np.maximum.accumulate(durations[::-1])[::-1][lengths]  # of the rest
+    # Where every leading step is slower than all of the rest, the rest is the front of what is sorted, and has its median in the middle.
+    ordered, left = np.sort(durations), count - lengths
+    usual = (ordered[(left - 1) // 2] + ordered[left // 2]) / 2
+    alone = (fastest > slowest) & (slowest - usual < RECURS_FROM * (fastest - usual))
+    for at in np.flatnonzero(alone)[::-1].tolist():  # few: from one to the next the excess over the usual step halves
+        limit = _slow_limit(durations[lengths[at] :])
+        if fastest[at] > limit and (np.diff(durations[: lengths[at]]) <= limit - usual[at]).all():
+            return int(lengths[at])
+    return 0

@@ -199,7 +199,8 @@ def _whole_periods(times: I64, work: F64, starts: I64) -> tuple[int, ...]:
     """Return the ends of a rhythm's whole periods, less a first or last one that was cut off; empty where there is no rhythm."""
     lengths = np.diff(starts)
     which = np.searchsorted(starts, times, side="left") - 1
-    done = np.array([work[which == i].sum() for i in range(len(lengths))])
+    inside = (which >= 0) & (which < len(lengths))
+    done = np.bincount(which[inside], work[inside], minlength=len(lengths))
     first, last = 0, len(lengths)
     usual = float(np.median(done))
     odd = [not END_PERIOD * usual <= one <= usual / END_PERIOD for one in done]
