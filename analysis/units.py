@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sawtooth.ingest.loop.numbers import in_words, significant
 
-__all__ = ["in_bytes", "in_times", "in_words", "significant"]
+__all__ = ["in_bytes", "in_number", "in_times", "in_words", "significant"]
 
 
 def in_bytes(count: float, figures: int = 3) -> str:
@@ -19,3 +19,8 @@ def in_bytes(count: float, figures: int = 3) -> str:
 def in_times(count: float) -> str:
     """Return how often: once, 2 times, 1,240 times."""
     return "once" if count == 1 else f"{count:,.0f} times" if count >= 10 else f"{count:.3g} times"
+
+
+def in_number(count: float, one: str, several: str = "") -> str:
+    """Return how many of a thing, rounded: 1 tensor, 1,240 tensors. ``several`` is the plural where more than an s comes to ``one``."""
+    return f"{count:,.0f} {one if round(count) == 1 else several or one + 's'}"

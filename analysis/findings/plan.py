@@ -35,7 +35,7 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
                 left.append((rule, its_edits))  # no faster than before, or only in the better case
                 continue
             another = whatif.of_another_run(best, edits, between)
-            steps.append(_with_doubt(PlanStep(rule, now_ms, after_ms, *another), steps))
+            steps.append(_with_doubt(PlanStep(rule, now_ms, after_ms, *another), steps, whatif.least_ms(best, edits)))
             made, most_ms = edits, between[1] * (1 + RUNS_DIFFER)
         tried = left
     return tuple(steps)
@@ -63,8 +63,9 @@ def _each_change_once(findings: Sequence[Finding]) -> list[tuple[str, tuple[Edit
     return changes
 
 
-def _with_doubt(step: PlanStep, before: Sequence[PlanStep]) -> PlanStep:
-    """Return ``step`` with an interval as wide, as a share of it, as that of any step before it, but no higher than the last one's.
+def _with_doubt(step: PlanStep, before: Sequence[PlanStep], least_ms: float) -> PlanStep:
+    """Return ``step`` with an interval as wide, as a share of it, as that of any step before it, but no higher than the last one's and no lower than
+    ``least_ms``, what the GPU then works.
 
     What is uncertain of a change stays so when others are made after it.
     """
@@ -75,6 +76,6 @@ def _with_doubt(step: PlanStep, before: Sequence[PlanStep]) -> PlanStep:
     low, high = step.predicted_step_ms * least, step.predicted_step_ms * most
     return replace(
         step,
-        predicted_low_ms=min(step.predicted_low_ms, low),
+        predicted_low_ms=min(step.predicted_low_ms, max(low, least_ms)),
         predicted_high_ms=min(max(step.predicted_high_ms, high), max(before[-1].predicted_high_ms, step.predicted_step_ms)),
     )

@@ -164,7 +164,7 @@ class RuleContext:
     ) -> Finding:
         """Build a finding: predicts ``edits`` by replay (unless ``predicted_ms`` is known otherwise), and takes the severity from the share
         of the step where none is given: critical only what gains SUREST_SHARE at least. A prediction whose interval holds the step as it is is not
-        made."""
+        made, and one without an interval is no surer than medium."""
         predicted, between = predicted_ms, None
         if edits and predicted is None:
             predicted, between = self.predict_ms(edits), self.predict_range_ms(edits)
@@ -181,7 +181,7 @@ class RuleContext:
             severity=self._sure_enough(severity or severity_of(self.share(max(gain, 0.0))), between),
             title=title,
             fix=fix,
-            confidence=confidence,
+            confidence="medium" if confidence == "high" and predicted is not None and low is None else confidence,
             ceiling_ms_per_step=ceiling_ms,
             predicted_step_ms=predicted,
             predicted_low_ms=low,

@@ -93,9 +93,13 @@ class FasterHost(msgspec.Struct, frozen=True, tag=True):
 
 
 class WithoutCalls(msgspec.Struct, frozen=True, tag=True):
-    """These calls are not made: what they launch, what they wait for, their own time and the host's time before them (but the loader's) are gone."""
+    """These calls are not made: what they launch, what they wait for, their own time and the host's time before them (but the loader's) are gone.
+
+    ``slower_in_run``: all that a run's step takes beyond its replay is theirs as well.
+    """
 
     calls: tuple[int, ...]
+    slower_in_run: bool = False
 
 
 class MoreLaunches(msgspec.Struct, frozen=True, tag=True):

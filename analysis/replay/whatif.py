@@ -102,6 +102,8 @@ class WhatIf:
             return None
         # Where the profiled steps are not the run, the rest of its step is not in the profile: the change cannot shorten it.
         carried = _carried(best.ms, now, then) if best.represented else best.ms - (now.ms - then.ms)
+        if best.ms > now.ms and _take_the_rest(edits):
+            carried = then.ms
         work = ((now.work_ms, then.work_ms), (now.dispatched_ms, then.dispatched_ms))
         return max(carried, *(after * min(1.0, best.ms / before) for before, after in work if before))
 
@@ -123,10 +125,11 @@ class WhatIf:
             low = min(low, max(low - max(best.ms - middle, 0.0) * READS_MORE, then.work_ms))
         if best.ms > now.ms:
             # What the run takes beyond the replay goes whole with the change, where the replay takes off too much of the profiler's cost just
-            # there, or stays whole: nothing tells.
-            low, high = min(low, then.ms), max(high, best.ms - (now.ms - then.ms))
-        low, high = max(min(low, middle) - off, 0.0), max(high, middle) + off
-        if not best.represented and best.estimate.high is None and not _of_loader(edits):
+            # there, or stays whole: nothing tells. Where the change takes the rest with it, as much stays at the most as of the GPU's waiting.
+            stays = _carried(best.ms, now, then) if _take_the_rest(edits) else best.ms - (now.ms - then.ms)
+            low, high = min(low, then.ms), max(high, stays)
+        low, high = max(min(low, middle) - off, self.least_ms(best, edits)), max(high, middle) + off
+        if not best.represented and best.estimate.high is None and not _of_loader(edits) and not _take_the_rest(edits):
             high = max(high, best.ms)  # the loader's workers set the pace, as far as anybody knows
         return _fed(best, edits, low, "least"), _fed(best, edits, high, "most")
 
@@ -138,7 +141,15 @@ class WhatIf:
         """
         edits = tuple(edits)
         likely, slow = (self._differs((*self._pace(best, edge), *edits)) for edge in ("likely", "most"))
-        return between[0] * (1 - likely), max(between[1] * (1 + RUNS_DIFFER), min(between[1] * (1 + slow), best.ms or 0.0))
+        low = max(between[0] * (1 - likely), self.least_ms(best, edits))
+        return low, max(between[1] * (1 + RUNS_DIFFER), min(between[1] * (1 + slow), best.ms or 0.0))
+
+    def least_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> float:
+        """Return the time in ms that the GPU works in a step with ``edits`` made, its kernels as quick as they may be: no step is shorter."""
+        now, then = self._step(()), self._step(tuple(_at_edge(edit, "least") for edit in edits))
+        if best.ms is None or now is None or then is None or not now.work_ms:
+            return 0.0
+        return then.work_ms * min(1.0, best.ms / now.work_ms)
 
     def _differs(self, edits: tuple[Edit, ...]) -> float:
         """Return by what share of a step two runs with ``edits`` made differ."""
@@ -224,6 +235,11 @@ def _fed(best: BestStepTime, edits: tuple[Edit, ...], ms: float, edge: Edge) -> 
         return ms
     floor_ms: float = getattr(best.feeding.floors_ms(best.ms), edge)
     return max(ms, floor_ms)
+
+
+def _take_the_rest(edits: tuple[Edit, ...]) -> bool:
+    """Tell whether what the run's step takes beyond its replay goes with the calls of ``edits``."""
+    return any(isinstance(edit, WithoutCalls) and edit.slower_in_run for edit in edits)
 
 
 def _of_loader(edits: tuple[Edit, ...]) -> list[WithoutHostCause]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.analysis.units import in_bytes, in_times, in_words, significant
+from sawtooth.analysis.units import in_bytes, in_number, in_times, in_words, significant
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,14 @@ def test_a_number_has_all_its_digits_before_the_point() -> None:
 def test_bytes_and_times() -> None:
     assert [in_bytes(count) for count in (1.5e9, 999.9e6, 1.5e12, 20.0)] == ["1.5 GB", "1 GB", "1,500 GB", "20 bytes"]
     assert [in_times(count) for count in (1, 2.5, 1240)] == ["once", "2.5 times", "1,240 times"]
+
+
+def test_one_thing_has_no_s() -> None:
+    assert [in_number(count, "kernel") for count in (0.3, 1, 1.4, 2, 1769)] == [
+        "0 kernels",
+        "1 kernel",
+        "1 kernel",
+        "2 kernels",
+        "1,769 kernels",
+    ]
+    assert [in_number(count, "copy is", "copies are") for count in (1, 3)] == ["1 copy is", "3 copies are"]

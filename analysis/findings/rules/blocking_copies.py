@@ -22,7 +22,7 @@ from sawtooth.analysis.findings.queries.copies import copies, waits_beside
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import WithoutWaits
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
-from sawtooth.analysis.units import in_bytes, in_words
+from sawtooth.analysis.units import in_bytes, in_number, in_words
 
 WORTH_NAMING = 0.02  # of the step: as for pageable copies
 
@@ -41,7 +41,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     size = float(pinned.frame["bytes"].fillna(0).sum()) / pinned.steps
     yield context.finding(
         RULE.slug,
-        f"The host waits for each of {pinned.count:.0f} copies a step from pinned memory ({in_bytes(size)}): {in_words(lost)} lost",
+        f"The host waits for {in_number(pinned.count, 'copy', 'copies')} a step from pinned memory ({in_bytes(size)}): {in_words(lost)} lost",
         "Copy without blocking: .to(device, non_blocking=True).",
         ceiling_ms=lost,
         edits=[WithoutWaits(waits)],

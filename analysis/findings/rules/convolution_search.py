@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_number, in_words
 
 WORTH_NAMING = 0.02  # one line to change
 
@@ -45,7 +45,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     yield context.finding(
         RULE.slug,
-        f"cuDNN searches for algorithms in {searches.count:.0f} convolutions a step, which takes the host {in_words(searches.ms)}",
+        f"cuDNN searches for algorithms in {in_number(searches.count, 'convolution')} a step, which takes the host {in_words(searches.ms)}",
         "Keep input shapes the same from step to step, or turn the search off: torch.backends.cudnn.benchmark = False.",
         ceiling_ms=searches.ms,
         confidence="high",

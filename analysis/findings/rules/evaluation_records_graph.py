@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_number
 
 LAYERS = r"^aten::(conv[123]d|linear|layer_norm|batch_norm|scaled_dot_product_attention|embedding)$"
 LEAST_SHARE = 0.5  # of the layers: casts of weights are numbered under no_grad too, layers only when the graph is recorded
@@ -48,7 +49,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     steps = max(len(context.rank.counted), 1)
     yield context.finding(
         RULE.slug,
-        f"{numbered / steps:.0f} layers a step record an autograd graph, but no backward pass follows",
+        f"{in_number(numbered / steps, 'layer a step records', 'layers a step record')} an autograd graph, but no backward pass follows",
         "Put the loop under torch.inference_mode(): activations are then freed at once, which leaves memory for a larger batch.",
         ceiling_ms=None,
         severity="warning",

@@ -30,7 +30,7 @@ from sawtooth.analysis.findings.queries.sampled import idle_by_telemetry_ms
 from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_number, in_words
 
 WORTH_NAMING = 0.05  # a graph needs static shapes and care: not worth it for less than 5 % of the step
 WAITS_FIRST = 0.01  # as the rule of waits names them: launches that lag at most twice what waits cost may lag because of them
@@ -178,7 +178,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         unknown = AFTER_LOADING
     yield context.finding(
         RULE.slug,
-        f"The GPU waits {in_words(lost)} of each step for kernel launches: {kernels / steps:,.0f} kernels a step, {short / kernels:.0%} shorter than 10 µs"
+        f"The GPU waits {in_words(lost)} of each step for kernel launches: {in_number(kernels / steps, 'kernel')} a step, {short / kernels:.0%} shorter than 10 µs"
         + (_of_tokens(context, tokens) if tokens else ""),
         TOKEN_FIX if tokens else STEP_FIX,
         ceiling_ms=lost + context.lost_ms("python_host"),

@@ -27,7 +27,7 @@ from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, pr
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import estimate
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
-from sawtooth.analysis.units import in_words, significant
+from sawtooth.analysis.units import in_number, in_words
 
 WORTH_NAMING = 0.03  # of the step: trying takes minutes at every start
 TEMPLATES = "^triton_(tem|mm|bmm)"  # what max-autotune makes
@@ -60,7 +60,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         cost = in_words(ms_per_step(slow, steps))
         yield context.finding(
             RULE.slug,
-            f"{significant(len(slow) / steps)} products a step take {cost}, longer than such products usually do",
+            f"{in_number(len(slow) / steps, 'product a step takes', 'products a step take')} {cost}, longer than such products usually do",
             "Let torch.compile time its kernels: mode='max-autotune-no-cudagraphs'.",
             ceiling_ms=ms_per_step(slow, steps),
             edits=[edit] if edit is not None else [],

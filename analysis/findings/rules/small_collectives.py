@@ -20,7 +20,7 @@ from typing import Any
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import TimedOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_number, in_words
 
 SMALL_BYTES = 1_000_000  # below about 1 MB latency, not bandwidth, decides on NVLink and on the network alike
 MANY = 20  # a step; a few small ones are metrics and flags
@@ -51,7 +51,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     edits = [] if rate is None else [TimedOps(tuple(r[4] for r in small), tuple(int(_bytes(r) / rate) for r in small))]
     yield context.finding(
         RULE.slug,
-        f"{count:.0f} collectives a step move less than 1 MB each, while {in_words(lost)} of communication is exposed",
+        f"{in_number(count, 'collective a step moves', 'collectives a step move')} less than 1 MB each, while {in_words(lost)} of communication is exposed",
         "Put gradients together: a larger bucket_cap_mb, or one flat tensor for small values.",
         ceiling_ms=min(lost, sum(r[3] - r[2] for r in small) / 1e6 / max(len(context.rank.counted), 1)),
         confidence="medium",

@@ -22,7 +22,7 @@ from sawtooth.analysis.findings.queries.copies import copies, copies_of_made_ten
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import WithoutCalls
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
-from sawtooth.analysis.units import in_bytes
+from sawtooth.analysis.units import in_bytes, in_number
 
 SHORT_NS = 10_000  # an operator and its launch cost the host about as much: half a megabyte over PCIe 5
 MANY = 10  # a step: inputs, labels and a mask or two are no trouble
@@ -55,7 +55,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     sizes = small.frame["bytes"].dropna()  # not every trace names them
     yield context.finding(
         RULE.slug,
-        f"Input goes to the GPU in {small.count:.0f} copies a step"
+        f"Input goes to the GPU in {in_number(small.count, 'copy', 'copies')} a step"
         + (f" of {in_bytes(float(sizes.median()))} each" if len(sizes) else ""),
         "Put small tensors into one, copy it once and slice it on the GPU.",
         ceiling_ms=saved,

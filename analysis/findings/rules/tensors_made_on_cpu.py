@@ -23,7 +23,7 @@ from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.metrics.step_time import NOT_REPRESENTATIVE
 from sawtooth.analysis.replay.edits import WithoutCalls
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_number, in_words
 
 WORTH_NAMING = 0.01  # of the step: a copy of a few numbers costs less
 
@@ -44,13 +44,12 @@ def check(context: RuleContext) -> Iterator[Finding]:
     calls = tuple(int(c) for c in made.frame["call_id"].unique())
     if not calls:
         return
-    predicted, slower = context.predict_ms([WithoutCalls(calls)]), None
     loads = context.recording.rows("SELECT 1 FROM names WHERE contains(name, 'DataLoader') LIMIT 1")
     best = context.rank.best
     longer = best.ms is not None and best.estimate.value is not None and best.ms > NOT_REPRESENTATIVE * best.estimate.value
-    if longer and context.whatif is not None and not loads:
-        # No loader hides in the rest: it is this work, slower outside the profile.
-        predicted = slower = context.whatif.step_ms([WithoutCalls(calls)])
+    # Where no loader hides in the rest, it is this work, slower outside the profile.
+    edits = [WithoutCalls(calls, slower_in_run=longer and not loads)]
+    predicted = context.predict_ms(edits)
     lost = lost_in_calls(context, "blocking_copy", calls)
     gain = context.step_ms - predicted if predicted is not None and context.step_ms else lost
     if context.share(max(gain, lost)) < WORTH_NAMING:
@@ -58,11 +57,10 @@ def check(context: RuleContext) -> Iterator[Finding]:
     maker = str(made.frame["maker"].mode()[0])
     yield context.finding(
         RULE.slug,
-        f"{made.count:.0f} tensors a step are made on the CPU ({maker}) and copied while the host waits: {in_words(max(gain, lost))} of the step",
+        f"{in_number(made.count, 'tensor a step is', 'tensors a step are')} made on the CPU ({maker}) and copied while the host waits: {in_words(max(gain, lost))} of the step",
         "Make tensors on the GPU: with device=…, or once before the loop as a buffer.",
         ceiling_ms=max(gain, lost),
-        edits=[WithoutCalls(calls)],
-        predicted_ms=slower,
+        edits=edits,
         confidence="high",
         note="The copies and the host's time before each of them removed from the replay.",
         risk="Random numbers drawn on the GPU differ from those of the CPU.",

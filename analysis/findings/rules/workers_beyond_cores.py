@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.telemetry import CORES_FULL_PCT
+from sawtooth.analysis.units import in_number
 
 CHANGES = (
     CodeChange(
@@ -41,8 +42,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     yield context.finding(
         RULE.slug,
-        f"{workers:.0f} loader workers share {cores:.0f} cores, which work {cpu:.0f} % of the time",
-        f"Use at most {max(cores - 1, 1):.0f} workers: more of them take turns, and take cores from the training process.",
+        f"{workers:.0f} loader workers share {in_number(cores, 'core, which works', 'cores, which work')} {cpu:.0f} % of the time",
+        f"Use at most {in_number(max(cores - 1, 1), 'worker')}: more of them take turns, and take cores from the training process.",
         ceiling_ms=None,
         severity="warning",
         confidence="medium",

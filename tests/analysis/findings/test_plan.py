@@ -80,11 +80,13 @@ def test_what_one_call_of_compile_does_is_one_step(loop):
 def test_a_later_step_holds_the_doubt_of_those_before_it():
     # A step of 10 ms may take 20 and may take 8. A twentieth of that, replayed to a percent, is as uncertain; and no more than the step before it.
     first = PlanStep("loop", 100.0, 10.0, 8.0, 20.0)
-    assert _with_doubt(first, []) == first
-    second = _with_doubt(PlanStep("graph", 10.0, 0.5, 0.495, 0.505), [first])
+    assert _with_doubt(first, [], 0.3) == first
+    second = _with_doubt(PlanStep("graph", 10.0, 0.5, 0.495, 0.505), [first], 0.3)
     assert (second.predicted_low_ms, second.predicted_high_ms) == pytest.approx((0.4, 1.0))
-    wider = _with_doubt(PlanStep("python", 0.5, 0.45, 0.3, 5.0), [first, second])
+    wider = _with_doubt(PlanStep("python", 0.5, 0.45, 0.3, 5.0), [first, second], 0.3)
     assert (wider.predicted_low_ms, wider.predicted_high_ms) == pytest.approx((0.3, 1.0))
+    busy = _with_doubt(PlanStep("graph", 10.0, 0.5, 0.495, 0.505), [first], 0.45)
+    assert busy.predicted_low_ms == 0.45, "the GPU's work that is left"
 
 
 def test_what_brings_nothing_at_first_is_tried_again_after_the_others(loop):

@@ -64,6 +64,7 @@ def of_step(ms: float, source: str) -> BestStepTime:
         ("telemetry", 90, FasterHost(0.0), 6.2),  # 90 − 94 is nothing that a step can take
         ("telemetry", 150, FasterHost(0.0), 56),
         ("telemetry", 150, WithoutCalls(SECOND), 130),  # 20 of the profiled 100 go
+        ("telemetry", 150, WithoutCalls(SECOND, slower_in_run=True), 80),  # and the 50 beyond the replay with them
         ("user", 3, ScaledOps((0, 1, 2, 3, 4, 5), 0.5), 3),  # the host sets the pace
     ],
 )
@@ -142,7 +143,7 @@ def test_a_host_that_the_gpu_hides_may_limit_the_step_once_the_gpu_is_quicker() 
     assert hidden().predict_ms(step, quick) == pytest.approx(0.050, rel=0.02)
     between = hidden().predict_range_ms(step, quick)
     off = 0.15 * 0.050
-    assert between is not None and between == pytest.approx((0.050 / 1.6 - off, 0.050 * 1.6 + off), rel=0.05)
+    assert between is not None and between == pytest.approx((0.030, 0.050 * 1.6 + off), rel=0.05), "its work is 30"
 
 
 def test_a_run_a_little_shorter_than_its_replay_is_the_gpus_all_the_same() -> None:
@@ -173,7 +174,9 @@ def test_of_another_run_so_much_more_is_uncertain_as_the_gpu_waits() -> None:
     assert hidden().of_another_run(step, quick, (0.050, 0.110)) == pytest.approx(
         (0.044, 0.110 * 1.03)
     )  # two runs differ by that much anyway
-    assert hidden().of_another_run(step, [], none) == pytest.approx((0.050 * 0.97, 0.060 * 1.03))  # it waits for nothing
+    longer = (0.105, 0.110)
+    assert hidden().of_another_run(step, [], longer) == pytest.approx((0.105 * 0.97, 0.110 * 1.03))  # it waits for nothing
+    assert hidden().of_another_run(step, [], none)[0] == pytest.approx(0.100)  # which it works, whoever says less
 
 
 @pytest.mark.parametrize(
@@ -185,7 +188,7 @@ def test_of_another_run_so_much_more_is_uncertain_as_the_gpu_waits() -> None:
         (ScaledOps((0, 1, 2, 3), 0.5, 0.45, 0.55), 78 - 4, 82 + 4),
         (TimedOps((0, 1, 2, 3), (20_000,) * 4, (18_000,) * 4, (22_000,) * 4), 78 - 4, 82 + 4),
         # Without waits 60: reads may have cost as much again as the 40 gained, but the GPU works 40. A fifth of 40 is 8, less than 15 % of 60.
-        (WithoutWaits(), 40 - 8, 60 + 8),
+        (WithoutWaits(), 40, 60 + 8),
     ],
 )
 def test_the_interval_holds_new_kernel_times_and_what_replays_miss(edit: Edit, low_us: float, high_us: float) -> None:
@@ -271,6 +274,34 @@ def test_beyond_the_replay_the_interval_is_from_all_of_it_gone_to_all_of_it_left
     gone = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
     off = 0.2 * (0.150 - (0.080 + 0.050 * 77 / 94))
     assert gone.predict_range_ms(of_step(0.150, "user"), [WithoutCalls(SECOND)]) == pytest.approx((0.080 - off, 0.130 + off))
+
+
+def test_what_takes_the_rest_of_the_step_with_it_leaves_no_more_of_it_than_of_the_gpus_waiting() -> None:
+    # Of 100 µs in the replay 80 are left, and 80 of a run of 150 where the other 50 are these calls' too. Where they are not, 77/94 of them stay,
+    # as the GPU then waits 77 µs instead of 94. They may have cost as much
+    # again as the 70 they take, but the GPU works 3. A fifth of 70 is 14, more than 15 % of 80.
+    loop, off = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps), 0.15 * 0.080
+    for source in ("user", "telemetry"):
+        between = loop.predict_range_ms(of_step(0.150, source), [WithoutCalls(SECOND, slower_in_run=True)])
+        assert between == pytest.approx((0.003, 0.080 + 0.050 * 77 / 94 + off))
+
+
+def test_the_interval_begins_no_lower_than_the_gpus_work_that_is_left() -> None:
+    # The GPU works 6 of 100 µs; a call and its kernel of 3 go, or the host becomes as quick as can be.
+    loop = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
+    for edit, least_us in (
+        (FasterHost(0.0), 6.0),
+        (WithoutCalls(SECOND), 3.0),
+        (WithoutCalls(SECOND, slower_in_run=True), 3.0),
+    ):
+        for step_us in (7, 10, 100, 150):
+            step = of_step(step_us / 1000, "user")
+            low, high = loop.predict_range_ms(step, [edit]) or (0, 0)
+            middle, another = loop.predict_ms(step, [edit]) or 0, loop.of_another_run(step, [edit], (low, high))
+            assert least_us / 1000 <= another[0] <= low <= middle <= high <= another[1]
+    half = ScaledOps((0, 1, 2, 3), 0.5, 0.25, 0.75)
+    assert waiting().least_ms(of_step(0.100, "user"), [half]) == pytest.approx(0.010), "40 µs of kernels, at their quickest"
+    assert waiting().least_ms(of_step(0.020, "user"), [half]) == pytest.approx(0.005), "of half of the work that was recorded"
 
 
 def test_a_gpu_that_never_waits_is_quicker_by_its_kernels_alone() -> None:
