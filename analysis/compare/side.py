@@ -159,6 +159,7 @@ def _measured(run: RunResult, library: Library) -> Measured:
         low_ms=best.low,
         high_ms=best.high,
         host_bound=(busy_share_of_best(lead) or 1.0) < GPU_SETS_THE_PACE,
+        works_ms=lead.best.floor_ms,
     )
 
 

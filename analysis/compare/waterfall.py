@@ -6,13 +6,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from sawtooth.analysis.knowledge.owners import HOST_OPERATORS, HOST_PARTS, HOST_REST, LOST_OWNERS, OUTSIDE_PROFILE, OWNER_KEYS
+from sawtooth.analysis.knowledge.owners import (
+    HOST_OPERATORS,
+    HOST_PARTS,
+    HOST_REST,
+    KERNEL_OWNERS,
+    LOST_OWNERS,
+    OUTSIDE_PROFILE,
+    OWNER_KEYS,
+)
 from sawtooth.analysis.run.at_best import UNSEEN, unseen_ms
 from sawtooth.analysis.run.loading import host_parts
-from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import uses_estimate
 
 UNSEEN_OWNER = "idle"  # of a ledger's row with what no profiled step shows
+MOSTLY_NEW = 0.5  # of what a finding may save: where no part of its kind grew by as much, A had it too
 ROUNDING = 1e-6  # of the step: what floats lose in a ledger's sum; no part is that small
 
 Part = tuple[str, str | None]
@@ -71,6 +80,17 @@ def run_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[RunRo
     zero = Fraction(0)
     keys = _ordered({**parts_a, **parts_b}, lambda key: max(parts_a.get(key, zero), parts_b.get(key, zero)))
     return tuple(RunRow(*key, parts_a.get(key, zero), parts_b.get(key, zero)) for key in keys)
+
+
+def is_grown(finding: Finding, rows: Sequence[RunRow]) -> bool:
+    """Tell whether B's step has more of what ``finding`` is about than A's: of its causes, or of any kernels where it has none.
+
+    True where nothing tells: without parts, or where the finding names no time.
+    """
+    stake = max(finding.ceiling_ms_per_step or 0.0, finding.gain_ms)
+    causes = finding.explains.causes
+    about = [row for row in rows if (row.cause in causes if causes else row.owner in KERNEL_OWNERS)]
+    return not stake or not about or any(row.change_ms >= MOSTLY_NEW * stake for row in about)
 
 
 def _without_operators(parts: Mapping[Part, Fraction]) -> dict[Part, Fraction]:

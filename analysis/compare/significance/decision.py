@@ -55,7 +55,7 @@ def verdict(a: Sequence[Measured], b: Sequence[Measured], *, stored_floor_share:
     side, runs are the unit. How sure it is says the table of ``certainty`` beside this; of a change that the host may have made by
     itself nobody is as sure.
     """
-    judged = _verdict(a, b, stored_floor_share)
+    judged = _possible(_verdict(a, b, stored_floor_share), a, b)
     single = min(len(a), len(b)) < MIN_RUNS_AS_UNIT
     if not (single and judged.shown and judged.ci95_ms is not None and any(run.host_bound for run in (*a, *b))):
         return judged
@@ -65,6 +65,20 @@ def verdict(a: Sequence[Measured], b: Sequence[Measured], *, stored_floor_share:
     if sure == "high" or judged.confidence == "low":
         return judged
     return replace(judged, confidence=sure or "low", why=f"{judged.why} {HOSTS_VARY}")
+
+
+def _possible(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
+    """Return the verdict with an interval that leaves each side no step shorter than its GPU works."""
+    best_a, best_b = _mean_best(a), _mean_best(b)
+    if judged.ci95_ms is None or best_a is None or best_b is None:
+        return judged
+    low, high = judged.ci95_ms
+    works_a, works_b = (mean_of_all([run.works_ms for run in side]) for side in (a, b))
+    if low is not None and works_b is not None:
+        low = max(low, min(works_b, best_b) - best_a)
+    if high is not None and works_a is not None:
+        high = min(high, best_b - min(works_a, best_a))
+    return replace(judged, ci95_ms=(low, high))
 
 
 def _verdict(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: float) -> Verdict:

@@ -7,6 +7,7 @@ from sawtooth.analysis.compare.reasons import GPU_BESIDE_CPU
 from sawtooth.analysis.compare.side import Side
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.throughput import Throughput
+from sawtooth.analysis.compare.waterfall import is_grown
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons import stretches
@@ -207,7 +208,11 @@ def findings(comparison: Comparison) -> list[tuple[str, list[Finding]]]:
     if comparison.other_model or comparison.cpu_beside_gpu:
         return []
     gone = "Fixed" if shown(comparison) and comparison.verdict.word == "faster" else "In A alone"
-    sides = ((gone, comparison.findings_fixed), ("New in B", comparison.findings_new))
+    grown = [finding for finding in comparison.findings_new if is_grown(finding, comparison.waterfall_run)]
+    there = [
+        finding for finding in comparison.findings_new if finding not in grown
+    ]  # in A too, where something else was to be changed first
+    sides = ((gone, comparison.findings_fixed), ("New in B", grown), ("Next in B", there))
     costing = [(heading, [finding for finding in each if finding.claims != "caution"]) for heading, each in sides]
     return [(heading, each) for heading, each in costing if each]
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from sawtooth.analysis.compare import waterfall
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.compare.waterfall import profile_step_ns, profile_waterfall, run_waterfall
+from sawtooth.analysis.compare.waterfall import RunRow, is_grown, profile_step_ns, profile_waterfall, run_waterfall
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOST_REST, OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.at_best import at_best, unseen_ms
+from sawtooth.analysis.run.model import Explains, Finding
 from sawtooth.app.words.comparisons import two_steps
 from tests.support.run_results import run_of, side
 
@@ -207,3 +208,19 @@ def test_beside_step_marks_alone_the_host_s_operators_are_among_its_other_work(m
     assert parts(host, marks) == {(HOST_LOADING, None): (2.0, 1.0), (HOST_REST, None): (8.0, 7.0)}
     assert parts(marks, host) == {(HOST_LOADING, None): (1.0, 2.0), (HOST_REST, None): (7.0, 8.0)}
     assert parts(host, host)[HOST_OPERATORS, None] == (5.0, 5.0)
+
+
+def test_what_a_had_as_well_is_not_new_in_b() -> None:
+    # The loader's 600 ms are gone; the 33 ms of small kernels were there before, and the host waits for 5 ms that it did not.
+    rows = [
+        RunRow("idle", "data_wait", Fraction(600), Fraction(0)),
+        RunRow("other_compute", None, Fraction(33), Fraction(33)),
+        RunRow("idle", "host_sync", Fraction(0), Fraction(5)),
+    ]
+    chains = Finding("chains", "warning", "678 kernels", "Compile.", "medium", ceiling_ms_per_step=20.0)
+    waits = Finding(
+        "waits", "warning", "Waits", "Wait less.", "high", ceiling_ms_per_step=5.0, explains=Explains(("host_sync",))
+    )
+    assert not is_grown(chains, rows) and is_grown(waits, rows)
+    assert is_grown(chains, [RunRow("other_compute", None, Fraction(13), Fraction(33))])
+    assert is_grown(chains, []) and is_grown(replace(chains, ceiling_ms_per_step=None), rows), "nothing tells"

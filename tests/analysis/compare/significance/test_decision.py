@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -225,3 +226,13 @@ def test_the_smallest_visible_change_is_found_four_times_of_five():
     assert found.smallest_visible_share is not None
     assert 0.02 < found.smallest_visible_share < 0.06
     assert shares(60, 100, 0.5, 0.02, 1 + found.smallest_visible_share)["slower"] >= 0.7
+
+
+def test_no_change_leaves_a_step_shorter_than_the_gpu_works():
+    # 776 → 137 ms may be 503 to 775 less by the step times' own intervals; B's GPU works 120 of its 137 ms, so that at most 656 went.
+    a, b = (Measured((ms,) * 3, ms, "telemetry", low_ms=ms * 0.8, high_ms=ms * 1.2) for ms in (776.0, 137.0))
+    free, bound = (verdict([a], [replace(b, works_ms=works)]) for works in (None, 120.0))
+    assert free.ci95_ms[0] < -656 and bound.ci95_ms == (pytest.approx(-656), free.ci95_ms[1])
+    mirrored = verdict([replace(b, works_ms=120.0)], [a])
+    assert mirrored.ci95_ms == (-bound.ci95_ms[1], -bound.ci95_ms[0])
+    assert verdict([a], [replace(b, works_ms=140.0)]).ci95_ms[0] == 137 - 776, "B's own step is never refuted"
