@@ -13,6 +13,7 @@ from sawtooth.app.words.headline import action, first_change, prepared_by
 
 CONFIDENCES = ("high", "medium", "low")
 NOTICEABLE = 1.1  # times the gain: a change that brings so much more than one before it asks why it stands behind
+FOR_EXAMPLE = "  # for example"  # a comment, so that what is copied still runs
 _APART = re.compile(r"(?<=\S) {2,}#")  # a comment set far from its line, to align with others: in a narrow card it wraps
 TOO_WIDE = 3.0  # times: of a wider range the middle says little, and the range itself is the answer
 
@@ -133,9 +134,12 @@ def plan_lines(result: RunResult) -> list[str]:
 
 
 def diff(change: CodeChange) -> str:
-    """Return a change of code as a diff without its file names and line numbers, which are the reader's: what goes stands before what comes."""
+    """Return a change of code as a diff without its file names and line numbers, which are the reader's: what goes stands before what comes.
+
+    Its first line says that it is an example: names and values are not the run's.
+    """
     before, after = (_APART.sub("  #", text).splitlines() for text in (change.before, change.after))
-    lines: list[str] = []
+    lines = [FOR_EXAMPLE]
     for _, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         same = before[a:b] == after[c:d]
         lines += [f"  {line}" for line in before[a:b]] if same else [f"- {line}" for line in before[a:b]]

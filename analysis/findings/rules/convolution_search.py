@@ -31,8 +31,8 @@ CHANGES = (
     ),
     CodeChange(
         "PyTorch",
-        "DataLoader(images_of_any_size, batch_size=64)",
-        "DataLoader(images_padded_to_a_few_sizes, batch_size=64, drop_last=True)",
+        "DataLoader(images_of_any_size, …)",
+        "DataLoader(images_padded_to_a_few_sizes, …, drop_last=True)",
     ),
     CodeChange("Lightning", "Trainer(benchmark=True)", "Trainer(benchmark=False)"),
 )

@@ -54,13 +54,13 @@ UNSEEN_REST = "At most: how long a step takes that never waits for batches, a pr
 CHANGES = (
     CodeChange(
         "PyTorch",
-        "loader = DataLoader(dataset, batch_size=64)",
-        "loader = DataLoader(dataset, batch_size=64, num_workers=8, pin_memory=True,\n                    persistent_workers=True, prefetch_factor=4)",
+        "loader = DataLoader(dataset, …)",
+        "loader = DataLoader(dataset, …, num_workers=8, pin_memory=True,\n                    persistent_workers=True, prefetch_factor=4)",
     ),
     CodeChange(
         "Lightning",
-        "DataLoader(dataset, batch_size=64)",
-        "DataLoader(dataset, batch_size=64, num_workers=8, persistent_workers=True)",
+        "DataLoader(dataset, …)",
+        "DataLoader(dataset, …, num_workers=8, persistent_workers=True)",
     ),
     CodeChange(
         "Transformers",

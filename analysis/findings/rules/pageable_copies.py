@@ -29,8 +29,8 @@ WORTH_NAMING = 0.02  # of the step: smaller copies drown in the noise of step ti
 CHANGES = (
     CodeChange(
         "PyTorch",
-        "loader = DataLoader(dataset, batch_size=64, num_workers=8)\nx = x.to(device)",
-        "loader = DataLoader(dataset, batch_size=64, num_workers=8, pin_memory=True)\nx = x.to(device, non_blocking=True)",
+        "loader = DataLoader(dataset, …)\nx = x.to(device)",
+        "loader = DataLoader(dataset, …, pin_memory=True)\nx = x.to(device, non_blocking=True)",
     ),
     CodeChange(
         "Lightning", "DataLoader(dataset)", "DataLoader(dataset, pin_memory=True)   # Lightning copies with non_blocking=True"

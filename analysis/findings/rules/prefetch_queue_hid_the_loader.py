@@ -33,12 +33,10 @@ from sawtooth.analysis.units import in_words
 CHANGES = (
     CodeChange(
         "PyTorch",
-        "DataLoader(dataset, batch_size=64, num_workers=2)",
-        "DataLoader(dataset, batch_size=64, num_workers=12, pin_memory=True, persistent_workers=True, prefetch_factor=4)",
+        "DataLoader(dataset, …)",
+        "DataLoader(dataset, …, num_workers=12, pin_memory=True, persistent_workers=True, prefetch_factor=4)",
     ),
-    CodeChange(
-        "Lightning", "DataLoader(dataset, num_workers=2)", "DataLoader(dataset, num_workers=12, persistent_workers=True)"
-    ),
+    CodeChange("Lightning", "DataLoader(dataset, …)", "DataLoader(dataset, …, num_workers=12, persistent_workers=True)"),
     CodeChange(
         "Transformers",
         "TrainingArguments(dataloader_num_workers=2)",

@@ -37,10 +37,8 @@ LOADING_CHANGES = (
 )
 CHANGES = (
     CodeChange("PyTorch", "model = torch.compile(model)", "model = torch.compile(model, dynamic=True)"),
-    CodeChange(
-        "PyTorch", "DataLoader(dataset, batch_size=64)", "DataLoader(dataset, batch_size=64, drop_last=True)   # one batch size"
-    ),
-    CodeChange("Lightning", "DataLoader(dataset, batch_size=64)", "DataLoader(dataset, batch_size=64, drop_last=True)"),
+    CodeChange("PyTorch", "DataLoader(dataset, …)", "DataLoader(dataset, …, drop_last=True)   # one batch size"),
+    CodeChange("Lightning", "DataLoader(dataset, …)", "DataLoader(dataset, …, drop_last=True)"),
     CodeChange(
         "Transformers",
         "TrainingArguments(torch_compile=True)",

@@ -30,7 +30,7 @@ LEAST_STEPS = 2  # two steps that differ prove that steps differ
 CHANGES = (
     CodeChange(
         "PyTorch",
-        "DataLoader(dataset, batch_size=32, shuffle=True, collate_fn=pad)",
+        "DataLoader(dataset, …, shuffle=True, collate_fn=pad)",
         "DataLoader(dataset, batch_sampler=by_length(dataset, tokens=32768), collate_fn=pad)   # batches of about as many tokens",
     ),
     CodeChange("Transformers", "TrainingArguments()", "TrainingArguments(group_by_length=True)"),

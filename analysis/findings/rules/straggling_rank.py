@@ -30,8 +30,8 @@ MOST_ADVICE = 3  # of several late ones: what to do of each
 MOST_ROWS = 16  # of the evidence: a job may have thousands of ranks
 SLOW_LOADER = CodeChange(
     "PyTorch",
-    "DataLoader(dataset, batch_size=64)",
-    "DataLoader(dataset, batch_size=64, num_workers=8, persistent_workers=True)",
+    "DataLoader(dataset, …)",
+    "DataLoader(dataset, …, num_workers=8, persistent_workers=True)",
 )
 UNEVEN_LENGTHS = CodeChange(
     "PyTorch",

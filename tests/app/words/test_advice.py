@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from sawtooth.analysis.findings import rules
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, PlanStep, RunResult
 from sawtooth.app.words import advice
@@ -95,4 +99,12 @@ def test_in_a_change_of_code_what_goes_stands_before_what_comes() -> None:
     loop = CodeChange(
         "PyTorch", "losses = []\nfor x in batch:\n    losses.append(loss(model(x)))", "loss(model(batch))\n# of all"
     )
-    assert [line[0] for line in advice.diff(loop).splitlines()] == ["-", "-", "-", "+", "+"]
+    first, *lines = advice.diff(loop).splitlines()
+    assert first == "  # for example" and [line[0] for line in lines] == ["-", "-", "-", "+", "+"]
+
+
+def test_no_example_of_a_loader_has_a_batch_size_that_would_be_pasted() -> None:
+    modules = [importlib.import_module(f"{rules.__name__}.{module.name}") for module in pkgutil.iter_modules(rules.__path__)]
+    shown = [advice.diff(change) for module in modules for change in getattr(module, "CHANGES", ())]
+    assert len(shown) > 50, "this test would otherwise check nothing"
+    assert [text for text in shown if re.search(r"DataLoader\(.*\bbatch_size=\d", text)] == []
