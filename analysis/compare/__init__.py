@@ -35,6 +35,7 @@ __getattr__, __all__ = lazy(
             "side_of",
         ),
         "throughput": ("Throughput",),
+        "waterfall": ("is_grown",),
         "worth": ("OF_THE_PROFILE", "RowWord", "STEP"),
         "sweep": (
             "BATCH",
