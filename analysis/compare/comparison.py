@@ -7,20 +7,29 @@ step of the profiles, and it is said where the two disagree. Swapping the sides 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
 from sawtooth.analysis.compare.audit import AuditChange, audit_of_pair
 from sawtooth.analysis.compare.changed.arguments import changed_arguments
-from sawtooth.analysis.compare.changed.differences import Effect, differences, effects, of_batch
+from sawtooth.analysis.compare.changed.differences import Difference, Effect, differences, effects, of_batch
 from sawtooth.analysis.compare.changed.prediction import Prediction, prediction
 from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike, batch_ratio
 from sawtooth.analysis.compare.matching import Match, match
-from sawtooth.analysis.compare.reasons import GPU_BESIDE_CPU, WORK_DIFFERS, Reason, counted_flops, reasons, work_ratio
+from sawtooth.analysis.compare.reasons import (
+    GPU_BESIDE_CPU,
+    OTHER_STEP,
+    WORK_DIFFERS,
+    Reason,
+    counted_flops,
+    reasons,
+    work_ratio,
+)
 from sawtooth.analysis.compare.side import Side, step_source
-from sawtooth.analysis.compare.significance.certainty import Verdict, of_other_work
-from sawtooth.analysis.compare.significance.decision import verdict
+from sawtooth.analysis.compare.significance.certainty import Verdict, of_one_command, of_other_work
+from sawtooth.analysis.compare.significance.decision import MIN_RUNS_AS_UNIT, verdict
 from sawtooth.analysis.compare.significance.measured import mean_of_all
 from sawtooth.analysis.compare.throughput import Throughput, throughput
 from sawtooth.analysis.compare.waterfall import RunRow, WaterfallRow, profile_step_ns, profile_waterfall, run_waterfall
@@ -32,6 +41,7 @@ from sawtooth.analysis.units import in_words
 
 DISAGREES = 0.10  # METRICS: beyond ten points the profile's change is not the run's
 ONE_SHAPE = 0.8  # of the shapes of products: another batch leaves the weights' alone, a third to a half of them
+GPU_VARIES = 0.08  # of a step's work: clocks of a long run lie up to 8 % below those of a short one, with nothing changed
 SAME = 0.005  # half a percent: the replay reproduces a recorded step no better, so signs below it mean nothing
 
 
@@ -143,13 +153,17 @@ def compare(a: Side, b: Side) -> Comparison:
     if rate is not None and not other_model:
         ratio = batch_ratio(a.products, b.products, work_ratio(a.first, b.first))
         changed = (*of_batch(ratio, (*arguments, *changed)), *changed)
+    if other_model:
+        word = of_other_work(word)
+    elif _one_command(a, b, changed) and not any(reason.key in OTHER_STEP for reason in why_not):
+        word = of_one_command(word)
     of_run = run_waterfall(a.runs, b.runs)
     return Comparison(
         a=a,
         b=b,
         best=best,
         sources=(_source(a), _source(b)),
-        verdict=of_other_work(word) if other_model else word,
+        verdict=word,
         throughput=rate if not other_model else None,
         profile_ns=profile,
         median=StepTimes(_median(a), _median(b)),
@@ -174,6 +188,25 @@ def _other_work(a: Side, b: Side) -> bool:
     """Tell whether a step of one side does more floating-point work than one of the other, as far as both are counted."""
     left, right = (mean_of_all([run.metrics["flops_per_step"].value for run in side.runs]) for side in (a, b))
     return not left or not right or max(left, right) / min(left, right) - 1 > WORK_DIFFERS
+
+
+def _one_command(a: Side, b: Side, changed: Sequence[Difference]) -> bool:
+    """Tell whether one command ran, on either side fewer times than show by themselves how runs vary, with nothing changed that is known: neither what
+    it sets up nor the GPU's work. What was advised for the host's pace comes and goes with that."""
+    if not a.command or a.command != b.command or min(len(a.runs), len(b.runs)) >= MIN_RUNS_AS_UNIT:
+        return False
+    if a.first.manifest.settings != b.first.manifest.settings:  # such as another step of one training
+        return False
+    if any(difference.finding is None or not difference.finding.explains.host_pace for difference in changed):
+        return False
+    left, right = _gpu_work(a), _gpu_work(b)
+    return not left or not right or max(left, right) / min(left, right) - 1 <= GPU_VARIES
+
+
+def _gpu_work(side: Side) -> float | None:
+    """Return how long a step keeps the GPU, ns, None where that is not known of every run."""
+    leads = [run.lead for run in side.runs]
+    return mean_of_all([lead.work.occupied_ns if lead is not None and lead.work is not None else None for lead in leads])
 
 
 def _best(side: Side) -> float | None:

@@ -13,6 +13,9 @@ GPU_BESIDE_CPU = "gpu_work"  # the reason's key
 CLOCK_DIFFERS = 0.03  # boost clocks of one GPU wander by 1 to 2 % with temperature
 WORK_DIFFERS = 0.01  # FLOPs follow from shapes: equal work is equal to the last digit, sampled steps differ by a batch's rest
 COUNTED_MOST = 0.9  # FLOP coverage: with less, a step of one side only seems to have less work
+OTHER_STEP = frozenset(
+    {GPU_BESIDE_CPU, "gpu", "world_size", "torch", "runtime", "work", "shapes"}
+)  # what makes a step another one, by itself
 SHAPES_DIFFER = 0.10  # a tenth of operator time on other shapes: the steps do other work
 
 

@@ -6,6 +6,7 @@ the 95 % interval of the change                                        word     
 both sides are one recording                                           no_difference_shown     high
 the sides train different models                                       inconclusive            low
 a step time is not known                                               inconclusive            low
+one command, nothing changed that is known, in fewer than 3 runs       faster or slower        low
 excludes 0; its near end is at least 5 %, and twice the floor          faster or slower        high
 excludes 0; the change is at least 2 % and the floor                   faster or slower        medium
 excludes 0, or the step times are from one source; recorded steps      faster or slower        low
@@ -41,6 +42,10 @@ ERR_ALIKE = (
 NOT_KNOWN = "The step times are not known well enough to tell which side is faster."
 UNBOUNDED = "On one side nothing bounds the step time from above."
 OTHER_MODEL = "The matrix products of A and B have other shapes: they train different models, so their step times do not tell what a change brings."
+ONE_COMMAND = (
+    "Nothing that was changed is known: the same command ran twice, no other work of the GPU is seen, and a host's own speed varies from run to run. "
+    "Record both sides again to be sure."
+)
 TWO_SOURCES = "The two step times come from different sources, which alone may differ by 10 %."
 
 
@@ -137,6 +142,11 @@ def _visible(by_steps: Verdict, evidence: Evidence) -> float | None:
 def of_other_work(verdict: Verdict) -> Verdict:
     """Return what may be said of two models' step times: nothing."""
     return replace(verdict, word="inconclusive", confidence="low", why=OTHER_MODEL)
+
+
+def of_one_command(verdict: Verdict) -> Verdict:
+    """Return what may be said of one command that ran twice with nothing changed that is known: no step time tells the host's part from that of a change."""
+    return replace(verdict, confidence="low", why=f"{verdict.why} {ONE_COMMAND}") if verdict.shown else verdict
 
 
 def sure_of_change(evidence: Evidence) -> Confidence | None:
