@@ -27,7 +27,7 @@ from sawtooth.analysis.findings.queries.convolution_searches import searching_co
 from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit
 from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, waiting_calls
 from sawtooth.analysis.findings.queries.sampled import idle_by_telemetry_ms
-from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
+from sawtooth.analysis.findings.rule import WARNING_SHARE, Rule, RuleContext, severity_of
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_number, in_words
@@ -150,6 +150,14 @@ def _python(context: RuleContext) -> str:
     return f" Python outside any operator holds launches up for {in_words(lost)} of each step more, which a graph skips too; profile(..., with_stack=True) names its lines."
 
 
+def _gpu_may_limit(context: RuleContext) -> bool:
+    """Tell whether the shortest step that telemetry allows is hardly longer than the GPU's own work with its dispatch: then nothing may wait for launches."""
+    sampled = next((witness for witness in context.rank.best.witnesses if witness.source == "telemetry"), None)
+    if sampled is None or context.rank.work is None:
+        return False
+    return context.share(sampled.low_ms - context.rank.work.occupied_ns / 1e6) < WARNING_SHARE
+
+
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when launches cost more than WORTH_NAMING of the unprofiled step."""
     lost = context.lost_ms("launch_bound")
@@ -183,7 +191,11 @@ def check(context: RuleContext) -> Iterator[Finding]:
         TOKEN_FIX if tokens else STEP_FIX,
         ceiling_ms=lost + context.lost_ms("python_host"),
         edits=[] if unknown else [AsGraph(first_ops=tokens.first) if tokens else AsGraph()],
-        severity="info" if unknown else None if idle is None or idle >= lost else severity_of(context.share(idle)),
+        severity="info"
+        if unknown or _gpu_may_limit(context)
+        else None
+        if idle is None or idle >= lost
+        else severity_of(context.share(idle)),
         confidence="low" if unknown else "medium",
         note=unknown or (TOKEN_NOTE if tokens else f"{STEP_NOTE}{_masks(context)}{_python(context)}"),
         risk="Graphs need static shapes and addresses; anything that reads a GPU value inside the step must move out.",
