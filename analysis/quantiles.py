@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from statistics import NormalDist
 
+MAD_TO_SIGMA = 1.4826  # the standard deviation of a normal distribution, from its median absolute deviation
+
 
 def student_t(freedom: float, share: float) -> float:
     """Return what a t-distributed number with ``freedom`` degrees (above 0) stays below with probability ``share``, 0 < share < 1."""

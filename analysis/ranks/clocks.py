@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 from sawtooth.analysis.run.job import SEND_RECEIVE
 
 # A root need not wait for the others, a sender not for its receiver: their kernels may end long before the rest.
 ROOTED = ("broadcast", "reduce", SEND_RECEIVE)
 FEWEST_FOR_DRIFT = 8  # pairs of ends: of fewer, the scatter of single ones looks like drift
 LEAST_DRIFT_NS = 20_000  # over the recording: below, ends scatter as much by themselves
-SCATTER = 1.4826  # the standard deviation of a normal distribution, from its median absolute deviation
 
 I64 = NDArray[np.int64]
 
@@ -107,6 +107,6 @@ def _from_first(group: I64, ends: I64) -> list[_Pair]:
         change = np.median(apart[late], axis=0) - np.median(apart[early], axis=0)
         drift = np.where(np.abs(change) >= LEAST_DRIFT_NS, change / span, 0.0) if span > 0 else drift
         apart = apart - drift * (at - np.median(at))[:, None]
-    scatter = SCATTER * np.median(np.abs(apart - np.median(apart, axis=0)), axis=0) / len(at) ** 0.5
+    scatter = MAD_TO_SIGMA * np.median(np.abs(apart - np.median(apart, axis=0)), axis=0) / len(at) ** 0.5
     columns = zip(group[1:].tolist(), offset.tolist(), drift.tolist(), scatter.tolist(), strict=True)
     return [_Pair(int(group[0]), *column) for column in columns]

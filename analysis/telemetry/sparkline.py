@@ -7,10 +7,10 @@ from itertools import pairwise
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.telemetry.table import GAP_PERIODS
 
 SECONDS = 30  # shows a dozen teeth of a one-second sawtooth at the 10 Hz most samplers run at
 POINTS = 240  # one per pixel of the thumbnail
-HOLE_PERIODS = 3  # as ingest counts a hole in sampling
 
 
 def recent_utilization(library: Library, manifest: Manifest) -> list[float | None]:
@@ -36,7 +36,7 @@ def _with_holes(samples: list[tuple[int, float]]) -> list[float | None]:
     usual = steps[len(steps) // 2] if steps else 0
     out: list[float | None] = []
     for before, (time_ns, value) in zip([None, *kept], kept, strict=False):
-        if before is not None and time_ns - before[0] > HOLE_PERIODS * usual:
+        if before is not None and time_ns - before[0] > GAP_PERIODS * usual:
             out.append(None)
         out.append(value)
     return out

@@ -21,9 +21,9 @@ from sawtooth.ingest.telemetry.formats import (
     wandb_events,
 )
 from sawtooth.ingest.telemetry.reader import Reader
+from sawtooth.ingest.telemetry.table import find_gaps
 from sawtooth.ingest.writer import Writer
 
-GAP_PERIODS = 3  # a pause of more than three periods is a hole, as sample_gaps says
 # Of readers given nonsense.
 READ_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, csv.Error)
 
@@ -132,9 +132,5 @@ def vendor_of(devices: list[dict[str, Any]]) -> str | None:
 def _gaps(device: I64, time_ns: I64) -> Iterator[dict[str, Any]]:
     """Yield the holes of samples that are ordered by (device, time)."""
     for number in np.unique(device):
-        times = time_ns[device == number]
-        steps = np.diff(times)
-        if len(steps) < 2:
-            continue
-        for i in np.flatnonzero(steps > GAP_PERIODS * np.median(steps)):
-            yield {"device": int(number), "start_ns": int(times[i]), "end_ns": int(times[i + 1]), "reason": None}
+        for start, end in find_gaps(time_ns[device == number]):
+            yield {"device": int(number), "start_ns": start, "end_ns": end, "reason": None}

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-MAD_TO_SIGMA = 1.4826  # the MAD of a normal distribution is σ ÷ 1.4826
+from sawtooth.analysis.quantiles import MAD_TO_SIGMA
+
 HEAVY_FROM = 1.2  # times the usual number of GPU operations: an evaluation or a checkpoint adds more, lengths and branches less
 SLOW_SIGMAS = 3.0  # three sigma: one step in 370 of a normal run
 SLOW_SHARE = 0.10  # below 10 % a slow step is ordinary jitter, whatever the MAD says

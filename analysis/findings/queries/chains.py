@@ -50,24 +50,22 @@ def chains(context: RuleContext, *, with_statistics: bool = False) -> list[Chain
     work = context.work
     size = elements(work).tolist()
     category, operators = work["category"].tolist(), work["operator"].tolist()
-    fusable = (
-        work["category"].isin(FUSABLE).to_numpy() & (work["kind"] == "kernel").to_numpy() & (np.array(size) > 1)
-    ).tolist()
-    fusible: list[Chain] = []
+    moves = (work["category"].isin(FUSABLE).to_numpy() & (work["kind"] == "kernel").to_numpy() & (np.array(size) > 1)).tolist()
+    fusable: list[Chain] = []
     for _, part in work.reset_index(drop=True).groupby(["step", "stream"], sort=False):
         run: list[int] = []
         reduced = False
         for index in [*part.index.tolist(), -1]:
             of_rows = with_statistics and reduced and category[index] != "copy" and size[run[0]] % max(size[index], 1) == 0
-            if index >= 0 and fusable[index] and (not run or size[index] == size[run[0]] or of_rows):
+            if index >= 0 and moves[index] and (not run or size[index] == size[run[0]] or of_rows):
                 run.append(index)
                 reduced |= category[index] == "reduction"
                 continue
             if len(run) >= SHORTEST_CHAIN:
-                fusible.append(Chain(np.array(run), frozenset(o for o in (operators[i] for i in run) if isinstance(o, str))))
-            run = [index] if index >= 0 and fusable[index] else []
+                fusable.append(Chain(np.array(run), frozenset(o for o in (operators[i] for i in run) if isinstance(o, str))))
+            run = [index] if index >= 0 and moves[index] else []
             reduced = bool(run) and category[index] == "reduction"
-    return fusible
+    return fusable
 
 
 def between_products(work: pd.DataFrame, left_out: frozenset[int]) -> list[np.ndarray]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.coupled import Job
 from sawtooth.analysis.ranks.stragglers.own_time import HOLE, HOST_ERROR, LONG_GAP_NS, WORK, OwnTime, Part
@@ -27,7 +28,6 @@ from sawtooth.analysis.run.job import Straggler
 LEAST_SHARE = 0.03  # of a step: a fix below 3 % is lost in the noise
 OUTLIER_MADS = 6.0  # beyond the median: of 1,000 alike ranks none lies there
 FEWEST_TO_SCATTER = 4  # peers whose scatter says anything
-SCATTER = 1.4826  # the standard deviation of a normal distribution, from its median absolute deviation
 PERSISTENT = 0.5  # of the counted steps
 RECURS = 2  # steps: a loader that stalls every fourth step is late in no more of a short profile, and once is chance
 HIDES = 0.7  # of what the late rank loses: holes of the others that are as long are their waiting for it
@@ -181,7 +181,7 @@ def _excess(part: Part, mine: OwnTime, others: Sequence[OwnTime], least_ns: floa
     over: F64 = part.ns[at] - usual
     limit = np.median(errors, axis=0) if part.cause == WORK else part.error_ns[at] + np.median(errors, axis=0)
     if len(others) >= FEWEST_TO_SCATTER:
-        limit = np.maximum(limit, OUTLIER_MADS * SCATTER * np.median(np.abs(table - usual), axis=0))
+        limit = np.maximum(limit, OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(table - usual), axis=0))
     if part.cause != WORK and not CAUSE_OF[part.cause].slowed:
         recurs = int((over > np.maximum(limit, least_ns)).sum()) >= min(RECURS, len(common))
         return float(over.mean()) if recurs and over.mean() >= least_ns else None

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.beside import Kernels, Quiet, Shape, held_ms
-from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, OUTLIER_MADS, PERSISTENT, SCATTER
+from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, OUTLIER_MADS, PERSISTENT
 from sawtooth.analysis.ranks.stragglers.own_time import HOLE, LONG_GAP_NS, WORK, kernel_work
 from sawtooth.analysis.ranks.stragglers.reasons import kept_ms, reason_of_work, shares_work, stragglers_of
 from sawtooth.analysis.run.job import Straggler
@@ -131,7 +132,7 @@ def _over_ms(lateness: F64, position: int, alike: Sequence[int], least_ms: float
     others = lateness[[p for p in alike if p != position]]
     usual = np.median(others, axis=0)
     over: F64 = lateness[position] - usual
-    limit = np.maximum(OUTLIER_MADS * SCATTER * np.median(np.abs(others - usual), axis=0), least_ms)
+    limit = np.maximum(OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(others - usual), axis=0), least_ms)
     return over if over.size and (over > limit).mean() > PERSISTENT and over.mean() >= least_ms else None
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sawtooth.ingest.telemetry.table import GAP_PERIODS
+
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 Span = tuple[int, int]
@@ -38,7 +40,6 @@ CHUNK_NS, CHUNK_SAMPLES, LEAST_CHUNKS = 500_000_000, 5, 6  # parts whose levels 
 MOST_CHUNKS = 1_000_000  # six days of such parts; a clock that jumps would else ask for gigabytes
 ODD_LEVEL = 2.0  # times the usual level, or its inverse: start-up and evaluation, never the drift of a host
 ODD_PLACES, ODD_SHARE = 2, 0.4  # more of them, or more of the time, and the level is simply uneven
-HOLE_PERIODS = 3  # as in sample_gaps
 LAG_NS = 500_000_000  # NVML utilization still shows the start for this long after it
 PREPARES_NS = 1_000_000_000  # the profiler's warm-up steps and the window of the sample that shows them
 WRITES_WITHIN_NS = 1_000_000_000  # after the last event the profiler stops the loop to process and write
@@ -131,7 +132,7 @@ def weights_ns(times: I64) -> I64:
         return np.ones(len(times), np.int64)
     steps = np.diff(times)
     usual = int(np.median(steps))
-    return np.concatenate([[usual], np.where(steps > HOLE_PERIODS * usual, usual, steps)]).astype(np.int64)
+    return np.concatenate([[usual], np.where(steps > GAP_PERIODS * usual, usual, steps)]).astype(np.int64)
 
 
 def known(time_ns: I64, value: F64) -> tuple[I64, F64]:
@@ -162,7 +163,7 @@ def _blocks(times: I64, active: I64, shadows: Sequence[Span]) -> tuple[list[Span
         [any(b > start and a < end for start, end in shadows) for a, b in itertools.pairwise(times[active])], bool
     )
     waits = np.flatnonzero((idle > 1.5 * step) & ~profiled)
-    limit = max(float(PAUSE_NS), HOLE_PERIODS * step)
+    limit = max(float(PAUSE_NS), GAP_PERIODS * step)
     if len(waits) >= MANY_WAITS:
         usual = float(np.median(idle[waits]))
         work = float(np.median(times[active[waits[1:]]] - times[active[waits[:-1] + 1]]))

@@ -384,3 +384,11 @@ def test_each_device_of_nvml_lines_has_its_own_memory() -> None:
     rows = [{"t_ns": 10**9 * k, "gpu": gpu, "mem_total": total} for k in range(3) for gpu, total in totals.items()]
     telemetry = nvml_jsonl.read(iter(json.dumps(row).encode() for row in rows))
     assert {device["device"]: device["memory_bytes"] for device in telemetry.devices} == totals
+
+
+def test_jitter_below_a_millisecond_is_no_hole_of_a_file(tmp_path: Path) -> None:
+    """As in a session: one rule says what a hole is."""
+    path = tmp_path / "nvml.jsonl"
+    times = (0, 10, 20, 30, 10**6)
+    path.write_text("".join(json.dumps({"t_ns": 10**18 + t, "gpu": 0, "gpu_util": 50}) + "\n" for t in times))
+    assert rows(ingested(path, tmp_path), "SELECT * FROM sample_gaps") == []
