@@ -19,6 +19,7 @@ __getattr__, __all__ = lazy(
         ),
         "registry": (
             "BY_COLUMN",
+            "GAP_PERIODS",
             "HOST_COLUMNS",
             "INTEGER_COLUMNS",
             "QUANTITIES",

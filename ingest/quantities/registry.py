@@ -14,6 +14,7 @@ BY_COLUMN: Mapping[str, Quantity] = {quantity.column: quantity for quantity in Q
 SAMPLE_COLUMNS = tuple(quantity.column for quantity in QUANTITIES)  # the value columns of ``samples``, in its order
 HOST_COLUMNS = tuple(quantity.column for quantity in HOST)  # those of ``host_samples``
 INTEGER_COLUMNS = frozenset(quantity.column for quantity in QUANTITIES if quantity.whole)
+GAP_PERIODS = 3  # more than three periods without a sample is a hole that nobody may draw a line across
 
 
 def names_in(*sources: Source) -> dict[str, tuple[str, float]]:

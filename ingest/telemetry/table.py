@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.ingest.decode import NULL
-from sawtooth.ingest.quantities.registry import BY_COLUMN, HOST_COLUMNS, INTEGER_COLUMNS, SAMPLE_COLUMNS, possible
+from sawtooth.ingest.quantities.registry import BY_COLUMN, GAP_PERIODS, HOST_COLUMNS, INTEGER_COLUMNS, SAMPLE_COLUMNS, possible
 from sawtooth.ingest.telemetry.reader import Telemetry
 
-GAP_PERIODS = 3  # more than three periods without a sample is a hole that nobody may draw a line across
 BUFFER_HOLE_NS = 3_000_000_000  # a driver buffer silent for longer has failed, and polled values stand in
 SHORTEST_GAP_NS = 1_000_000  # below a millisecond there are no holes, only jitter
 MOST_DEVICES = 4096  # numbers beyond are damage: hosts have at most some dozens of GPUs

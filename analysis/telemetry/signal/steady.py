@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.ingest.telemetry.table import GAP_PERIODS
+from sawtooth.ingest.quantities.registry import GAP_PERIODS
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
