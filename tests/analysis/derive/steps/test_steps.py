@@ -1,9 +1,12 @@
 """Steps by launch correlation, on traces small enough to follow by hand. Times in nanoseconds."""
 
+import time
+
 import numpy as np
 import pytest
 
 from sawtooth.analysis.derive.events import Calls, CpuOps, Events, GpuOps
+from sawtooth.analysis.derive.steps.counted import _warm_up_length
 from sawtooth.analysis.derive.steps.device import device_steps
 from sawtooth.analysis.derive.steps.host import find_host_steps
 
@@ -119,6 +122,15 @@ def test_a_pause_after_faster_steps_is_no_warm_up():
 )
 def test_a_warm_up_falls_and_does_not_come_again(values, warm):
     assert durations(values) == [False] * (1 + warm) + [True] * (len(values) - 1 - warm)
+
+
+@pytest.mark.parametrize("warm", [0, 12_000])
+def test_a_run_of_thirty_thousand_steps_is_judged_in_no_time(warm):
+    steps = np.random.default_rng(1).normal(100_000, 500, 30_000).astype(np.int64)
+    steps[:warm] = 300_000
+    begin = time.process_time()
+    assert _warm_up_length(steps) == warm
+    assert time.process_time() - begin < 1.0  # a median of all the rest for each length took half a minute
 
 
 def test_leading_slow_steps_are_warm_up_but_a_rhythm_is_not():

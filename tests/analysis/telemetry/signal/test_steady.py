@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -14,7 +15,14 @@ from hypothesis import strategies as st
 
 from sawtooth.analysis.telemetry.phases import phases, throttle_bands
 from sawtooth.analysis.telemetry.signal.means import mean_over, weighted_mean
-from sawtooth.analysis.telemetry.signal.steady import Steady, _without_odd_levels, find_steady, profile_shadow, weights_ns
+from sawtooth.analysis.telemetry.signal.steady import (
+    Steady,
+    _whole_periods,
+    _without_odd_levels,
+    find_steady,
+    profile_shadow,
+    weights_ns,
+)
 from tests.support.paths import SAMPLES, SHARED
 from tests.support.pulses import START_NS
 
@@ -197,6 +205,16 @@ def test_means_agree_with_the_independent_truth(path: Path) -> None:
     for key in ("gpu_util", "gpm_tensor_any", "gpm_sm", "gpm_dram_bw"):
         mean = weighted_mean(times, np.array([r.get(key, math.nan) for r in rows], float), steady, shadow)
         assert mean == pytest.approx(truth[key], abs=2.0), key
+
+
+def test_a_day_of_a_slow_rhythm_is_read_in_no_time() -> None:
+    values = np.tile(np.repeat([90.0, 0.0], [40, 20]), 14_400)  # 4 s of work in every 6 s, at 10 Hz, for 24 hours
+    times = START_NS + np.arange(len(values), dtype=np.int64) * 10**8
+    starts = times[::60]
+    begin = time.process_time()
+    periods = _whole_periods(times, values, starts)
+    assert time.process_time() - begin < 2.0  # each period looked at every sample: 18 s
+    assert periods == tuple(starts.tolist())
 
 
 def test_a_clock_that_jumps_by_years_asks_for_no_memory() -> None:
