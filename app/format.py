@@ -64,7 +64,7 @@ def step_change(before_ms: float, after_ms: float) -> str:
     """Return a step's time before and as predicted, with one unit where both have the same: 65.7 → ≈ 35.1 ms, 1.25 s → ≈ 310 ms."""
     before, after = duration_ms(before_ms), duration_ms(after_ms)
     number_before, unit = before.split(_THIN)
-    return f"{number_before if after.endswith(_THIN + unit) else before} → ≈ {after}"
+    return f"{number_before if after.endswith(_THIN + unit) else before} → ≈\u00a0{after}"
 
 
 def share(value: float) -> str:

@@ -80,7 +80,7 @@ def _now_and_after(
 ) -> list[StepBar]:
     bars = [StepBar("now", before, "100%", tuple(pieces))]
     if forecast is not None and now_ms:
-        after = f"≈ {fmt.duration_ms(forecast.after_ms)}"
+        after = f"≈\u00a0{fmt.duration_ms(forecast.after_ms)}"
         rest = Piece(f"after the change {after}", "", 1.0, MUTED.on(dark), "")  # of no owner: the replay gives its time alone
         bars.append(StepBar("after", after, f"{min(forecast.after_ms / now_ms, 1.0):.2%}", (rest,)))
     return bars

@@ -43,7 +43,7 @@ def reading(key: str, result: RunResult, rank: RankResult, column: Column) -> tu
     value, note = result.metrics[key], words.beside(key, result.metrics, rank)
     if key == "best_step_time_ms" and column == "recorded" and differs(rank):
         profiled = result.metrics["step_time_ms"]
-        return profiled, f"run ≈ {fmt.reading('best_step_time_ms', value)}"
+        return profiled, f"run ≈\u00a0{fmt.reading('best_step_time_ms', value)}"
     if key == "gpu_busy_share" and column == "unprofiled" and value.value is not None and differs(rank):
         nvml = result.metrics["nvml_gpu_util_mean"]
         seen = f", NVML {fmt.reading('nvml_gpu_util_mean', nvml)}" if nvml.value is not None else ""

@@ -124,7 +124,7 @@ def metric_card(
     with st.container(border=True, height="stretch"):
         text = fmt.reading(key, value)
         unsure = about and value.value is not None and value.trust != "ok" and not text.startswith("<")
-        st.metric(metric.label, f"≈ {text}" if unsure else text, help=fmt.markdown(help_text, None))
+        st.metric(metric.label, f"≈\u00a0{text}" if unsure else text, help=fmt.markdown(help_text, None))
         if value.value is not None and good is not None:
             _share_bar(value.value, good)
         if value.why_missing:

@@ -69,7 +69,7 @@ def _blocks(result: RunResult) -> list[str]:
     bars = [("now", WORK * (BLOCKS - waits) + LOST * waits, step_time(verdict))]
     if (after := forecast(result)) is not None:
         blocks = max(round(BLOCKS * min(after.after_ms / verdict.step.value, 1.0)), 1)
-        bars.append(("after", WORK * blocks, f"≈ {fmt.duration_ms(after.after_ms)}"))
+        bars.append(("after", WORK * blocks, f"≈\u00a0{fmt.duration_ms(after.after_ms)}"))
     drawn = [f"{name:<6}{bar:<{BLOCKS}}  {time}" for name, bar, time in bars]
     named = [
         f"{colour_of(part.owner, part.cause).label} {fmt.duration_ms(part.ms)}" for part in lost if part.share >= NAMED_FROM

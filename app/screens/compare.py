@@ -68,7 +68,7 @@ def main() -> None:
 
 def _pickers(choice: Choice, known: Mapping[str, Manifest]) -> DeltaGenerator:
     """Show what is compared; return the place beside it for the ways to hand it on."""
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="compare_sides"):
         compare_choice.picker("a", "A, before", choice.a, known)
         st.button("Swap sides", icon=":material/swap_horiz:", on_click=compare_choice.swap, width="content")
         compare_choice.picker("b", "B, after", choice.b, known)

@@ -128,10 +128,10 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
     step_ms = result.lead.best.ms if result.lead is not None else None
     holds = f"{name[0].upper()}{name[1:]} {f'may {verb[:4]}' if late.at_most else verb} the job up"
     of = f"each {words.step_now(result) or ''} step" if step_ms is not None else "each step"
-    sentence = f"{holds}: ≈ {fmt.duration_ms(late.own_ms)} of {of} longer than the others{by}."
+    sentence = f"{holds}: ≈\u00a0{fmt.duration_ms(late.own_ms)} of {of} longer than the others{by}."
     if finding is not None and finding.predicted_step_ms is not None and step_ms is not None:
         gain_ms = step_ms - finding.predicted_step_ms
-        gain = f"Without that a step takes ≈ {fmt.duration_ms(finding.predicted_step_ms)}."
+        gain = f"Without that a step takes ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}."
     else:
         gain_ms = late.gain_ms
         gain = f"Without that a step gains {'at most' if late.at_most else '≈'} {fmt.duration_ms(gain_ms)}."

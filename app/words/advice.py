@@ -116,7 +116,9 @@ def plan_title(result: RunResult) -> str | None:
     last = result.plan[-1]
     wide = last.predicted_high_ms > TOO_WIDE * last.predicted_low_ms
     after = (
-        fmt.span_ms(last.predicted_low_ms, last.predicted_high_ms) if wide else f"≈ {fmt.duration_ms(last.predicted_step_ms)}"
+        fmt.span_ms(last.predicted_low_ms, last.predicted_high_ms)
+        if wide
+        else f"≈\u00a0{fmt.duration_ms(last.predicted_step_ms)}"
     )
     steps = f"{fmt.duration_ms(result.plan[0].before_ms)} → {after}"
     return f"One plan: {steps} a step with {fmt.many(len(result.plan), 'change')}"
@@ -128,7 +130,7 @@ def plan_lines(result: RunResult) -> list[str]:
     ordered = []
     for step in result.plan:
         between = f"{fmt.duration_ms(step.predicted_low_ms)} to {fmt.duration_ms(step.predicted_high_ms)}"
-        times = f"{fmt.duration_ms(step.before_ms)} → ≈ {fmt.duration_ms(step.predicted_step_ms)} ({between})"
+        times = f"{fmt.duration_ms(step.before_ms)} → ≈\u00a0{fmt.duration_ms(step.predicted_step_ms)} ({between})"
         ordered.append(f"{actions.get(step.rule, step.rule)}: {times}")
     return ordered
 

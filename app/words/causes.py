@@ -14,6 +14,19 @@ HELPS = {  # lost time whose cause is not known, by its owner
     "exposed_memcpy": "Copy from pinned memory with non_blocking=True, beside computation, or copy less.",
     "idle": "Record more: the host's calls, and every rank of the job.",
 }
+ACTIONS = {  # the same as the short action of a headline, by cause, else by owner; none for what nobody can change or explain
+    "data_wait": "Load batches ahead",
+    "allocator": "Let the allocator reuse its blocks",
+    "compilation": "Compile before the steps that count",
+    "blocking_copy": "Pin the memory that is copied",
+    "launch_bound": "Launch fewer kernels",
+    "python_host": "Move Python work out of the loop",
+    "host_sync": "Read fewer GPU values in the loop",
+    "comm_wait": "Balance the ranks",
+    "comm_transfer": "Overlap communication, or send less",
+    "exposed_comm": "Overlap communication, or send less",
+    "exposed_memcpy": "Copy less",
+}
 NEXT_BATCH = "the DataLoader's next batch"
 _LOADER = re.compile(r"enumerate\(DataLoader\)(#_\w+(\.__next__)?)?")
 
@@ -61,3 +74,9 @@ def helps(owner: str, cause: str | None) -> str:
     """Return what to change about lost time."""
     known = cause is not None and (cause != "unattributed" or owner == "idle")
     return CAUSE_OF[cause].to_do if known and cause is not None else HELPS[owner]
+
+
+def action(owner: str, cause: str | None) -> str | None:
+    """Return the short action against lost time; None where nothing says what it is."""
+    known = cause is not None and cause != "unattributed"
+    return ACTIONS.get(cause if known and cause is not None else owner)

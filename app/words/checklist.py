@@ -12,7 +12,7 @@ from sawtooth.app.words.comparisons.chain import as_markdown
 COLUMNS = ("Technique", "State", "In this run")
 UNSEEN = "Why, and what to record"
 STATES: dict[Status, str] = {
-    "brings": "would bring ≈ {gain}",
+    "brings": "would bring ≈\u00a0{gain}",
     "found": "worth a look",
     "done": "done",
     "nothing": "not there",

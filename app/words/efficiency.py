@@ -21,7 +21,7 @@ def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
     """Return the MFU with the factor that holds it down most."""
     mfu = fmt.reading("mfu", metrics["mfu"])
     sure = metrics["mfu"].trust == "ok" or mfu.startswith("<")
-    about = "at least " if is_lower_bound(metrics) else "" if sure else "≈ "
+    about = "at least " if is_lower_bound(metrics) else "" if sure else "≈\u00a0"
     if lowest is None:
         return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak."
     if (own := by_own_dtypes(metrics)) is not None:

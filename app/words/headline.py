@@ -9,10 +9,12 @@ from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app import format as fmt
+from sawtooth.app.words import causes
 from sawtooth.app.words.run import first_line, step_time
 
 WORTH_A_HEADLINE = 0.03  # of the step: less is lost in the noise of most measurements
 _CLAUSE_ENDS = re.compile(r"[:;,]\s|\s\(|\.\s|\.$")
+MARKS_STEPS = "steps-not-marked"  # the rule that says how
 _CUT_OFF = "truncated"  # the diagnostic of a trace that ends before its profile does
 
 CUT_OFF_EARLY = (  # what happened, why, what to do
@@ -27,7 +29,7 @@ def headline(result: RunResult) -> str:
     change = first_change(result)
     if change is None and _ends_before_the_gpu(result):
         return f"{CUT_OFF_EARLY[0]} {CUT_OFF_EARLY[2]}"
-    sentence = change[1] if change else healthy(result) or first_line(result)
+    sentence = change[1] if change else healthy(result) or _without_steps(result) or first_line(result)
     return f"{sentence.rstrip('.')}. The trace file is cut off." if is_cut_off(result) else sentence
 
 
@@ -47,9 +49,22 @@ def below(result: RunResult) -> str | None:
         change is not None and change[0].explains.late_rank
     ):  # what one rank's GPU does says nothing of why the others wait for it
         return f"{change[0].title}."
-    if change is not None or _ends_before_the_gpu(result):
+    if change is not None or _ends_before_the_gpu(result) or _without_steps(result) is not None:
         return first_line(result)
     return _might_help(result) if healthy(result) else None
+
+
+def _without_steps(result: RunResult) -> str | None:
+    """Say what to do about most of a recording without steps, of which no finding can predict a gain: against its largest loss, else to mark steps."""
+    verdict = judge(result.lead) if result.lead is not None else None
+    if verdict is None or verdict.step.value is not None or verdict.kind not in ("starved", "loss"):
+        return None
+    loss = verdict.loss
+    against = causes.action(loss.owner, loss.cause) if loss is not None else None
+    if loss is not None and against is not None:
+        return f"{against}: {fmt.share(loss.share)} of the recorded time goes to {causes.loses_to(loss.owner, loss.cause)}"
+    mark = next((finding for finding in result.findings if finding.rule == MARKS_STEPS), None)
+    return f"{action(mark)}: the GPU works {fmt.share(verdict.busy_share)} of the recorded time" if mark is not None else None
 
 
 def healthy(result: RunResult) -> str | None:

@@ -32,7 +32,7 @@ def first_line(work: HostWork) -> str:
 
 
 def _step(work: HostWork) -> str:
-    about = "" if work.step.trust == "ok" else "≈ "
+    about = "" if work.step.trust == "ok" else "≈\u00a0"
     return f"{about}{fmt.duration_ms(work.step.value or 0.0)}"
 
 
@@ -57,7 +57,7 @@ def facts(result: RunResult, forecast: Outlook | None) -> list[tuple[str, str]]:
     if rates is None:
         return []
     now = _per_second(rates[1])
-    after = f" → ≈ {_per_second(rates[1] * forecast.speedup)}" if forecast is not None else ""
+    after = f" → ≈\u00a0{_per_second(rates[1] * forecast.speedup)}" if forecast is not None else ""
     return [("the loop takes", now + after)]
 
 

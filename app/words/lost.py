@@ -79,7 +79,7 @@ def total_ms(of: Sequence[Row]) -> float:
 
 def sentence(rank: RankResult, column: Column, of: Sequence[Row]) -> str:
     """Return how much of a step is lost and to what most of it goes: ≈ 137 ms of each 148 ms step is lost, 110 ms of it to the host launching kernels."""
-    about = "≈ " if column == "unprofiled" else ""
+    about = "≈\u00a0" if column == "unprofiled" else ""
     whole = sum(part.ms for part in parts_of(rank, column))
     step = f"each {fmt.duration_ms(whole)}{' profiled' if column == 'recorded' and rank.best.source != 'profile' else ''} step"
     lost = f"{about}{fmt.duration_ms(total_ms(of))} of {step if len(rank.counted) else 'the recorded time'} is lost"

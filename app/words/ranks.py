@@ -12,7 +12,7 @@ def lateness_and_gain(late: Straggler, gain_ms: float) -> str:
     """Say why a step gains less than a rank is late by; "" where it gains as much."""
     if late.at_most or gain_ms >= (1 - SAME) * late.own_ms:
         return ""
-    gains = f"Of these {fmt.duration_ms(late.own_ms)} a step gains ≈ {fmt.duration_ms(gain_ms)}"
+    gains = f"Of these {fmt.duration_ms(late.own_ms)} a step gains ≈\u00a0{fmt.duration_ms(gain_ms)}"
     if late.reason == "work":
         return f"{gains}: shared out evenly, part of the work goes to the others."
     return f"{gains}: for the rest of them the others are at work themselves, and do not wait."

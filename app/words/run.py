@@ -35,7 +35,7 @@ def first_seen(look: FirstLook) -> str:
 def step_time(verdict: Judgement) -> str:
     """Return the run's step time for people, with ≈ where it is not measured: ≈ 26.4 ms."""
     text = fmt.reading("best_step_time_ms", verdict.step)
-    return f"≈ {text}" if verdict.step_source in ("estimate", "telemetry") else text
+    return f"≈\u00a0{text}" if verdict.step_source in ("estimate", "telemetry") else text
 
 
 def step_now(result: RunResult) -> str | None:
@@ -46,7 +46,8 @@ def step_now(result: RunResult) -> str | None:
     step = result.metrics["best_step_time_ms"]
     if result.lead is not None or step.value is None:
         return None
-    return f"{'' if step.trust == 'ok' else '≈ '}{fmt.reading('best_step_time_ms', step)}"
+    text = fmt.reading("best_step_time_ms", step)
+    return text if step.trust == "ok" else f"≈\u00a0{text}"
 
 
 def first_line(result: RunResult) -> str:
@@ -208,7 +209,7 @@ def step_bar_title(verdict: Judgement) -> str:
     of = "each step" if verdict.step.value is not None else "the recorded time"
     if verdict.column == "recorded" and verdict.step_source != "profile":
         of = "each profiled step"
-    about = "≈ " if verdict.column == "unprofiled" else ""
+    about = "≈\u00a0" if verdict.column == "unprofiled" else ""
     start = f"{about}{fmt.share(first.share)} of {of} is {name}"
     second = next((p for p in verdict.parts[1:] if p.lost != first.lost), None)
     if second is None or second.share < 0.01:

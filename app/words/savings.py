@@ -41,7 +41,7 @@ def step(result: RunResult) -> Amount | None:
 
 def after(forecast: Outlook, change: Finding | None) -> Amount:
     """Return what a step takes after ``change``, None where it is several: their range together is not known."""
-    text = f"≈ {fmt.duration_ms(forecast.after_ms)}"
+    text = f"≈\u00a0{fmt.duration_ms(forecast.after_ms)}"
     if change is None:
         return Amount(text, "predicted", True)
     words = ("predicted", between_predicted(change))
@@ -72,14 +72,14 @@ def lines(
     rows = [
         (
             f"for {fmt.count(steps)} steps" if steps else f"per {A_ROUND_NUMBER:,} steps",
-            f"{_hours(before_h)} → ≈ {_hours(after_h)}",
+            f"{_hours(before_h)} → ≈\u00a0{_hours(after_h)}",
         )
     ]
     if forecast.mfu is not None and forecast.mfu_before is not None:
         of = " of the 16-bit peak" if max(forecast.mfu_before, forecast.mfu) > 1 else ""  # which narrow dtypes outrun
         before, after = fmt.share(forecast.mfu_before), fmt.share(forecast.mfu)
         if before != after:  # below a hundredth of a percent both are
-            rows.append((f"MFU{of}", f"{before} → ≈ {after}"))
+            rows.append((f"MFU{of}", f"{before} → ≈\u00a0{after}"))
     saved_gpu_h = (before_h - after_h if steps else forecast.saved_hours_a_day) * forecast.gpus
     if saved_gpu_h <= 0:
         return rows
@@ -88,7 +88,7 @@ def lines(
         rows.append((f"energy saved{per}", f"≥ {fmt.number(saved_gpu_h * waiting_w / 1000)}\u00a0kWh"))
     if price_per_gpu_hour:
         on = f" on {forecast.gpus} GPUs" if forecast.gpus > 1 else ""
-        rows.append((f"saved{per}{on}", f"≈ {fmt.money(saved_gpu_h * price_per_gpu_hour)}"))
+        rows.append((f"saved{per}{on}", f"≈\u00a0{fmt.money(saved_gpu_h * price_per_gpu_hour)}"))
     return rows
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from sawtooth.analysis.compare.significance.bootstrap import TAIL
-from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
 from sawtooth.analysis.quantiles import normal, student_t
 
 TAIL_OF_ESTIMATES = 0.05  # step times come with 90 % intervals
@@ -21,6 +21,34 @@ def change_interval(a: Sequence[Measured], b: Sequence[Measured], change_ms: flo
     (down_a, up_a), (down_b, up_b) = _half_widths(a), _half_widths(b)
     below, above = _together(up_a, down_b), _together(down_a, up_b)
     return (None if below is None else change_ms - below, None if above is None else change_ms + above)
+
+
+def ratio_interval(a: Sequence[Measured], b: Sequence[Measured], change: Interval) -> tuple[float, float] | None:
+    """Return the 95 % interval of A's step time ÷ B's that the interval of their ``change`` (ms) stands for.
+
+    How much of it is either side's is what their own intervals say: that of a change alone leaves the ratio open. Logarithms add like independent
+    errors do. None where a side's interval, or an end of the change's, is not known, or the change may be as long as the step that it is of.
+    """
+    low, high = change
+    best_a, best_b = mean_of_all([run.best_ms for run in a]), mean_of_all([run.best_ms for run in b])
+    known = all(run.low_ms is not None and run.high_ms is not None for run in (*a, *b))
+    if not known or low is None or high is None or not best_a or not best_b:
+        return None
+    (down_a, up_a), (down_b, up_b) = _half_widths(a), _half_widths(b)
+    middle = best_b - best_a
+    above = _ratio_error(middle - low, (up_a or 0.0, down_b or 0.0), (best_a, -best_b))
+    below = _ratio_error(high - middle, (down_a or 0.0, up_b or 0.0), (-best_a, best_b))
+    if above is None or below is None:
+        return None
+    return best_a / best_b * math.exp(-below), best_a / best_b * math.exp(above)
+
+
+def _ratio_error(half_ms: float, widths: tuple[float, float], best_ms: tuple[float, float]) -> float | None:
+    """Return the error of the ratio's logarithm where that of the change is ``half_ms``, divided as ``widths``; ``best_ms`` is negative of the side that gets shorter."""
+    whole = math.hypot(*widths)
+    shares = [width / whole for width in widths] if whole else [math.sqrt(0.5)] * 2
+    moves = [1 + share * half_ms / ms for share, ms in zip(shares, best_ms, strict=True)]
+    return math.hypot(*map(math.log, moves)) if min(moves) > 0 else None
 
 
 def widened(by_steps: Interval, by_estimates: Interval, change_ms: float) -> Interval:

@@ -54,7 +54,7 @@ def limited_by(facts: UserFacts) -> tuple[str, str] | None:
     if cost.limit == "waiting":
         return (
             f": a sample waits {100 * (1 - cost.computes):.0f} % of its time, for a disk, a network or a lock",
-            "More workers wait side by side. Then read fewer and larger files (WebDataset), or from a local disk; cheaper decoding brings nothing.",
+            "Give the loader more workers, so that more samples wait at the same time. Then read fewer and larger files (WebDataset), or from a local disk; cheaper decoding brings nothing.",
         )
     return (
         f": a sample computes {100 * cost.computes:.0f} % of its time",

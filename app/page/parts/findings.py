@@ -191,7 +191,7 @@ def gain(finding: Finding) -> str:
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         between = f" ({between})" if (between := savings.between_predicted(finding)) else ""
         speedup = f", {fmt.speedup(finding.predicted_speedup)}" if finding.predicted_speedup else ""
-        return f"→ ≈ {fmt.duration_ms(finding.predicted_step_ms)}{between}{speedup}, {finding.confidence} confidence"
+        return f"→ ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{between}{speedup}, {finding.confidence} confidence"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
         return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step, {finding.confidence} confidence"
     if more := report_text.more_samples(finding):

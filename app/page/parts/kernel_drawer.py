@@ -73,7 +73,7 @@ def reached(works_for: pd.DataFrame) -> str | None:
     if pd.isna(first["expected_ms"]):
         return f"{took}; its FLOPs and bytes need {least}."
     low, high = fmt.duration_ms(first["low_ms"]), fmt.duration_ms(first["high_ms"])
-    return f"{took}; timed kernels of such work take ≈ {fmt.duration_ms(first['expected_ms'])} ({low} to {high}), and it needs {least}."
+    return f"{took}; timed kernels of such work take ≈\u00a0{fmt.duration_ms(first['expected_ms'])} ({low} to {high}), and it needs {least}."
 
 
 def _columns_shown(works_for: pd.DataFrame) -> pd.DataFrame:

@@ -193,7 +193,7 @@ def _card(manifest: Manifest) -> None:
         about = known(manifest)
         cards.small(" · ".join(part for part in (about.gpu, _kinds(manifest), manifest.id[:6]) if part))
         if about.headline:
-            cards.strong(about.headline.replace(" → ≈ ", "\u00a0→\u00a0≈\u00a0"))  # a step and its successor on one line
+            cards.strong(about.headline.replace(" → ≈\u00a0", "\u00a0→\u00a0≈\u00a0"))  # a step and its successor on one line
         cards.numbers(_numbers(about))
         if about.utilization:
             mean = sum(v for v in about.utilization if v is not None) / max(sum(v is not None for v in about.utilization), 1)
@@ -237,7 +237,7 @@ def known(manifest: Manifest, *, at_once: bool = True) -> Card:
 
 def _about(key: str, value: Reading) -> str:
     text = reading(key, value)
-    return f"≈ {text}" if value.value is not None and value.trust != "ok" and not text.startswith("<") else text
+    return f"≈\u00a0{text}" if value.value is not None and value.trust != "ok" and not text.startswith("<") else text
 
 
 def _numbers(card: Card) -> list[tuple[str, str]]:

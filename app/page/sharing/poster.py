@@ -114,7 +114,7 @@ def _measured(result: RunResult, forecast: Outlook) -> None:
     if best is None:
         return
     predicted, seen, name = fmt.duration_ms(forecast.after_ms), fmt.duration_ms(best), fmt.markdown(after.name, 40)
-    label = f"Predicted ≈ {predicted}, measured {seen} in {name}"
+    label = f"Predicted ≈\u00a0{predicted}, measured {seen} in {name}"
     frame.link("compare", label, a=result.manifest.id, b=after.id, icon=":material/compare_arrows:")
 
 

@@ -47,7 +47,7 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
         "title": fmt.clean(headline.on_poster(result)),
         "under": fmt.clean(headline.below(result) or ""),
         "before": f"{before} a step" if forecast is None else before,
-        "after": f"≈ {fmt.duration_ms(forecast.after_ms)} a step" if forecast is not None else "",
+        "after": f"≈\u00a0{fmt.duration_ms(forecast.after_ms)} a step" if forecast is not None else "",
         "times": fmt.speedup(forecast.speedup) if forecast is not None else "",
         "facts": facts,
         "bars": poster_bars.plain(bars),

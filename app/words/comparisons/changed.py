@@ -112,7 +112,7 @@ def _came_to(comparison: Comparison, ms: float) -> str:
 def _predicted(ms: float, low_ms: float | None, high_ms: float | None) -> str:
     """Return a predicted step time with its interval where it has one: ≈ 6.50 ms (5.60 to 8.70 ms)."""
     span = f" ({fmt.span_ms(low_ms, high_ms)})" if low_ms is not None and high_ms is not None else ""
-    return f"≈ {fmt.duration_ms(ms)}{span}"
+    return f"≈\u00a0{fmt.duration_ms(ms)}{span}"
 
 
 def _unseen(comparison: Comparison) -> str | None:

@@ -10,7 +10,7 @@ from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.analysis.compare.waterfall import is_grown
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
-from sawtooth.app.words.comparisons import stretches
+from sawtooth.app.words.comparisons import intervals, stretches
 from sawtooth.app.words.comparisons.two_steps import bars, gpu_worked, steps_divided
 
 ID_SHOWN = 6  # characters of an id that tell two runs of one name apart
@@ -29,7 +29,7 @@ def names(comparison: Comparison) -> tuple[str, str]:
 
 def about(side: Side, source: str) -> str:
     """Return ≈ where a step time is not measured; without GPU work a profiled step is no more than a bound."""
-    return "≈ " if "estimate" in source or "telemetry" in source or ("profile" in source and not side.gpu_worked) else ""
+    return "≈\u00a0" if "estimate" in source or "telemetry" in source or ("profile" in source and not side.gpu_worked) else ""
 
 
 def step_times(comparison: Comparison) -> str:
@@ -141,7 +141,7 @@ def how_sure(comparison: Comparison) -> str:
         return ""
     if rate is not None or word.ci95_ms is None or word.ci95_ms == (0.0, 0.0):
         return f"{sure}."  # a rate's interval is of the time that A's work takes, which nobody sees
-    return f"{sure}: {_interval(*word.ci95_ms)}"
+    return f"{sure}: {intervals.of_change(*word.ci95_ms, intervals.of_ratio(comparison))}"
 
 
 def _little_is_known(verdict: Verdict) -> bool:
@@ -153,23 +153,6 @@ def _little_is_known(verdict: Verdict) -> bool:
 def why_sure(comparison: Comparison) -> str:
     """Return what the verdict's confidence rests on."""
     return fmt.spaced((comparison.throughput.verdict if comparison.throughput is not None else comparison.verdict).why)
-
-
-def _interval(low_ms: float | None, high_ms: float | None) -> str:
-    """Return the interval of the change in words, open where nothing bounds it."""
-    if low_ms is None and high_ms is None:
-        return "nothing bounds the change."
-    if low_ms is None or high_ms is None:
-        bound = f"at most {_longer(high_ms)}" if high_ms is not None else f"at least {_longer(low_ms or 0.0)}"
-        return f"a step is {bound} (95 % interval)."
-    if low_ms * high_ms < 0:
-        return f"a step is between {_longer(low_ms)} and {_longer(high_ms)} (95 % interval)."
-    near, far = sorted((abs(low_ms), abs(high_ms)))
-    return f"a step is {fmt.span_ms(near, far)} {'shorter' if low_ms + high_ms < 0 else 'longer'} (95 % interval)."
-
-
-def _longer(ms: float) -> str:
-    return f"{fmt.duration_ms(abs(ms))} {'shorter' if ms < 0 else 'longer'}"
 
 
 def why(comparison: Comparison) -> str | None:

@@ -249,6 +249,17 @@ def _write(bundle: Path, name: str, command: Sequence[str], runs: Sequence[Stret
         launched.missing.append(f"{bundle} cannot be written: {error.strerror}.")
 
 
+def why_unwritable(bundle: Path) -> str | None:
+    """Return why nothing could be recorded into ``bundle``, as known before the training; None where a file can be made beside it, as packing does."""
+    if bundle.is_dir():
+        return f"{bundle} is a folder: give the name of a file, such as -o {bundle / 'run.sawtooth'}."
+    try:
+        with tempfile.TemporaryFile(dir=bundle.parent):
+            return None
+    except OSError as error:
+        return f"{bundle} cannot be written ({error.strerror}), so the training was not started. Give another file with -o."
+
+
 def _without_torch(words: Sequence[str]) -> str | None:
     """Return the Python that was to run the training where it cannot import PyTorch; None where it can, or nobody knows."""
     python = words[0]

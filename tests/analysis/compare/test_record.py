@@ -46,6 +46,6 @@ def test_the_report_of_a_run_that_follows_says_what_was_predicted(tmp_path: Path
     assert "Predicted" not in run.invoke(cli, ["report", "then", *at]).output
     assert run.invoke(cli, ["runs", "tag", "then", "after=before", *at]).exit_code == 0
     output = run.invoke(cli, ["report", "then", *at]).output
-    assert "Predicted ≈ 249" in output and "measured 415" in output
+    assert "Predicted ≈\u00a0249" in output and "measured 415" in output
     assert msgspec.json.decode((folder.root / FILE).read_bytes())
     assert "deterministic-algorithms" in run.invoke(cli, ["runs", "predictions", *at]).output

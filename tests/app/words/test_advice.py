@@ -75,7 +75,7 @@ def test_a_plan_whose_end_nobody_knows_is_given_as_a_range() -> None:
         .startswith("One plan: 148 ms → 210 µs to 5.90 ms")
     )
     narrow = PlanStep("a", 148.0, 11.2, 8.4, 14.0)
-    assert "→ ≈ 11.2" in (advice.plan_title(replace(run_of(), plan=(narrow,))) or "")
+    assert "→ ≈\u00a011.2" in (advice.plan_title(replace(run_of(), plan=(narrow,))) or "")
 
 
 def healthy(mfu: float, *findings: Finding) -> RunResult:

@@ -15,7 +15,7 @@ CHECKED = [
 
 def test_what_cannot_be_seen_is_no_all_clear_and_comes_before_what_is_well():
     to_do, rest = words.groups(CHECKED)
-    assert [row[1] for row in to_do] == ["would bring ≈ 12.0\u00a0ms a step"]
+    assert [row[1] for row in to_do] == ["would bring ≈\u00a012.0\u00a0ms a step"]
     assert [(group.heading, group.unseen, group.brief) for group in rest] == [
         ("1 cannot be seen from this recording: what to record", True, False),
         ("1 in use already", False, False),

@@ -34,7 +34,7 @@ def test_one_fix_is_held_against_its_finding_and_several_against_the_plan():
     kept = replace(measured, findings=[promised("sync", 150.0)])
     one = compare(side(a), side(kept))
     assert (one.prediction.rules, one.prediction.predicted_ms, one.prediction.measured_ms) == (("loader",), 159.0, 157.0)
-    assert changed.tested(one) == "Predicted ≈ 159\u00a0ms, measured 157\u00a0ms by the stopwatch: Change it."
+    assert changed.tested(one) == "Predicted ≈\u00a0159\u00a0ms, measured 157\u00a0ms by the stopwatch: Change it."
     assert not any("Predicted" in sentence for sentence in words.sentences(one))  # it limits nothing
     assert compare(side(a), side(measured)).prediction is None  # no plan: gains do not add up
     steps = tuple(PlanStep(rule, 0.0, ms, ms, ms) for rule, ms in (("sync", 180.0), ("loader", 140.0)))
@@ -64,7 +64,7 @@ def test_advice_that_the_set_up_shows_is_tested_whatever_else_went_with_it():
     assert (found.prediction.rules, found.prediction.low_ms, found.prediction.held) == (("loader",), 5.6, True)
     assert (
         changed.tested(found)
-        == "Predicted ≈ 6.50\u00a0ms (5.60 to 8.70\u00a0ms), measured 7.30\u00a0ms by the stopwatch: Change it."
+        == "Predicted ≈\u00a06.50\u00a0ms (5.60 to 8.70\u00a0ms), measured 7.30\u00a0ms by the stopwatch: Change it."
     )
     still = replace(b, findings=[promised("loader", 7.0)])  # B's report may still advise more of it
     assert compare(with_loader(a, "in the training process"), with_loader(still, "in worker processes")).prediction is not None
@@ -84,7 +84,7 @@ def test_without_a_profile_of_b_what_can_be_said_is_said():
     said = changed.tested(compare(side(a), side(marks)))
     assert (
         said
-        == "B has no profile that shows whether it follows A's first advice, Change it: predicted ≈ 6.50\u00a0ms; B takes 7.30\u00a0ms."
+        == "B has no profile that shows whether it follows A's first advice, Change it: predicted ≈\u00a06.50\u00a0ms; B takes 7.30\u00a0ms."
     )
     assert changed.nothing(compare(side(a), side(marks))) is None  # it is said already
     assert changed.nothing(compare(side(b), side(marks))).startswith("B has no profile: what was changed is not recorded.")

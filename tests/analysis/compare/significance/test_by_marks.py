@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from sawtooth.analysis.compare.significance.change_interval import ratio_interval
 from sawtooth.analysis.compare.significance.decision import verdict
 from sawtooth.analysis.compare.significance.measured import Measured
 from sawtooth.app.cli import cli
@@ -39,6 +40,19 @@ def test_a_small_change_is_of_medium_confidence_and_a_smaller_one_is_not_shown()
     assert verdict([marked(1.0, name="a")], [marked(0.95, name="b")]).confidence == "medium"
     small = verdict([marked(1.0, name="a")], [marked(0.98, name="b")])
     assert small.word == "no_difference_shown" and "could not have been seen" in small.why
+
+
+def test_the_interval_of_the_change_is_one_of_the_ratio_where_both_step_times_have_one() -> None:
+    a, b = [marked(1.0, name="a")], [marked(0.7, name="b")]
+    # of the change's 0.02842 (above) A owns 0.01 and B 0.007 parts of √(0.01² + 0.007²): 0.02328 and 0.01630;
+    # upwards √(ln² 1.02328 + ln² (1 − 0.01630 ÷ 0.7)) = 0.0329, so 1.4286 · e^0.0329; downwards √(ln² (1 − 0.02328) + ln² 1.02329) = 0.0329
+    assert ratio_interval(a, b, (-0.32842, -0.27158)) == pytest.approx((1.3823, 1.4764), abs=2e-4)
+    assert ratio_interval(b, a, (0.27158, 0.32842)) == pytest.approx((1 / 1.4764, 1 / 1.3823), abs=2e-4)
+    assert (
+        ratio_interval(a, [Measured((0.7,), 0.7, "profile", ("b",))], (-0.4, -0.2)) is None
+    )  # nobody knows whose the error is
+    assert ratio_interval(a, b, (None, -0.2)) is None
+    assert ratio_interval(a, b, (-2.0, 1.4)) is None  # B's step may be no time at all
 
 
 def test_marks_on_one_side_alone_change_nothing() -> None:

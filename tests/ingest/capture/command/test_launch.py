@@ -186,6 +186,21 @@ def test_that_there_will_be_no_telemetry_is_said_before_the_training_starts(
     assert [sentence.partition(":")[0] for sentence in done.at_end] == ["No training loop was seen"]  # nothing is printed twice
 
 
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        ("no/such/folder/run.sawtooth", "No such file or directory"),
+        ("file/run.sawtooth", "Not a directory"),
+        (".", "is a folder"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_an_error_before_the_training_starts(tmp_path: Path, output: str, told: str) -> None:
+    (tmp_path / "file").touch()
+    done = started("-o", output, "--no-sample", "python", "-c", "print('training')", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")  # after hours of training is too late
+    assert done.stderr.startswith("sawtooth run: ") and told in done.stderr
+
+
 def test_a_python_without_torch_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python3"
     python.write_text('#!/bin/sh\n[ "$1" = -c ] && exit 1\necho "ModuleNotFoundError: No module named \'torch\'" >&2\nexit 1\n')

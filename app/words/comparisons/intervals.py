@@ -1,0 +1,37 @@
+"""What a change's interval leaves open, in words: in time, and as a ratio of the step times."""
+
+from __future__ import annotations
+
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.compare.significance.change_interval import ratio_interval
+from sawtooth.app import format as fmt
+
+
+def of_change(low_ms: float | None, high_ms: float | None, ratio: str = "") -> str:
+    """Return the 95 % interval of a change (ms) in words, open where nothing bounds it; ``ratio`` says the same as a ratio."""
+    if low_ms is None and high_ms is None:
+        return "nothing bounds the change."
+    if low_ms is None or high_ms is None:
+        bound = f"at most {_longer(high_ms)}" if high_ms is not None else f"at least {_longer(low_ms or 0.0)}"
+        return f"a step is {bound} (95 % interval)."
+    if low_ms * high_ms < 0:
+        return f"a step is between {_longer(low_ms)} and {_longer(high_ms)} (95 % interval)."
+    near, far = sorted((abs(low_ms), abs(high_ms)))
+    return f"a step is {fmt.span_ms(near, far)} {'shorter' if low_ms + high_ms < 0 else 'longer'}{ratio} (95 % interval)."
+
+
+def of_ratio(comparison: Comparison) -> str:
+    """Return between which ratios the change shown lies: 3.73 to 4.18 × as fast; nothing where the step times' own intervals do not tell."""
+    verdict = comparison.verdict
+    if not verdict.shown or verdict.ci95_ms is None:
+        return ""
+    ends = ratio_interval(comparison.a.measured, comparison.b.measured, verdict.ci95_ms)
+    if ends is None:
+        return ""
+    faster = verdict.word == "faster"
+    low, high = ends if faster else (1 / ends[1], 1 / ends[0])
+    return f", {fmt.number(low, 3)} to {fmt.times(high)} as {'fast' if faster else 'long'}" if low > 1 else ""
+
+
+def _longer(ms: float) -> str:
+    return f"{fmt.duration_ms(abs(ms))} {'shorter' if ms < 0 else 'longer'}"
