@@ -79,6 +79,24 @@ def test_a_link_shows_the_same_page_in_another_browser_after_a_restart(tmp_path:
         again.stop()
 
 
+@pytest.mark.parametrize("width", [390, 800])
+def test_long_names_of_both_runs_are_read_whole(tmp_path: Path, page: Page, width: int) -> None:
+    a, b = pair(tmp_path, ("resnet50-imagenet-fp32-workers0-batch256-before", "resnet50-imagenet-bf16-workers4-batch256-after"))
+    server = start_server(tmp_path / "data")
+    try:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(f"{server.url}/compare?a={a}&b={b}")
+        names = page.locator("[data-testid=stMultiSelect] [role=group] [data-tag] > span")
+        expect(names.first).to_be_visible(timeout=SLOW)
+        cut = (
+            "nodes => nodes.filter(node => node.clientWidth && node.scrollWidth > node.clientWidth).map(node => node.innerText)"
+        )
+        assert names.count() >= 2 and names.evaluate_all(cut) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    finally:
+        server.stop()
+
+
 def test_the_html_report_opens_from_disk_and_asks_for_nothing(tmp_path: Path, page: Page, seen: Seen) -> None:
     from typer.testing import CliRunner
 

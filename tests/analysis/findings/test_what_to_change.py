@@ -75,7 +75,7 @@ def finding_with(**fields: object) -> Finding:
 @pytest.mark.parametrize(
     ("finding", "claims", "said"),
     [
-        (finding_with(predicted_step_ms=8.0, predicted_speedup=1.25, ceiling_ms_per_step=3.0), "gain", "10.0 → ≈\u00a08.00 ms"),
+        (finding_with(predicted_step_ms=8.0, predicted_speedup=1.25, ceiling_ms_per_step=3.0), "gain", "10.0 → ≈ 8.00 ms"),
         (
             finding_with(predicted_step_ms=9.96, predicted_speedup=1.004),
             "caution",

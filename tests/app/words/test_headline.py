@@ -8,11 +8,19 @@ from typing import Any
 
 import pytest
 
+from sawtooth.analysis.knowledge.causes import CAUSES, NOT_RANKED_FIRST
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS
+from sawtooth.analysis.metrics.reading import missing
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.model import Explains, Finding, RunResult
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.reports.html import run_html
+<<<<<<< HEAD
 from sawtooth.app.words.headline import action, below, forecast, headline, on_poster, prepared_by, tab_title
+=======
+from sawtooth.app.words import causes
+from sawtooth.app.words.headline import action, below, headline, on_poster, prepared_by, tab_title
+>>>>>>> ef46413 (headline, compare: tests of the headline without steps and of whole names at 390 and 800 px; benchmarks: what the recipe's comparison says, and how soon errors are said)
 from sawtooth.app.words.run import first_line
 from tests.support.paths import ROOT
 from tests.support.run_results import run_of
@@ -71,6 +79,45 @@ def test_without_a_change_worth_it_the_headline_is_what_the_time_goes_to(changed
     result = run_with(replace(PAD, **changed))
     assert headline(result) == on_poster(result) == first_line(result)
     assert below(result) is None
+
+
+def without_steps(*ledger: tuple[str, str | None, int, float], findings: tuple[Finding, ...] = ()) -> RunResult:
+    """A run whose recording of 1 s marks no steps."""
+    result = run_of(ledger=ledger, metrics={"gpu_busy_share": 0.3})
+    none = missing("There are no steps.")
+    metrics = {**result.metrics, "best_step_time_ms": none}
+    rank = replace(result.lead, steps=result.lead.steps.iloc[:0], metrics=metrics, best=replace(result.lead.best, reading=none))
+    return replace(result, lead=rank, ranks=[rank], metrics=metrics, findings=list(findings))
+
+
+MARK = Finding("steps-not-marked", "warning", "The trace marks no steps", "Mark each step with an NVTX range.", "high")
+
+
+@pytest.mark.parametrize(
+    ("lost", "expected"),
+    [
+        (("exposed_memcpy", None), "Copy less: 97 % of the recorded time goes to copies not overlapped by compute"),
+        (
+            ("idle", "host_sync"),
+            "Read fewer GPU values in the loop: 97 % of the recorded time goes to synchronization with the host",
+        ),
+        (("idle", "unattributed"), "Mark each step with an NVTX range: the GPU works 30 % of the recorded time"),
+    ],
+)
+def test_without_steps_the_headline_is_what_to_do_about_most_of_the_recording(
+    lost: tuple[str, str | None], expected: str
+) -> None:
+    result = without_steps(("other_compute", None, 30_000_000, 0.0), (*lost, 970_000_000, 0.0), findings=(MARK,))
+    assert plain(headline(result)) == expected
+    assert below(result) == first_line(result)  # what the time goes to stands below it
+
+
+def test_whatever_a_headline_may_name_has_an_action() -> None:
+    lost = [("idle", cause.key) for cause in CAUSES if cause.key not in NOT_RANKED_FIRST] + [
+        (owner, None) for owner in LOST_OWNERS if owner != "idle"
+    ]
+    assert [one for one in lost if causes.action(*one) is None] == []
+    assert causes.action("idle", None) is None and causes.action("idle", "unattributed") is None
 
 
 def test_a_graph_is_named_with_the_reads_that_no_graph_can_hold() -> None:

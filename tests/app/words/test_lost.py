@@ -29,7 +29,7 @@ def test_the_rows_of_the_run_add_up_to_its_lost_time_without_the_profiler() -> N
     assert lost.total_ms(rows) == pytest.approx(137.0)  # 148 − 11 of work
     assert rows[-1].ms == pytest.approx(2.0)  # 1.2 that a replay left of the profiler, 0.8 of latency
     said = lost.sentence(rank_of(), "unprofiled", rows).replace("\xa0", " ")
-    assert said == "≈\u00a0137 ms of each 148 ms step is lost, 109 ms of it to the host launching kernels."
+    assert said == "≈ 137 ms of each 148 ms step is lost, 109 ms of it to the host launching kernels."
 
 
 def test_as_profiled_the_profiler_is_a_cause_and_the_step_the_profiled_one() -> None:
