@@ -15,12 +15,8 @@ from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.model import Explains, Finding, RunResult
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.reports.html import run_html
-<<<<<<< HEAD
-from sawtooth.app.words.headline import action, below, forecast, headline, on_poster, prepared_by, tab_title
-=======
 from sawtooth.app.words import causes
-from sawtooth.app.words.headline import action, below, headline, on_poster, prepared_by, tab_title
->>>>>>> ef46413 (headline, compare: tests of the headline without steps and of whole names at 390 and 800 px; benchmarks: what the recipe's comparison says, and how soon errors are said)
+from sawtooth.app.words.headline import action, below, forecast, headline, on_poster, prepared_by, tab_title
 from sawtooth.app.words.run import first_line
 from tests.support.paths import ROOT
 from tests.support.run_results import run_of
