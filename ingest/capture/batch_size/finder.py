@@ -105,9 +105,10 @@ def lines(sizes: BatchSizes) -> list[str]:
             rows.append(f"{trial.batch:>8,}  out of memory")
             continue
         memory = f"{trial.memory_bytes / 1e9:.3g}" if trial.memory_bytes is not None else ""
-        rows.append(
-            f"{trial.batch:>8,}  {significant(trial.step_ms, 4):>9}  {significant(trial.samples_per_s, 4):>10}  {significant(trial.accumulated_per_s(top), 4):>22}  {memory:>8}".rstrip()
+        step, *rates = (
+            significant(value or 0.0, 4) for value in (trial.step_ms, trial.samples_per_s, trial.accumulated_per_s(top))
         )
+        rows.append(f"{trial.batch:>8,}  {step:>9}  {rates[0]:>10}  {rates[1]:>22}  {memory:>8}".rstrip())
     if sizes.too_large is None:
         return [*rows, f"sawtooth: a batch of {sizes.largest:,} fits; no larger one was tried."]
     return [
