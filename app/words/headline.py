@@ -14,7 +14,6 @@ from sawtooth.app.words.run import first_line, step_time
 
 WORTH_A_HEADLINE = 0.03  # of the step: less is lost in the noise of most measurements
 _CLAUSE_ENDS = re.compile(r"[:;,]\s|\s\(|\.\s|\.$")
-MARKS_STEPS = "steps-not-marked"  # the rule that says how
 _CUT_OFF = "truncated"  # the diagnostic of a trace that ends before its profile does
 
 CUT_OFF_EARLY = (  # what happened, why, what to do
@@ -63,7 +62,7 @@ def _without_steps(result: RunResult) -> str | None:
     against = causes.action(loss.owner, loss.cause) if loss is not None else None
     if loss is not None and against is not None:
         return f"{against}: {fmt.share(loss.share)} of the recorded time goes to {causes.loses_to(loss.owner, loss.cause)}"
-    mark = next((finding for finding in result.findings if finding.rule == MARKS_STEPS), None)
+    mark = next((finding for finding in result.findings if finding.explains.marks_steps), None)
     return f"{action(mark)}: the GPU works {fmt.share(verdict.busy_share)} of the recorded time" if mark is not None else None
 
 

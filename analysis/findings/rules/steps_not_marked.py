@@ -70,4 +70,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("steps-not-marked", (), check, Explains())
+RULE = Rule("steps-not-marked", (), check, Explains(marks_steps=True))

@@ -86,7 +86,14 @@ def without_steps(*ledger: tuple[str, str | None, int, float], findings: tuple[F
     return replace(result, lead=rank, ranks=[rank], metrics=metrics, findings=list(findings))
 
 
-MARK = Finding("steps-not-marked", "warning", "The trace marks no steps", "Mark each step with an NVTX range.", "high")
+MARK = Finding(
+    "steps-not-marked",
+    "warning",
+    "The trace marks no steps",
+    "Mark each step with an NVTX range.",
+    "high",
+    explains=Explains(marks_steps=True),
+)
 
 
 @pytest.mark.parametrize(
