@@ -68,16 +68,17 @@ def verdict(a: Sequence[Measured], b: Sequence[Measured], *, stored_floor_share:
 
 
 def _possible(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
-    """Return the verdict with an interval that leaves each side no step shorter than its GPU works."""
+    """Return the verdict with an interval that leaves neither side, from the longest step of the other, a step shorter than its GPU works."""
     best_a, best_b = _mean_best(a), _mean_best(b)
     if judged.ci95_ms is None or best_a is None or best_b is None:
         return judged
     low, high = judged.ci95_ms
     works_a, works_b = (mean_of_all([run.works_ms for run in side]) for side in (a, b))
-    if low is not None and works_b is not None:
-        low = max(low, min(works_b, best_b) - best_a)
-    if high is not None and works_a is not None:
-        high = min(high, best_b - min(works_a, best_a))
+    longest_a, longest_b = (mean_of_all([run.longest_ms for run in side]) for side in (a, b))
+    if low is not None and works_b is not None and longest_a is not None:
+        low = max(low, min(works_b, best_b) - longest_a)
+    if high is not None and works_a is not None and longest_b is not None:
+        high = min(high, longest_b - min(works_a, best_a))
     return replace(judged, ci95_ms=(low, high))
 
 

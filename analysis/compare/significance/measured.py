@@ -32,6 +32,11 @@ class Measured:
     works_ms: float | None = None
 
     @property
+    def longest_ms(self) -> float | None:
+        """The longest that a step may be: the end of its interval, the best step time where it has none; None where nothing bounds it."""
+        return self.high_ms if self.low_ms is not None else self.best_ms
+
+    @property
     def length(self) -> int:
         """Steps of the recording."""
         return len(self.steps_ms) if self.recorded is None else self.recorded
