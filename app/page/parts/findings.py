@@ -76,14 +76,20 @@ def forecast(result: RunResult, ticked: list[Finding]) -> Outlook | None:
     if rank is None:
         return None
     rules = tuple(sorted(f.rule for f in ticked))
-    return _predicted(rank.recording_id, rank.device, rank.best.ms, rules, result, ticked)
+    return _predicted(rank.recording_id, rank.device, rank.best.ms, result.gpus, rules, result, ticked)
 
 
 @st.cache_data(max_entries=128, show_spinner="Replaying the step with these changes …")
 def _predicted(
-    recording_id: str, device: int, step_ms: float | None, rules: tuple[str, ...], _result: RunResult, _ticked: list[Finding]
+    recording_id: str,
+    device: int,
+    step_ms: float | None,
+    gpus: int,
+    rules: tuple[str, ...],
+    _result: RunResult,
+    _ticked: list[Finding],
 ) -> Outlook | None:
-    return outlook(frame.library(), _result.lead, _result.gpus, _ticked) if _result.lead is not None else None
+    return outlook(frame.library(), _result.lead, gpus, _ticked) if _result.lead is not None else None
 
 
 def tick(finding: Finding, key: str) -> bool:
