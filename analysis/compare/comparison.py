@@ -116,6 +116,11 @@ class Comparison:
         return StepTimes(a, b)
 
     @property
+    def leading(self) -> Verdict:
+        """The verdict that the headline speaks of: of work per second where a step does other work on either side."""
+        return self.throughput.verdict if self.throughput is not None else self.verdict
+
+    @property
     def cpu_beside_gpu(self) -> bool:
         """Whether one side's profile has GPU work and the other's has none: that one ran on a CPU."""
         return any(reason.key == GPU_BESIDE_CPU for reason in self.reasons)

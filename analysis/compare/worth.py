@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.significance.change_interval import RUN_TO_RUN
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
@@ -24,10 +23,7 @@ RESTS_ON_FLOPS = (
 )  # fmt: skip
 RESTS_IN_AUDIT = ("step_time_ms", "throughput", "utilization", "busy_share", "mfu", "hours_per_epoch", "cost_per_1000_steps")
 OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency")  # by their definition
-OF_THE_RECORDING = (
-    "flop_coverage",
-    "tensor_core_unknown_share",
-)  # what a trace knows, which no change to a training makes better
+OF_THE_RECORDING = ("flop_coverage", "tensor_core_unknown_share")  # what a trace knows, which no training makes better
 OF_A_STEP = (STEP, "step_time_ms", "step_time_unprofiled_est_ms", "hours_per_epoch", "cost_per_1000_steps")
 RESULTS = (*OF_A_STEP, "throughput", "mfu", "hfu", "achieved_tflops")  # what a change is made for; all else describes how
 
@@ -61,11 +57,6 @@ def of_audit(comparison: Comparison, line: AuditChange) -> RowWord:
     return _way(comparison, key, line.row.better, (line.a, line.b))
 
 
-def _leading(comparison: Comparison) -> Verdict:
-    """Return the verdict that the headline speaks of: of work per second where a step does other work on either side."""
-    return comparison.throughput.verdict if comparison.throughput is not None else comparison.verdict
-
-
 def _none_to_claim(comparison: Comparison, key: str, readings: tuple[Reading, Reading], *, rests: bool, unit: str) -> bool:
     """Tell whether two runs of one program may differ by as much; ``rests``: the metric is computed from the step time."""
     a, b = (reading.value or 0.0 for reading in readings)
@@ -76,7 +67,7 @@ def _none_to_claim(comparison: Comparison, key: str, readings: tuple[Reading, Re
         return _may_be_equal(*readings)
     if comparison.verdict.shown or comparison.other_model:
         return False
-    if (key in RESTS_ON_FLOPS or key == "throughput") and _leading(comparison).shown:
+    if (key in RESTS_ON_FLOPS or key == "throughput") and comparison.leading.shown:
         return False
     visible = comparison.verdict.smallest_visible_share
     return key in OF_A_STEP or visible is None or abs(b - a) <= visible * largest
@@ -92,7 +83,7 @@ def _way(comparison: Comparison, key: str, better: str, readings: tuple[Reading,
     if key in OF_THE_RECORDING or other_work:
         return "changed"
     word: RowWord = "better" if (after < before) == (better == "lower") else "worse"
-    follows = {"faster": "better", "slower": "worse"}.get(_leading(comparison).word)
+    follows = {"faster": "better", "slower": "worse"}.get(comparison.leading.word)
     return word if key in RESULTS or key.startswith("energy") or word == follows else "changed"
 
 

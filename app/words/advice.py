@@ -13,7 +13,7 @@ from sawtooth.app.words.headline import action, first_change, prepared_by
 
 CONFIDENCES = ("high", "medium", "low")
 NOTICEABLE = 1.1  # times the gain: a change that brings so much more than one before it asks why it stands behind
-FOR_EXAMPLE = "  # for example"  # a comment, so that what is copied still runs
+FOR_EXAMPLE = "  # for example"  # a comment of the code's own: what is copied with it stays code
 _APART = re.compile(r"(?<=\S) {2,}#")  # a comment set far from its line, to align with others: in a narrow card it wraps
 TOO_WIDE = 3.0  # times: of a wider range the middle says little, and the range itself is the answer
 

@@ -33,6 +33,19 @@ def _loop() -> ChromeTrace:
     return ChromeTrace(distributedInfo={"backend": "nccl", "rank": 0, "world_size": 2})
 
 
+def _updated(trace: ChromeTrace, step: int, begin: float, host: float, gpu: float) -> float:
+    """End a step with the optimizer's kernel, launched at ``host``, and a wait for it; return when the next step begins."""
+    trace.launch((host, host + 2), (gpu + 4, gpu + 40), KERNEL)
+    trace.host("cuda_runtime", "cudaDeviceSynchronize", host + 4, gpu + 45)
+    trace.step(step, begin, gpu + 48)
+    return gpu + 50
+
+
+def _written(trace: ChromeTrace, folder: Path) -> Path:
+    trace.top["made_for"] = folder.name
+    return trace.write(folder / "trace.json")
+
+
 def accumulated(folder: Path, *, no_sync: bool) -> list[Path]:
     """Four micro-batches of 500 µs a step; gradients are reduced for 150 µs after each, with ``no_sync`` after the last one only."""
     trace = _loop()
@@ -49,12 +62,8 @@ def accumulated(folder: Path, *, no_sync: bool) -> list[Path]:
             if micro == MICRO - 1 or not no_sync:
                 gpu = _collective(trace, host + 15, gpu, "AllReduce", 10_000_000) + 1
             host += 24
-        trace.launch((host, host + 2), (gpu + 4, gpu + 40), KERNEL)
-        trace.host("cuda_runtime", "cudaDeviceSynchronize", host + 4, gpu + 45)
-        trace.step(step, begin, gpu + 48)
-        begin = gpu + 50
-    trace.top["made_for"] = folder.name
-    return [trace.write(folder / "trace.json")]
+        begin = _updated(trace, step, begin, host, gpu)
+    return [_written(trace, folder)]
 
 
 def gathered(folder: Path, *, keep: bool, layers: int = 2, ahead: bool = False) -> list[Path]:
@@ -75,12 +84,8 @@ def gathered(folder: Path, *, keep: bool, layers: int = 2, ahead: bool = False) 
                 gpu += 4 + computes
                 host += 20
         gpu = _collective(trace, host, gpu, "ReduceScatter", 10_000_000) + 1
-        trace.launch((host + 4, host + 6), (gpu + 4, gpu + 40), KERNEL)
-        trace.host("cuda_runtime", "cudaDeviceSynchronize", host + 8, gpu + 45)
-        trace.step(step, begin, gpu + 48)
-        begin = gpu + 50
-    trace.top["made_for"] = folder.name
-    return [trace.write(folder / "trace.json")]
+        begin = _updated(trace, step, begin, host + 4, gpu)
+    return [_written(trace, folder)]
 
 
 def reduced_one_by_one(folder: Path, *, call_us: float) -> list[Path]:
@@ -97,12 +102,8 @@ def reduced_one_by_one(folder: Path, *, call_us: float) -> list[Path]:
             trace.op("c10d::allreduce_", host, host + call_us)
             _collective(trace, host + call_us - 3, host + call_us, "AllReduce", 2_000_000, 5.0)
             host += call_us + 10
-        trace.launch((host, host + 2), (host + 6, host + 46), KERNEL)
-        trace.host("cuda_runtime", "cudaDeviceSynchronize", host + 4, host + 50)
-        trace.step(step, begin, host + 52)
-        begin = host + 54
-    trace.top["made_for"] = folder.name
-    return [trace.write(folder / "trace.json")]
+        begin = _updated(trace, step, begin, host, host + 2)
+    return [_written(trace, folder)]
 
 
 def piped(folder: Path, *, forward_us: tuple[float, ...], micro: int) -> list[Path]:

@@ -117,7 +117,7 @@ def lacks_gpu_work(comparison: Comparison) -> str | None:
 
 def shown(comparison: Comparison) -> bool:
     """Tell whether a change is shown, of the step or of the work in a second."""
-    return (comparison.throughput.verdict if comparison.throughput is not None else comparison.verdict).shown
+    return comparison.leading.shown
 
 
 def certainty(comparison: Comparison) -> str:
@@ -127,8 +127,7 @@ def certainty(comparison: Comparison) -> str:
 
 def how_sure(comparison: Comparison) -> str:
     """Return the verdict's confidence and interval: Low confidence: a step is 493 to 843 ms shorter (95 % interval)."""
-    word, rate = comparison.verdict, comparison.throughput
-    stated = rate.verdict if rate is not None else word
+    word, stated = comparison.verdict, comparison.leading
     sure = f"{stated.confidence.capitalize()} confidence"
     if stated.may_be_none and stated.confidence == "low" and not comparison.other_model:
         visible = stated.smallest_visible_share
@@ -139,7 +138,7 @@ def how_sure(comparison: Comparison) -> str:
         )
     if comparison.other_model:
         return ""
-    if rate is not None or word.ci95_ms is None or word.ci95_ms == (0.0, 0.0):
+    if comparison.throughput is not None or word.ci95_ms is None or word.ci95_ms == (0.0, 0.0):
         return f"{sure}."  # a rate's interval is of the time that A's work takes, which nobody sees
     return f"{sure}: {intervals.of_change(*word.ci95_ms, intervals.of_ratio(comparison))}"
 
@@ -152,7 +151,7 @@ def _little_is_known(verdict: Verdict) -> bool:
 
 def why_sure(comparison: Comparison) -> str:
     """Return what the verdict's confidence rests on."""
-    return fmt.spaced((comparison.throughput.verdict if comparison.throughput is not None else comparison.verdict).why)
+    return fmt.spaced(comparison.leading.why)
 
 
 def why(comparison: Comparison) -> str | None:
