@@ -76,7 +76,7 @@ def forecast(result: RunResult, ticked: list[Finding]) -> Outlook | None:
     if rank is None:
         return None
     rules = tuple(sorted(f.rule for f in ticked))
-    return _predicted(rank.recording_id, rank.device, rank.best.ms, result.gpus, rules, result, ticked)
+    return _predicted(rank.recording_id, rank.device, rank.best.ms, rules, gpus=result.gpus, _result=result, _ticked=ticked)
 
 
 @st.cache_data(max_entries=128, show_spinner="Replaying the step with these changes …")
@@ -84,8 +84,9 @@ def _predicted(
     recording_id: str,
     device: int,
     step_ms: float | None,
-    gpus: int,
     rules: tuple[str, ...],
+    *,
+    gpus: int,
     _result: RunResult,
     _ticked: list[Finding],
 ) -> Outlook | None:
