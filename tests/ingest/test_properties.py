@@ -26,9 +26,9 @@ from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.link import Launches, Nesting, enclosing
 from sawtooth.ingest.trace.spool import SAMPLE_ROWS, Spool, Table, order_of, slices
-from sawtooth.ingest.trace.torch_json.blocks import Document
 from sawtooth.ingest.trace.torch_json.columns import KINDS
-from sawtooth.ingest.trace.torch_json.events import FLOWS
+from sawtooth.ingest.trace.torch_json.text.blocks import Document
+from sawtooth.ingest.trace.torch_json.text.events import FLOWS
 from tests.support import sound_trace
 from tests.support.paths import SAMPLES, SHARED
 from tests.support.recorded_tables import read

@@ -38,6 +38,10 @@ TESTS = {  # module below analysis/ -> its tests below tests/analysis/
     "compare/side": ["compare/test_comparison.py"],
     "compare/gate": ["compare/test_gate.py"],
     "compare/waterfall": ["compare/test_waterfall.py"],
+    "compare/chain": ["compare/test_chain.py"],
+    "compare/sweep": ["compare/test_sweep.py"],
+    "findings/launches": ["findings/test_launches.py"],
+    "findings/plan": ["findings/test_plan.py"],
 }
 JUDGED = Path(__file__).with_name("survivors.toml")  # the mutants that nobody can tell from the code, each with its reason
 SLOWEST = "not two_hundred and not planted_five and not four_times_of_five"  # simulations: they judge the method, not a line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,63 +16,30 @@ from sawtooth.ingest.trace.source import GPU_KINDS
 from sawtooth.ingest.trace.spool import Columns
 from sawtooth.ingest.trace.torch_json.arguments import CallArgs, CollectiveArgs, GpuArgs, MemoryArgs, PythonArgs, SyncArgs
 from sawtooth.ingest.trace.torch_json.decoding import collectives, decoded, object_of, text_of
-from sawtooth.ingest.trace.torch_json.events import FLOWS, Event
 from sawtooth.ingest.trace.torch_json.interning import Interned, Names, Threads, plain_id
+from sawtooth.ingest.trace.torch_json.kinds import EDGE_KINDS, KINDS, MARKER
 from sawtooth.ingest.trace.torch_json.operators import OperatorArguments, no_ids
+from sawtooth.ingest.trace.torch_json.text.events import FLOWS, Event
 
 LONGEST_NS = 7 * 86400 * 1_000_000_000  # CUPTI writes durations of years when a record was never closed; no event lasts a week
 FAR_NS = 1000 * 1_000_000_000  # torch 2.12 writes 0/0 for events it lost; in a trace that is past this time none starts at 0
 MICROSECOND = 1000
-
-# category (lower case) -> what it is filed as; every producer since 2021
-KINDS = {
-    "cpu_op": "op",
-    "operator": "operator",
-    "user_annotation": "annotation",
-    "cuda_runtime": "call",
-    "cuda_driver": "call",
-    "runtime": "call",
-    "driver": "call",
-    "hip_runtime": "call",
-    "hip_driver": "call",
-    "mtia_runtime": "call",
-    "xpu_runtime": "call",
-    "xpu_driver": "call",
-    "glow_runtime": "call",
-    "privateuse1_runtime": "call",
-    "privateuse1_driver": "call",
-    "kernel": "kernel",
-    "mtia_ccp_events": "kernel",
-    "hpu_op": "kernel",
-    "gpu_memcpy": "memcpy",
-    "memcpy": "memcpy",
-    "gpu_memset": "memset",
-    "memset": "memset",
-    "gpu_user_annotation": "gpu_annotation",
-    "python_function": "python",
-    "python function": "python",
-    "cuda_sync": "sync",
-    "xpu_sync": "sync",
-    "overhead": "overhead",
-}
-EDGE_KINDS = ("op", "annotation", "call", "python")  # what may come as begin and end ('B', 'E') from other tools
-MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")  # filed as operators before 2022
 
 
 @dataclass
 class Filed:
     """What filing some events gave: columns by table, with ids of the filing's own, and every key that is new."""
 
-    events: int
-    columns: list[tuple[str, Columns]]
-    fresh: dict[str, list[Any]]  # by what the ids are of: names, threads, signatures, extras, sync_kinds, shapes
-    collectives: list[CollectiveArgs]
-    notes: Counter[str]
-    examples: dict[str, str]
-    other: Counter[str]
-    thread_names: dict[tuple[str, str], str]
-    process_names: dict[str, str]
-    whole_microseconds: bool
+    events: int = 0
+    columns: list[tuple[str, Columns]] = field(default_factory=list)
+    fresh: dict[str, list[Any]] = field(default_factory=dict)  # by what ids are of: names, threads, signatures, extras, …
+    collectives: list[CollectiveArgs] = field(default_factory=list)
+    notes: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+    other: Counter[str] = field(default_factory=Counter)
+    thread_names: dict[tuple[str, str], str] = field(default_factory=dict)
+    process_names: dict[str, str] = field(default_factory=dict)
+    whole_microseconds: bool = True  # no time has a fraction: both ends of an event are rounded
 
 
 class Filing:
@@ -92,7 +59,7 @@ class Filing:
             "sync_kinds": self._sync_kinds,
             "shapes": self._shapes,
         }
-        self._clear()
+        self._filed = Filed()
         self._file: dict[str, Callable[[str, list[Event], I64, I64], None]] = {
             "op": self._ops,
             "operator": self._ops,
@@ -107,42 +74,20 @@ class Filing:
             "overhead": self._overheads,
         }
 
-    def _clear(self) -> None:
-        self._columns: list[tuple[str, Columns]] = []
-        self._collective_args: list[CollectiveArgs] = []
-        self._examples: dict[str, str] = {}
-        self._other: Counter[str] = Counter()
-        self._thread_names: dict[tuple[str, str], str] = {}
-        self._process_names: dict[str, str] = {}
-        self._whole = True  # no time has a fraction: both ends of an event are rounded
-        self._events = 0
-
     def take(self) -> Filed:
         """Return what was filed since the last call."""
-        notes = Counter(self._notes)
+        filed, self._filed = self._filed, Filed()
+        filed.fresh = {key: ids.drain() for key, ids in self._ids.items()}
+        filed.notes = Counter(self._notes)
         self._notes.clear()
-        fresh = {key: ids.drain() for key, ids in self._ids.items()}
-        filed = Filed(
-            events=self._events,
-            columns=self._columns,
-            fresh=fresh,
-            collectives=self._collective_args,
-            notes=notes,
-            examples=self._examples,
-            other=self._other,
-            thread_names=self._thread_names,
-            process_names=self._process_names,
-            whole_microseconds=self._whole,
-        )
-        self._clear()
         return filed
 
     def _put(self, table: str, columns: Columns) -> None:
-        self._columns.append((table, columns))
+        self._filed.columns.append((table, columns))
 
     def add(self, events: list[Event]) -> None:
         """File one block of events."""
-        self._events += len(events)
+        self._filed.events += len(events)
         complete = [e for e in events if e.ph == "X"]
         if len(complete) < len(events):
             self._not_complete([e for e in events if e.ph != "X"])
@@ -154,7 +99,7 @@ class Filing:
             if (kind := KINDS.get(category.lower())) is not None:
                 by_kind[kind] += group
             else:
-                self._other[category] += len(group)
+                self._filed.other[category] += len(group)
         timed = [e for group in by_kind.values() for e in group]  # one call for all kinds: it costs more than its numbers
         starts, durs = decimal_ns([e.ts for e in timed]), decimal_ns([e.dur for e in timed])
         begin = 0
@@ -176,14 +121,14 @@ class Filing:
             self._note_bad(events, lost, "time_zero")
             events = [e for e, b in zip(events, bad, strict=True) if not b]
             start, dur = start[~bad], dur[~bad]
-        if self._whole:
-            self._whole = not ((start % MICROSECOND).any() or (dur % MICROSECOND).any())
+        if self._filed.whole_microseconds:
+            self._filed.whole_microseconds = not ((start % MICROSECOND).any() or (dur % MICROSECOND).any())
         return events, start, dur
 
     def _note_bad(self, events: list[Event], rows: NDArray[np.bool_], key: str) -> None:
         if count := int(rows.sum()):
             self._notes[key] += count
-            self._examples.setdefault(key, events[int(rows.argmax())].name)
+            self._filed.examples.setdefault(key, events[int(rows.argmax())].name)
 
     # -- ids
     def _name_ids(self, events: list[Event]) -> NDArray[np.int32]:
@@ -205,7 +150,7 @@ class Filing:
             "start": start,
             "dur": dur,
         }
-        self._put("ops", columns | self._operators.columns(events, names, self._collective_args))
+        self._put("ops", columns | self._operators.columns(events, names, self._filed.collectives))
 
     def _calls(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
         columns: Columns = {
@@ -243,7 +188,7 @@ class Filing:
                 "bytes": integers([a.bytes for a in args]),
                 "graph_id": integers([a.graph for a in args]),
                 "graph_node_id": integers([a.node for a in args]),
-                "collective": collectives(events, text, self._collective_args),
+                "collective": collectives(events, text, self._filed.collectives),
             },
         )
 
@@ -291,7 +236,7 @@ class Filing:
         phases = [e.ph for e in events]
         for phase in set(phases):
             if phase in FLOWS:
-                self._other[f"ph {phase}"] += phases.count(phase)
+                self._filed.other[f"ph {phase}"] += phases.count(phase)
                 continue
             group = [e for e in events if e.ph == phase]
             if phase == "M":
@@ -300,7 +245,7 @@ class Filing:
                 self._edges(phase, group)
             else:
                 memory = [e for e in group if e.name == "[memory]"] if phase in ("i", "I") else []
-                self._other[f"ph {phase}"] += len(group) - len(memory)
+                self._filed.other[f"ph {phase}"] += len(group) - len(memory)
                 if memory:
                     self._memory(memory)
 
@@ -309,9 +254,9 @@ class Filing:
             name = object_of(event.args).get("name")
             pid, tid = plain_id(event.pid), plain_id(event.tid)
             if event.name == "thread_name" and name is not None:
-                self._thread_names[pid, tid] = str(name)
+                self._filed.thread_names[pid, tid] = str(name)
             elif event.name == "process_name" and name is not None:
-                self._process_names[pid] = str(name)
+                self._filed.process_names[pid] = str(name)
 
     def _memory(self, events: list[Event]) -> None:
         time = decimal_ns([e.ts for e in events])
@@ -327,7 +272,7 @@ class Filing:
 
     def _edges(self, phase: str, events: list[Event]) -> None:
         known = [e for e in events if KINDS.get(e.cat.lower()) in EDGE_KINDS or (phase == "E" and not e.cat)]
-        self._other[f"ph {phase}"] += len(events) - len(known)
+        self._filed.other[f"ph {phase}"] += len(events) - len(known)
         if not known:
             return
         time = decimal_ns([e.ts for e in known])

@@ -11,8 +11,8 @@ from msgspec import Raw
 from numpy.typing import NDArray
 
 from sawtooth.ingest.trace.torch_json.arguments import NOTHING, CollectiveArgs
-from sawtooth.ingest.trace.torch_json.events import DECODE_ERRORS, Event
-from sawtooth.ingest.trace.torch_json.repair import repair
+from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
+from sawtooth.ingest.trace.torch_json.text.repair import repair
 
 COLLECTIVE = b'"Collective name"'  # among the arguments of operators and of kernels
 

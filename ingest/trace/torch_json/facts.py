@@ -14,12 +14,12 @@ from sawtooth.ingest.capture.devices import TRACE_KEY
 from sawtooth.ingest.decode import LARGEST, NULL, integers, small_integers
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.trace.source import MOST_DEVICES, TABLES, Facts
-from sawtooth.ingest.trace.torch_json.blocks import EXAMPLE_BYTES
 from sawtooth.ingest.trace.torch_json.columns import MICROSECOND
 from sawtooth.ingest.trace.torch_json.edges import pair_edges
-from sawtooth.ingest.trace.torch_json.events import DECODE_ERRORS
-from sawtooth.ingest.trace.torch_json.repair import REPAIRS
 from sawtooth.ingest.trace.torch_json.tables import Trace
+from sawtooth.ingest.trace.torch_json.text.blocks import EXAMPLE_BYTES
+from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS
+from sawtooth.ingest.trace.torch_json.text.repair import REPAIRS
 
 FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
 TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}

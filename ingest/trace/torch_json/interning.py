@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from sawtooth.ingest.trace.torch_json.arguments import Number
-from sawtooth.ingest.trace.torch_json.events import DECODE_ERRORS
-from sawtooth.ingest.trace.torch_json.repair import repair
+from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS
+from sawtooth.ingest.trace.torch_json.text.repair import repair
 
 UNNAMED = "(unnamed)"
 

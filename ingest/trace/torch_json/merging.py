@@ -19,9 +19,9 @@ from msgspec import Raw
 
 from sawtooth.ingest.source import Limits, Source
 from sawtooth.ingest.trace.torch_json.arguments import NOTHING
-from sawtooth.ingest.trace.torch_json.blocks import Document
 from sawtooth.ingest.trace.torch_json.decoding import object_of
-from sawtooth.ingest.trace.torch_json.events import FLOWS, Event
+from sawtooth.ingest.trace.torch_json.text.blocks import Document
+from sawtooth.ingest.trace.torch_json.text.events import FLOWS, Event
 
 HEAD = b'{"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": %d, "traceEvents": ['
 TAIL = b"\n]}\n"

@@ -15,8 +15,8 @@ from sawtooth.ingest.decode import integers
 from sawtooth.ingest.trace.spool import Columns
 from sawtooth.ingest.trace.torch_json.arguments import EXTRA, EXTRA_MARK, CollectiveArgs, Number, OpArgs, ShapeArgs
 from sawtooth.ingest.trace.torch_json.decoding import collectives, decoded, object_of, text_of
-from sawtooth.ingest.trace.torch_json.events import DECODE_ERRORS, Event
 from sawtooth.ingest.trace.torch_json.interning import Canonical
+from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
 
 DISTINCT_SIGNATURES = 300_000  # scalars that change with every step make new ones for ever; beyond this they are not recorded
 DISTINCT_EXTRAS = 200_000  # likewise for call stacks

@@ -9,9 +9,9 @@ from pathlib import Path
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.trace.source import Facts, TraceSource, TraceTables
 from sawtooth.ingest.trace.spool import Spool
-from sawtooth.ingest.trace.torch_json.blocks import Document
 from sawtooth.ingest.trace.torch_json.facts import facts
 from sawtooth.ingest.trace.torch_json.tables import Trace
+from sawtooth.ingest.trace.torch_json.text.blocks import Document
 from sawtooth.ingest.trace.torch_json.worker import Reading, worker_count
 
 

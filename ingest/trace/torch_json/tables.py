@@ -13,10 +13,11 @@ from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.source import TABLES
 from sawtooth.ingest.trace.spool import Spool, Table
 from sawtooth.ingest.trace.torch_json.arguments import CollectiveArgs
-from sawtooth.ingest.trace.torch_json.blocks import Document, too_deep
 from sawtooth.ingest.trace.torch_json.columns import Filed
 from sawtooth.ingest.trace.torch_json.interning import Interned
 from sawtooth.ingest.trace.torch_json.operators import DISTINCT_EXTRAS, DISTINCT_SIGNATURES
+from sawtooth.ingest.trace.torch_json.text.blocks import Document
+from sawtooth.ingest.trace.torch_json.text.refusals import cut_early, too_deep
 
 IDS = {  # column -> what its ids are of
     "name_id": "names",
@@ -102,7 +103,7 @@ class Trace:
         if notes["event_deep"]:
             raise too_deep()
         if notes["event_cut"] or (self.document.truncated and not notes):
-            raise self.document.cut_early()
+            raise cut_early(self.document.read_so_far)
         if notes["event_unreadable"]:
             example = self.document.examples["event_unreadable"][:60]
             raise SourceError("E-JSON", f"No event could be read; the first begins with {example!r}. Export the trace again.")

@@ -22,10 +22,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sawtooth.ingest.source import Limits
-from sawtooth.ingest.trace.torch_json.blocks import Document
 from sawtooth.ingest.trace.torch_json.columns import Filed, Filing
-from sawtooth.ingest.trace.torch_json.events import strict
 from sawtooth.ingest.trace.torch_json.tables import Origin, Trace
+from sawtooth.ingest.trace.torch_json.text.blocks import Document
+from sawtooth.ingest.trace.torch_json.text.events import strict
 from sawtooth.place import IMPORT_ROOT
 
 SLOT_BYTES = 6 << 20  # a block of 1 MB plus the longest event fits, and so do its columns

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from sawtooth.ingest.trace.torch_json import operators
-from sawtooth.ingest.trace.torch_json.events import EVENTS
 from sawtooth.ingest.trace.torch_json.operators import OperatorArguments
+from sawtooth.ingest.trace.torch_json.text.events import EVENTS
 
 INPUTS = (
     '"Concrete Inputs": ["", "%d"], "Input type": ["float", "Scalar"], "Input Strides": [[1], []], "Input Dims": [[%d], []]'

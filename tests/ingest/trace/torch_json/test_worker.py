@@ -9,9 +9,9 @@ import pytest
 from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.build import store
 from sawtooth.ingest.trace.spool import Spool
-from sawtooth.ingest.trace.torch_json.blocks import Document
 from sawtooth.ingest.trace.torch_json.facts import facts
 from sawtooth.ingest.trace.torch_json.tables import Trace
+from sawtooth.ingest.trace.torch_json.text.blocks import Document
 from sawtooth.ingest.trace.torch_json.worker import WORTH_BYTES, Reading, worker_count
 from sawtooth.ingest.writer import Writer
 from tests.support import sound_trace

@@ -1,0 +1,39 @@
+"""What an event is filed as, by its category: every producer's since 2021."""
+
+from __future__ import annotations
+
+import re
+
+# category (lower case) -> what it is filed as
+KINDS = {
+    "cpu_op": "op",
+    "operator": "operator",
+    "user_annotation": "annotation",
+    "cuda_runtime": "call",
+    "cuda_driver": "call",
+    "runtime": "call",
+    "driver": "call",
+    "hip_runtime": "call",
+    "hip_driver": "call",
+    "mtia_runtime": "call",
+    "xpu_runtime": "call",
+    "xpu_driver": "call",
+    "glow_runtime": "call",
+    "privateuse1_runtime": "call",
+    "privateuse1_driver": "call",
+    "kernel": "kernel",
+    "mtia_ccp_events": "kernel",
+    "hpu_op": "kernel",
+    "gpu_memcpy": "memcpy",
+    "memcpy": "memcpy",
+    "gpu_memset": "memset",
+    "memset": "memset",
+    "gpu_user_annotation": "gpu_annotation",
+    "python_function": "python",
+    "python function": "python",
+    "cuda_sync": "sync",
+    "xpu_sync": "sync",
+    "overhead": "overhead",
+}
+EDGE_KINDS = ("op", "annotation", "call", "python")  # what may come as begin and end ('B', 'E') from other tools
+MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")  # filed as operators before 2022

@@ -1,0 +1,269 @@
+"""Cut the text of a trace into blocks at event borders and give out decoded events; memory stays at a few blocks.
+
+A cut is guessed (the last ``}, {`` of a block) and proved: a block that starts at a real event only decodes as a JSON
+array when it also ends at one. What does not decode goes through the tolerant lane, event by event.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from sawtooth.ingest.source import Limits
+from sawtooth.ingest.trace.torch_json.text import around, refusals
+from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, LEAD_BYTES, TRAILING, Event, bare, decode_events
+from sawtooth.ingest.trace.torch_json.text.tolerant import BORDER, Loosely
+
+BLOCK_BYTES = 1 << 20  # its events fit into a core's cache: with 4 MB each takes a fifth longer, with 256 kB too
+CUT_BYTES = 8 << 10  # where a cut is looked for first: most events are shorter
+START = re.compile(rb'"traceEvents"\s*:\s*')
+BLANK = b" \t\r\n"
+MAX_STARTS = 64  # places where the array seems to begin: each costs a look at all before it
+EXAMPLE_BYTES = 200  # as diagnostics.example says
+
+
+class Document:
+    """The structure around the events: give it the bytes, iterate ``events()``, then read what else it found."""
+
+    def __init__(
+        self,
+        pieces: Iterator[bytes],
+        limits: Limits,
+        block_bytes: int = BLOCK_BYTES,
+        decode: Callable[[bytes], list[Any]] = decode_events,
+    ) -> None:
+        """``decode`` makes events of a JSON array of them; those that are damaged are an ``Event`` each whatever it makes."""
+        self._block_bytes = block_bytes
+        self._decode = decode
+        self._pieces = pieces
+        self._limits = limits
+        self._buffer = b""
+        self._offset = 0  # of the buffer in the uncompressed source
+        self.metadata: dict[str, Any] = {}
+        self.truncated = False
+        self.bare_list = False
+        self._closed = False  # the array's closing bracket was met
+        self._ended = False
+        self._starts, self._looked = 0, 0  # how often the name of the array stood elsewhere, and up to where that is known
+        self._wanted = block_bytes
+        self.notes: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
+
+    def note(self, key: str, example: bytes | str, count: int = 1) -> None:
+        """Count one trouble and keep its first example."""
+        self.notes[key] += count
+        text = example if isinstance(example, str) else example[:EXAMPLE_BYTES].decode(errors="replace")
+        self.examples.setdefault(key, text)
+
+    @property
+    def read_so_far(self) -> int:
+        """Bytes of the uncompressed source up to the end of what is at hand."""
+        return self._offset + len(self._buffer)
+
+    def events(self) -> Iterator[list[Event]]:
+        """Yield events in file order, some thousands at a time. Raises SourceError where there are none to be read."""
+        self.begin()
+        while (events := self.step()) is not None:
+            yield events
+
+    def begin(self) -> None:
+        """Read what stands before the events. Raises SourceError where there are none."""
+        while True:
+            more = self._fill(len(self._buffer) + self._block_bytes)
+            if self._offset == 0 and self._buffer.startswith(b"\xef\xbb\xbf"):
+                self._advance(3)
+            text = self._buffer.lstrip(BLANK)
+            if text.startswith(b"["):
+                self.bare_list = True
+                self._advance(len(self._buffer) - len(text) + 1)
+                return
+            if text and not text.startswith(b"{"):
+                raise refusals.no_trace(text, self.read_so_far)
+            if self._enter_array(last=not more):
+                return
+            if len(self._buffer) <= self._limits.metadata_bytes:
+                if not more:
+                    raise refusals.no_trace(text, self.read_so_far)
+            else:
+                raise refusals.no_events_near(self._limits)
+
+    def step(self) -> list[Event] | None:
+        """Return the next events, None behind the last."""
+        while not self._ended:
+            if self._closed:
+                self._end()
+                break
+            more = self._fill(self._wanted)
+            self._skip_comma()
+            if self._buffer.startswith(b"]"):
+                self._advance(1)
+                self._closed = True
+                continue
+            size = len(self._buffer)
+            if not size and not more:
+                self._end()
+                break
+            cut = self._cut() if more else size
+            if cut is None:
+                if size > self._block_bytes + self._limits.event_bytes:
+                    if (events := self._strict(self._buffer)) is not None:  # the last event, and much behind the array
+                        return events
+                    raise refusals.too_long(self._offset, self._limits)
+                self._wanted = size + self._block_bytes
+                continue
+            events = self._strict(self._buffer[:cut])
+            if events is None:
+                events = self._loose(more)
+            self._wanted = self._block_bytes + (len(self._buffer) if len(self._buffer) == size else 0)
+            return events
+        return None
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._closed:
+            self._read_tail()
+        else:
+            self.truncated = True
+
+    # -- blocks for others to decode
+    def block(self) -> bytes | None:
+        """Cut off a block that seems to hold whole events, without a proof; None where only ``step`` can go on."""
+        if self._ended or self._closed or not self._fill(1):
+            return None
+        head = self._buffer[:LEAD_BYTES]
+        lead = len(head) - len(bare(head))
+        if not self._fill(lead + self._block_bytes):
+            return None
+        cut = self._cut(lead)  # where ``step`` would cut, which first drops the comma
+        if cut is None:
+            return None
+        block = self._buffer[:cut]
+        self._advance(cut)
+        return block
+
+    def put_back(self, blocks: list[bytes]) -> None:
+        """Take back the last ``blocks`` that were cut off, in their order: the first of them does not decode."""
+        self._buffer = b"".join([*blocks, self._buffer])
+        self._offset -= sum(map(len, blocks))
+
+    def _strict(self, block: bytes) -> list[Event] | None:
+        """Decode ``block`` as whole events, to the array's end where it lies inside; None where it does not decode."""
+        try:
+            events = self._decode(b"[%b]" % block)
+        except DECODE_ERRORS as error:
+            return self._closing(block, str(error))
+        self._advance(len(block))
+        return events
+
+    # -- what stands before the events
+    def _enter_array(self, last: bool) -> bool:
+        for match in itertools.islice(START.finditer(self._buffer, self._looked), MAX_STARTS - self._starts):
+            head = self._buffer[: match.start()] + b'"traceEvents":0}'
+            for text in around.readings(head):
+                try:
+                    document = msgspec.json.decode(text)
+                except DECODE_ERRORS:
+                    continue
+                if self._buffer[match.end() : match.end() + 1] != b"[":
+                    if match.end() == len(self._buffer):
+                        if last:
+                            raise refusals.cut_early(self.read_so_far)
+                        return False
+                    raise refusals.no_list()
+                if text is not head:
+                    self.note("metadata_repaired", "")
+                document.pop("traceEvents")
+                self.metadata = document
+                self._advance(match.end() + 1)
+                return True
+            self._starts, self._looked = self._starts + 1, match.end()
+        return False
+
+    # -- blocks
+    def _fill(self, size: int) -> bool:
+        parts, held = [self._buffer], len(self._buffer)
+        while held < size:
+            piece = next(self._pieces, b"")
+            if not piece:
+                self._buffer = b"".join(parts)
+                return False
+            parts.append(piece)
+            held += len(piece)
+        self._buffer = b"".join(parts)
+        return True
+
+    def _advance(self, count: int) -> None:
+        self._buffer = self._buffer[count:]
+        self._offset += count
+
+    def _cut(self, lead: int = 0) -> int | None:
+        """Return where the last whole event seems to end among the wanted bytes behind ``lead``."""
+        size, window = min(len(self._buffer), lead + self._wanted), CUT_BYTES
+        while True:
+            cuts = [match.start() for match in BORDER.finditer(self._buffer, max(0, size - window), size)]
+            if cuts:
+                return cuts[-1] + 1
+            if window >= size:
+                return None
+            window *= 8
+
+    def _skip_comma(self) -> None:
+        if self._buffer[:1] == b"{":
+            return
+        text = self._buffer.lstrip(BLANK)
+        if text.startswith(b","):
+            text = text[1:].lstrip(BLANK)
+        self._advance(len(self._buffer) - len(text))
+
+    def _closing(self, block: bytes, message: str) -> list[Event] | None:
+        """Return the events of ``block`` where it holds the array's end, and stand behind the bracket."""
+        match = TRAILING.search(message)
+        if match is None:
+            return None
+        end = block.rfind(b"]", 0, int(match.group(1)))
+        try:
+            events = self._decode(b"[%b]" % block[:end])
+        except DECODE_ERRORS:
+            return None
+        self._advance(end + 1)
+        self._closed = True
+        return events
+
+    def _loose(self, more: bool) -> list[Event]:
+        """Read the wanted bytes event by event, since they do not decode as a whole."""
+        text = self._buffer[: self._wanted] if more else self._buffer
+        read = Loosely(text, more, self._limits.event_bytes, self.note).read()
+        self._advance(read.used)
+        self.truncated |= read.cut_off
+        if read.behind is not None:
+            self._closed = True
+            self._buffer = read.behind + self._buffer
+        return read.events
+
+    # -- what stands behind the events
+    def _read_tail(self) -> None:
+        limit = self._limits.metadata_bytes
+        if self._fill(limit):
+            self.note("tail_long", self._buffer)
+            for _ in self._pieces:  # the hash needs every byte
+                pass
+        text = self._buffer.strip(BLANK)
+        self._buffer = b""
+        if self.bare_list:
+            if text:
+                self.note("tail", text)
+            return
+        text = b'{"":0' + text
+        if (tail := around.whole(text, self.note)) is None:
+            self.truncated = True
+            tail = around.pairs(text)
+        tail.pop("", None)
+        if "traceEvents" in tail:
+            self.note("second_events", "")
+            tail.pop("traceEvents")
+        self.metadata.update(tail)

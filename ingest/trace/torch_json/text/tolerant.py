@@ -1,0 +1,102 @@
+"""Read events one by one where a block does not decode: mend, skip and count."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sawtooth.ingest.trace.torch_json.text.events import Decoded, Event, bare, brackets, decode_one, first_object, incomplete
+from sawtooth.ingest.trace.torch_json.text.refusals import DEEP
+from sawtooth.ingest.trace.torch_json.text.repair import repair
+
+BORDER = re.compile(rb"\}\s*,\s*(?=\{)")  # between two events, or inside one
+MAX_JOINS = 64  # nested objects of one event that the border pattern may have cut apart; kineto nests none
+
+
+class Read(NamedTuple):
+    """What reading one by one gave: events, how many bytes are done with, and what follows the array's end where it was met."""
+
+    events: list[Event]
+    used: int
+    behind: bytes | None = None
+    cut_off: bool = False  # the last event lacks its end
+
+
+class _Joined(NamedTuple):
+    """An event that may lie over several borders."""
+
+    border: int  # where it ends
+    decoded: Decoded
+    lacks_end: bool = False  # of what does not decode
+
+
+class Loosely:
+    """Reads a text event by event; ``note`` counts each trouble, with an example. With ``more`` text to come it stops where that is needed."""
+
+    def __init__(self, text: bytes, more: bool, event_bytes: int, note: Callable[[str, bytes], None]) -> None:
+        self._text, self._more, self._event_bytes, self._note = text, more, event_bytes, note
+        borders = [match.start() + 1 for match in BORDER.finditer(text)]
+        self._ends = borders if more else [*borders, len(text)]
+
+    def read(self) -> Read:
+        """Read to the array's end, to where more text is needed, or to the end."""
+        events: list[Event] = []
+        start, i, cut_off = 0, 0, False
+        while i < len(self._ends):
+            last, decoded, lacks_end = self._joined(start, i)
+            if decoded is not None:
+                event, behind = decoded
+                if event is not None:
+                    events.append(event)
+                if behind is not None:
+                    return Read(events, self._ends[last], behind)
+            elif lacks_end and last + 1 == len(self._ends) and self._may_go_on(start):
+                if self._more:
+                    break
+                last, cut_off = len(self._ends) - 1, True
+                self._note_unreadable(bare(self._text[start:]), "event_cut")
+            else:
+                piece = bare(self._text[start : self._ends[i]])
+                event, used = self._skip(piece)
+                if event is not None:
+                    events.append(event)
+                if used < len(piece):
+                    start = self._ends[i] - len(piece) + used
+                    continue
+            start, i = self._ends[last], last + 1
+        return Read(events, start, cut_off=cut_off)
+
+    def _may_go_on(self, start: int) -> bool:
+        return not self._more or len(self._text) - start < self._event_bytes
+
+    def _joined(self, start: int, first: int) -> _Joined:
+        """Decode the event from ``start``, mended where needed, over as many borders as lie inside it."""
+        for last in range(first, min(len(self._ends), first + MAX_JOINS)):
+            piece = bare(self._text[start : self._ends[last]])
+            if piece.startswith(b"]"):
+                return _Joined(last, (None, piece[1:]))
+            if (decoded := decode_one(piece)) is not None:
+                return _Joined(last, decoded)
+            mended, kinds = repair(piece)
+            if (decoded := decode_one(mended)) is not None:
+                for kind in kinds:
+                    self._note(f"mended_{kind}", piece)
+                return _Joined(last, decoded)
+            if not incomplete(mended):
+                return _Joined(first, None)
+        return _Joined(last, None, lacks_end=True)
+
+    def _skip(self, piece: bytes) -> tuple[Event | None, int]:
+        """Pass over what is no event, counted; return how much, and the event that may stand before it."""
+        if used := first_object(piece):
+            decoded = decode_one(piece[:used])
+            return (decoded[0] if decoded else None), used
+        inside = 0 if piece.startswith(b"{") else piece.find(b"{")
+        used = inside if inside > 0 else len(piece)
+        self._note_unreadable(piece, "event_unreadable", used)
+        return None, used
+
+    def _note_unreadable(self, piece: bytes, key: str, used: int | None = None) -> None:
+        if piece:
+            self._note("event_deep" if brackets(piece) > DEEP else key, piece[:used])
