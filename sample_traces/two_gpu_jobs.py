@@ -18,7 +18,7 @@ class Job:
 
     shape: GptShape = MEDIUM
     batch: int = 8  # of each rank and micro-batch
-    share: str = "ddp"  # or fsdp, fsdp1 (the older wrapper), by_hand (one all-reduce a parameter), tensor, pipeline
+    share: str = "ddp"  # or fsdp, fsdp1 (the older wrapper), by_hand (one all-reduce a parameter), tensor, heads, pipeline
     model: str = "gpt"  # of `two_gpu_models.MODELS`
     first_layers: int = 0  # of the pipeline's first stage; 0: half of them
     prefetch: bool = True  # the older wrapper of FSDP gathers a layer ahead in the backward pass
@@ -29,6 +29,11 @@ class Job:
     sync_norm: bool = False
     single_adam: bool = False
     reads: bool = False  # the loss is read every step
+    mean_loss: bool = False  # and before that averaged over the ranks, by an all-reduce of its own
+    clips: bool = False  # gradients are clipped by their norm over all ranks
+    unused: bool = False  # DDP looks for parameters that got no gradient
+    epoch: int = 0  # steps after which the data begin anew; 0: never
+    last: tuple[float, ...] = (1.0, 1.0)  # times the batch in an epoch's last step, a rank
     more_work: tuple[float, ...] = (1.0, 1.0)  # times the batch, a rank
     late_s: tuple[float, ...] = (0.0, 0.0)  # Python before the batch is there, a rank
     late_every: int = 1
@@ -156,8 +161,36 @@ PAIRS |= {
     ),
     "syncs_conformer": Pair(Job(CONFORMER, 24, model="conformer", micro=4), {"no_sync": True}, "accumulation-syncs"),
 }
+CODER = GptShape(layers=10, width=1024, heads=16, seq=768, vocab=24000)
+WHISPER = GptShape(layers=6, width=768, heads=12, seq=128, vocab=20000)
+UNET = GptShape(width=64, seq=160)
+PYRAMID = GptShape(layers=3, seq=256)
+CLICKS = GptShape(width=64, vocab=20000)
+PARALLEL = GptShape(layers=16, width=1408, heads=22, seq=896)
+PAIRS |= {
+    "syncs_coder": Pair(Job(CODER, 6, model="coder", micro=3, profiled=4), {"no_sync": True}, "accumulation-syncs"),
+    "lengths_coder": Pair(Job(CODER, 10, model="coder", more_work=(1.6, 1.0)), {"batch": 13} | EVEN, "straggling-rank"),
+    "loader_unet": Pair(
+        Job(UNET, 24, model="unet", late_s=(0.05, 0.0), late_every=4, sleeps=True, profiled=12),
+        {"late_s": (0.0, 0.0)},
+        "straggling-rank",
+    ),
+    "crowd_pyramid": Pair(Job(PYRAMID, 40, model="pyramid", crowded=0), {"crowded": -1}, "straggling-rank"),
+    "buckets_whisper": Pair(Job(WHISPER, 8, model="whisper", bucket_mb=1), {"bucket_mb": 25}, "small-collectives"),
+    "reshard_whisper": Pair(Job(WHISPER, 16, "fsdp", "whisper"), {"reshard": False}, "fsdp-reshard"),
+    "micro_parallel": Pair(
+        Job(PARALLEL, 12, "pipeline", "coder", micro=2, profiled=4), {"micro": 8, "batch": 3}, "pipeline-bubble"
+    ),
+    "one_by_one_clicks": Pair(Job(CLICKS, 8192, "by_hand", "clicks"), {"share": "ddp"}, "gradients-reduced-after"),
+    "prefetch_coder": Pair(Job(CODER, 12, "fsdp1", "coder", prefetch=False), {"prefetch": True}, "fsdp-prefetch"),
+}
 JOBS |= {f"{name}_{side}": job for name, pair in PAIRS.items() for side, job in pair.sides().items()}
 JOBS |= {
+    "unused_experts": Job(GptShape(layers=6, width=768, heads=12), 8, model="experts", unused=True),
+    "mean_loss_unet": Job(UNET, 16, model="unet", mean_loss=True, reads=True),
+    "heads_clipped": Job(GptShape(layers=8, width=1280, heads=20, seq=640), 12, "heads", clips=True),
+    "last_batch_coder": Job(CODER, 12, model="coder", epoch=4, last=(1.0, 0.25), profiled=8),
+    "clipped_library": Job(GptShape(layers=10, width=896, heads=14, seq=512, vocab=32000), 12, "fsdp", "library", clips=True),
     "tp_wide": Job(GptShape(layers=8, width=1024, seq=384), 24, "tensor"),
     "crowd_vit": Job(VIT, 96, model="vit", crowded=0),
     "tp_deep": Job(GptShape(layers=6, width=1536, seq=512), 16, "tensor"),

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-from sawtooth.sample_traces.sets.first.models import Gpt, GptShape, ResNet
-from sawtooth.sample_traces.sets.second.models import T5, Llama, Mixer, ViT, convnext
-from sawtooth.sample_traces.sets.second.more_models import MaskedLanguage
+from sawtooth.sample_traces.sets.eighth.large import Coder
+from sawtooth.sample_traces.sets.eighth.vision import Pyramid, ReducedAttention
+from sawtooth.sample_traces.sets.first.models import Block, Gpt, GptShape, ResNet
+from sawtooth.sample_traces.sets.second.models import T5, Llama, Mixer, UNet, ViT, convnext
+from sawtooth.sample_traces.sets.second.more_models import Dlrm, MaskedLanguage
 from sawtooth.sample_traces.sets.sixth.models import DiffusionTransformer, LinearDecoder, dense_net
 from sawtooth.sample_traces.sets.third.models import Conformer
 
@@ -66,6 +68,113 @@ class Listener(nn.Module):
         return nn.functional.cross_entropy(self.network(frames).flatten(0, 1), sounds.flatten())
 
 
+class Programs(nn.Module):
+    """The loss of the next token of a program."""
+
+    def __init__(self, shape: GptShape) -> None:
+        super().__init__()
+        self.network = Coder(shape.vocab, shape.width, shape.layers, shape.seq)
+        self.blocks = self.network.blocks
+
+    def forward(self, words: Tensor, following: Tensor) -> Tensor:
+        """(batch, length) int64 both; returns a scalar."""
+        return nn.functional.cross_entropy(self.network(words).flatten(0, 1), following.flatten())
+
+
+class Transcriber(nn.Module):
+    """Sound to text by an encoder and a decoder; returns the loss of the text."""
+
+    def __init__(self, shape: GptShape) -> None:
+        super().__init__()
+        width = shape.width
+        self.front = nn.Sequential(nn.Conv1d(80, width, 3, padding=1), nn.GELU(), nn.Conv1d(width, width, 3, 2, 1), nn.GELU())
+        options: dict[str, Any] = {"batch_first": True, "norm_first": True}
+        encode = [nn.TransformerEncoderLayer(width, shape.heads, 4 * width, 0.0, **options) for _ in range(shape.layers)]
+        decode = [nn.TransformerDecoderLayer(width, shape.heads, 4 * width, 0.0, **options) for _ in range(shape.layers)]
+        self.blocks = nn.ModuleList([*encode, *decode])
+        self.words, self.head = nn.Embedding(shape.vocab, width), nn.Linear(width, shape.vocab, bias=False)
+
+    def forward(self, sound: Tensor, words: Tensor, following: Tensor) -> Tensor:
+        """`sound`: (batch, 80, frames), `words`, `following`: (batch, length) int64; returns a scalar."""
+        heard, text = self.front(sound).transpose(1, 2), self.words(words)
+        mask = nn.Transformer.generate_square_subsequent_mask(words.shape[1], device=words.device)
+        for block in self.blocks:
+            if isinstance(block, nn.TransformerEncoderLayer):
+                heard = block(heard)
+            else:
+                text = block(text, heard, tgt_mask=mask, tgt_is_causal=True)
+        return nn.functional.cross_entropy(self.head(text).flatten(0, 1), following.flatten())
+
+
+class Pixels(nn.Module):
+    """The loss of a network that tells a class for each pixel."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor, kinds: Tensor) -> Tensor:
+        """`images`: (batch, 3, side, side), `kinds`: (batch, h, w) int64; returns a scalar."""
+        return nn.functional.cross_entropy(self.network(images).float(), kinds)
+
+
+class Clicked(nn.Module):
+    """The loss of a recommender that tells whether an offer is clicked."""
+
+    def __init__(self, shape: GptShape) -> None:
+        super().__init__()
+        self.network = Dlrm(rows=shape.vocab, width=shape.width)
+
+    def forward(self, dense: Tensor, sparse: Tensor, clicked: Tensor) -> Tensor:
+        """`dense`: (batch, 13), `sparse`: (batch, 26) int64, `clicked`: (batch,); returns a scalar."""
+        return nn.functional.binary_cross_entropy_with_logits(self.network(dense, sparse.t()).float(), clicked)
+
+
+class Routed(nn.Module):
+    """Transformer blocks, each followed by one of eight perceptrons, which the batch's first token chooses: most get no gradient."""
+
+    def __init__(self, shape: GptShape, experts: int = 8) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(shape.vocab, shape.width), nn.Linear(shape.width, shape.vocab, bias=False)
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        wide = 2 * shape.width
+        self.experts = nn.ModuleList(
+            nn.ModuleList(
+                nn.Sequential(nn.Linear(shape.width, wide), nn.GELU(), nn.Linear(wide, shape.width)) for _ in range(experts)
+            )
+            for _ in range(shape.layers)
+        )
+
+    def forward(self, words: Tensor, following: Tensor) -> Tensor:
+        """(batch, length) int64 both; returns a scalar."""
+        x, first = self.words(words), int(words[0, 0])
+        for index, (block, experts) in enumerate(zip(self.blocks, self.experts, strict=True)):
+            choices: Any = experts
+            x = block(x, None)
+            x = x + choices[(first + index) % len(choices)](x)
+        return nn.functional.cross_entropy(self.head(x).flatten(0, 1), following.flatten())
+
+
+class LibraryModel(nn.Module):
+    """The loss of a language model of the library `transformers`, with random weights."""
+
+    def __init__(self, shape: GptShape) -> None:
+        super().__init__()
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        config = LlamaConfig(
+            vocab_size=shape.vocab, hidden_size=shape.width, intermediate_size=4 * shape.width, num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads, num_key_value_heads=2, head_dim=64, max_position_embeddings=shape.seq, use_cache=False,
+        )  # fmt: skip
+        self.network = LlamaForCausalLM(config)
+        self.blocks = self.network.model.layers
+
+    def forward(self, words: Tensor) -> Tensor:
+        """(batch, length) int64; returns a scalar."""
+        loss: Tensor = self.network(input_ids=words, labels=words).loss
+        return loss
+
+
 @dataclass(frozen=True)
 class Model:
     """A kind of model: it gives the loss of a batch, and has its layers as `blocks` where FSDP may shard it."""
@@ -104,6 +213,30 @@ def _frames(shape: GptShape, many: int) -> tuple[Tensor, ...]:
     return torch.randn(many, shape.seq, 80), torch.randint(0, SOUNDS, (many, shape.seq))
 
 
+def _speech(shape: GptShape, many: int) -> tuple[Tensor, ...]:
+    return torch.randn(many, 80, 1500), *_next_tokens(shape, many)
+
+
+def _scenes(shape: GptShape, many: int) -> tuple[Tensor, ...]:
+    return torch.randn(many, 3, shape.seq, shape.seq), torch.randint(0, 8, (many, shape.seq, shape.seq))
+
+
+def _coarse_scenes(shape: GptShape, many: int) -> tuple[Tensor, ...]:
+    return torch.randn(many, 3, shape.seq, shape.seq), torch.randint(0, 8, (many, shape.seq // 4, shape.seq // 4))
+
+
+def _offers(shape: GptShape, many: int) -> tuple[Tensor, ...]:
+    return torch.randn(many, 13), torch.randint(0, shape.vocab, (many, 26)), torch.rand(many).round()
+
+
+def _pyramid(shape: GptShape) -> nn.Module:
+    network = Pyramid(fused=True, depth=shape.layers, classes=8)
+    for part in network.modules():
+        if isinstance(part, ReducedAttention) and part.reduce is None:
+            part.norm = nn.Identity()  # type: ignore[assignment]  # not used there: DDP would wait for its gradients
+    return Pixels(network)
+
+
 def _vit(shape: GptShape) -> nn.Module:
     network = ViT(shape.width, shape.layers, shape.heads)
     return Classifier(network, network.blocks.layers)
@@ -122,6 +255,13 @@ MODELS = {
     "linear": Model(lambda s: LinearDecoder(s.vocab, s.width, s.layers), _words),
     "dit": Model(Denoiser, _latents),
     "conformer": Model(Listener, _frames),
+    "coder": Model(Programs, _next_tokens),
+    "whisper": Model(Transcriber, _speech),
+    "unet": Model(lambda s: Pixels(UNet(width=s.width)), _scenes),
+    "pyramid": Model(_pyramid, _coarse_scenes),
+    "clicks": Model(Clicked, _offers),
+    "experts": Model(Routed, _next_tokens),
+    "library": Model(LibraryModel, _words),
 }
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn.parallel import DistributedDataParallel
 
+from sawtooth.sample_traces.sets.eighth.large import ParallelBlock
 from sawtooth.sample_traces.sets.first.models import Block, GptShape, python_work
 from sawtooth.sample_traces.two_gpu_jobs import JOBS, Job
 from sawtooth.sample_traces.two_gpu_models import MODELS, sharded
@@ -33,7 +34,7 @@ class Late(torch.utils.data.IterableDataset[tuple[Tensor, ...]]):
     """Batches without end from a small pool, late where the job says so."""
 
     def __init__(self, pool: list[tuple[Tensor, ...]], job: Job, rank: int) -> None:
-        self.pool, self.job, self.late_s = pool, job, job.late_s[rank]
+        self.pool, self.job, self.rank, self.late_s = pool, job, rank, job.late_s[rank]
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         """Yield pinned batches."""
@@ -42,7 +43,9 @@ class Late(torch.utils.data.IterableDataset[tuple[Tensor, ...]]):
             step, part = divmod(index, self.job.micro)
             if self.late_s and part == 0 and step % self.job.late_every == 0:
                 wait(self.late_s)
-            yield self.pool[index % len(self.pool)]
+            batch = self.pool[index % len(self.pool)]
+            ends = self.job.epoch and (step + 1) % self.job.epoch == 0
+            yield tuple(each[: round(self.job.last[self.rank] * len(each))] for each in batch) if ends else batch
 
 
 def batches(job: Job, rank: int) -> Iterator[tuple[Tensor, ...]]:
@@ -72,7 +75,9 @@ def replicated(job: Job, rank: int) -> Step:
     model = model_of(job)
     if job.share in ("fsdp", "fsdp1"):
         model = sharded(model, reshard=job.reshard, older=job.share == "fsdp1", prefetch=job.prefetch)
-    ddp = DistributedDataParallel(model, device_ids=[rank], bucket_cap_mb=job.bucket_mb) if job.share == "ddp" else None
+    ddp = None
+    if job.share == "ddp":
+        ddp = DistributedDataParallel(model, [rank], bucket_cap_mb=job.bucket_mb, find_unused_parameters=job.unused)
     wrapped = ddp or model
     adam, source = adam_of(model, job), batches(job, rank)
 
@@ -86,7 +91,12 @@ def replicated(job: Job, rank: int) -> Step:
         if job.share == "by_hand":
             for parameter in model.parameters():
                 dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
+        if job.clips:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         adam.step()
+        if job.mean_loss:
+            loss = loss.detach()
+            dist.all_reduce(loss, op=dist.ReduceOp.AVG)
         if job.reads:
             loss.item()
 
@@ -122,9 +132,38 @@ class HalfBlock(nn.Module):
         return x + SumOverRanks.apply(self.down(nn.functional.gelu(self.up(self.norm(x)))))
 
 
+class HalfAttention(nn.Module):
+    """One rank's half of the heads of causal attention, and a sum over the ranks."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm, self.heads = nn.LayerNorm(width), heads // WORLD
+        self.qkv, self.out = nn.Linear(width, 3 * width // WORLD), nn.Linear(width // WORLD, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, seq, width) to the same."""
+        many, seq, _ = x.shape
+        q, k, v = self.qkv(self.norm(x)).view(many, seq, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + SumOverRanks.apply(self.out(y.transpose(1, 2).reshape(many, seq, -1)))
+
+
+def clip(parameters: list[nn.Parameter]) -> None:
+    """Clip gradients by their norm over all ranks, each of which holds a part."""
+    norms = torch._foreach_norm([p.grad for p in parameters if p.grad is not None])
+    total = torch.stack(list(norms)).pow(2).sum()
+    dist.all_reduce(total)
+    nn.utils.clip_grads_with_norm_(parameters, 1.0, total.sqrt())
+
+
 def tensor_parallel(job: Job, rank: int) -> Step:
-    """Every matrix is split over the ranks."""
-    model = nn.Sequential(*[HalfBlock(job.shape.width) for _ in range(2 * job.shape.layers)]).cuda()
+    """Every matrix is split over the ranks; the heads of the attention too where the job has some."""
+    shape = job.shape
+    model = nn.Sequential()
+    for _ in range(shape.layers):
+        model.append(HalfAttention(shape.width, shape.heads) if job.share == "heads" else HalfBlock(shape.width))
+        model.append(HalfBlock(shape.width))
+    model.cuda()
     adam = adam_of(model, job)
     x = torch.randn(job.batch, job.shape.seq, job.shape.width, device="cuda")
 
@@ -132,29 +171,35 @@ def tensor_parallel(job: Job, rank: int) -> Step:
         adam.zero_grad(set_to_none=True)
         with torch.autocast("cuda", dtype=BF16):
             model(x).float().pow(2).mean().backward()
+        if job.clips:
+            clip(list(model.parameters()))
         adam.step()
 
     return step
 
 
 class Stage(nn.Module):
-    """Some layers of a transformer."""
+    """Some layers of a transformer, or of one whose layers have their perceptron beside the attention."""
 
-    def __init__(self, shape: GptShape, layers: int) -> None:
+    def __init__(self, shape: GptShape, layers: int, *, parallel: bool) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(layers))
+        one: Callable[[], nn.Module] = lambda: ParallelBlock(shape.width, shape.heads) if parallel else Block(shape)  # noqa: E731
+        self.blocks = nn.ModuleList(one() for _ in range(layers))
+        turn = torch.zeros(shape.seq, shape.width // shape.heads, device="cuda", dtype=BF16)
+        self.extra: tuple[Tensor | None, ...] = (turn + 1, turn) if parallel else (None,)
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, seq, width) to the same."""
         for block in self.blocks:
-            x = block(x, None)
+            x = block(x, *self.extra)
         return x
 
 
 def pipeline(job: Job, rank: int) -> Step:
     """Rank 0 holds the first layers, rank 1 the others, in bf16; one forward, one backward."""
     first = job.first_layers or job.shape.layers // WORLD
-    stage = Stage(job.shape, job.shape.layers - first if rank else first).cuda().to(BF16)
+    layers = job.shape.layers - first if rank else first
+    stage = Stage(job.shape, layers, parallel=job.model == "coder").cuda().to(BF16)
     adam = adam_of(stage, job)
     place = PipelineStage(stage, rank, WORLD, torch.device("cuda", rank))
     schedule = Schedule1F1B(place, job.micro, loss_fn=lambda out, target: (out.float() - target.float()).pow(2).mean())
@@ -171,7 +216,7 @@ def pipeline(job: Job, rank: int) -> Step:
     return step
 
 
-BUILDERS = {"tensor": tensor_parallel, "pipeline": pipeline}
+BUILDERS = {"tensor": tensor_parallel, "heads": tensor_parallel, "pipeline": pipeline}
 
 
 def steps_of(name: str, rank: int) -> Step:
