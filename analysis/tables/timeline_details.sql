@@ -54,3 +54,6 @@ GROUP BY gap ORDER BY sum(end_ns - start_ns) DESC, min(start_ns) LIMIT $most
 -- name: longest
 SELECT start_ns - $origin, end_ns - start_ns, cause FROM gaps WHERE device = $device AND start_ns < $until AND end_ns > $since
 ORDER BY end_ns - start_ns DESC, start_ns LIMIT 1 OFFSET $nth
+
+-- name: longest_named
+SELECT source, id FROM ({rows}) WHERE start_ns < $until AND start_ns + dur_ns > $since ORDER BY dur_ns DESC, start_ns LIMIT 1

@@ -46,8 +46,15 @@ def beside() -> tuple[Any, Any]:
         return st.container(), st.container()
 
 
-def table(frame_: pd.DataFrame, columns: dict[str, str], key: str, name: str | None = None) -> None:
-    """Show a table whose column names are given headings; the CSV (``name``.csv) has the full precision."""
+def table(
+    frame_: pd.DataFrame,
+    columns: dict[str, str],
+    key: str,
+    name: str | None = None,
+    *,
+    on_row: Callable[[int], None] | None = None,
+) -> None:
+    """Show a table whose column names are given headings; the CSV (``name``.csv) has the full precision. ``on_row`` hears which row is selected."""
     shown = frame_[list(columns)] if columns else frame_
     st.dataframe(
         in_percent(shown),
@@ -57,8 +64,16 @@ def table(frame_: pd.DataFrame, columns: dict[str, str], key: str, name: str | N
         height="auto" if len(shown) <= 8 else TABLE_HEIGHT,
         placeholder="",  # a table writes None else
         alt="The same numbers as a table.",
+        on_select="ignore" if on_row is None else partial(_selected, f"{key}-table", on_row),
+        selection_mode="single-row",
     )
     csv_button(frame_, name or key, key)
+
+
+def _selected(table_key: str, on_row: Callable[[int], None]) -> None:
+    rows = st.session_state[table_key].selection.rows
+    if rows:
+        on_row(int(rows[0]))
 
 
 def heading_of(values: pd.Series, heading: str) -> Any:

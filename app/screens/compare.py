@@ -191,6 +191,8 @@ def _strips(comparison: Comparison) -> None:
     for (run, lead), name in zip(sides, ("A", "B"), strict=True):
         if lead is not None and top:
             step_strip.show(run, lead, name=name, longest_ms=top)
+    if all(lead is not None for _, lead in sides) and sides[0][0] != sides[1][0]:
+        frame.link("timeline", "Both on one timeline", icon=":material/stacks:", run=sides[0][0], beside=sides[1][0])
 
 
 def _ledger(steps: Sequence[two_steps.Step]) -> two_steps.Step:

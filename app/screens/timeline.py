@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pandas as pd
 import streamlit as st
 
@@ -14,7 +16,7 @@ from sawtooth.app.charts import timeline as drawing
 from sawtooth.app.charts.rankings import short
 from sawtooth.app.page import cards, current, panel
 from sawtooth.app.page.parts import step_strip, telemetry_strip
-from sawtooth.app.page.timeline import perfetto, views
+from sawtooth.app.page.timeline import beside, perfetto, views
 from sawtooth.app.page.timeline import picture as timeline_picture
 from sawtooth.app.words import causes as cause_words
 
@@ -53,11 +55,16 @@ def _forget_other_run(run: str) -> None:
 def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None:
     whole = views.extent(recording_id)
     view = timeline_picture.asked(whole)
-    _headline(rank, view, whole)
+    with st.container(horizontal=True, vertical_alignment="top", gap="small", key="timeline_head"):
+        with st.container():
+            _headline(rank, view, whole)
+        other = beside.choose(result, rank) if rank is not None else None
     if rank is not None:
         step_strip.show(result.manifest.id, rank, view=view)
     telemetry = _overlapping(result, rank, whole)
-    timeline_picture.show(result, rank, recording_id, telemetry)
+    if rank is not None and other is not None:
+        cards.small(beside.sentence(rank, other))
+    timeline_picture.show(result, rank, recording_id, telemetry, other)
     cards.legend(timeline_picture.legend(rank))
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         panel.explain(("gpu_busy_share", "step_time_ms"), METHOD, "timeline")
@@ -116,7 +123,7 @@ def _beside(result: RunResult, rank: RankResult | None, whole: Span) -> None:
 
 def _in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
     if rank is None:  # no GPU work: the host is all there is
-        _host_in_view(recording_id, view)
+        _host_in_view(rank, recording_id, view)
         return
     gpu, lost, host = st.tabs(
         ["GPU operations in view", "Lost time in view", "Host in view"], on_change="rerun", key="in_view", bind="query-params"
@@ -127,6 +134,7 @@ def _in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
             rows = views.operations(rank, *span)
             _list(
                 rows,
+                lambda at: _to_longest(rank, recording_id, str(rows["name"].iloc[at]), view),
                 {
                     "name": "Operation",
                     "ms": "ms in view",
@@ -149,19 +157,36 @@ def _in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
                 "confidence": "Confidence",
                 "evidence": "Evidence",
             }
-            _list(rows, columns, "lost-time-in-view")
+            _list(
+                rows,
+                lambda at: timeline_picture.visit("gaps", round(float(rows["at_ms"].iloc[at]) * 1e6)),
+                columns,
+                "lost-time-in-view",
+            )
     if host.open:
         with host:
-            _host_in_view(recording_id, view)
+            _host_in_view(rank, recording_id, view)
 
 
-def _host_in_view(recording_id: str, view: Span) -> None:
+def _to_longest(rank: RankResult | None, recording_id: str, name: str, view: Span, *, host: bool = False) -> None:
+    """Go to the longest slice of a name in view."""
+    longest = views.longest_named(rank, recording_id, name, view, host=host)
+    if longest is not None:
+        timeline_picture.visit(*longest)
+
+
+def _host_in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
     rows = views.operators(recording_id, view.start_ns, view.end_ns)
     columns = {"name": "Name", "ms": "ms in view", "calls": "Calls", "longest_us": "Longest, µs", "kind": "Kind"}
-    _list(rows, columns, "host-in-view")
+    _list(
+        rows,
+        lambda at: _to_longest(rank, recording_id, str(rows["name"].iloc[at]), view, host=True),
+        columns,
+        "host-in-view",
+    )
 
 
-def _list(rows: pd.DataFrame, columns: dict[str, str], key: str) -> None:
+def _list(rows: pd.DataFrame, on_row: Callable[[int], None], columns: dict[str, str], key: str) -> None:
     if rows.empty:
         cards.small("Nothing of this kind is in view.")
         return
@@ -172,7 +197,8 @@ def _list(rows: pd.DataFrame, columns: dict[str, str], key: str) -> None:
     for column in ("kind", "cause"):
         if column in rows:
             rows = rows.assign(**{column: rows[column].map(drawing.kind_label)})
-    panel.table(rows, {c: heading for c, heading in columns.items() if rows[c].notna().any()}, key)
+    panel.table(rows, {c: heading for c, heading in columns.items() if rows[c].notna().any()}, key, on_row=on_row)
+    cards.small("Select a row to go to its longest place in view." if "at_ms" not in rows else "Select a row to go there.")
 
 
 main()

@@ -181,6 +181,56 @@ def test_lanes_fold_and_are_pinned_by_name(server: Server, run: str, page: Page)
     assert page.evaluate("sawtoothTimeline.scene.lanes[0].id").startswith("calls-")
 
 
+def test_a_row_of_the_tables_leads_to_its_place(server: Server, run: str, page: Page) -> None:
+    opened(page, server, run, "&in_view=Lost+time+in+view")
+    grid = page.get_by_test_id("stDataFrame")
+    expect(grid).to_be_visible()
+    grid.scroll_into_view_if_needed()
+    box = grid.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 15, box["y"] + 55)  # the first row's own column
+    until(page, "sawtoothTimeline.scene.selected?.source === 'gaps'")
+    start, end = page.evaluate("(({start, end}) => [start, end])(sawtoothTimeline.scene.selected)")
+    first = page.evaluate(
+        f"fetch('/api/v1/runs/{run}/timeline/longest?recording=' + sawtoothTimeline.data.tracks[0].recording"
+        " + '&device=0&start=0&end=' + sawtoothTimeline.data.extent + '&nth=0').then(a => a.json())"
+    )
+    assert (start, end) == (first["slice"]["start"], first["slice"]["end"]), "the longest stands first"
+    until(page, "sawtoothTimeline.tiles.settled() && !sawtoothTimeline.move")
+    low, high = view(page)
+    assert low <= start and end <= high and (high - low) < 20 * (end - start)
+    expect(page.locator("canvas.lanes")).to_be_focused()
+
+
+def test_another_run_stands_under_this_one_and_a_link_brings_both_back(server: Server, run: str, page: Page) -> None:
+    runs = {each["name"]: each["id"] for each in json.loads(fetch(server, "/api/v1/runs"))["runs"]}
+    other = next(id_ for name, id_ in runs.items() if id_ != run)
+    opened(page, server, run)
+    page.get_by_role("button", name="With another run").click()
+    page.get_by_role("combobox", name="Another run, under this one").click()
+    page.get_by_role("option", name=next(name for name, id_ in runs.items() if id_ == other)).first.click()
+    page.wait_for_url(re.compile(f"beside={other}"))
+    until(page, "sawtoothTimeline.data.tracks.length === 2 && sawtoothTimeline.tiles.settled()")
+    page.keyboard.press("Escape")
+    address = page.url
+    page.goto(f"{server.url}/runs")
+    page.goto(address)
+    settled(page)
+    steps = page.evaluate(
+        "sawtoothTimeline.scene.lanes.filter(l => l.kind === 'steps').map(l => l.steps.find(s => s.counted).start)"
+    )
+    assert len(steps) == 2
+    assert steps[0] == steps[1], "the first counted steps begin at one place"
+    names = page.locator(".gutter .name").all_inner_texts()
+    assert all(name.startswith(("A", "B")) or "utilization" in name or "power" in name for name in names if name), names
+    # what is chosen of the other run is asked of it
+    until(page, "[...sawtoothTimeline.painter.drawn.rows.keys()].some(key => key.startsWith('1.gaps'))")
+    page.evaluate("sawtoothTimeline.selectRange({start: 0, end: sawtoothTimeline.data.extent}, true)")
+    expect(page.get_by_role("region", name="Details")).to_contain_text(
+        re.compile("A: Who owned the time.*B: Who owned the time", re.S)
+    )
+
+
 def test_a_click_on_a_rank_and_step_opens_that_rank(server: Server, page: Page, tmp_path: Path) -> None:
     traces = job(4, 2, Planted(loader_us={3: 800.0}), mesh=True)
     files = [(trace.write(tmp_path / f"{i}.json"), f"{i}.json") for i, trace in enumerate(traces)]

@@ -381,8 +381,7 @@ function widthOf(level) {
   return COLUMNS * 2 ** level;
 }
 var Tiles = class {
-  constructor(api, tracks, arrived, get = fetched, budget = BUDGET) {
-    this.api = api;
+  constructor(tracks, arrived, get = fetched, budget = BUDGET) {
     this.tracks = tracks;
     this.arrived = arrived;
     this.get = get;
@@ -470,7 +469,7 @@ var Tiles = class {
     this.inFlight++;
     try {
       const query = `recording=${track.recording}&device=${track.device}&level=${wanted.level}&index=${wanted.index}`;
-      const tiles = decode(await this.get(`${this.api}/tiles?${query}&sources=${wanted.sources.join(",")}`));
+      const tiles = decode(await this.get(`${track.api}/tiles?${query}&sources=${wanted.sources.join(",")}`));
       for (const k of keys2) this.asked.delete(k);
       for (const tile of tiles) this.keep(key(wanted.track, tile.source, tile.level, tile.index), tile);
       this.failed = "";
@@ -562,7 +561,7 @@ var Painter = class {
   steps(scene, lane, y, width) {
     const { view, data } = scene;
     const scale = width / (view.end - view.start);
-    for (const step2 of data.steps) {
+    for (const step2 of lane.steps) {
       if (step2.end <= view.start || step2.start >= view.end) continue;
       const from = Math.max((step2.start - view.start) * scale, 0);
       const to = Math.min((step2.end - view.start) * scale, width);
@@ -571,8 +570,7 @@ var Painter = class {
       this.context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), lane.height);
       if (to - from > TEXT_PX) {
         this.context.fillStyle = readable(colour);
-        const words = `${step2.name} · ${duration(step2.end - step2.start)}`;
-        this.context.fillText(fit(words, to - from - 8, LETTER), from + 5, y + lane.height / 2 + 0.5);
+        this.context.fillText(stepLabel(step2, to - from - 8), from + 5, y + lane.height / 2 + 0.5);
       }
     }
   }
@@ -595,8 +593,11 @@ var Painter = class {
       context.stroke();
     }
     context.restore();
+    const words = `${Math.round(top)} ${lane.lines[0].unit}`;
+    context.fillStyle = this.ink.page;
+    context.fillRect(0, y, words.length * LETTER + 5, 13);
     context.fillStyle = this.ink.muted;
-    context.fillText(`${Math.round(top)} ${lane.lines[0].unit}`, 3, y + 6);
+    context.fillText(words, 3, y + 6);
   }
   slices(scene, lane, y, width, top, bottom) {
     const track = scene.data.tracks[lane.track];
@@ -741,6 +742,12 @@ var Painter = class {
     this.context.fillText(words, middle, AXIS_PX / 2 - 1);
   }
 };
+function stepLabel(step2, room) {
+  const length = duration(step2.end - step2.start);
+  const short = step2.name.replace(/ \(not counted:.*/, "").replace(/^ProfilerStep/, "");
+  const labels = [`${step2.name} · ${length}`, `${short} · ${length}`, length];
+  return labels.find((label) => label.length * LETTER <= room) ?? fit(short, room, LETTER);
+}
 function trace(context, line, view, scale, at) {
   let before = null;
   for (let i = 0; i < line.times.length; i++) {
@@ -808,17 +815,18 @@ var Finder = class {
   }
   async go(by) {
     const turn = ++this.turn;
-    const { api, tracks, extent } = this.picture.data;
-    const of = tracks[0];
+    const { tracks, extent } = this.picture.data;
     const chosen = this.picture.scene.selected;
+    const track = chosen?.track ?? 0;
+    const of = tracks[track];
     const from = Math.round(this.at - of.offset);
     const query = `recording=${of.recording}&device=${of.device}&q=${encodeURIComponent(this.words)}&at=${from}${by < 0 ? "&back" : ""}`;
     try {
-      const match = await asked(`${api}/find?${query}`);
+      const match = await asked(`${of.api}/find?${query}`);
       if (turn !== this.turn) return;
       this.count.textContent = match.hit ? `${count(match.position)} of ${count(match.count)}` : "none";
       if (!match.hit) return;
-      const hit = { ...match.hit, track: 0, start: match.hit.start + of.offset, end: match.hit.end + of.offset };
+      const hit = { ...match.hit, track, start: match.hit.start + of.offset, end: match.hit.end + of.offset };
       this.at = hit.start;
       const { view } = this.picture.scene;
       const length = hit.end - hit.start;
@@ -912,14 +920,17 @@ var LaneChoice = class _LaneChoice {
 };
 function placed(tracks, steps, lines, choice) {
   const lanes = [];
-  if (steps.length) lanes.push(single("steps", "steps", "Steps", ROW_PX + 2));
+  if (tracks[0].mark) lanes.push(head(tracks[0], 0));
+  const mark = tracks[0].mark ? `${tracks[0].mark} · ` : "";
+  if (steps.length) lanes.push({ ...single("steps", "steps", `${mark}Steps`, ROW_PX + 2), steps });
   const units = [...new Set(lines.map((line) => line.unit))];
   for (const unit of units) {
     const of = lines.filter((line) => line.unit === unit);
     lanes.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), PANEL_PX), lines: of });
   }
   tracks.forEach((track, t) => {
-    if (tracks.length > 1) lanes.push({ ...single("track", `track-${t}`, track.label, HEAD_PX), track: t });
+    if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));
+    if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX + 2), track: t, steps: onClock(track) });
     lanes.push(...track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice)));
   });
   for (const lane of lanes) lane.pinned = choice.pinned.includes(lane.id);
@@ -930,6 +941,12 @@ function placed(tracks, steps, lines, choice) {
     top += lane.height + GAP_PX;
   }
   return { lanes: order, height: top };
+}
+function head(track, t) {
+  return { ...single("track", `track-${t}`, track.label, HEAD_PX), track: t };
+}
+function onClock(track) {
+  return track.steps.map(([start, end, name, counted]) => ({ start: start + track.offset, end: end + track.offset, name, counted }));
 }
 function single(kind, id, label, height) {
   return { kind, id, label, track: 0, top: 0, height, row: height, rows: 1, folds: false, folded: false, pinned: false };
@@ -1011,12 +1028,13 @@ var Drawer = class {
   focus() {
     if (!this.place.hidden) this.place.focus();
   }
-  /** Choose the slice that the address names. */
+  /** Choose the slice that the address or a row of the page's tables names (track:source:id), and tell which it is. */
   async restore(text) {
     const [track, source, id] = (text ?? "").split(":");
-    if (!id || !this.picture.data.tracks[Number(track)]) return;
+    if (!id || !this.picture.data.tracks[Number(track)]) return null;
     const details = await this.ask(Number(track), source, id);
     if (details) this.picture.choose(details.slice);
+    return details?.slice ?? null;
   }
   async show(slice2) {
     const turn = ++this.turn;
@@ -1034,10 +1052,10 @@ var Drawer = class {
     this.picture.draw();
   }
   async ask(track, source, id) {
-    const { api, tracks } = this.picture.data;
+    const { tracks } = this.picture.data;
     const of = tracks[track];
     try {
-      const details = await asked(`${api}/slice?recording=${of.recording}&device=${of.device}&source=${encodeURIComponent(source)}&id=${encodeURIComponent(id)}`);
+      const details = await asked(`${of.api}/slice?recording=${of.recording}&device=${of.device}&source=${encodeURIComponent(source)}&id=${encodeURIComponent(id)}`);
       for (const slice2 of [details.slice, ...details.links]) {
         slice2.track = track;
         slice2.start += of.offset;
@@ -1135,7 +1153,7 @@ var Drawer = class {
       });
       does.append(all, button("Find each", () => this.picture.finder.search(details.title)));
     }
-    does.append(this.noteForm(slice2));
+    if (!this.picture.data.tracks[slice2.track].mark || slice2.track === 0) does.append(this.noteForm(slice2));
     return does;
   }
   /** A line to write about a place; it is kept with the run. */
@@ -1150,43 +1168,51 @@ var Drawer = class {
     };
     return form;
   }
-  /** Show what a stretch of time comes to on the first device. */
+  /** Show what a stretch of time comes to on the first device, of two runs on that of each. */
   async showRange(range) {
     const turn = ++this.turn;
     this.links = [];
     this.place.hidden = true;
     if (!range) return;
-    const { api, tracks } = this.picture.data;
-    const of = tracks[0];
+    const { tracks } = this.picture.data;
+    const sides = tracks.filter((track, i) => i === 0 || track.mark);
     try {
-      const [start, end] = [Math.round(range.start - of.offset), Math.round(range.end - of.offset)];
-      const details = await asked(`${api}/stretch?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}`);
-      if (turn === this.turn) this.fillRange(range, details);
+      const details = await Promise.all(sides.map((of) => {
+        const [start, end] = [Math.round(range.start - of.offset), Math.round(range.end - of.offset)];
+        return asked(`${of.api}/stretch?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}`);
+      }));
+      if (turn === this.turn) this.fillRange(range, sides.map((of) => of.mark ?? ""), details);
     } catch (problem) {
       this.picture.say(problem instanceof Error ? problem.message : String(problem));
     }
   }
-  fillRange(range, details) {
+  fillRange(range, marks, sides) {
     const length = range.end - range.start;
-    const busy = details.busy_share === null ? "There is no GPU operation in" : `The GPU works ${share(details.busy_share)} of`;
-    const title = `${busy} these ${duration(length)}`;
-    const part = (p, ns) => [this.swatch(p), duration(ns), share(ns / length)];
+    const busy = sides.map((side, i) => {
+      const of = marks[i] ? `${marks[i]}: ` : "";
+      return of + (side.busy_share === null ? "there is no GPU operation in" : `the GPU works ${share(side.busy_share)} of`);
+    }).join("; ");
+    const title = `${busy[0].toUpperCase()}${busy.slice(1)} these ${duration(length)}`;
     this.place.replaceChildren(
       this.head(title, range),
-      element(
-        "div",
-        { class: "columns" },
-        table("Who owned the time", details.owners.map((o) => part(o, o.ns))),
-        table("Lost time by cause", details.lost.map((l) => part(l, l.ms * 1e6))),
-        table(
-          `GPU operations, ${Math.min(details.operations.length, details.kinds)} of ${details.kinds} names`,
-          details.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)])
-        )
-      ),
+      ...sides.map((side, i) => this.sums(side, length, marks[i] ? `${marks[i]}: ` : "")),
       element("div", { class: "does" }, button("Zoom in", () => this.picture.go(range, true), { title: "F" }), this.noteForm(range))
     );
     this.open();
     this.picture.say(`${title}.`);
+  }
+  sums(side, length, of) {
+    const part = (p, ns) => [this.swatch(p), duration(ns), share(ns / length)];
+    return element(
+      "div",
+      { class: "columns" },
+      table(`${of}Who owned the time`, side.owners.map((o) => part(o, o.ns))),
+      table(`${of}Lost time by cause`, side.lost.map((l) => part(l, l.ms * 1e6))),
+      table(
+        `${of}GPU operations, ${Math.min(side.operations.length, side.kinds)} of ${side.kinds} names`,
+        side.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)])
+      )
+    );
   }
   swatch(part) {
     const colour = this.picture.data.dark ? part.dark : part.light;
@@ -1224,12 +1250,12 @@ var FindingBar = class {
     if (tell) this.picture.moved(false);
   }
   async load(go) {
-    const { api, tracks, findings } = this.picture.data;
+    const { tracks, findings } = this.picture.data;
     const finding = findings.find((f) => f.rule === this.rule);
     const of = tracks[0];
     try {
       const answer = await asked(
-        `${api}/occurrences?recording=${of.recording}&device=${of.device}&rule=${encodeURIComponent(this.rule)}`
+        `${of.api}/occurrences?recording=${of.recording}&device=${of.device}&rule=${encodeURIComponent(this.rule)}`
       );
       if (this.rule !== finding.rule) return;
       this.picture.scene.marks = answer.places.length ? answer.places.map(([start, end]) => ({ start: start + of.offset, end: end + of.offset })) : finding.marks;
@@ -1474,7 +1500,7 @@ function click(picture, x, y, reach = 0) {
   const row = picture.rowAt(y);
   if (row?.lane.kind === "steps") {
     const at = picture.scene.view.start + x * picture.nsPerPixel();
-    const step2 = picture.data.steps.find((s) => at >= s.start && at < s.end);
+    const step2 = row.lane.steps.find((s) => at >= s.start && at < s.end);
     picture.selectRange(step2 ? { start: step2.start, end: step2.end } : null, true);
     return;
   }
@@ -1696,22 +1722,23 @@ var Losses = class {
   stretch = { start: 0, end: 0 };
   place = 0;
   shown = null;
-  /** Choose the longest of the view; while one is chosen, the next longest of that view. */
+  /** Choose the longest of the view, of the track that the chosen slice is of, else of the first; while one is chosen, the next longest of that view. */
   async next() {
     const { data, scene, target } = this.picture;
     if (this.shown && scene.selected === this.shown) this.place++;
     else [this.stretch, this.place] = [{ ...target }, 0];
-    const of = data.tracks[0];
+    const track = scene.selected?.track ?? 0;
+    const of = data.tracks[track];
     const [start, end] = [Math.round(this.stretch.start - of.offset), Math.round(this.stretch.end - of.offset)];
     try {
       const { slice: slice2 } = await asked(
-        `${data.api}/longest?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}&nth=${this.place}`
+        `${of.api}/longest?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}&nth=${this.place}`
       );
       if (!slice2) {
         this.picture.say(this.place ? "There is no other lost time there." : "No time is lost in view.");
         return;
       }
-      slice2.track = 0;
+      slice2.track = track;
       slice2.start += of.offset;
       slice2.end += of.offset;
       this.shown = slice2;
@@ -1758,6 +1785,7 @@ function showToolbar(picture, forget) {
 // src/timeline.ts
 var SETTLED_MS = 500;
 var MOVE_MS = 180;
+var ROOM3 = 8;
 var Timeline = class {
   constructor(root, data, tell, note) {
     this.data = data;
@@ -1769,7 +1797,7 @@ var Timeline = class {
     this.mapCanvas = root.querySelector(".map");
     this.ink = inkOf(root, data.dark);
     this.choice = LaneChoice.parse(data.place.lanes);
-    this.tiles = new Tiles(data.api, data.tracks, () => this.arrived());
+    this.tiles = new Tiles(data.tracks, () => this.arrived());
     this.painter = new Painter(this.lanesCanvas.getContext("2d"), this.tiles, this.ink);
     this.scene = {
       data,
@@ -1853,6 +1881,13 @@ var Timeline = class {
     place.hidden = !notes.length;
     place.replaceChildren("Notes: ", ...notes.map((note) => button(note.text, () => this.go(around(note, 1.6, this.data.extent), true))));
     this.draw();
+  }
+  /** Go to the slice that a row of the page's tables names. */
+  async visit(slice2) {
+    const place = await this.drawer.restore(slice2);
+    if (!place) return;
+    this.go(around(place, ROOM3, this.data.extent), true);
+    this.lanesCanvas.focus();
   }
   /** Where a move that is under way leads to. */
   get target() {
@@ -2069,10 +2104,13 @@ var KEYS = [
 ];
 function main_default(component) {
   const root = component.parentElement.querySelector(".timeline");
-  const of = JSON.stringify([component.data.api, component.data.dark, component.data.tracks, component.data.kinds, component.data.extent]);
+  const of = JSON.stringify([component.data.dark, component.data.tracks, component.data.kinds, component.data.extent]);
+  const turn = component.data.visit?.turn ?? 0;
   const before = mounted.get(root);
   if (before?.of === of) {
     before.timeline.notes(component.data.notes);
+    if (turn > before.turn) void before.timeline.visit(component.data.visit.slice);
+    before.turn = turn;
     return;
   }
   before?.timeline.end();
@@ -2082,7 +2120,7 @@ function main_default(component) {
     if (!jump) replace(place);
     component.setStateValue("place", { ...place, jump });
   }, (note) => component.setTriggerValue("note", note));
-  mounted.set(root, { timeline, of });
+  mounted.set(root, { timeline, of, turn });
   window.sawtoothTimeline = timeline;
   return () => {
     setTimeout(() => {

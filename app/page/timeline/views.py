@@ -6,7 +6,8 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.run.model import RankResult
-from sawtooth.analysis.tables import timeline
+from sawtooth.analysis.store.rank_view import RankView
+from sawtooth.analysis.tables import timeline, timeline_details
 from sawtooth.analysis.tables.timeline import Span
 from sawtooth.app.page import current, frame
 
@@ -53,3 +54,12 @@ def gaps(rank: RankResult, start: int, end: int) -> pd.DataFrame:
     """Return the longest pieces of lost time in a view."""
     with current.opened(rank) as view:
         return timeline.gaps_in_view(view, Span(start, end))
+
+
+def longest_named(rank: RankResult | None, recording_id: str, name: str, view: Span, *, host: bool) -> tuple[str, int] | None:
+    """Return source and id of the longest slice of a name in a view."""
+    if rank is None:
+        with frame.library().open(recording_id) as recording:
+            return timeline_details.longest_named(RankView(recording, 0, 0), name, view, host=host)
+    with current.opened(rank) as opened:
+        return timeline_details.longest_named(opened, name, view, host=host)

@@ -5,7 +5,7 @@ import { duration, time } from "./format";
 import type { Placed } from "./lanes";
 import { fit, kindOf, readable, texture, type Ink } from "./paint";
 import { levelOf, type Tiles } from "./tiles";
-import type { Line, Mark, PageData, Slice, Span } from "./types";
+import type { Line, Mark, PageData, Slice, Span, Step } from "./types";
 import { tick } from "./view";
 
 export const AXIS_PX = 22;
@@ -79,7 +79,7 @@ export class Painter {
   private steps(scene: Scene, lane: Placed, y: number, width: number): void {
     const { view, data } = scene;
     const scale = width / (view.end - view.start);
-    for (const step of data.steps) {
+    for (const step of lane.steps!) {
       if (step.end <= view.start || step.start >= view.end) continue;
       const from = Math.max((step.start - view.start) * scale, 0);
       const to = Math.min((step.end - view.start) * scale, width);
@@ -88,8 +88,7 @@ export class Painter {
       this.context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), lane.height);
       if (to - from > TEXT_PX) {
         this.context.fillStyle = readable(colour);
-        const words = `${step.name} · ${duration(step.end - step.start)}`;
-        this.context.fillText(fit(words, to - from - 8, LETTER), from + 5, y + lane.height / 2 + 0.5);
+        this.context.fillText(stepLabel(step, to - from - 8), from + 5, y + lane.height / 2 + 0.5);
       }
     }
   }
@@ -113,8 +112,11 @@ export class Painter {
       context.stroke();
     }
     context.restore();
+    const words = `${Math.round(top)} ${lane.lines![0].unit}`;
+    context.fillStyle = this.ink.page;
+    context.fillRect(0, y, words.length * LETTER + 5, 13); // a line under it would strike it out
     context.fillStyle = this.ink.muted;
-    context.fillText(`${Math.round(top)} ${lane.lines![0].unit}`, 3, y + 6);
+    context.fillText(words, 3, y + 6);
   }
 
   private slices(scene: Scene, lane: Placed, y: number, width: number, top: number, bottom: number): void {
@@ -268,6 +270,14 @@ export class Painter {
     this.context.fillStyle = this.ink.accent;
     this.context.fillText(words, middle, AXIS_PX / 2 - 1);
   }
+}
+
+/** Return the most that fits of a step's name and length, the length before the name: "ProfilerStep#7 · 753 ms", "#7 · 753 ms", "753 ms". */
+export function stepLabel(step: Step, room: number): string {
+  const length = duration(step.end - step.start);
+  const short = step.name.replace(/ \(not counted:.*/, "").replace(/^ProfilerStep/, "");
+  const labels = [`${step.name} · ${length}`, `${short} · ${length}`, length];
+  return labels.find((label) => label.length * LETTER <= room) ?? fit(short, room, LETTER);
 }
 
 /** Trace a sampled line: a value holds for the time up to its sample. */

@@ -54,12 +54,13 @@ export class Drawer {
     if (!this.place.hidden) this.place.focus();
   }
 
-  /** Choose the slice that the address names. */
-  async restore(text: string | undefined): Promise<void> {
+  /** Choose the slice that the address or a row of the page's tables names (track:source:id), and tell which it is. */
+  async restore(text: string | undefined): Promise<Slice | null> {
     const [track, source, id] = (text ?? "").split(":");
-    if (!id || !this.picture.data.tracks[Number(track)]) return;
+    if (!id || !this.picture.data.tracks[Number(track)]) return null;
     const details = await this.ask(Number(track), source, id);
     if (details) this.picture.choose(details.slice);
+    return details?.slice ?? null;
   }
 
   async show(slice: Slice | null): Promise<void> {
@@ -79,10 +80,10 @@ export class Drawer {
   }
 
   private async ask(track: number, source: string, id: string): Promise<SliceDetails | null> {
-    const { api, tracks } = this.picture.data;
+    const { tracks } = this.picture.data;
     const of = tracks[track];
     try {
-      const details = await asked<SliceDetails>(`${api}/slice?recording=${of.recording}&device=${of.device}&source=${encodeURIComponent(source)}&id=${encodeURIComponent(id)}`);
+      const details = await asked<SliceDetails>(`${of.api}/slice?recording=${of.recording}&device=${of.device}&source=${encodeURIComponent(source)}&id=${encodeURIComponent(id)}`);
       for (const slice of [details.slice, ...details.links]) {
         slice.track = track;
         slice.start += of.offset;
@@ -173,7 +174,7 @@ export class Drawer {
       });
       does.append(all, button("Find each", () => this.picture.finder.search(details.title)));
     }
-    does.append(this.noteForm(slice));
+    if (!this.picture.data.tracks[slice.track].mark || slice.track === 0) does.append(this.noteForm(slice)); // a note is kept with the page's run
     return does;
   }
 
@@ -190,39 +191,48 @@ export class Drawer {
     return form;
   }
 
-  /** Show what a stretch of time comes to on the first device. */
+  /** Show what a stretch of time comes to on the first device, of two runs on that of each. */
   async showRange(range: Span | null): Promise<void> {
     const turn = ++this.turn;
     this.links = [];
     this.place.hidden = true;
     if (!range) return;
-    const { api, tracks } = this.picture.data;
-    const of = tracks[0];
+    const { tracks } = this.picture.data;
+    const sides = tracks.filter((track, i) => i === 0 || track.mark);
     try {
-      const [start, end] = [Math.round(range.start - of.offset), Math.round(range.end - of.offset)];
-      const details = await asked<Stretch>(`${api}/stretch?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}`);
-      if (turn === this.turn) this.fillRange(range, details);
+      const details = await Promise.all(sides.map((of) => {
+        const [start, end] = [Math.round(range.start - of.offset), Math.round(range.end - of.offset)];
+        return asked<Stretch>(`${of.api}/stretch?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}`);
+      }));
+      if (turn === this.turn) this.fillRange(range, sides.map((of) => of.mark ?? ""), details);
     } catch (problem) {
       this.picture.say(problem instanceof Error ? problem.message : String(problem));
     }
   }
 
-  private fillRange(range: Span, details: Stretch): void {
+  private fillRange(range: Span, marks: string[], sides: Stretch[]): void {
     const length = range.end - range.start;
-    const busy = details.busy_share === null ? "There is no GPU operation in" : `The GPU works ${share(details.busy_share)} of`;
-    const title = `${busy} these ${duration(length)}`;
-    const part = (p: Part, ns: number) => [this.swatch(p), duration(ns), share(ns / length)];
+    const busy = sides.map((side, i) => {
+      const of = marks[i] ? `${marks[i]}: ` : "";
+      return of + (side.busy_share === null ? "there is no GPU operation in" : `the GPU works ${share(side.busy_share)} of`);
+    }).join("; ");
+    const title = `${busy[0].toUpperCase()}${busy.slice(1)} these ${duration(length)}`;
     this.place.replaceChildren(
       this.head(title, range),
-      element("div", { class: "columns" },
-        table("Who owned the time", details.owners.map((o) => part(o, o.ns))),
-        table("Lost time by cause", details.lost.map((l) => part(l, l.ms * 1e6))),
-        table(`GPU operations, ${Math.min(details.operations.length, details.kinds)} of ${details.kinds} names`,
-          details.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)]))),
+      ...sides.map((side, i) => this.sums(side, length, marks[i] ? `${marks[i]}: ` : "")),
       element("div", { class: "does" }, button("Zoom in", () => this.picture.go(range, true), { title: "F" }), this.noteForm(range)),
     );
     this.open();
     this.picture.say(`${title}.`);
+  }
+
+  private sums(side: Stretch, length: number, of: string): HTMLElement {
+    const part = (p: Part, ns: number) => [this.swatch(p), duration(ns), share(ns / length)];
+    return element("div", { class: "columns" },
+      table(`${of}Who owned the time`, side.owners.map((o) => part(o, o.ns))),
+      table(`${of}Lost time by cause`, side.lost.map((l) => part(l, l.ms * 1e6))),
+      table(`${of}GPU operations, ${Math.min(side.operations.length, side.kinds)} of ${side.kinds} names`,
+        side.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)])));
   }
 
   private swatch(part: Part): HTMLElement {

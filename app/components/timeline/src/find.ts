@@ -62,17 +62,18 @@ export class Finder {
 
   private async go(by: number): Promise<void> {
     const turn = ++this.turn;
-    const { api, tracks, extent } = this.picture.data;
-    const of = tracks[0];
+    const { tracks, extent } = this.picture.data;
     const chosen = this.picture.scene.selected;
+    const track = chosen?.track ?? 0;
+    const of = tracks[track];
     const from = Math.round(this.at - of.offset);
     const query = `recording=${of.recording}&device=${of.device}&q=${encodeURIComponent(this.words)}&at=${from}${by < 0 ? "&back" : ""}`;
     try {
-      const match = await asked<Match>(`${api}/find?${query}`);
+      const match = await asked<Match>(`${of.api}/find?${query}`);
       if (turn !== this.turn) return;
       this.count.textContent = match.hit ? `${count(match.position)} of ${count(match.count)}` : "none";
       if (!match.hit) return;
-      const hit: Slice = { ...match.hit, track: 0, start: match.hit.start + of.offset, end: match.hit.end + of.offset };
+      const hit: Slice = { ...match.hit, track, start: match.hit.start + of.offset, end: match.hit.end + of.offset };
       this.at = hit.start;
       const { view } = this.picture.scene;
       const length = hit.end - hit.start;

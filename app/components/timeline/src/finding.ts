@@ -26,12 +26,12 @@ export class FindingBar {
   }
 
   private async load(go: boolean): Promise<void> {
-    const { api, tracks, findings } = this.picture.data;
+    const { tracks, findings } = this.picture.data;
     const finding = findings.find((f) => f.rule === this.rule)!;
     const of = tracks[0];
     try {
       const answer = await asked<{ places: [number, number][] }>(
-        `${api}/occurrences?recording=${of.recording}&device=${of.device}&rule=${encodeURIComponent(this.rule)}`,
+        `${of.api}/occurrences?recording=${of.recording}&device=${of.device}&rule=${encodeURIComponent(this.rule)}`,
       );
       if (this.rule !== finding.rule) return;
       this.picture.scene.marks = answer.places.length

@@ -79,7 +79,7 @@ function click(picture: Picture, x: number, y: number, reach = 0): void {
   const row = picture.rowAt(y);
   if (row?.lane.kind === "steps") {
     const at = picture.scene.view.start + x * picture.nsPerPixel();
-    const step = picture.data.steps.find((s) => at >= s.start && at < s.end);
+    const step = row.lane.steps!.find((s) => at >= s.start && at < s.end);
     picture.selectRange(step ? { start: step.start, end: step.end } : null, true);
     return;
   }

@@ -20,6 +20,7 @@ export interface Placed {
   rows: number;
   spec?: LaneSpec;
   lines?: Line[];
+  steps?: Step[];
   folds: boolean;
   folded: boolean;
   pinned: boolean;
@@ -57,14 +58,17 @@ export class LaneChoice {
 /** Return every lane in its place, pinned ones first, and the height of all. */
 export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: LaneChoice): { lanes: Placed[]; height: number } {
   const lanes: Placed[] = [];
-  if (steps.length) lanes.push(single("steps", "steps", "Steps", ROW_PX + 2));
+  if (tracks[0].mark) lanes.push(head(tracks[0], 0)); // all that follows, telemetry too, is of this run
+  const mark = tracks[0].mark ? `${tracks[0].mark} · ` : "";
+  if (steps.length) lanes.push({ ...single("steps", "steps", `${mark}Steps`, ROW_PX + 2), steps });
   const units = [...new Set(lines.map((line) => line.unit))];
   for (const unit of units) {
     const of = lines.filter((line) => line.unit === unit);
     lanes.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), PANEL_PX), lines: of });
   }
   tracks.forEach((track, t) => {
-    if (tracks.length > 1) lanes.push({ ...single("track", `track-${t}`, track.label, HEAD_PX), track: t });
+    if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));
+    if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX + 2), track: t, steps: onClock(track) });
     lanes.push(...track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice)));
   });
   for (const lane of lanes) lane.pinned = choice.pinned.includes(lane.id);
@@ -75,6 +79,15 @@ export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: La
     top += lane.height + GAP_PX;
   }
   return { lanes: order, height: top };
+}
+
+function head(track: Track, t: number): Placed {
+  return { ...single("track", `track-${t}`, track.label, HEAD_PX), track: t };
+}
+
+/** Return a second run's steps on the first one's clock. */
+function onClock(track: Track): Step[] {
+  return track.steps!.map(([start, end, name, counted]) => ({ start: start + track.offset, end: end + track.offset, name, counted }));
 }
 
 function single(kind: Placed["kind"], id: string, label: string, height: number): Placed {

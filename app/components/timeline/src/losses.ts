@@ -14,22 +14,23 @@ export class Losses {
 
   constructor(private readonly picture: Picture) {}
 
-  /** Choose the longest of the view; while one is chosen, the next longest of that view. */
+  /** Choose the longest of the view, of the track that the chosen slice is of, else of the first; while one is chosen, the next longest of that view. */
   async next(): Promise<void> {
     const { data, scene, target } = this.picture;
     if (this.shown && scene.selected === this.shown) this.place++;
     else [this.stretch, this.place] = [{ ...target }, 0];
-    const of = data.tracks[0];
+    const track = scene.selected?.track ?? 0;
+    const of = data.tracks[track];
     const [start, end] = [Math.round(this.stretch.start - of.offset), Math.round(this.stretch.end - of.offset)];
     try {
       const { slice } = await asked<{ slice: Slice | null }>(
-        `${data.api}/longest?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}&nth=${this.place}`,
+        `${of.api}/longest?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}&nth=${this.place}`,
       );
       if (!slice) {
         this.picture.say(this.place ? "There is no other lost time there." : "No time is lost in view.");
         return;
       }
-      slice.track = 0;
+      slice.track = track;
       slice.start += of.offset;
       slice.end += of.offset;
       this.shown = slice;

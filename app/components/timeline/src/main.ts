@@ -14,6 +14,7 @@ interface Component {
 interface Mounted {
   timeline: Timeline;
   of: string;
+  turn: number;
 }
 
 const mounted = new WeakMap<object, Mounted>();
@@ -29,10 +30,13 @@ const KEYS: [string, string][] = [
 
 export default function (component: Component): (() => void) | void {
   const root = component.parentElement.querySelector<HTMLElement>(".timeline")!;
-  const of = JSON.stringify([component.data.api, component.data.dark, component.data.tracks, component.data.kinds, component.data.extent]);
+  const of = JSON.stringify([component.data.dark, component.data.tracks, component.data.kinds, component.data.extent]);
+  const turn = component.data.visit?.turn ?? 0;
   const before = mounted.get(root);
   if (before?.of === of) {
     before.timeline.notes(component.data.notes);
+    if (turn > before.turn) void before.timeline.visit(component.data.visit!.slice);
+    before.turn = turn;
     return;
   }
   before?.timeline.end();
@@ -42,7 +46,7 @@ export default function (component: Component): (() => void) | void {
     if (!jump) replace(place);
     component.setStateValue("place", { ...place, jump });
   }, (note) => component.setTriggerValue("note", note));
-  mounted.set(root, { timeline, of });
+  mounted.set(root, { timeline, of, turn });
   // for measurements and tests: what a frame costs and what is kept
   (window as unknown as { sawtoothTimeline: Timeline }).sawtoothTimeline = timeline;
   return () => {

@@ -46,7 +46,6 @@ export class Tiles {
   private stopped = false;
 
   constructor(
-    private readonly api: string,
     private readonly tracks: Track[],
     private readonly arrived: () => void,
     private readonly get: (address: string) => Promise<ArrayBuffer> = fetched,
@@ -137,7 +136,7 @@ export class Tiles {
     this.inFlight++;
     try {
       const query = `recording=${track.recording}&device=${track.device}&level=${wanted.level}&index=${wanted.index}`;
-      const tiles = decode(await this.get(`${this.api}/tiles?${query}&sources=${wanted.sources.join(",")}`));
+      const tiles = decode(await this.get(`${track.api}/tiles?${query}&sources=${wanted.sources.join(",")}`));
       for (const k of keys) this.asked.delete(k);
       for (const tile of tiles) this.keep(key(wanted.track, tile.source, tile.level, tile.index), tile);
       this.failed = "";

@@ -21,6 +21,7 @@ import { around, between, held } from "./view";
 
 const SETTLED_MS = 500; // without a move, until the page hears of the new place
 const MOVE_MS = 180;
+const ROOM = 8; // a place is shown with so many times its own length around it
 
 /** What the page hears: where the reader is. A `jump` is a place of its own to come back to. */
 export type Tell = (place: Place, jump: boolean) => void;
@@ -59,7 +60,7 @@ export class Timeline implements Picture {
     this.mapCanvas = root.querySelector(".map")!;
     this.ink = inkOf(root, data.dark);
     this.choice = LaneChoice.parse(data.place.lanes);
-    this.tiles = new Tiles(data.api, data.tracks, () => this.arrived());
+    this.tiles = new Tiles(data.tracks, () => this.arrived());
     this.painter = new Painter(this.lanesCanvas.getContext("2d")!, this.tiles, this.ink);
     this.scene = {
       data, view: this.asked(data.place), lanes: [], marks: [], mark: -1, selected: null, range: null, same: null,
@@ -111,6 +112,14 @@ export class Timeline implements Picture {
     place.hidden = !notes.length;
     place.replaceChildren("Notes: ", ...notes.map((note) => button(note.text, () => this.go(around(note, 1.6, this.data.extent), true))));
     this.draw();
+  }
+
+  /** Go to the slice that a row of the page's tables names. */
+  async visit(slice: string): Promise<void> {
+    const place = await this.drawer.restore(slice);
+    if (!place) return;
+    this.go(around(place, ROOM, this.data.extent), true);
+    this.lanesCanvas.focus(); // the page scrolls to the picture, and its keys work
   }
 
   /** Where a move that is under way leads to. */

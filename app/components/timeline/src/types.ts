@@ -13,13 +13,19 @@ export interface LaneSpec {
   folded?: boolean;
 }
 
-/** One device of one recording, with its lanes. `offset` is added to its times: ranks stand on one clock. */
+/** One device of one recording, with its lanes. `offset` is added to its times: ranks, and two runs, stand on one clock. */
 export interface Track {
+  /** The address of its run: what is asked of this track is asked there. */
+  api: string;
   recording: string;
   device: number;
   label: string;
   offset: number;
   lanes: LaneSpec[];
+  /** "A" or "B" where two runs are in the picture. */
+  mark?: string;
+  /** Of a second run: its steps, on its own clock. The first one's are the page's. */
+  steps?: SentStep[];
 }
 
 export interface Step {
@@ -63,7 +69,6 @@ export interface Finding {
 export type SentStep = [start: number, end: number, name: string, counted: boolean];
 
 export interface PageData {
-  api: string;
   dark: boolean;
   extent: number;
   tracks: Track[];
@@ -72,6 +77,8 @@ export interface PageData {
   kinds: Record<string, Record<string, Kind>>;
   findings: Finding[];
   notes: Note[];
+  /** The slice of the row that was chosen last in the page's tables; `turn` counts choices. */
+  visit: { slice: string; turn: number } | null;
   /** The address as it was when the page was made. */
   place: Place;
 }

@@ -9,7 +9,7 @@ import type { Span, Track } from "../src/types";
 import { COLUMNS } from "../src/wire";
 import { random, served, type Event } from "./made";
 
-const TRACK: Track = { recording: "r", device: 0, label: "", offset: 0, lanes: [] };
+const TRACK: Track = { api: "", recording: "r", device: 0, label: "", offset: 0, lanes: [] };
 const EXTENT = 40_000_000;
 const WIDTH = 700;
 
@@ -28,7 +28,7 @@ function row(seed: number): Event[] {
 async function columnsOf(events: Event[], view: Span): Promise<Columns> {
   const level = levelOf((view.end - view.start) / WIDTH);
   let done: () => void = () => {};
-  const tiles: Tiles = new Tiles("", [TRACK], () => { if (tiles.settled()) done(); }, served(events, 40));
+  const tiles: Tiles = new Tiles([TRACK], () => { if (tiles.settled()) done(); }, served(events, 40));
   const arrived = new Promise<void>((resolve) => { done = resolve; });
   tiles.want([{ view, level, sources: [["gpu"]] }]);
   await arrived;
@@ -93,7 +93,7 @@ test("a coarser tile stands in while the right one is on its way, and nothing is
   const addresses: string[] = [];
   const answer = served(events, 40);
   let done: () => void = () => {};
-  const tiles: Tiles = new Tiles("", [TRACK], () => { if (tiles.settled()) done(); }, (address) => { addresses.push(address); return answer(address); });
+  const tiles: Tiles = new Tiles([TRACK], () => { if (tiles.settled()) done(); }, (address) => { addresses.push(address); return answer(address); });
   const all = { view: { start: 0, end: EXTENT }, level: levelOf(EXTENT / WIDTH), sources: [["gpu"]] };
   let arrived = new Promise<void>((resolve) => { done = resolve; });
   tiles.want([all, all]);
@@ -117,7 +117,7 @@ test("tiles stay within their budget: those not looked at for longest go", async
   const addresses: string[] = [];
   const answer = served(row(2), 0);
   const get = (address: string) => { addresses.push(address); return answer(address); };
-  const tiles: Tiles = new Tiles("", [TRACK], () => { if (tiles.settled()) done(); }, get, 12_000);
+  const tiles: Tiles = new Tiles([TRACK], () => { if (tiles.settled()) done(); }, get, 12_000);
   const look = async (index: number) => {
     const arrived = new Promise<void>((resolve) => { done = resolve; });
     const view = { start: index * 2 ** 19 + 1, end: index * 2 ** 19 + 2 };

@@ -1,0 +1,152 @@
+"""The tracks of the timeline's picture: the lanes of one device, and under them those of the job's other ranks or of another run, on one clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.tables.timeline import Lane, Span
+from sawtooth.app import format as fmt
+from sawtooth.app.page import current
+from sawtooth.app.page.timeline import views
+
+HOST_LANES = {"operators": "operators", "calls": "calls", "python": "Python"}
+STREAMS_MOST = 48  # lanes of a kind that are drawn, the busiest: more are not read, and each costs a row of every tile
+THREADS_MOST = 24
+TRACKS_MOST = 16  # ranks in one picture: each adds a few lanes and as many tiles
+A, B = "A", "B"  # what the lanes of two runs begin with
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Another run in the picture: its device, and which of the counted steps, from 0, begin at one place. None: the recordings begin there."""
+
+    result: RunResult
+    rank: RankResult
+    step: int | None
+
+
+def own(result: RunResult, rank: RankResult | None, recording_id: str) -> dict[str, Any]:
+    """Return the track of a device, or of a trace without GPU work."""
+    return {
+        "api": f"/api/v1/runs/{result.manifest.id}/timeline",
+        "recording": recording_id,
+        "device": rank.device if rank else 0,
+        "label": current.rank_label(rank) if rank else "",
+        "offset": 0,
+        "lanes": _lanes(rank, recording_id),
+    }
+
+
+def other_ranks(result: RunResult, chosen: RankResult) -> list[dict[str, Any]]:
+    """Return the other ranks on the chosen one's clock: lost time, streams, and the operators of the thread that calls most, folded."""
+    clocks = {r.position: r.clock_offset_ns or 0 for r in result.communication.ranks} if result.communication else {}
+    at = {id(r): views.extent(r.recording_id).start_ns - clocks.get(i, 0) for i, r in enumerate(result.ranks)}
+    tracks: list[dict[str, Any]] = []
+    for rank in result.ranks:
+        if rank is chosen or len(tracks) + 1 >= TRACKS_MOST:
+            continue
+        track = own(result, rank, rank.recording_id)
+        host = [{**lane, "folded": True} for lane in track["lanes"] if lane["source"] == "operators"][:1]
+        device = [lane for lane in track["lanes"] if lane["source"] in ("gaps", "gpu")]
+        tracks.append({**track, "offset": at[id(rank)] - at[id(chosen)], "lanes": device + host})
+    return tracks
+
+
+def pair(result: RunResult, rank: RankResult, beside: Beside) -> list[dict[str, Any]]:
+    """Return the device and that of another run under it: of each its lost time, its streams and the thread that calls most; lanes say whose they are.
+
+    The other's times are shifted so that the chosen step of both begins at one place. ``ends`` is where its recording ends then.
+    """
+    offset = shift_ns(rank, beside)
+    of_a, of_b = own(result, rank, rank.recording_id), own(beside.result, beside.rank, beside.rank.recording_id)
+    whole = views.extent(beside.rank.recording_id)
+    names = [fmt.clean(each.manifest.name, 40) for each in (result, beside.result)]
+    return [
+        {**of_a, "mark": A, "label": f"{A}: {names[0]}", "lanes": _marked(A, of_a["lanes"])},
+        {
+            **of_b,
+            "mark": B,
+            "label": f"{B}: {names[1]}",
+            "offset": offset,
+            "lanes": _marked(B, of_b["lanes"]),
+            "steps": steps(beside.rank, whole),
+            "ends": whole.ns + offset,
+        },
+    ]
+
+
+def _marked(mark: str, lanes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the lanes of a device and of the thread that calls most, folded, so that two runs fit under each other."""
+    leading = next((lane["lane"] for lane in lanes if lane["source"] in HOST_LANES), None)
+    kept = [lane for lane in lanes if lane["source"] not in HOST_LANES or lane["lane"] == leading]
+    return [
+        {**lane, "label": f"{mark} · {HOST_LANES.get(lane['source'], lane['label'])}", "folded": lane["source"] in HOST_LANES}
+        for lane in kept
+    ]
+
+
+def shift_ns(rank: RankResult, beside: Beside) -> int:
+    """Return what is added to the times of the other recording, each counted from its own recording's start."""
+    if beside.step is None:
+        return 0
+    begins = (
+        int(each.counted["start_ns"].iloc[beside.step]) - views.extent(each.recording_id).start_ns
+        for each in (rank, beside.rank)
+    )
+    here, there = begins
+    return here - there
+
+
+def _lanes(rank: RankResult | None, recording_id: str) -> list[dict[str, Any]]:
+    """Return the lanes from top to bottom: lost time, streams, then threads, those that call the runtime most first."""
+    known, names = views.lanes(recording_id, rank.device if rank else 0)
+    shown: list[dict[str, Any]] = []
+    if rank is not None:
+        shown.append({"id": "gaps", "source": "gaps", "lane": 0, "label": "Lost time", "rows": 1})
+    streams = sorted((lane for lane in known if lane.source == "gpu"), key=lambda lane: -lane.busy_ns)[:STREAMS_MOST]
+    shown += [_lane(lane, f"Stream {lane.lane}") for lane in sorted(streams, key=lambda lane: lane.lane)]
+    host = [lane for lane in known if lane.source in HOST_LANES]
+    calls = {lane.lane: lane.slices for lane in host if lane.source == "calls"}
+    threads = sorted({lane.lane for lane in host}, key=lambda thread: (-calls.get(thread, 0), thread))[:THREADS_MOST]
+    for thread in threads:
+        of = {lane.source: lane for lane in host if lane.lane == thread}
+        name = thread_name(names.get(thread, f"thread {thread}"))
+        shown += [_lane(of[source], f"{name} {what}") for source, what in HOST_LANES.items() if source in of]
+    return shown
+
+
+def _lane(lane: Lane, label: str) -> dict[str, Any]:
+    folded = {"folded": True} if lane.source == "python" else {}
+    return {
+        "id": f"{lane.source}-{lane.lane}",
+        "source": lane.source,
+        "lane": lane.lane,
+        "label": label,
+        "rows": lane.rows,
+        **folded,
+    }
+
+
+def thread_name(label: str) -> str:
+    """Return a thread's name without its process: thread 936."""
+    return fmt.clean(label.split(" (", 1)[0], 14)
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+def steps(rank: RankResult, whole: Span) -> list[tuple[int, int, str, bool]]:
+    """Return of each step start, end, name and whether it counts, as ``SentStep`` of the component says; made once, since thousands take 0.1 s."""
+    return [
+        (
+            int(start) - whole.start_ns,
+            int(end) - whole.start_ns,
+            fmt.clean(str(name), 60) + (f" (not counted: {why})" if isinstance(why, str) and why else ""),
+            bool(counted),
+        )
+        for start, end, name, counted, why in rank.steps[
+            ["start_ns", "end_ns", "name", "counted", "excluded_because"]
+        ].itertuples(index=False)
+    ]

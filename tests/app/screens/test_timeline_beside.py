@@ -1,0 +1,70 @@
+"""Another run under this one on the timeline: aligned at a step's begin, each lane says whose it is, and the address holds it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import ChromeTrace, matmul_loop
+from tests.support.pages import opened, opened_at, run_of, words_of
+
+
+def tracks(run: str, **query: str) -> list[dict]:
+    """Return the tracks that the page hands to the timeline's component."""
+    test = opened("timeline", run, **query)
+    words_of(test)
+    (proto,) = (element.proto for element in test.main if "tracks" in str(element.proto))
+    return list(json.loads(proto.json)["tracks"])
+
+
+@pytest.fixture
+def two(app_data: DataFolder, tmp_path: Path) -> tuple[str, str]:
+    """A loop, and one of other steps."""
+    before, after = matmul_loop(steps=5, step_us=1000.0), matmul_loop(steps=4, step_us=700.0)
+    return run_of(app_data, before.write(tmp_path / "before.json")), run_of(app_data, after.write(tmp_path / "after.json"))
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_both_are_aligned_where_a_step_begins(two: tuple[str, str], step: int) -> None:
+    run, other = two
+    a, b = tracks(run, beside=other, aligned=str(step))
+    alone, there = tracks(run)[0], tracks(other)[0]
+    assert a["api"].split("/")[-2] == run
+    assert b["api"].split("/")[-2] == other
+    assert (a["offset"], b["recording"]) == (0, there["recording"])
+    assert a["recording"] == alone["recording"]
+    begins = [_counted(each)[step - 1] for each in (_steps(run), b["steps"])]
+    assert begins[1] + b["offset"] == begins[0]
+    assert all(lane["label"].startswith("A · ") for lane in a["lanes"])
+    assert all(lane["label"].startswith("B · ") for lane in b["lanes"])
+    assert {lane["source"] for lane in b["lanes"]} >= {"gaps", "gpu", "operators"}
+
+
+def _steps(run: str) -> list[list]:
+    test = opened("timeline", run)
+    (proto,) = (element.proto for element in test.main if "tracks" in str(element.proto))
+    return list(json.loads(proto.json)["steps"])
+
+
+def _counted(steps: list[list]) -> list[int]:
+    return [start for start, _, _, counted in steps if counted]
+
+
+def test_a_run_that_is_not_here_or_this_one_itself_stands_alone(two: tuple[str, str]) -> None:
+    run, _ = two
+    assert len(tracks(run, beside="0123456789abcdef")) == 1
+    assert len(tracks(run, beside=run)) == 1
+
+
+def test_a_step_that_the_other_lacks_is_the_first(two: tuple[str, str]) -> None:
+    run, other = two
+    assert tracks(run, beside=other, aligned="99")[1]["offset"] == tracks(run, beside=other)[1]["offset"]
+
+
+def test_a_run_without_gpu_work_cannot_be_laid_under_it(app_data: DataFolder, tmp_path: Path) -> None:
+    host = ChromeTrace()
+    host.op("aten::add", 0.0, 100.0)
+    run, other = run_of(app_data, matmul_loop().write(tmp_path / "a.json")), run_of(app_data, host.write(tmp_path / "b.json"))
+    assert "no GPU work to lay under" in words_of(opened_at("timeline", run=run, beside=other))
+    assert len(tracks(run, beside=other)) == 1
