@@ -215,7 +215,7 @@ def longest(rank: RankView, start: int, end: int, nth: int) -> tuple[int, int, s
 
 def longest_named(rank: RankView, name: str, view: Span, *, host: bool) -> tuple[str, int] | None:
     """Return source and id of the longest slice called ``name`` that touches ``view`` (absolute ns), of the ``host`` or of the device; None where none does."""
-    rows = " UNION ALL ".join(
+    slices = " UNION ALL ".join(
         f"SELECT '{source}' AS source, {_ID[source]} AS id, start_ns, dur_ns FROM {table} WHERE {condition} "
         "AND name_id IN (SELECT name_id FROM names WHERE name = $name)"
         for source, table, condition in (
@@ -224,7 +224,7 @@ def longest_named(rank: RankView, name: str, view: Span, *, host: bool) -> tuple
             else (("gpu", "gpu_ops", f"device = {int(rank.device)}"),)
         )
     )
-    found = rank.recording.rows(
-        _SQL["longest_named"].format(rows=rows), {"name": name, "since": view.start_ns, "until": view.end_ns}
+    longest = rank.recording.rows(
+        _SQL["longest_named"].format(rows=slices), {"name": name, "since": view.start_ns, "until": view.end_ns}
     )
-    return (str(found[0][0]), int(found[0][1])) if found else None
+    return (str(longest[0][0]), int(longest[0][1])) if longest else None
