@@ -15,7 +15,8 @@ def lines(result: RunResult) -> list[str]:
     out = [headline(result), *filter(None, [below(result)])]
     step = metrics["best_step_time_ms"]
     if step.value is not None:
-        out.append(f"Step {fmt.reading('best_step_time_ms', step)}. {' '.join(step.notes[:NOTES])}".rstrip())
+        text = fmt.reading("best_step_time_ms", step)
+        out.append(" ".join([*([] if text in out[0] else [f"Step {text}."]), *step.notes[:NOTES]]))
     known = [
         f"{label} {fmt.reading(key, metrics[key])}"
         for key, label in (("gpu_busy_share", "GPU busy"), ("nvml_gpu_util_mean", "NVML utilization"), ("mfu", "MFU"))
@@ -23,4 +24,4 @@ def lines(result: RunResult) -> list[str]:
     ]
     if known:
         out.append(", ".join(known) + ".")
-    return [f"sawtooth: {fmt.clean(line)}" for line in out]
+    return [f"sawtooth: {fmt.clean(line)}" for line in out if line]

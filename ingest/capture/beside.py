@@ -17,6 +17,7 @@ SAMPLER_STOP_S = 10.0  # it answers within a tick; longer means a hung driver
 PUSHING_START_S = 12.0  # it asks the dashboard first, which may take a request's whole time
 SAMPLER_START_S = 1.0  # it starts in 0.2 to 0.5 s; a slower one is not waited for
 LOOK_EVERY_S = 0.02
+INTERRUPTED = "KeyboardInterrupt"  # how Python ends where it is stopped before it listens
 
 
 def start_sampler(out: Path, *more: str) -> subprocess.Popen[bytes]:
@@ -48,6 +49,8 @@ def stop_sampler(process: Any) -> str | None:
         _, stderr = process.communicate()
     every = (stderr or b"").decode(errors="replace").splitlines()
     lines = [line for line in every if not line.startswith(("sampling into", "watch it at"))]
+    if lines[-1:] == [INTERRUPTED]:
+        return "the training ended before the sampler had started"
     return lines[-1].removeprefix("sawtooth sample: ") if lines else None
 
 

@@ -22,6 +22,11 @@ def let_go_after_the_profile() -> None:
     os.environ.setdefault("TEARDOWN_CUPTI", "1")
 
 
+def keep_the_profiler_quiet() -> None:
+    """Have PyTorch's profiler print nothing of its own into the training's output, unless somebody chose otherwise; it reads this where it first starts."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # above its last, USDT: two lines at each profile in PyTorch 2.13
+
+
 class StepProfiler:
     """Profiles steps into ``trace``: ``warmup`` and then ``active`` of them, told apart by ``step``, or all until ``stop`` where ``active`` is None.
 
@@ -46,6 +51,7 @@ class StepProfiler:
             schedule=schedule, on_trace_ready=self._write, **{"activities": activities, "record_shapes": True, **options}
         )
         let_go_after_the_profile()
+        keep_the_profiler_quiet()
         try:
             with _without_warnings():
                 self._profiler.start()

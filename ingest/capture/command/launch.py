@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import util
@@ -38,6 +39,7 @@ PACE_FILE = "pace.json"
 NOT_FOUND = 127  # the shell's exit code for a command that is not there
 NOT_RUNNABLE = 126
 PYTHON_FAILED = 1  # how Python ends by an exception, such as an import that fails
+AT_ONCE_S = 10.0  # a command that fails sooner, before a step, has its own message to read, and nothing worth keeping
 LOOK_SECONDS = 20.0  # a Python starts in a tenth of a second, on a shared file system in some
 FAILED = "The training ended with exit code {code}{when}."
 BEFORE_PROFILE = ", before a profile was taken"
@@ -93,6 +95,9 @@ def run(
     are in a step, where that is known. Every ``progress_s`` seconds (0: never) the pace is said, and every SCALARS_S written for TensorBoard into the folder ``scalars``.
     The dashboard at ``push`` shows both while it trains.
     """
+    words = words_of(command)
+    if _starts_nothing(words):
+        return Launched(_wait(words, dict(os.environ)))
     with tempfile.TemporaryDirectory(prefix="sawtooth-run-") as scratch:
         folder = Path(scratch)
         sampler, missing = _start_sampler(folder, push, name or name_of(command)) if sample else (None, [])
@@ -103,21 +108,31 @@ def run(
         )
         with _progress(folder, samples=samples, flops=flops, seconds=progress_s, scalars=scalars, missing=missing):
             at_start = frozenset(missing)
-            launched = Launched(_wait(words_of(command), environment), missing=missing, at_start=at_start)
+            start = time.monotonic()
+            launched = Launched(_wait(words, environment), missing=missing, at_start=at_start)
+            seconds = time.monotonic() - start
         if sampler is not None:
             launched.missing += _without(beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl"))
         launched.missing += _troubles(folder)
         runs = runs_of(folder)
+        if launched.exit_code and seconds < AT_ONCE_S and no_loop(runs) is not None:
+            python = _without_torch(words) if launched.exit_code == PYTHON_FAILED else None
+            own = command if words != list(command) else command[1:]
+            advice = [NO_TORCH.format(python=python, command=" ".join(own))] if python else []
+            return Launched(launched.exit_code, missing=advice)
         launched.missing += _lacks(runs, launched.exit_code, steps, after_s)
         if runs:
             for one in runs:
                 one.facts.update({"samples_per_step": samples} if samples else {})
                 one.facts.update({"flops_per_step": flops} if flops else {})
             _write(bundle, name or name_of(command), command, runs, launched)
-        elif launched.exit_code == PYTHON_FAILED and (python := _without_torch(words_of(command))):
-            own = command if words_of(command) != list(command) else command[1:]
-            launched.missing.append(NO_TORCH.format(python=python, command=" ".join(own)))
         return launched
+
+
+def _starts_nothing(words: Sequence[str]) -> bool:
+    """Tell whether the command, or the script that a Python is to run, is not there: it says so itself, and there is nothing to record."""
+    script = words[1] if len(words) > 1 and Path(words[0]).name.startswith("python") and words[1].endswith(".py") else None
+    return shutil.which(words[0]) is None or (script is not None and not Path(script).exists())
 
 
 def _lacks(runs: Sequence[Stretch], exit_code: int, steps: int, after_s: float) -> list[str]:

@@ -11,6 +11,8 @@ from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.reports import brief
 from sawtooth.ingest import children
 from sawtooth.ingest.capture.command.launch import Launched
+from sawtooth.ingest.capture.marks import MarkWriter
+from sawtooth.ingest.capture.packing import pack_run
 from sawtooth.ingest.runs.bundle import export_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import RECORDINGS
@@ -33,6 +35,19 @@ def test_the_verdict_comes_in_five_lines_with_the_page_s_address(
     assert 3 <= len(lines) <= 5
     assert any(line.startswith("sawtooth: Step ") for line in lines)
     assert "/verdict?run=" in lines[-1]
+
+
+def test_a_step_that_the_headline_has_is_not_said_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = MarkWriter(tmp_path / "marks.jsonl", monotonic_ns=iter(range(0, 10**12, 20_000_000)).__next__)
+    for index in range(60):
+        writer.mark(index)
+    writer.close()
+    about = {"source_name": "marks.jsonl", "kind": "marks"}
+    pack_run(tmp_path / "run.sawtooth", {"name": "ended", "notes": "", "facts": {}}, [(tmp_path / "marks.jsonl", about)])
+    run._print_result(Launched(1, tmp_path / "run.sawtooth"), tmp_path / "data")
+    said = capsys.readouterr().err
+    assert "A step takes 20.0" in said and "the mean of 59 steps" in said
+    assert "Step 20.0" not in said
 
 
 def test_a_bug_of_ours_is_a_sentence(

@@ -49,6 +49,18 @@ class SteppingClock:
         return self.now_ns
 
 
+@pytest.fixture
+def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sampler that has taken a sample, whatever this machine has."""
+
+    def take(_process: object, _live: Path, target: Path) -> None:
+        target.write_text("{}\n")
+
+    monkeypatch.setattr(launch.beside, "start_sampler", lambda live, *more: object())
+    monkeypatch.setattr(launch.beside, "starts", lambda process, live, limit_s: True)
+    monkeypatch.setattr(launch.beside, "take_session", take)
+
+
 def started(*words: str, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
     command = children.command("sawtooth.ingest.capture.commands", "run", *words)
     environment = children.environment() | variables
@@ -71,6 +83,9 @@ def test_a_script_with_flags_keeps_its_output_and_exit_code_and_is_recorded(tmp_
     )
     assert done.returncode == 7, done.stderr
     assert "The training ended with exit code 7." in done.stderr and "No profile" not in done.stderr
+    assert {line.partition(":")[0] for line in done.stderr.splitlines()} == {
+        "sawtooth"
+    }  # the profiler's own lines are not the training's
     assert done.stdout == "trained 60\n"
     recorded = members(tmp_path / "run.sawtooth")
     marks = [json.loads(line) for line in recorded["marks"].splitlines()]
@@ -161,6 +176,42 @@ def test_a_command_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("trian.py", "--epochs", "3"), 2, "can't open file"),
+        ((sys.executable, "trian.py"), 2, "can't open file"),
+        (("pyhton", "train.py"), launch.NOT_FOUND, "There is no command 'pyhton'."),
+        (("./no-such-script", "x"), launch.NOT_FOUND, "There is no command './no-such-script'."),
+    ],
+)
+def test_a_name_with_a_typo_is_said_once_with_the_shell_s_exit_code(
+    tmp_path: Path, words: tuple[str, ...], code: int, told: str
+) -> None:
+    done = started(*words, cwd=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (code, 1), done.stderr
+    assert told in done.stderr and not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("sampled")
+def test_a_command_that_fails_at_once_says_why_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = launch.run(["sh", "-c", "exit 3"], tmp_path / "x.sawtooth")
+    assert (done.exit_code, done.bundle, done.at_end) == (3, None, [])  # a second of telemetry explains nothing
+    monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)
+    done = launch.run(["sh", "-c", "exit 3"], tmp_path / "x.sawtooth")
+    assert done.bundle is not None and "The training ended with exit code 3, before a profile was taken." in done.at_end
+
+
+def test_a_sampler_that_was_stopped_before_it_listened_is_told_in_words(tmp_path: Path) -> None:
+    code = "import sys; print('ready', flush=True); input()"
+    python = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert python.stdout is not None and python.stdout.readline()
+    told = launch.beside.take_session(python, tmp_path, tmp_path / "telemetry.jsonl")
+    assert told == "the training ended before the sampler had started"
+
+
+@pytest.mark.parametrize(
     ("complaint", "told"),
     [
         (
@@ -201,13 +252,16 @@ def test_a_file_that_cannot_be_written_is_an_error_before_the_training_starts(tm
     assert done.stderr.startswith("sawtooth run: ") and told in done.stderr
 
 
-def test_a_python_without_torch_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("sampled")
+def test_a_python_without_torch_is_named_with_what_to_do(tmp_path: Path) -> None:
     python = tmp_path / "python3"
     python.write_text('#!/bin/sh\n[ "$1" = -c ] && exit 1\necho "ModuleNotFoundError: No module named \'torch\'" >&2\nexit 1\n')
     python.chmod(0o755)
-    done = launch.run([str(python), "train.py"], tmp_path / "x.sawtooth", sample=False)
-    assert (done.exit_code, done.bundle) == (1, None)
-    assert done.at_end == [launch.NO_TORCH.format(python=python, command="train.py")]
+    (tmp_path / "train.py").touch()
+    for sample in (False, True):  # a GPU that was sampled meanwhile changes nothing of it
+        done = launch.run([str(python), str(tmp_path / "train.py")], tmp_path / "x.sawtooth", sample=sample)
+        assert (done.exit_code, done.bundle) == (1, None)
+        assert done.at_end == [launch.NO_TORCH.format(python=python, command=tmp_path / "train.py")]
 
 
 def test_a_training_that_fails_where_torch_is_there_is_told_nothing(tmp_path: Path) -> None:
