@@ -18,7 +18,7 @@ from sawtooth.analysis.derive.classes import Classes, Signatures, classify_opera
 from sawtooth.analysis.derive.columns import named, nullable
 from sawtooth.analysis.derive.events import GPU_KINDS, Events, load_events
 from sawtooth.analysis.derive.flop_counts import FlopCounts, device_flops, operator_flop_counts
-from sawtooth.analysis.derive.host import load_host_facts
+from sawtooth.analysis.derive.host import HostFacts, load_host_facts
 from sawtooth.analysis.derive.host_only import host_only
 from sawtooth.analysis.derive.layout import FEW_EVENTS, events_of, layout_of
 from sawtooth.analysis.derive.lost import ledger
@@ -142,7 +142,7 @@ def _derive_trace(con: duckdb.DuckDBPyConnection, storing: Storing, *, all_sums:
         storing.then(give_up_memory, con, limit)
     if trace.devices or len(events.ops):  # now: together with the losses its columns would take the most memory
         storing.then(_append, con, "operators", _operators(trace, flops))
-    known = _facts(trace, flops)
+    known = _facts(trace, flops, facts)
     losses = find_losses(events, facts, devices, classes.owner, parts)
     storing.then(_store_losses, con, losses)
     storing.then(partial(timeline_store.store, con, all_sums=all_sums))
@@ -238,7 +238,7 @@ def _store_losses(con: duckdb.DuckDBPyConnection, losses: Losses) -> None:
         con.execute("INSERT INTO d.replays VALUES ('unprofiled', ?)", [replay_store.dump(losses.unprofiled)])
 
 
-def _facts(trace: Trace, flops: FlopCounts) -> dict[str, Any]:
+def _facts(trace: Trace, flops: FlopCounts, host: HostFacts) -> dict[str, Any]:
     counted_ops = _in_counted_steps(trace, trace.events.ops.start)
     alone = len(trace.devices) == 1
     facts: dict[str, Any] = {
@@ -246,7 +246,7 @@ def _facts(trace: Trace, flops: FlopCounts) -> dict[str, Any]:
         "step_annotation": trace.host.annotation,
     }
     if not trace.devices:
-        facts["host_only"] = host_only(trace.events, trace.host)
+        facts["host_only"] = host_only(trace.events, trace.host, host)
     for device in trace.devices:
         counts = np.bincount(device.status, minlength=3)
         dur = trace.events.gpu.end[device.ops] - trace.events.gpu.start[device.ops]

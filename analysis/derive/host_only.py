@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis import intervals
-from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.events import I64, Events
+from sawtooth.analysis.derive.host import HostFacts
 from sawtooth.analysis.derive.steps.host import HostSteps
+from sawtooth.analysis.knowledge.frames import is_user_line
 
 LOADING = "enumerate(DataLoader)"  # PyTorch's own annotation around the next batch
 LOADS_INLINE = "_SingleProcessDataLoaderIter"  # stands in it where the training process loads the batch itself
@@ -18,11 +20,12 @@ TOP = 10  # operators: what follows is no answer to "where does the time go"
 FEWEST_STEPS = 2  # ends of steps that a time between them needs
 
 
-def host_only(events: Events, steps: HostSteps) -> dict[str, Any] | None:
+def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, Any] | None:
     """Return times in ns per step (of the whole recording where there are no steps); None where the trace has no operators.
 
     ``step_ns`` are the steps' durations. The time of the loop's thread is ``loading_ns``, ``operators_ns`` and ``rest_ns``: waiting for batches,
-    inside operators elsewhere, and outside both. ``operators`` are name, own time and calls; ``threads`` id and time inside operators.
+    inside operators elsewhere, and outside both. ``operators`` are name, own time and calls; ``threads`` id and time inside operators; ``functions`` the
+    user's own with their time outside operators and loading, where Python calls are recorded.
     """
     ops = events.ops
     if not len(ops):
@@ -39,7 +42,11 @@ def host_only(events: Events, steps: HostSteps) -> dict[str, Any] | None:
     loop = _loop_thread(events, inside)
     loading = _clipped(events, inside & loading_op & (ops.thread == loop), end)
     operators = intervals.subtract(_clipped(events, working & (ops.thread == loop), end), loading)
+    outside = _own_functions(
+        events, host, loop, (begin, end), _clipped(events, (working | (inside & loading_op)) & (ops.thread == loop), end)
+    )
     return {
+        "functions": [[name, ns / divisor] for name, ns in outside],
         "step_ns": step_ns,
         "loading_ns": loading.total / divisor,
         "operators_ns": operators.total / divisor,
@@ -74,3 +81,58 @@ def _operators(events: Events, working: NDArray[np.bool_], divisor: int) -> list
     calls = np.bincount(ops.name[working], minlength=len(events.names))
     first = np.argsort(-time, kind="stable")[:TOP]
     return [[events.names[i], float(time[i]) / divisor, float(calls[i]) / divisor] for i in first if calls[i]]
+
+
+def _own_functions(
+    events: Events, host: HostFacts, thread: int, window: tuple[int, int], inside: intervals.Intervals
+) -> list[tuple[str, int]]:
+    """Return the user's functions, ``file.py(12): name``, with their ns on ``thread`` within ``window`` and outside ``inside``, most first.
+
+    What a function calls of libraries and of Python itself is its own; empty where no Python calls were recorded.
+    """
+    here = np.flatnonzero((host.python_thread == thread) & (host.python_end > window[0]) & (host.python_start < window[1]))
+    user = _user(events.names)
+    owner = _owners(host, here, user)
+    mine = owner >= 0
+    here, owner = here[mine], owner[mine]
+    if not len(here):
+        return []
+    begin, end = np.maximum(host.python_start[here], window[0]), np.minimum(host.python_end[here], window[1])
+    ns = end - begin - _covered(inside, begin, end)
+    at = np.full(int(here.max()) + 1, -1, np.int64)
+    at[here] = np.arange(len(here))
+    parent = host.python_parent[here]
+    own = ns.copy()
+    nested = (parent >= 0) & (parent < len(at))
+    nested[nested] = at[parent[nested]] >= 0
+    np.subtract.at(own, at[parent[nested]], ns[nested])
+    time = np.bincount(host.python_name[owner], weights=np.maximum(own, 0), minlength=len(events.names))
+    return [(events.names[name], int(time[name])) for name in np.argsort(-time, kind="stable")[:TOP] if time[name] > 0]
+
+
+def _user(names: list[str]) -> NDArray[np.bool_]:
+    return np.array([is_user_line(name) for name in names] or [False], bool)
+
+
+def _owners(host: HostFacts, calls: I64, user: NDArray[np.bool_]) -> I64:
+    """Return of each call the innermost call of the user's at or above it, -1 where there is none."""
+    owner = calls.astype(np.int64)
+    while True:
+        climbs = (owner >= 0) & ~user[host.python_name[np.maximum(owner, 0)]]
+        if not climbs.any():
+            return owner
+        owner[climbs] = host.python_parent[owner[climbs]]
+
+
+def _covered(parts: intervals.Intervals, begin: I64, end: I64) -> I64:
+    """Return the ns of ``parts`` within each [begin, end)."""
+    if not len(parts.starts):
+        return np.zeros_like(begin)
+    total = np.concatenate([[0], np.cumsum(parts.ends - parts.starts)])
+
+    def before(time: I64) -> I64:
+        at = np.searchsorted(parts.starts, time, side="right") - 1
+        part = np.maximum(at, 0)
+        return np.where(at >= 0, total[part] + np.minimum(time, parts.ends[part]) - parts.starts[part], 0)
+
+    return before(end) - before(begin)

@@ -17,6 +17,7 @@ import pandas as pd
 from sawtooth.analysis.findings.launches import Launches
 from sawtooth.analysis.findings.source_lines import user_lines
 from sawtooth.analysis.findings.work import step_work
+from sawtooth.analysis.metrics.feeding import sample_cost
 from sawtooth.analysis.nulls import plain_rows
 from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.replay.whatif import WhatIf
@@ -231,6 +232,8 @@ class Rule:
     of_the_host: Callable[[RunResult], Iterable[Finding]] | None = None
 
 
+NO_HOST = "the telemetry has no samples of the host: record it with a newer `sawtooth sample`"
+
 # What a rule can need: how to tell that it is there, and the sentence for when it is not.
 NEEDS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
     "steps": (
@@ -241,10 +244,8 @@ NEEDS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
     "stacks": (lambda g: bool(g.rank.trace.with_stack), "the trace has no Python calls (`with_stack=True`)"),
     "memory": (lambda g: bool(g.rank.trace.profile_memory), "the trace has no allocations (`profile_memory=True`)"),
     "telemetry": (lambda g: g.telemetry is not None, "no telemetry is attached to the run (`sawtooth sample`)"),
-    "host": (
-        lambda g: g.run.telemetry.host is not None,
-        "the telemetry has no samples of the host: record it with a newer `sawtooth sample`",
-    ),
+    "host": (lambda g: g.run.telemetry.host is not None, NO_HOST),
+    "host or loader": (lambda g: g.run.telemetry.host is not None or sample_cost(g.run.manifest.facts) is not None, NO_HOST),
     "ranks": (
         lambda g: len({r.rank for r in g.run.ranks}) > 1,
         "the run holds one rank; ingest the traces of all ranks together",

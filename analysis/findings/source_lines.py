@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Sequence
 
+from sawtooth.analysis.knowledge.frames import FRAME, is_user_line
 from sawtooth.analysis.store.library import Recording
 
-FRAME = re.compile(r"^(?P<file>[^<>]+\.pyx?)\((?P<line>\d+)\): (?P<function>.+)$")
-LIBRARY = re.compile(
-    r"(^|/)(site-packages|dist-packages|lib/python[\d.]+|torch|torchvision|torchaudio|triton|lightning|lightning_fabric|pytorch_lightning|"
-    r"transformers|accelerate|deepspeed|apex|numpy|pandas|PIL|tqdm|datasets)/|^<frozen "
-)
+__all__ = ["FRAME", "common_line", "is_user_line", "user_lines", "user_stack"]
+
 MOST_FRAMES = 200  # deeper stacks are recursion: their line would not tell more
-
-
-def is_user_line(name: str) -> bool:
-    """Tell whether a frame such as ``train.py(12): step`` is the user's own code."""
-    match = FRAME.match(name)
-    if match is None or LIBRARY.search(name):
-        return False
-    top = match["file"].split("/")[0].removesuffix(".py")
-    return top not in sys.stdlib_module_names or top == "profile"
 
 
 def user_stack(recording: Recording, device: int, start_ns: int) -> tuple[str, ...]:

@@ -38,7 +38,8 @@ class HostWork:
     """Where the host's time goes, ms per step (of the whole recording where ``steps`` is 0).
 
     ``loading_ms``, ``operators_ms`` and ``rest_ms`` are the loop's own thread: waiting for batches, inside operators, and outside both.
-    ``step_ms`` are the profiled steps in order; ``loads_inline``: the loop's own process loads its batches.
+    ``step_ms`` are the profiled steps in order; ``loads_inline``: the loop's own process loads its batches;
+    ``functions``: the user's own, ``file.py(12): name``, with their ms outside operators and loading, empty where no Python calls were recorded.
     """
 
     steps: int
@@ -50,6 +51,7 @@ class HostWork:
     threads: tuple[HostThread, ...]
     step_ms: tuple[float, ...] = ()
     loads_inline: bool = False
+    functions: tuple[tuple[str, float], ...] = ()
 
     @property
     def total_ms(self) -> float:
@@ -80,6 +82,7 @@ def host_work(recording: Recording, user_ms: float | None, marks: Witness | None
         threads=tuple(HostThread(names.get(thread, f"thread {thread}"), ns / 1e6) for thread, ns in work["threads"]),
         step_ms=tuple(ns / 1e6 for ns in work["step_ns"]),
         loads_inline=bool(inline),
+        functions=tuple((name, ns / 1e6) for name, ns in work.get("functions", ())),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sawtooth.analysis.knowledge.frames import FRAME
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.run.loading import pace
@@ -11,6 +12,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 
 PARTS = "Where the host's time goes"
+FUNCTIONS = "Your functions by their time outside operators"
 OPERATORS = "Operators by their own time on the host"
 THREADS = "Threads by their time inside operators"
 WAITING, INSIDE, OUTSIDE = "Waiting for batches", "Inside operators", "Outside operators"
@@ -26,9 +28,19 @@ def first_line(work: HostWork) -> str:
         WAITING: f"The host waits for batches {share} of {step}",
         INSIDE: f"{share} of {step} is operators on the host"
         + (f", {fmt.clean(work.operators[0].name, 60)} first" if work.operators else ""),
-        OUTSIDE: f"{share} of {step} lies outside operators: Python, or what the profiler does not see",
+        OUTSIDE: f"{share} of {step} lies outside operators: {_outside(work)}",
     }
     return f"{leads[name]}. No GPU work was recorded."
+
+
+def _outside(work: HostWork) -> str:
+    """Say what the loop does outside operators: the function that takes most of it, or how to see which does."""
+    frame = FRAME.match(work.functions[0][0]) if work.functions else None
+    if frame is None:
+        return "Python, or what the profiler does not see. `sawtooth run --stacks` names the function"
+    ms = work.functions[0][1]
+    of = fmt.share(min(ms / work.rest_ms, 1.0)) if work.rest_ms else fmt.MISSING
+    return f"{of} of that in {fmt.clean(frame['function'], 60)}, {fmt.clean(frame['file'], 60)} line {frame['line']}"
 
 
 def _step(work: HostWork) -> str:
@@ -84,6 +96,8 @@ def tables(work: HostWork) -> list[Shown]:
         (f"{PARTS}, {of}", ("Part", "Time", "Share"), parts),
         (f"{OPERATORS}{per}", ("Operator", "Time", "Calls"), operators),
     ]
+    functions = [(fmt.clean(name, 90), fmt.duration_ms(ms)) for name, ms in work.functions]
+    shown += [(f"{FUNCTIONS}{per}", ("Function", "Time"), functions)] if functions else []
     return shown + ([(f"{THREADS}{per}", ("Thread", "Time"), threads)] if len(threads) > 1 else [])
 
 

@@ -60,6 +60,11 @@ def run_parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="write the same as scalars for TensorBoard, every ten seconds",
     )
+    parser.add_argument(
+        "--stacks",
+        action="store_true",
+        help="record Python calls in the profile, which names lines and slows the profiled steps",
+    )
     parser.add_argument("--no-loader", action="store_true", help="do not time the loader's workers")
     parser.add_argument(
         "-m", nargs=argparse.REMAINDER, dest="module", metavar="MODULE", help="run a module: -m rl.train --epochs 3"
@@ -96,6 +101,7 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
         sample=not arguments.no_sample,
         every=arguments.every,
         time_loader=not arguments.no_loader,
+        stacks=arguments.stacks,
         samples=arguments.samples,
         flops=arguments.flops,
         push=arguments.push,

@@ -26,7 +26,7 @@ WORTH_NAMING = 0.02  # of the step
 LONG_SHARE = 0.5  # of a step's time: a wait that long is a pause
 
 CHANGES = (
-    CodeChange("PyTorch", "DataLoader(dataset, num_workers=8)", "DataLoader(dataset, num_workers=8, prefetch_factor=8)"),
+    CodeChange("PyTorch", "DataLoader(dataset, …, num_workers=8)", "DataLoader(dataset, …, num_workers=8, prefetch_factor=8)"),
     CodeChange(
         "Transformers",
         "TrainingArguments(dataloader_num_workers=8)",

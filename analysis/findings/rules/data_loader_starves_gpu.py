@@ -256,8 +256,8 @@ def _num_workers(before: int, after: int | None) -> CodeChange:
     use = max(after or 0, before + 1) if after else max(2 * before, 4)
     return CodeChange(
         "PyTorch",
-        f"loader = DataLoader(dataset{was})",
-        f"loader = DataLoader(dataset, num_workers={use}, persistent_workers=True)",
+        f"loader = DataLoader(dataset, …{was})",
+        f"loader = DataLoader(dataset, …, num_workers={use}, persistent_workers=True)",
     )
 
 

@@ -28,7 +28,7 @@ CHANGES = (
         "self.files = list_of_paths   # a Python list: every worker copies it",
         "self.files = np.array(list_of_paths)",
     ),
-    CodeChange("PyTorch", "DataLoader(dataset, num_workers=32)", "DataLoader(dataset, num_workers=8)"),
+    CodeChange("PyTorch", "DataLoader(dataset, …, num_workers=32)", "DataLoader(dataset, …, num_workers=8)"),
 )
 
 

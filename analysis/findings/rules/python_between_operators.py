@@ -65,7 +65,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         + (
             ""
             if named
-            else " Record once with with_stack=True to see the line; gc.collect(), logging and checkpoints look like this."
+            else " Record once with `sawtooth run --stacks` (with_stack=True) to see the line; gc.collect(), logging and checkpoints look like this."
         ),
         ceiling_ms=lost,
         edits=[WithoutHostCause("python_host", calls=calls), WithoutHostCause("launch_bound", 1.0, calls, keep_at_least=0.0)],

@@ -25,9 +25,11 @@ from sawtooth.analysis.units import in_words
 WORTH_NAMING = 0.02  # of the step
 
 CHANGES = (
-    CodeChange("PyTorch", "DataLoader(dataset, num_workers=8)", "DataLoader(dataset, num_workers=8, persistent_workers=True)"),
     CodeChange(
-        "Lightning", "DataLoader(dataset, num_workers=8)", "DataLoader(dataset, num_workers=8, persistent_workers=True)"
+        "PyTorch", "DataLoader(dataset, …, num_workers=8)", "DataLoader(dataset, …, num_workers=8, persistent_workers=True)"
+    ),
+    CodeChange(
+        "Lightning", "DataLoader(dataset, …, num_workers=8)", "DataLoader(dataset, …, num_workers=8, persistent_workers=True)"
     ),
     CodeChange(
         "Transformers",

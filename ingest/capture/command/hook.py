@@ -31,6 +31,7 @@ AFTER_SECONDS = "SAWTOOTH_RUN_AFTER"
 RECORDER = "SAWTOOTH_RUN_RECORDER"
 EVERY = "SAWTOOTH_RUN_EVERY"
 LOADER = "SAWTOOTH_RUN_LOADER"  # "0": loaders are not timed
+STACKS = "SAWTOOTH_RUN_STACKS"  # "1": Python calls are recorded
 LEAST_STEPS = 20  # before the profile: in most loops the loader's first queue and cuDNN's searches are over by then
 LEAST_SECONDS = 5.0  # of the loop, before the profile: undisturbed telemetry for the law of utilization (50 samples)
 STEADY_WITHIN = 0.10  # the last ten steps and the ten before differ by less in the median: warm-up is over
@@ -45,7 +46,7 @@ ALONE_STEPS = 50  # where ranks share no folder they all profile from this step 
 @dataclass(frozen=True)
 class HookSettings:
     """What the launcher told: the run's folder, how many steps to profile (0: none) and after how many seconds of the loop, this process's rank in
-    its job, the recorder's version, and after how many steps the profile is taken again (0: never)."""
+    its job, the recorder's version, after how many steps the profile is taken again (0: never), and whether Python calls are recorded."""
 
     folder: Path
     steps: int
@@ -55,6 +56,7 @@ class HookSettings:
     ranks_here: int
     recorder: str = ""
     every: int = 0
+    stacks: bool = False
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> HookSettings:
@@ -70,6 +72,7 @@ class HookSettings:
             number_of("LOCAL_WORLD_SIZE", environment) or ranks,
             environment.get(RECORDER, ""),
             int(environment.get(EVERY) or 0),
+            environment.get(STACKS) == "1",
         )
 
 
@@ -177,7 +180,8 @@ class Hook:
             import torch
 
             self._torch = torch
-        self._profiler = StepProfiler(self._torch, self._file("trace", "part"))
+        options = {"with_stack": True} if self.settings.stacks else {}
+        self._profiler = StepProfiler(self._torch, self._file("trace", "part"), options=options)
 
     def _stop(self) -> None:
         profiler, self._profiler = self._profiler, None

@@ -82,6 +82,7 @@ def run(
     sample: bool = True,
     every: int = 0,
     time_loader: bool = True,
+    stacks: bool = False,
     samples: float | None = None,
     flops: float | None = None,
     progress_s: float = 0.0,
@@ -91,7 +92,8 @@ def run(
     """Run ``command``; record into ``bundle``.
 
     ``steps`` are profiled once the loop is steady and has run ``after_s`` seconds (0: no profile), and again every ``every``
-    steps; ``sample`` False turns telemetry off, ``time_loader`` False the timing of the loader's processes. ``samples`` and ``flops``
+    steps; ``sample`` False turns telemetry off, ``time_loader`` False the timing of the loader's processes; ``stacks``
+    records Python calls in the profile. ``samples`` and ``flops``
     are in a step, where that is known. Every ``progress_s`` seconds (0: never) the pace is said, and every SCALARS_S written for TensorBoard into the folder ``scalars``.
     The dashboard at ``push`` shows both while it trains.
     """
@@ -103,9 +105,14 @@ def run(
         sampler, missing = _start_sampler(folder, push, name or name_of(command)) if sample else (None, [])
         for sentence in missing:  # at once, not after hours of training
             print(f"sawtooth: {sentence} The training runs without it.", file=sys.stderr, flush=True)
-        environment = _environment(
-            folder, {hook.PROFILED_STEPS: steps, hook.AFTER_SECONDS: after_s, hook.EVERY: every, hook.LOADER: int(time_loader)}
-        )
+        options = {
+            hook.PROFILED_STEPS: steps,
+            hook.AFTER_SECONDS: after_s,
+            hook.EVERY: every,
+            hook.LOADER: int(time_loader),
+            hook.STACKS: int(stacks),
+        }
+        environment = _environment(folder, options)
         with _progress(folder, samples=samples, flops=flops, seconds=progress_s, scalars=scalars, missing=missing):
             at_start = frozenset(missing)
             start = time.monotonic()

@@ -84,6 +84,43 @@ def test_operators_have_their_own_time_and_threads_their_names(result: RunResult
     assert sorted(thread.ms for thread in work.threads) == pytest.approx([0.04, 0.4])
 
 
+def python_loop() -> ChromeTrace:
+    """Steps of 1000 µs: 700 in features, of which 200 in a library it calls and 100 in an operator there; 100 in the loop itself, 200 in mm."""
+    trace = ChromeTrace()
+    for k in range(4):
+        at = 1000 * k
+        trace.step(k, at, at + 1000)
+        calls = [
+            ("train.py(20): main", 0, 1000, None),
+            ("data.py(4): features", 0, 700, 0),
+            ("numpy/core/fromnumeric.py(7): sum", 100, 300, 1),
+        ]
+        for number, (name, begin, end, parent) in enumerate(calls):
+            above = {} if parent is None else {"Python parent id": 10 * k + parent}
+            trace.host("python_function", name, at + begin, at + end, **{"Python id": 10 * k + number}, **above)
+        trace.op("aten::sum", at + 150, at + 250)
+        trace.op("aten::mm", at + 750, at + 950)
+    return trace
+
+
+def test_a_loop_in_python_is_told_the_function_where_calls_are_recorded(tmp_path: Path) -> None:
+    result = analysed(DataFolder(tmp_path / "data").create(), python_loop().write(tmp_path / "python.json"))
+    work = result.host
+    assert work is not None and work.rest_ms == pytest.approx(0.7)
+    assert dict(work.functions) == pytest.approx({"data.py(4): features": 0.6, "train.py(20): main": 0.1})
+    assert "86\xa0% of that in features, data.py line 4" in first_line(result)
+    assert "data.py(4): features" in text.text(result) and "data.py(4): features" in html.run_html(result)
+
+
+def test_a_loop_in_python_is_told_how_to_see_the_function(tmp_path: Path) -> None:
+    trace = ChromeTrace()
+    for k in range(4):
+        trace.step(k, 1000 * k, 1000 * k + 1000)
+        trace.op("aten::mm", 1000 * k + 750, 1000 * k + 950)
+    result = analysed(DataFolder(tmp_path / "data").create(), trace.write(tmp_path / "python.json"))
+    assert "`sawtooth run --stacks` names the function" in first_line(result)
+
+
 def test_one_sentence_stands_for_all_that_cannot_be_known(result: RunResult) -> None:
     reason = "No GPU work is recorded in this run"
     for form in (text.text, text.markdown, html.run_html):
@@ -97,7 +134,7 @@ def test_one_sentence_stands_for_all_that_cannot_be_known(result: RunResult) -> 
 def test_the_terminal_says_which_steps_were_left_out(result: RunResult) -> None:
     step = replace(result.metrics["best_step_time_ms"], notes=("Mean of 115 steps.", "Those 177 are left out.", "More."))
     (line,) = (
-        line for line in lines(replace(result, metrics={**result.metrics, "best_step_time_ms": step})) if "Step " in line
+        line for line in lines(replace(result, metrics={**result.metrics, "best_step_time_ms": step})) if "Mean of" in line
     )
     assert line.endswith("Mean of 115 steps. Those 177 are left out.")
 
@@ -173,7 +210,7 @@ def test_a_loop_that_loads_its_own_batches_is_told_how_many_workers_feed_it(tmp_
     finding = result.findings[0]
     assert finding.predicted_step_ms == pytest.approx(4.4)
     assert finding.fix.startswith("Load batches in 4 worker processes. A sample takes 1 ms, 100 µs of it on a core.")
-    assert finding.changes[0].after == "loader = DataLoader(dataset, num_workers=4, persistent_workers=True)"
+    assert finding.changes[0].after == "loader = DataLoader(dataset, …, num_workers=4, persistent_workers=True)"
     assert headline(result) == "Load batches in 4 worker processes: 20.0 → ≈\u00a04.40\u00a0ms"
     assert "The loop waits 16 ms of each 20 ms step for batches" in text.text(result) + html.run_html(result)
     assert "800\u00a0samples/s → ≈\u00a03,640\u00a0samples/s" in html.run_html(result)
@@ -190,6 +227,16 @@ def test_workers_that_set_the_pace_are_named_and_so_are_those_that_keep_up(tmp_p
     assert headline(kept_up) == (
         "A step takes 20.0\u00a0ms, and the loader keeps up: it gives 2,000\u00a0samples/s, the loop takes 800\u00a0samples/s."
     )
+
+
+def test_more_workers_than_cores_are_named_where_their_samples_compute(tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "data").create()
+    computing = {**WAITS, "loader_sample_cpu_ms": 1.0}
+    found = analysed(data, marked(tmp_path / "a" / "marks.jsonl", 20.0), **computing, loader_workers=8).findings
+    assert [finding.title for finding in found] == ["8 loader workers share 4 cores, and a sample computes 100 % of its time"]
+    assert found[0].fix.startswith("Use at most 3 workers")
+    for name, facts in (("b", {**computing, "loader_workers": 4}), ("c", {**WAITS, "loader_workers": 8})):
+        assert not analysed(data, marked(tmp_path / name / "marks.jsonl", 20.0), **facts).findings
 
 
 def test_what_a_profile_of_the_host_waits_for_batches_is_advice(result: RunResult) -> None:

@@ -6,6 +6,8 @@ A message that changed on purpose is committed anew with ``pytest tests/analysis
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,14 @@ def test_a_rule_fires_where_its_trouble_is_and_not_beside_it(rule: Rule, snapsho
         messages[name] = {"title": found.title, "fix": found.fix, "severity": found.severity}
     assert messages == snapshot
     check_quiet(rule, case)
+
+
+@every_rule
+def test_no_code_of_a_rule_makes_a_loader_of_single_samples(rule: Rule) -> None:
+    module = importlib.import_module(rule.check.__module__)
+    codes = [code for change in getattr(module, "CHANGES", ()) for code in (change.before, change.after)]
+    calls = [call for code in codes for call in re.findall(r"DataLoader\(.*?\)(?:\s|$)", code, re.DOTALL)]
+    assert all("…" in call or "batch" in call for call in calls), calls  # PyTorch's own default is a batch of 1
 
 
 def check_whole(found: Finding) -> None:

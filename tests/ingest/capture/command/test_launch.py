@@ -96,6 +96,16 @@ def test_a_script_with_flags_keeps_its_output_and_exit_code_and_is_recorded(tmp_
     assert packed_by == marks[0]["recorder"] == recorder_version() != ""
 
 
+def test_python_calls_are_recorded_where_they_are_wanted(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    words = ("-o", "run.sawtooth", "--no-sample", "--after", "0.001", "--steps", "2", "train.py", "--epochs", "60")
+    calls = [
+        started(*more, *words, cwd=tmp_path) and members(tmp_path / "run.sawtooth")["trace"].count(b'"python_function"')
+        for more in ((), ("--stacks",))
+    ]
+    assert calls[0] == 0 < calls[1]
+
+
 def test_a_training_that_fails_before_its_profile_is_told_so_and_not_of_a_short_loop(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     words = ("-o", "run.sawtooth", "--no-sample", "--after", "600", "train.py", "--epochs", "30", "--code", "3")
