@@ -33,7 +33,9 @@ CHANGES = (
         "loader = DataLoader(dataset, …, pin_memory=True)\nx = x.to(device, non_blocking=True)",
     ),
     CodeChange(
-        "Lightning", "DataLoader(dataset, …)", "DataLoader(dataset, …, pin_memory=True)   # Lightning copies with non_blocking=True"
+        "Lightning",
+        "DataLoader(dataset, …)",
+        "DataLoader(dataset, …, pin_memory=True)   # Lightning copies with non_blocking=True",
     ),
     CodeChange(
         "Transformers",
