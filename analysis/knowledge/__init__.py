@@ -32,6 +32,10 @@ __getattr__, __all__ = lazy(
             "outermost",
             "peak_dtype",
         ),
+        "frames": (
+            "FRAME",
+            "is_user_line",
+        ),
         "hardware": (
             "LINK_FULL",
             "Link",
