@@ -1,9 +1,11 @@
 """Many small collectives.
 
 What it checks
-    Mean size of the collectives of a step where communication is exposed.
+    Mean size of the collectives of a step where communication is exposed; and gradients that are all-reduced during the backward pass in buckets far
+    smaller than DistributedDataParallel's own, where the host makes each call.
 Why it costs time
-    A collective costs tens of microseconds whatever its size; below about 1 MB that is most of its time.
+    A collective costs tens of microseconds whatever its size; below about 1 MB that is most of its time. Each costs the host a call too, which is what
+    counts where the host is the limit.
 What to do
     Larger buckets (bucket_cap_mb), flattened parameters, one all-reduce for all metrics.
 When it is wrong
@@ -17,8 +19,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, evidence_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.replay.edits import TimedOps
+from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutCalls, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_number, in_words
 
@@ -26,6 +32,10 @@ SMALL_BYTES = 1_000_000  # below about 1 MB latency, not bandwidth, decides on N
 MANY = 20  # a step; a few small ones are metrics and flags
 WORTH_NAMING = 0.02  # of the step
 ELEMENT_BYTES = {"Float": 4, "BFloat16": 2, "Half": 2, "Double": 8, "Long": 8, "Int": 4, "Byte": 1}
+BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel's default
+CALLED = "c10d::allreduce_"  # the operator of one all-reduce on the host
+CHANGE = "Put gradients together: a larger bucket_cap_mb, or one flat tensor for small values."
+RISK = "Larger buckets start later and overlap less."
 
 CHANGES = (
     CodeChange("PyTorch", "DDP(model, bucket_cap_mb=1)", "DDP(model, bucket_cap_mb=25)"),
@@ -34,7 +44,15 @@ CHANGES = (
 
 
 def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when many collectives are small and communication is exposed."""
+    """Yield a finding when many collectives are small and communication is exposed, else where the host makes a call for each small bucket of gradients."""
+    exposed = next(_exposed(context), None)
+    if exposed is not None:
+        yield exposed
+    else:
+        yield from _called_one_by_one(context)
+
+
+def _exposed(context: RuleContext) -> Iterator[Finding]:
     lost = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.owner == "exposed_comm")
     if context.share(lost) < WORTH_NAMING:
         return
@@ -52,17 +70,66 @@ def check(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         RULE.slug,
         f"{in_number(count, 'collective a step moves', 'collectives a step move')} less than 1 MB each, while {in_words(lost)} of communication is exposed",
-        "Put gradients together: a larger bucket_cap_mb, or one flat tensor for small values.",
+        CHANGE,
         ceiling_ms=min(lost, sum(r[3] - r[2] for r in small) / 1e6 / max(len(context.rank.counted), 1)),
         confidence="medium",
         edits=edits,
         note="Predicted by the replay with these bytes moved at the rate of the largest collectives."
         if edits
         else "Not predicted: the time of a larger collective is not in the trace.",
-        risk="Larger buckets start later and overlap less.",
+        risk=RISK,
         changes=CHANGES,
         evidence=[{"dtype": str(r[0]), "elements": int(r[1]), "start_ns": int(r[2]), "end_ns": int(r[3])} for r in small[:5]],
     )
+
+
+def _called_one_by_one(context: RuleContext) -> Iterator[Finding]:
+    """Yield a finding where the step is shorter with the backward pass's all-reduces put together to buckets of the default size."""
+    every = collectives(context)
+    within = (every["name"] == "allreduce") & every["bytes"].notna() & every["launch_ns"].notna()
+    within &= ~every["after_backward"].fillna(True).astype(bool) & ~every["forward"].fillna(True).astype(bool)
+    rows = every[within].sort_values("launch_ns")
+    bucket = (rows.groupby("step")["bytes"].cumsum() // BUCKET_BYTES).rename("bucket")
+    gone = rows[rows.assign(bucket=bucket).duplicated(["step", "bucket"], keep="last")]
+    steps = max(len(context.rank.counted), 1)
+    if len(gone) < MANY * steps or context.step_ms is None:
+        return
+    edits = _together(context, rows, bucket, gone)
+    predicted = context.predict_ms(edits)
+    if predicted is None or context.share(context.step_ms - predicted) < WORTH_NAMING:
+        return
+    count, mean = len(rows) / steps, float(rows["bytes"].astype(float).mean()) / 1e6
+    yield context.finding(
+        RULE.slug,
+        f"Gradients are sent in {in_number(count, 'all-reduce', 'all-reduces')} a step of {mean:.2g} MB on average, and the host makes a call for each",
+        CHANGE,
+        ceiling_ms=context.step_ms - predicted,
+        confidence="medium",
+        edits=edits,
+        note="Predicted by the replay with these gradients in buckets of 25 MB: each is sent with the last of its gradients, and the host makes one call for it.",
+        risk=RISK,
+        changes=CHANGES,
+        evidence=evidence_of(gone),
+    )
+
+
+def _together(context: RuleContext, rows: pd.DataFrame, bucket: pd.Series, gone: pd.DataFrame) -> list[Edit]:
+    """Return the edits that leave one all-reduce of each bucket, the last, with all its bytes at the quickest one's rate, and no call for the others."""
+    bytes_, took = rows["bytes"].astype(float), rows["dur_ns"].astype(float)
+    rate = float((bytes_ / took).max())
+    of_bucket = [rows["step"], bucket]
+    needs = pd.concat(
+        [bytes_.groupby(of_bucket).transform("sum") / rate, took.groupby(of_bucket).transform("sum")], axis=1
+    ).min(axis=1)
+    kept = rows.drop(gone.index)
+    calls, launched = calls_inside(context, CALLED), np.sort(gone["launch_ns"].to_numpy(np.int64))
+    first = np.searchsorted(launched, calls["launch_ns"].to_numpy(np.int64), side="left")
+    last = np.searchsorted(launched, calls["end_ns"].to_numpy(np.int64), side="right")
+    return [
+        TimedOps(tuple(kept["gpu_op_id"].astype(int).tolist()), tuple(needs[kept.index].astype(int).tolist())),
+        WithoutOps(tuple(gone["gpu_op_id"].astype(int).tolist())),
+        WithoutCalls(tuple(calls.loc[first < last, "call_id"].astype(int).tolist())),
+    ]
 
 
 def _bytes(row: Sequence[Any]) -> float:
