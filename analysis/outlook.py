@@ -9,8 +9,6 @@ from sawtooth.analysis.run.model import Finding, RankResult
 from sawtooth.analysis.run_analysis import whatif_of
 from sawtooth.analysis.store.library import Library
 
-HOURS_A_DAY = 24
-
 
 @dataclass(frozen=True)
 class Outlook:
@@ -33,11 +31,6 @@ class Outlook:
     def mfu(self) -> float | None:
         """The MFU afterwards: the same model FLOPs in the shorter step."""
         return self.mfu_before * self.speedup if self.mfu_before is not None else None
-
-    @property
-    def saved_hours_a_day(self) -> float:
-        """Hours that 24 hours of such steps are shortened by."""
-        return HOURS_A_DAY * (1 - self.after_ms / self.before_ms)
 
     def hours_of(self, steps: float) -> tuple[float, float]:
         """Return how many hours ``steps`` steps take before and after."""

@@ -33,12 +33,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class StepBar:
-    """A step as a bar: what it is called, its time, its width against the longest bar as CSS, and its pieces."""
+    """A step as a bar: what it is called, its time, its width against the longest bar as CSS, its pieces, and what it is shorter by where there is room."""
 
     name: str
     time: str
     width: str
     parts: tuple[Piece, ...]
+    shorter: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,20 +82,23 @@ def _now_and_after(
     bars = [StepBar("now", before, "100%", tuple(pieces))]
     if forecast is not None and now_ms:
         after = f"≈\u00a0{fmt.duration_ms(forecast.after_ms)}"
-        rest = Piece(f"after the change {after}", "", 1.0, MUTED.on(dark), "")  # of no owner: the replay gives its time alone
-        bars.append(StepBar("after", after, f"{min(forecast.after_ms / now_ms, 1.0):.2%}", (rest,)))
+        share, saved = min(forecast.after_ms / now_ms, 1.0), fmt.duration_ms(now_ms - forecast.after_ms)
+        name, shorter = "after the change", f"{saved} shorter"
+        rest = Piece(
+            f"{name}: {after}", _if_room(name, share), max(1000 * share, 1.0), MUTED.on(dark), ""
+        )  # the replay gives its time alone
+        bars.append(StepBar("after", after, f"{share:.2%}", (rest,), _if_room(shorter, 1 - share)))
     return bars
+
+
+def _if_room(label: str, share: float) -> str:
+    """Return ``label`` where it fits into this ``share`` of the bar, else nothing."""
+    return label if share >= LETTER * len(label) else ""
 
 
 def unlabelled(bars: Sequence[StepBar]) -> list[Piece]:
     """Return the pieces that are too narrow for a name and wide enough to be asked for one."""
-    return [
-        piece
-        for bar in bars
-        if bar.name != "after"  # of no owner
-        for piece in bar.parts
-        if not piece.label and piece.weight >= 1000 * NAMED_FROM
-    ]
+    return [piece for bar in bars for piece in bar.parts if not piece.label and piece.weight >= 1000 * NAMED_FROM]
 
 
 def _pieces(verdict: Judgement, dark: bool) -> list[Piece]:
@@ -111,9 +115,7 @@ def _colour(part: Part, represented: bool) -> Colour:
 def _piece(colour: Colour, ms: float, share: float, dark: bool, name: str | None = None, width: float = 1.0) -> Piece:
     """Return a part of a bar that is ``width`` of the page's longest one."""
     name = name or colour.label
-    label = f"{name} {fmt.duration_ms(ms)}"
-    if share * width < LETTER * len(label):
-        label = ""
+    label = _if_room(f"{name} {fmt.duration_ms(ms)}", share * width)
     hint = f"{name}: {fmt.duration_ms(ms)}, {fmt.share(share)}"
     return Piece(hint, label, round(share * 1000, 1), colour.on(dark), colour.texture)
 

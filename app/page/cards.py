@@ -16,6 +16,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts.base import LegendEntry
+from sawtooth.app.charts.losses import LostBar
 from sawtooth.app.theme import ACCENT, MUTED
 
 _ASSETS = Path(__file__).resolve().parents[1] / "assets"
@@ -75,6 +76,11 @@ def caution(sentence: str) -> None:
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], caption: str, *, figures: bool = False) -> None:
     """Show a short table whose cells wrap; ``figures``: every column but the first holds numbers. ``caption`` names it for screen readers."""
     st.html(_HTML.table(headers, rows, caption, figures))
+
+
+def ranked(headers: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequence[LostBar], caption: str) -> None:
+    """Show a table whose second column, the number that ranks the rows, is drawn as a bar in each."""
+    st.html(_HTML.ranked(headers, rows, bars, caption))
 
 
 def paragraph(sentence: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import streamlit as st
 
 from sawtooth.analysis.compare.changed.products import products_in
+from sawtooth.app import format as fmt
 from sawtooth.app.format import clean
 from sawtooth.app.library import library
 from sawtooth.app.page import cards, keys
@@ -122,6 +123,8 @@ def link(name: str, label: str, *, run: str | None = None, icon: str | None = No
 def run_selector(page_name: str) -> None:
     """Choose the run: the ``run`` of the address, else the newest. It survives navigation, reload and the back button.
 
+    A page that is not of one run shows no choice, and the way back to the run that led to it.
+
     Streamlit's own binding would write the option's label into the address; a link must hold the run's id, which means the same
     run on every server.
     """
@@ -132,9 +135,13 @@ def run_selector(page_name: str) -> None:
         st.session_state["run"] = None
         return
     run = asked if asked is not None and asked in names else next(iter(names))
-    if asked is None and any(screen.name == page_name and screen.needs_run for screen in SCREENS):
-        st.query_params["run"] = run  # so that the address can be copied
     st.session_state["run"] = run
+    if not screen_named(page_name).needs_run:
+        if asked == run and page_name != "runs":
+            link("verdict", f"Back to {fmt.markdown(_run_label(run, names), 40)}", run=run, icon=":material/arrow_back:")
+        return
+    if asked is None:
+        st.query_params["run"] = run  # so that the address can be copied
     st.session_state["run_choice"] = run
     st.selectbox(
         "Run",
@@ -155,11 +162,11 @@ def _follow_choice() -> None:
 
 
 def navigation(page_name: str) -> None:
-    """Show the sidebar: home, the run, its screens, and what concerns all runs."""
+    """Show the sidebar: home, the run and its screens where the page is of one, and what concerns all runs."""
     link("runs", "Runs", icon=screen_named("runs").icon)
     run_selector(page_name)
     empty = empty_screens()
-    for section in SECTIONS:
+    for section in SECTIONS if screen_named(page_name).needs_run else SECTIONS[-1:]:
         cards.section_label(section)
         for screen in SCREENS:
             if screen.section == section and _shown(screen):

@@ -24,6 +24,7 @@ from sawtooth.app.charts.base import LegendEntry, entry_of
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.theme import ACCENT, MUTED, colour_of
 from sawtooth.app.words import advice, savings
+from sawtooth.app.words import evidence as evidence_words
 from sawtooth.app.words import headline as headline_words
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as run_words
@@ -113,6 +114,7 @@ def run_html(result: RunResult) -> str:
         distortion=run_words.distortion(verdict) if verdict else None,
         step_title=run_words.step_bar_title(verdict) if verdict else None,
         bars=[_bar(rank, column) for column in columns_of(rank)] if verdict and rank else [],
+        loss=advice.of_the_loss(result),
         first=first,
         rest=[change for change in numbered if change not in first],
         plan_title=advice.plan_title(result) if len(result.plan) > 1 else None,
@@ -164,10 +166,8 @@ def _bar(rank: RankResult, column: Column) -> Bar:
 
 
 def _change(number: int, finding: Finding, step_ms: float | None) -> Change:
-    rows = [{key: value for key, value in row.items() if key not in ("start_ns", "end_ns")} for row in finding.evidence]
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    cells = [["" if row.get(key) is None else _cell(row[key]) for key in keys] for row in rows]
-    evidence = Table([fmt.heading(key) for key in keys], cells, words=True)
+    heads, cells = evidence_words.table(finding)
+    evidence = Table(heads, cells, words=True)
     diffs = [(change.framework, advice.diff(change).splitlines()) for change in finding.changes]
     return Change(number, finding, headline_words.action(finding), diffs, report_text.gain(finding, step_ms), evidence)
 
@@ -259,7 +259,3 @@ def _matched(rows: tuple[Match, ...], kind: str) -> MatchTable:
     ]
     table = Table((kind.capitalize(), "Matched by", "A, ms", "B, ms", "Change, ms"), cells)
     return MatchTable(changes.match_title(rows, kind), table, len(rows))
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)

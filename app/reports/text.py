@@ -14,7 +14,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.reports.escaped import as_written, for_terminals
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import host as host_words
-from sawtooth.app.words.advice import diff, is_advice, numbered, plan_lines, plan_title
+from sawtooth.app.words.advice import diff, is_advice, numbered, of_the_loss, plan_lines, plan_title
 from sawtooth.app.words.comparisons import audit as audit_words
 from sawtooth.app.words.comparisons import changes
 from sawtooth.app.words.headline import action, below, best_ms, forecast, headline
@@ -154,7 +154,9 @@ def _findings_markdown(result: RunResult) -> list[str]:
     if not result.findings:
         return []
     step_ms = best_ms(result)
-    lines = []
+    lines = (
+        ["", f"**1. {fmt.markdown(loss[0], None)}**: {fmt.markdown(loss[1], None)}"] if (loss := of_the_loss(result)) else []
+    )
     advice = [(number, finding) for number, finding in numbered(result) if is_advice(finding)][:ADVISED]
     for number, finding in advice:
         lines += [
@@ -186,9 +188,11 @@ def _findings_markdown(result: RunResult) -> list[str]:
 
 
 def _findings_text(result: RunResult) -> list[str]:
-    if not result.findings:
+    loss = of_the_loss(result)
+    if not result.findings and loss is None:
         return []
     lines = ["", "What to change"]
+    lines += [f"  1. {loss[0]}", f"     {loss[1]}"] if loss else []
     for number, finding in numbered(result):
         lines += [
             f"  {number}. {fmt.spaced(fmt.clean(finding.title))}",

@@ -18,7 +18,6 @@ from sawtooth.app.page import basis, cards, current, frame, panel
 from sawtooth.app.theme import CAUSES, colour_of
 from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words import lost as words_of_loss
-from sawtooth.app.words import run as words
 
 STEP_PREFIX = "ProfilerStep#"  # what the profiler calls each step
 PLACES = {
@@ -48,10 +47,7 @@ def main() -> None:
     if rank.represents is not None and rank.represents.represents is False:
         cards.small(rank.represents.sentence)
     _where_and_what_helps(rank, rows, column)
-    whole = words_of_loss.total_ms(rows)
-    title = f"{fmt.share(rows[0].ms / whole)} of what is lost: {rows[0].name}"
-    bars = [(row.owner, row.cause, row.ms) for row in rows]
-    panel.show(losses.causes(bars, _table(rank), title, dark=frame.dark(), unit=words.unit_of(rank)), "causes")
+    _how_computed(rank)
     _pieces(rank, {row.key: row.name for row in rows if row.key in CAUSES})
     _phases(rank)
 
@@ -84,7 +80,16 @@ def _where_and_what_helps(rank: RankResult, rows: list[words_of_loss.Row], colum
         )
         for row in [*rows, *([whole] if len(rows) > 1 else [])]
     ]
-    cards.table(heads, lines, "What the GPU waits for, where, and what helps")
+    bars = losses.bars([(row.owner, row.cause, row.ms) for row in rows], dark=frame.dark())
+    cards.ranked(heads, lines, [*bars, losses.LostBar("")], "What the GPU waits for, where, and what helps")
+
+
+def _how_computed(rank: RankResult) -> None:
+    with st.container(horizontal=True, gap="small"):
+        panel.explain(losses.METRICS, losses.METHOD, "causes")
+        with st.popover("Table", type="tertiary", icon=":material/table_rows:", key="causes-rows"):
+            table = _table(rank)
+            panel.table(table, {c: heading for c, heading in losses.COLUMNS.items() if table[c].notna().any()}, "causes")
 
 
 def _table(rank: RankResult) -> pd.DataFrame:

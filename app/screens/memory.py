@@ -13,6 +13,7 @@ from sawtooth.analysis.telemetry import series
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import memory as charts
+from sawtooth.app.charts.poster_bars import StepBar
 from sawtooth.app.charts.telemetry import lanes
 from sawtooth.app.page import cards, current, frame, panel
 from sawtooth.app.page.parts import sweep_curve, telemetry_strip
@@ -120,10 +121,10 @@ def _holders(rank: RankResult, use: MemoryUse) -> None:
     first = rows.iloc[0]
     whose = "was" if first["operator"] == memory.BEFORE else "belongs to"
     cards.title(f"{fmt.share(first['share'])} of the peak {whose} {fmt.clean(str(first['operator']), 60)}")
-    bars = poster.bar("peak", charts.held(rows, dark=frame.dark()), fmt.bytes_(use.peak_bytes), "100%")
+    bars = poster.bar(StepBar("peak", fmt.bytes_(use.peak_bytes), "100%", tuple(charts.held(rows, dark=frame.dark()))))
     if capacity:
         pieces, width = charts.of_the_gpu(use.peak_bytes, capacity, dark=frame.dark())
-        bars += poster.bar("GPU", pieces, fmt.bytes_(capacity), width)
+        bars += poster.bar(StepBar("GPU", fmt.bytes_(capacity), width, tuple(pieces)))
     st.html(bars)
     shown = rows.assign(mb=rows["bytes"] / 1e6)
     panel.table(
@@ -163,7 +164,7 @@ def _in_use(result: RunResult, unknown: str) -> None:
     cards.headline(words.in_use(peak, total), words.IN_USE_OF_ALL)
     if total:
         pieces, width = charts.of_the_gpu(peak, total, dark=frame.dark())
-        st.html(poster.bar("GPU", pieces, fmt.bytes_(total), width))
+        st.html(poster.bar(StepBar("GPU", fmt.bytes_(total), width, tuple(pieces))))
     facts = series.facts(telemetry, MEMORY)
     title = words.use_over_time(facts["p5"], facts["p95"])
     if facts["p95"] - facts["p5"] < FLAT * facts["p95"]:  # a level line says no more than its title

@@ -24,7 +24,10 @@ def is_advice(finding: Finding) -> bool:
 
 
 def numbered(result: RunResult) -> list[tuple[int, Finding]]:
-    """Return the findings with their numbers as every page and report has them: what somebody can change first."""
+    """Return the findings with their numbers as every page and report has them: what somebody can change first.
+
+    Where the largest loss has advice of its own (``of_the_loss``), that is number 1.
+    """
     first = first_change(result)
     lead = first[0] if first is not None else None
 
@@ -45,7 +48,7 @@ def numbered(result: RunResult) -> list[tuple[int, Finding]]:
         if needed is not None and is_advice(needed):  # it brings nothing alone, and has to be done before
             ordered.remove(needed)
             ordered.insert(ordered.index(finding), needed)
-    return list(enumerate(ordered, start=1))
+    return list(enumerate(ordered, start=1 if of_the_loss(result) is None else 2))
 
 
 def why_first(result: RunResult) -> str | None:

@@ -33,8 +33,7 @@ class Row:
     @property
     def name(self) -> str:
         """The cause's name, within a sentence."""
-        name = colour_of(self.owner, self.cause).label if self.owner else REST
-        return name[0].lower() + name[1:]
+        return colour_of(self.owner, self.cause).label if self.owner else REST  # capitals in it are names: Python on the host
 
     @property
     def key(self) -> str:

@@ -1,4 +1,4 @@
-"""A step now and after a change with their ranges, and what the change saves: time per 1,000 steps or of the steps to go, energy and money of a day of training."""
+"""A step now and after a change with their ranges, and what the change saves: time of a day of training or of the steps to go, energy and money."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.words.run import step_now
 
-A_ROUND_NUMBER = 1000  # of steps: what people count a training in
-
 NOTHING = 0.99  # of the step: a range that reaches up to it holds no gain
+A_DAY_MS = 24 * 3.6e6
 ESTIMATED = ("estimate", "telemetry")  # sources of a step's time that nobody timed
 
 
@@ -65,14 +64,14 @@ def lines(
 ) -> list[tuple[str, str]]:
     """Return label and value of what ``forecast`` brings: time, MFU, energy, money.
 
-    ``steps`` are the steps to go; None for time per 1,000 steps, and energy and money of as many steps as 24 hours of training take today. ``waiting_w``
+    ``steps`` are the steps to go; None for as many steps as take 24 hours today. ``waiting_w``
     is what the GPU draws in its troughs, W: what is saved is mostly waiting, so the energy is at least that. ``price_per_gpu_hour`` None leaves the money out.
     """
-    before_h, after_h = forecast.hours_of(steps or A_ROUND_NUMBER)
+    before_h, after_h = forecast.hours_of(steps or A_DAY_MS / forecast.before_ms)
     rows = [
         (
-            f"for {fmt.count(steps)} steps" if steps else f"per {A_ROUND_NUMBER:,} steps",
-            f"{_hours(before_h)} → ≈\u00a0{_hours(after_h)}",
+            f"for {fmt.count(steps)} steps" if steps else "for what takes a day now",
+            fmt.step_change(before_h * 3.6e6, after_h * 3.6e6),
         )
     ]
     if forecast.mfu is not None and forecast.mfu_before is not None:
@@ -80,17 +79,13 @@ def lines(
         before, after = fmt.share(forecast.mfu_before), fmt.share(forecast.mfu)
         if before != after:  # below a hundredth of a percent both are
             rows.append((f"MFU{of}", f"{before} → ≈\u00a0{after}"))
-    saved_gpu_h = (before_h - after_h if steps else forecast.saved_hours_a_day) * forecast.gpus
+    saved_gpu_h = (before_h - after_h) * forecast.gpus
     if saved_gpu_h <= 0:
         return rows
-    per = "" if steps else " per day of training"
+    per = "" if steps else " a day"
     if waiting_w:
         rows.append((f"energy saved{per}", f"≥ {fmt.number(saved_gpu_h * waiting_w / 1000)}\u00a0kWh"))
     if price_per_gpu_hour:
         on = f" on {forecast.gpus} GPUs" if forecast.gpus > 1 else ""
         rows.append((f"saved{per}{on}", f"≈\u00a0{fmt.money(saved_gpu_h * price_per_gpu_hour)}"))
     return rows
-
-
-def _hours(hours: float) -> str:
-    return fmt.duration_ns(hours * 3600e9)

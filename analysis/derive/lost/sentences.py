@@ -21,6 +21,7 @@ from sawtooth.analysis.units import in_words
 MAX_SENTENCES = 20_000  # the longest pieces get a sentence; beyond them nobody reads, and a million sentences cost seconds
 DURATIONS = ("took", "lead", "waited")  # fields of sentences that are nanoseconds
 NAME_LENGTH = 80  # kernel names of templates run to kilobytes
+SIGNATURE = 40  # a longer one does not fit into a sentence
 
 
 def _duration(ns: float) -> str:
@@ -32,6 +33,15 @@ def _fillable(template: str) -> tuple[str, list[str]]:
     parts = list(Formatter().parse(template))
     text = "".join(words.replace("%", "%%") + ("%s" if key else "") for words, key, _, _ in parts)
     return (text if any(key for _, key, _, _ in parts) else template), [key for _, key, _, _ in parts if key]
+
+
+def readable(name: str) -> str:
+    """Return a name for a sentence: of a long C++ signature the function alone, without its namespaces and arguments."""
+    text = name
+    if len(name) > SIGNATURE and "::" in name and "<" in name:
+        words = name.replace("(anonymous namespace)::", "").partition("<")[0].split()
+        text = words[-1].rsplit("::", 1)[-1] or name if words else name
+    return text if len(text) <= NAME_LENGTH else text[: NAME_LENGTH - 1] + "…"
 
 
 def sentences(events: Events, facts: HostFacts, schedule: Schedule, table: pd.DataFrame) -> pd.Categorical:
@@ -46,8 +56,7 @@ def sentences(events: Events, facts: HostFacts, schedule: Schedule, table: pd.Da
 
     @cache
     def short(name_id: int) -> str:
-        text = names[name_id]
-        return text if len(text) <= NAME_LENGTH else text[: NAME_LENGTH - 1] + "…"
+        return readable(names[name_id])
 
     def texts(name_ids: NDArray[np.int32], index: I64, missing: str) -> list[str]:
         ids = np.where(index >= 0, name_ids[index], -1).tolist() if len(name_ids) else [-1] * len(index)

@@ -14,8 +14,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, frame, panel
 from sawtooth.app.page.timeline import views
 from sawtooth.app.reports import text as report_text
-from sawtooth.app.theme import CAUSES, OWNERS
-from sawtooth.app.words import advice, savings
+from sawtooth.app.words import advice, evidence, headline, savings
 from sawtooth.app.words import run as words
 
 SHOWN_FIRST = 3  # three changes are what somebody does today; the rest is folded
@@ -49,7 +48,10 @@ def show_rest(result: RunResult, shown: list[Finding]) -> list[Finding]:
     ticked: list[Finding] = []
     left = [
         (label, folded)
-        for label, folded in ((f"{len(more)} more to change", more), (words.cautions(len(known)), known))
+        for label, folded in (
+            (f"{len(more)} more to change" if shown else f"{fmt.many(len(more), 'change')} to try", more),
+            (words.cautions(len(known)), known),
+        )
         if folded
     ]
     if left:
@@ -116,9 +118,8 @@ def _finding(number: int, finding: Finding, result: RunResult) -> list[Finding]:
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             cards.numbered(number, finding.title)
-            with st.container(horizontal=True, width="content", vertical_alignment="center"):
-                st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])
-                cards.small(gain(finding))
+            st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])
+        cards.small(", ".join(filter(None, (brings(finding), detail(finding)))))
         cards.paragraph(finding.fix)
         if advice.same_as_lateness(result, finding):
             cards.small(SAME_TIME)
@@ -126,36 +127,37 @@ def _finding(number: int, finding: Finding, result: RunResult) -> list[Finding]:
         with st.container(horizontal=True, gap="small", vertical_alignment="center"):
             if finding.edits:
                 ticked = tick(finding, f"combine-{result.manifest.id}-{number}-{finding.rule}")
-            if finding.changes:
-                with st.popover("Code", icon=":material/code:", key=f"code-{number}"):
-                    for change in finding.changes:
-                        cards.small(change.framework)
-                        st.code(advice.diff(change), language="diff")
-            if finding.evidence:
-                with st.popover("Evidence", icon=":material/fact_check:", key=f"evidence-{number}"):
-                    evidence_table(number, finding)
-                timeline_link(finding, result)
-        for note in (finding.prediction_note, finding.risk):
-            if note:
-                cards.small(note)
+            why_button(number, finding, result)
     return [finding] if ticked else []
 
 
-def evidence_table(number: int, finding: Finding) -> None:
+def why_button(number: int, finding: Finding, result: RunResult) -> None:
+    """Offer what a finding rests on, on a sheet of its own: a popover's few lines would cut the evidence."""
+    if st.button("Why", icon=":material/fact_check:", key=f"why-{number}"):
+        st.dialog(fmt.markdown(headline.action(finding)), width="large")(_why)(number, finding, result)
+
+
+def _why(number: int, finding: Finding, result: RunResult) -> None:
+    cards.strong(finding.title)
+    cards.paragraph(finding.fix)
+    cards.small(", ".join(filter(None, (brings(finding), detail(finding)))) + ".")
+    if finding.evidence:
+        _evidence(number, finding, result)
+    for label, note in (("The prediction", finding.prediction_note), ("The risk", finding.risk)):
+        if note:
+            cards.definition(label, note)
+    for change in finding.changes:
+        cards.small(f"In {change.framework}")
+        st.code(advice.diff(change), language="diff")
+
+
+def _evidence(number: int, finding: Finding, result: RunResult) -> None:
     """Show what proves a finding, and its CSV."""
-    rows = pd.DataFrame(list(finding.evidence))
-    for column, classes in (("cause", CAUSES), ("owner", OWNERS)):
-        if column in rows:
-            rows[column] = [classes[key].label if key in classes else key for key in rows[column]]
-    st.dataframe(
-        panel.in_percent(rows),
-        hide_index=True,
-        column_order=[c for c in rows if c not in ("start_ns", "end_ns")],
-        column_config={c: panel.heading_of(rows[c], fmt.heading(c)) for c in rows},
-        placeholder="",
-        alt="The evidence of the finding.",
-    )
-    panel.csv_button(rows, f"evidence-{finding.rule}", f"evidence-{number}")
+    heads, rows = evidence.table(finding)
+    cards.table(heads, rows, "The evidence of the finding")
+    with st.container(horizontal=True, gap="medium", vertical_alignment="center"):
+        panel.csv_button(pd.DataFrame(list(finding.evidence)), f"evidence-{finding.rule}", f"evidence-{number}")
+        timeline_link(finding, result)
 
 
 def timeline_link(finding: Finding, result: RunResult) -> None:
@@ -193,17 +195,31 @@ def whole_step(rank: RankResult, finding: Finding) -> Span | None:
     return Span(min(piece.start_ns for piece in pieces), max(piece.end_ns for piece in pieces))
 
 
-def gain(finding: Finding) -> str:
-    """Return what a finding brings: → ≈ 47.0 ms (41.2 to 55.0 ms), 6.6 ×, high confidence."""
+def brings(finding: Finding) -> str:
+    """Return what a finding brings, of every change in the same unit: saves ≈ 265 ms a step (85 %)."""
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
-        between = f" ({between})" if (between := savings.between_predicted(finding)) else ""
-        speedup = f", {fmt.speedup(finding.predicted_speedup)}" if finding.predicted_speedup else ""
-        return f"→ ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{between}{speedup}, {finding.confidence} confidence"
+        share = fmt.share(1 - left(finding))
+        return f"saves ≈\u00a0{fmt.duration_ms(finding.gain_ms)} a step ({share})"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
-        return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step, {finding.confidence} confidence"
-    if more := report_text.more_samples(finding):
-        return f"{more}, {finding.confidence} confidence"
-    return report_text.caution(finding)
+        return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
+    return report_text.more_samples(finding) or report_text.caution(finding)
+
+
+def detail(finding: Finding) -> str:
+    """Return the step after a change and how sure that is: then ≈ 47.0 ms (41.2 to 55.0 ms), high confidence; "" where nothing is claimed."""
+    if finding.claims == "caution":
+        return ""
+    sure = f"{finding.confidence} confidence"
+    if finding.claims != "gain" or finding.predicted_step_ms is None:
+        return sure
+    between = f" ({between})" if (between := savings.between_predicted(finding)) else ""
+    return f"then ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{between}, {sure}"
+
+
+def left(finding: Finding) -> float:
+    """Return the share of the step that a change with a predicted gain leaves."""
+    after = finding.predicted_step_ms or 0.0
+    return after / (after + finding.gain_ms)
 
 
 def limits(result: RunResult) -> None:

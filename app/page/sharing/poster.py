@@ -20,7 +20,7 @@ from sawtooth.app.words import run as words
 from sawtooth.app.words.savings import Amount
 
 ACTION_WIDTH = {1: 600, 2: 400, 3: 280}  # pixels at least, by how many actions stand beside each other
-WITHOUT_STEPS = "Without steps in the trace nothing more exact is known."
+WITHOUT_STEPS = "Without steps in the trace nothing more exact is known"
 _HTML = templates.pieces("poster.html")
 MOST_ASKED = 1e15  # steps, or money: infinity times anything is no answer
 
@@ -30,7 +30,8 @@ def show(result: RunResult) -> None:
     """Show the step now and after the ticked changes (the first one while none is), then the changes."""
     place = st.container(gap="xsmall")  # above the changes, where a tick is seen to count
     claimed = [(n, finding) for n, finding in findings.claimed(result) if not advice.same_as_lateness(result, finding)]
-    first = (claimed or advice.about_the_loss(result))[:SHOWN_FIRST]
+    # what a healthy run might still try is no first action: it is folded
+    first = [] if headline.healthy(result) else (claimed or advice.about_the_loss(result))[:SHOWN_FIRST]
     loss = advice.of_the_loss(result)
     ticked: list[Finding] = []
     if first or loss:
@@ -40,7 +41,9 @@ def show(result: RunResult) -> None:
                 _of_the_loss(*loss, recorded=len(result.lead.counted) > 0 if result.lead else False)
             for number, finding in first:
                 lead = number == first[0][0]
-                ticked += _action(number, finding, result, _brings(finding, first, result), why if lead else None)
+                ticked += _action(
+                    number, finding, result, _brings(finding, first, result), why if lead else None, alone=len(first) == 1
+                )
     with st.container(gap="xsmall"):
         findings.show_plan(result)
         ticked += findings.show_rest(result, [finding for _, finding in first])
@@ -67,13 +70,16 @@ def _step(result: RunResult, before: Amount, forecast: Outlook | None, change: F
         facts += savings.lines(forecast, steps=_asked(STEPS), price_per_gpu_hour=_price(result), waiting_w=_waiting_w(result))
     elif (used := words.mfu_fact(result.metrics)) is not None:
         facts += [used]
-    st.html(_HTML.step(before, after, times, bars, poster_bars.unlabelled(bars), f"{alt}.", facts))
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="answer_row"):
+        st.html(_HTML.answer(before, after, times, f"{alt}.", facts))
+        if forecast is not None:
+            _questions()
+    if bars:
+        st.html(_HTML.drawn(bars, poster_bars.unlabelled(bars)))
+    if forecast is not None:
+        _measured(result, forecast)
     if result.lead is not None:
         step_strip.show(result.manifest.id, result.lead)
-    if forecast is not None:
-        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-            _questions()
-            _measured(result, forecast)
 
 
 def _asked(key: str) -> float | None:
@@ -99,8 +105,8 @@ def _waiting_w(result: RunResult) -> float | None:
 
 def _questions() -> None:
     """Ask for what only the viewer knows: steps to go and the price of a GPU-hour."""
-    with st.popover("Steps and price", icon=":material/savings:", type="tertiary"):
-        st.number_input("Steps to go", value=None, min_value=0, key=STEPS, bind="query-params", placeholder="per 1,000")
+    with st.popover("Price", icon=":material/savings:", type="tertiary", help="Steps to go and the price of a GPU-hour"):
+        st.number_input("Steps to go", value=None, min_value=0, key=STEPS, bind="query-params", placeholder="a day of them")
         st.number_input("Price of a GPU-hour", value=None, min_value=0.0, key=PRICE, bind="query-params", placeholder="not set")
 
 
@@ -121,20 +127,24 @@ def _measured(result: RunResult, forecast: Outlook) -> None:
 def _brings(finding: Finding, shown: list[tuple[int, Finding]], result: RunResult) -> str:
     """Return what a change brings; of one that only makes another possible, which."""
     needed = next((number for number, other in shown if headline.prepared_by(other, result) is finding), None)
-    return findings.gain(finding) if needed is None else f"no gain alone: makes change {needed} possible"
+    return findings.brings(finding) if needed is None else f"no gain alone: makes change {needed} possible"
 
 
 def _of_the_loss(what: str, brings: str, *, recorded: bool) -> None:
     """Show what to do about the largest loss where no finding does, before all advice on recording."""
     with st.container(border=True, gap="xsmall", height="stretch"):
-        st.html(_HTML.action(None, what, brings, "medium", None if recorded else WITHOUT_STEPS))
+        st.html(_HTML.action(1, what, brings, "" if recorded else WITHOUT_STEPS, False, None, None))
         frame.link("idle", "Where it is lost", run=st.session_state.get("run"), icon=":material/hourglass_empty:")
 
 
-def _action(number: int, finding: Finding, result: RunResult, brings: str, why_here: str | None) -> list[Finding]:
+def _action(
+    number: int, finding: Finding, result: RunResult, brings: str, why_here: str | None, *, alone: bool
+) -> list[Finding]:
     """Show one change to make, at the user's own line where the trace has it; return it in a list where it is ticked."""
     with st.container(border=True, gap="xsmall", height="stretch"):
-        st.html(_HTML.action(number, headline.action(finding), brings, finding.confidence, why_here))
+        left = f"{findings.left(finding):.1%}" if finding.claims == "gain" and not alone else None
+        unsure = finding.confidence == "low" and finding.claims != "caution"
+        st.html(_HTML.action(number, headline.action(finding), brings, findings.detail(finding), unsure, left, why_here))
         if stack := _stack(result.lead, finding):
             st.html(_HTML.place(*_named(stack)))
         if finding.changes:
@@ -142,18 +152,7 @@ def _action(number: int, finding: Finding, result: RunResult, brings: str, why_h
             st.html(_HTML.diff(advice.diff(change).splitlines()))
         with st.container(horizontal=True, gap="small", vertical_alignment="center", key=f"change_actions-{number}"):
             ticked = bool(finding.edits) and findings.tick(finding, f"combine-{result.manifest.id}-{number}-{finding.rule}")
-            with st.popover("Why", icon=":material/fact_check:", key=f"why-{number}"):
-                cards.title(finding.title)
-                cards.paragraph(finding.fix)
-                for note in (finding.prediction_note, finding.risk):
-                    if note:
-                        cards.small(note)
-                for change in finding.changes:
-                    cards.small(change.framework)
-                    st.code(advice.diff(change), language="diff")
-                if finding.evidence:
-                    findings.evidence_table(number, finding)
-                findings.timeline_link(finding, result)
+            findings.why_button(number, finding, result)
     return [finding] if ticked else []
 
 

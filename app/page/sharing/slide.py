@@ -38,7 +38,7 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
     if before is None:
         return None
     lines = [
-        f"{number}  {headline.action(finding)}  {findings.gain(finding)}"
+        f"{number}  {headline.action(finding)}  {findings.brings(finding)}"
         for number, finding in findings.claimed(result)[:LINES]
     ]
     facts = savings.lines(forecast, steps=None, price_per_gpu_hour=None, waiting_w=None) if forecast is not None else []

@@ -65,10 +65,10 @@ def test_examples_leave_the_lists_when_the_first_own_run_arrives_and_their_links
     app_data: DataFolder, tmp_path: Path
 ) -> None:
     bundled = example(app_data, tmp_path)
-    assert run_names(opened_at("runs")) == ["an example"]
+    assert run_names(opened_at("verdict")) == ["an example"]
     own(app_data, tmp_path, "mine")
     runs = opened_at("runs")
-    assert run_names(runs) == ["mine"]
+    assert run_names(opened_at("verdict")) == ["mine"]
     assert "1 example left this list with your first run and still opens:" in words_of(runs)
     assert any(f"run={bundled.id}" in link.proto.query_string for link in runs.get("page_link"))
     linked = opened_at("verdict", run=bundled.id)

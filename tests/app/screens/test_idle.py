@@ -11,7 +11,7 @@ from sawtooth.analysis.run.verdict import Part
 from sawtooth.app.words import lost
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, matmul_loop
-from tests.support.pages import charts, opened, run_of, words_of
+from tests.support.pages import opened, run_of, words_of
 from tests.support.telemetry_files import telemetry_file
 
 WORK = Part("other_compute", None, 0.7, 0.7)
@@ -38,7 +38,14 @@ def test_where_the_estimate_leaves_nothing_the_page_says_so(monkeypatch: pytest.
     assert "Under the profiler 300\u00a0µs of each profiled step is lost." in text
 
 
-def test_where_only_the_profiler_s_rest_is_left_the_chart_names_it(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
-    test = page(monkeypatch, loop, (Part("idle", "profiler", 0.1, 0.1),))
-    words = words_of(test) + "".join(str(chart["layout"].get("title")) for chart in charts(test))
-    assert "100\u00a0% of what is lost: everything else" in words
+def test_each_cause_stands_once_with_its_bar(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
+    left = (Part("idle", "python_host", 0.2, 0.2), Part("idle", "launch_bound", 0.1, 0.1))
+    text = words_of(page(monkeypatch, loop, left))
+    assert text.count("Kernel launches") == 1
+    assert text.index("width:100.00%") < text.index("width:50.00%")  # 0.2 and 0.1 ms
+    assert "python on the host" not in text  # Python is a name
+
+
+def test_where_only_the_profiler_s_rest_is_left_the_page_names_it(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
+    words = words_of(page(monkeypatch, loop, (Part("idle", "profiler", 0.1, 0.1),)))
+    assert "is lost to everything else" in words and "Everything else" in words

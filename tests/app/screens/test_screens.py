@@ -89,6 +89,15 @@ def test_the_navigation_groups_every_screen(app_data: DataFolder) -> None:
     assert [section for section in SECTIONS if any(f">{section}<" in label for label in labels)] == list(SECTIONS)
 
 
+@pytest.mark.parametrize("name", [screen.name for screen in SCREENS if not screen.needs_run and screen.name != "logins"])
+def test_a_page_of_all_runs_shows_no_run_in_the_navigation(app_data: DataFolder, name: str) -> None:
+    _missing(app_data)
+    sidebar = opened_at(name).sidebar
+    assert not [box for box in sidebar.selectbox if box.label == "Run"]
+    labels = [str(getattr(element.proto, "body", "")) for element in sidebar]
+    assert [section for section in SECTIONS if any(f">{section}<" in label for label in labels)] == ["All runs"]
+
+
 def test_a_screen_is_dimmed_that_the_recordings_have_nothing_for(app_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     trace, other, nvml = (
         RecordingRef(id=f"{i:016x}", kind=kind, source_name="x") for i, kind in enumerate(("trace", "trace", "telemetry"))

@@ -21,24 +21,23 @@ def lines(
     return {label.replace("\u00a0", " "): value.replace("\u00a0", " ") for label, value in found}
 
 
-def test_per_thousand_steps_with_energy_and_money_of_a_day_of_training() -> None:
-    per_thousand = {"per 1,000 steps": "5.20 min → ≈ 26.0 s", "MFU": "0.50 % → ≈ 6.0 %"}  # 312 s and 26 s
-    assert lines(TWELVE_TIMES) == per_thousand
+def test_time_energy_and_money_of_a_day_of_training() -> None:
+    assert lines(TWELVE_TIMES) == {"for what takes a day now": "24.0 → ≈ 2.00 h", "MFU": "0.50 % → ≈ 6.0 %"}
     found = lines(TWELVE_TIMES, price=3.0, watt=100.0)
-    assert found["energy saved per day of training"] == "≥ 17.6 kWh"
-    assert found["saved per day of training on 8 GPUs"] == "≈ $ 528.00"
+    assert found["energy saved a day"] == "≥ 17.6 kWh"
+    assert found["saved a day on 8 GPUs"] == "≈ $ 528.00"
 
 
 def test_of_the_steps_to_go() -> None:
     found = lines(TWELVE_TIMES, steps=1e6, price=1.0)
-    assert found["for 1.00 M steps"] == "86.7 h → ≈ 7.22 h"
+    assert found["for 1.00 M steps"] == "86.7 → ≈ 7.22 h"
     assert lines(TWELVE_TIMES, steps=1e6, watt=100.0)["energy saved"] == "≥ 63.6 kWh"  # 635.6 GPU-hours at 100 W
     assert found["saved on 8 GPUs"] == "≈ $ 635.56"  # 8 × (86.667 − 7.222)
 
 
 def test_a_slower_step_saves_nothing() -> None:
     slower = Outlook(before_ms=312.0, after_ms=325.0, mfu_before=None, gpus=1)
-    assert lines(slower, price=3.0, watt=100.0) == {"per 1,000 steps": "5.20 min → ≈ 5.42 min"}
+    assert lines(slower, price=3.0, watt=100.0) == {"for what takes a day now": "24.0 → ≈ 25.0 h"}
 
 
 def test_an_mfu_too_small_to_tell_from_the_one_after_is_left_out() -> None:

@@ -1,0 +1,46 @@
+"""What proves a finding, as a table for people: its numbers rounded with their unit, its causes by name, no empty columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sawtooth.analysis.run.model import Finding
+from sawtooth.app import format as fmt
+from sawtooth.app.theme import CAUSES, OWNERS
+
+Rows = tuple[list[str], list[list[str]]]
+
+_BY_UNIT: dict[str, Callable[[float], str]] = {
+    "ms": fmt.duration_ms,
+    "us": lambda value: fmt.duration_ns(value * 1e3),
+    "ns": fmt.duration_ns,
+    "bytes": fmt.bytes_,
+    "share": fmt.share,
+}
+_PLACE = ("start_ns", "end_ns")  # where on the timeline: a link there says it better
+_HEADINGS = {"ms": "Time", "share": "Share", "bytes": "Bytes"}
+
+
+def table(finding: Finding) -> Rows:
+    """Return the headings and the cells of a finding's evidence; both empty where it has none."""
+    keys = list(dict.fromkeys(key for row in finding.evidence for key in row if key not in _PLACE))
+    kept = [key for key in keys if any(row.get(key) not in (None, "") for row in finding.evidence)]
+    return [_heading(key) for key in kept], [[_cell(key, row.get(key)) for key in kept] for row in finding.evidence]
+
+
+def _heading(key: str) -> str:
+    """Return a heading without its unit, which stands in the cells."""
+    name, _, unit = key.rpartition("_")
+    return _HEADINGS.get(key) or fmt.heading(name if name and unit in _BY_UNIT and unit != "share" else key)
+
+
+def _cell(key: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if key in ("cause", "owner") and (known := (CAUSES if key == "cause" else OWNERS).get(str(value))):
+        return known.label
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return fmt.clean(str(value))
+    in_unit = _BY_UNIT.get(key.rpartition("_")[2])
+    return in_unit(value) if in_unit else fmt.count(value)

@@ -1,0 +1,77 @@
+"""The poster: every change says what it brings in one unit, whole sentences stand behind "Why", and what is first has the number 1."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sawtooth.analysis.outlook import Outlook
+from sawtooth.analysis.run.model import Finding
+from sawtooth.analysis.run.verdict import judge
+from sawtooth.app import templates
+from sawtooth.app.charts.poster_bars import StepBar, now_and_after, unlabelled
+from sawtooth.app.page.parts import findings
+from sawtooth.app.reports import text
+from sawtooth.app.words import advice, evidence
+from tests.support.run_results import run_of
+
+GAIN = Finding("a", "warning", "a", "Do it.", "medium", predicted_step_ms=64.6, predicted_speedup=67.0 / 64.6)
+
+
+@pytest.mark.parametrize(
+    ("changed", "brings", "detail"),
+    [
+        ({}, "saves ≈ 2.40 ms a step (3.6 %)", "then ≈ 64.6 ms, medium confidence"),
+        ({"predicted_low_ms": 60.0, "predicted_high_ms": 66.0, "predicted_step_ms": 33.5, "predicted_speedup": 2.0}, "saves ≈ 33.5 ms a step (50 %)", "then ≈ 33.5 ms (60.0 to 66.0 ms), medium confidence"),
+        ({"predicted_step_ms": None, "ceiling_ms_per_step": 1.5}, "saves at most 1.50 ms a step", "medium confidence"),
+        ({"predicted_speedup": 1.0}, "no gain on its own: another bottleneck takes over", ""),
+    ],
+)  # fmt: skip
+def test_all_changes_say_what_they_bring_in_one_unit(changed: dict[str, float], brings: str, detail: str) -> None:
+    finding = replace(GAIN, **changed)  # type: ignore[arg-type]  # keyword arguments of several types
+    assert findings.brings(finding).replace("\xa0", " ") == brings
+    assert findings.detail(finding).replace("\xa0", " ") == detail
+
+
+def test_the_bar_of_the_step_after_a_change_is_named_and_what_goes_is_said() -> None:
+    verdict_of = run_of(ledger=[("other_compute", None, 1_000_000, 1.0)]).lead
+
+    verdict = judge(verdict_of) if verdict_of is not None else None
+    assert verdict is not None
+    for after_ms, named in ((0.8, True), (0.05, False)):
+        bars = now_and_after(verdict, "1.00 ms", Outlook(1.0, after_ms, None, 1), dark=False)
+        assert bool(bars[1].parts[0].label) == named
+        assert any(piece.hint.startswith("after the change: ≈") for piece in unlabelled(bars)) != named
+    shown = str(templates.pieces("poster.html").drawn([bars[0], bars[1]], unlabelled(bars)))
+    assert "950\xa0µs shorter" in shown  # 1 − 0.05 ms
+    assert isinstance(bars[1], StepBar)
+
+
+def test_what_to_do_about_the_largest_loss_is_number_1_where_no_finding_speaks_of_it() -> None:
+    how_to_record = Finding("steps-not-marked", "warning", "No steps are marked.", "Mark each step.", "high")
+    result = replace(
+        run_of(ledger=[("exposed_memcpy", "blocking_copy", 940_000_000, 940.0), ("other_compute", None, 60_000_000, 60.0)]),
+        findings=[how_to_record],
+    )
+    assert advice.of_the_loss(result) is not None
+    assert [number for number, _ in advice.numbered(result)] == [2]
+    lines = text.text(result)
+    assert lines.index("  1. ") < lines.index("  2. ")
+
+
+def test_evidence_is_rounded_for_people_and_has_no_empty_column() -> None:
+    rows = (
+        {
+            "ms": 0.914_02,
+            "cause": "python_host",
+            "operator": "",
+            "hit_share": 0.5,
+            "start_ns": 1,
+            "end_ns": 2,
+            "calls": 12_345.0,
+        },
+    )
+    heads, cells = evidence.table(replace(GAIN, evidence=rows))
+    assert heads == ["Time", "Cause", "Hit share", "Calls"]
+    assert [cell.replace("\xa0", " ") for cell in cells[0]] == ["914 µs", "Python on the host", "50 %", "12.3 k"]
