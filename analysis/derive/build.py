@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,20 @@ import pandas as pd
 
 from sawtooth.analysis.derive import rollups
 from sawtooth.analysis.derive import timeline_sums as timeline_store
-from sawtooth.analysis.derive.classes import Classes, Signatures, classify_operations, load_signatures
+from sawtooth.analysis.derive.classes import AllClasses, Classes, load_signatures
 from sawtooth.analysis.derive.columns import named, nullable
-from sawtooth.analysis.derive.events import GPU_KINDS, Events, load_events
-from sawtooth.analysis.derive.flop_counts import FlopCounts, device_flops, operator_flop_counts
-from sawtooth.analysis.derive.host import HostFacts, load_host_facts
-from sawtooth.analysis.derive.host_only import host_only
 from sawtooth.analysis.derive.layout import FEW_EVENTS, events_of, layout_of
 from sawtooth.analysis.derive.lost import ledger
-from sawtooth.analysis.derive.lost.losses import Losses, find_losses
-from sawtooth.analysis.derive.modules import ModuleWork, module_table, module_work
-from sawtooth.analysis.derive.operators import operator_table
-from sawtooth.analysis.derive.steps.device import STATUS_NAMES, DeviceSteps, device_steps
-from sawtooth.analysis.derive.steps.host import HostSteps, find_host_steps
+from sawtooth.analysis.derive.lost.losses import Losses
+from sawtooth.analysis.derive.modules import ModuleWork, module_table
+from sawtooth.analysis.derive.operators import Sums, operator_sums, operator_table
+from sawtooth.analysis.derive.parts.cuts import parts_of
+from sawtooth.analysis.derive.parts.facts import added, facts_of, in_counted_steps
+from sawtooth.analysis.derive.parts.part import Part
+from sawtooth.analysis.derive.parts.work import Work, work_of
+from sawtooth.analysis.derive.steps.device import STATUS_NAMES, DeviceSteps
 from sawtooth.analysis.derive.storing import Storing
-from sawtooth.analysis.knowledge.owners import OWNER_KEYS, TENSOR_CORES_USED
+from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.ingest.database import append, attach_new, borrow, give_back, give_up_memory, quoted
@@ -42,19 +40,6 @@ MEDIAN_BYTES = (
     80  # a GPU operation: what the engine cannot spill are the durations that a median is of, and it holds them twice
 )
 MANY_OPERATORS = 500_000  # of a trace whose memory is watched; for fewer it costs more time than it saves bytes
-
-
-@dataclass(frozen=True)
-class Trace:
-    """A trace in memory while it is derived."""
-
-    con: duckdb.DuckDBPyConnection
-    events: Events
-    signatures: Signatures
-    classes: Classes
-    host: HostSteps
-    devices: list[DeviceSteps]
-    gpus_left_out: int
 
 
 def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
@@ -112,43 +97,41 @@ def _write(recording_file: Path, temporary: Path) -> None:
 
 
 def _derive_trace(con: duckdb.DuckDBPyConnection, storing: Storing, *, all_sums: bool) -> None:
-    events = load_events(con)
-    signatures = load_signatures(con)
-    vendor, major = _vendor(con)
-    classes = classify_operations(events, signatures, vendor, major)
-    host = find_host_steps(events)
-    analysed, left_out = _analysed(events.gpu.device)
-    devices = [device_steps(events, host, d) for d in analysed]
-    trace = Trace(
-        con=con, events=events, signatures=signatures, classes=classes, host=host, devices=devices, gpus_left_out=left_out
-    )
-    tensor = classes.among("tensor_cores", TENSOR_CORES_USED)
-    flops = operator_flop_counts(events, signatures, tensor, vendor)
-    facts = load_host_facts(con, events.origin_ns)
-    large, limit = len(events.ops) > MANY_OPERATORS, memory_limit(len(events.gpu))
+    signatures, vendor = load_signatures(con), _vendor(con)
+    limit = memory_limit(int(con.execute("SELECT count(*) FROM gpu_ops").fetchall()[0][0]))
     con.execute(f"SET memory_limit = '{limit}'")
-    if large:
-        give_up_memory(con, limit)
-    work = module_work(events, facts)
-    storing.then(_store_classes, trace)
-    storing.then(_store_steps, trace, flops.carrier_of, work)
-    parts = {
-        d.device: ledger.segments(events.gpu.start[d.ops], events.gpu.end[d.ops], classes.owner[d.ops], d.window)
-        for d in devices
-    }
-    storing.then(_store_segments, con, parts, events.origin_ns)
-    storing.then(partial(rollups.store, con, all_sums=all_sums))
-    if large:
-        storing.then(give_up_memory, con, limit)
-    if trace.devices or len(events.ops):  # now: together with the losses its columns would take the most memory
-        storing.then(_append, con, "operators", _operators(trace, flops))
-    known = _facts(trace, flops, facts)
-    losses = find_losses(events, facts, devices, classes.owner, parts)
+    known, losses, classes, operators = dict[str, Any](), Losses(), AllClasses(), list[Sums]()
+    for part in parts_of(con, _analysed):
+        events, large = part.events, len(part.events.ops) > MANY_OPERATORS or part.parts > 1
+        work = work_of(part, signatures, *vendor)
+        if large:
+            storing.then(give_up_memory, con, limit)
+        if part.first:
+            storing.then(_store_steps, con, part)
+        storing.then(_store_operations, con, work)
+        classes.add(work.classes, events.gpu.name, part.own_gpu)
+        parts = {d.device: _segments(part, d, work.classes) for d in part.devices}
+        storing.then(_store_segments, con, parts, events.origin_ns)
+        if part.last:
+            storing.then(_store_classes, con, classes)
+            storing.then(partial(rollups.store, con, all_sums=all_sums))
+            if large:
+                storing.then(give_up_memory, con, limit)
+        operators += _operators(work)
+        if part.last and operators:  # now: together with the losses its columns would take the most memory
+            storing.then(_append, con, "operators", operator_table(operators))
+        known = added(known, facts_of(work))
+        gaps = None
+        for gaps in losses.add(part, work.classes.owner, parts):
+            storing.then(_append, con, "gaps", gaps)
+        if not part.last:
+            storing.wait()  # the next part is read over the same connection, and what is not stored yet is held in memory
+            del part, events, work, parts, gaps
     storing.then(_store_losses, con, losses)
     storing.then(partial(timeline_store.store, con, all_sums=all_sums))
     storing.then(_append, con, "facts", _fact_rows(known, losses))
-    if work is not None and trace.devices:
-        storing.then(_append, con, "modules", _modules(trace, work, flops))
+    if work.modules is not None and part.devices:
+        storing.then(_append, con, "modules", _modules(work, work.modules))
 
 
 def memory_limit(operations: int) -> str:
@@ -175,53 +158,58 @@ def _append(con: duckdb.DuckDBPyConnection, table: str, frame: pd.DataFrame) -> 
         append(con, f"d.{table}", frame)
 
 
-def _store_classes(trace: Trace) -> None:
-    table = trace.classes.table.rename(
-        columns={"name": "name_id", "operator_name": "cpu_op_name_id", "signature": "signature_id"}
-    )
-    _append(trace.con, "kernel_classes", table.astype({"cpu_op_name_id": "Int64", "signature_id": "Int64"}))
-    # A name has one owner, but for few operations: those whose owner is not the first by the alphabet are listed, so that queries need not join all.
-    names, owners = table["name_id"].tolist(), table["owner"].tolist()
-    first_by_alphabet: dict[int, str] = {}
-    for name, whose in zip(names, owners, strict=True):
-        first_by_alphabet[name] = min(whose, first_by_alphabet.get(name, whose))
-    other_owner = np.array([first_by_alphabet[name] != whose for name, whose in zip(names, owners, strict=True)], bool)
-    other = np.flatnonzero(other_owner[trace.classes.row])
-    owner = named(trace.classes.owner[other], OWNER_KEYS)
-    _append(trace.con, "owner_exceptions", pd.DataFrame({"gpu_op_id": other, "owner": owner}))
+def _store_classes(con: duckdb.DuckDBPyConnection, classes: AllClasses) -> None:
+    names = {"name": "name_id", "operator_name": "cpu_op_name_id", "signature": "signature_id"}
+    table = classes.table().rename(columns=names)
+    _append(con, "kernel_classes", table.astype({"cpu_op_name_id": "Int64", "signature_id": "Int64"}))
+    # A name has one owner, but for few operations: these are listed, so that queries need not join all.
+    ids, owners = classes.exceptions()
+    _append(con, "owner_exceptions", pd.DataFrame({"gpu_op_id": ids, "owner": named(owners, OWNER_KEYS)}))
 
 
-def _store_steps(trace: Trace, flop_operator: np.ndarray, work: ModuleWork | None) -> None:
-    origin = trace.events.origin_ns
-    op_step = np.full(len(trace.events.gpu), -1, np.int64)
-    status = np.full(len(trace.events.gpu), 2, np.int8)
-    for device in trace.devices:
+def _store_steps(con: duckdb.DuckDBPyConnection, part: Part) -> None:
+    origin = part.events.origin_ns
+    for device, window in zip(part.devices, part.windows, strict=True):
         table = device.table.rename(
             columns={"start": "start_ns", "end": "end_ns", "host_start": "host_start_ns", "host_end": "host_end_ns"}
         )
         for column in ("start_ns", "end_ns", "host_start_ns", "host_end_ns"):
             table[column] = table[column].astype(np.int64) + origin
-        _append(trace.con, "steps", table.assign(device=device.device))
-        window = device.window
-        _append(
-            trace.con,
-            "windows",
-            pd.DataFrame({"device": device.device, "start_ns": window.starts + origin, "end_ns": window.ends + origin}),
-        )
+        _append(con, "steps", table.assign(device=device.device))
+        intervals = {"device": device.device, "start_ns": window.starts + origin, "end_ns": window.ends + origin}
+        _append(con, "windows", pd.DataFrame(intervals))
+
+
+def _store_operations(con: duckdb.DuckDBPyConnection, work: Work) -> None:
+    part = work.part
+    op_step = np.full(len(part.events.gpu), -1, np.int64)
+    status = np.full(len(part.events.gpu), 2, np.int8)
+    for device in part.devices:
         op_step[device.ops], status[device.ops] = device.op_step, device.status
     frame = pd.DataFrame(
         {
-            "gpu_op_id": np.arange(len(op_step)),
+            "gpu_op_id": part.recorded("gpu", np.arange(len(op_step))),
             "step": nullable(op_step),
             "status": named(status, STATUS_NAMES),
-            "category": trace.classes.column("category"),
-            "tensor_cores": trace.classes.column("tensor_cores"),
-            "flop_op_id": nullable(flop_operator),
+            "category": work.classes.column("category"),
+            "tensor_cores": work.classes.column("tensor_cores"),
+            "flop_op_id": nullable(part.recorded("ops", work.flops.carrier_of)),
         }
     )
-    if work is not None:
-        frame["module"] = nullable(work.node)
-    _append(trace.con, "gpu_op_steps", frame)
+    if work.modules is not None:
+        frame["module"] = nullable(work.modules.node)
+    _append(con, "gpu_op_steps", frame if part.own_gpu.all() else frame[part.own_gpu])
+
+
+def _segments(part: Part, device: DeviceSteps, classes: Classes) -> ledger.Segments:
+    """Return who owns each moment of a device in this part."""
+    gpu = part.events.gpu
+    if part.parts == 1:
+        return ledger.segments(gpu.start[device.ops], gpu.end[device.ops], classes.owner[device.ops], device.window)
+    span = part.spans[device.device]
+    mine = np.flatnonzero(gpu.device == device.device) if len(span.starts) else np.zeros(0, np.int64)
+    start, end = (np.clip(times[mine], span.starts[:1], span.ends[:1]) for times in (gpu.start, gpu.end))
+    return ledger.segments(start, end, classes.owner[mine], span)
 
 
 def _store_segments(con: duckdb.DuckDBPyConnection, parts: dict[int, ledger.Segments], origin: int) -> None:
@@ -231,95 +219,40 @@ def _store_segments(con: duckdb.DuckDBPyConnection, parts: dict[int, ledger.Segm
 
 
 def _store_losses(con: duckdb.DuckDBPyConnection, losses: Losses) -> None:
-    for of_device in losses.gaps:
-        _append(con, "gaps", of_device)
-    _append(con, "causes", losses.causes)
+    _append(con, "causes", losses.causes())
     if losses.unprofiled is not None:
         con.execute("INSERT INTO d.replays VALUES ('unprofiled', ?)", [replay_store.dump(losses.unprofiled)])
 
 
-def _facts(trace: Trace, flops: FlopCounts, host: HostFacts) -> dict[str, Any]:
-    counted_ops = _in_counted_steps(trace, trace.events.ops.start)
-    alone = len(trace.devices) == 1
-    facts: dict[str, Any] = {
-        "step_source": trace.host.source,
-        "step_annotation": trace.host.annotation,
-    }
-    if not trace.devices:
-        facts["host_only"] = host_only(trace.events, trace.host, host)
-    for device in trace.devices:
-        counts = np.bincount(device.status, minlength=3)
-        dur = trace.events.gpu.end[device.ops] - trace.events.gpu.start[device.ops]
-        is_kernel = trace.events.gpu.kind[device.ops] == GPU_KINDS.index("kernel")
-        counted = device.table["counted"].to_numpy(bool)
-        in_counted = (device.op_step >= 0) & (counted[np.maximum(device.op_step, 0)] if len(counted) else False)
-        in_graph = (trace.events.gpu.graph[device.ops] >= 0) | _graph_launched(trace.events)[device.ops]
-        facts[f"device_{device.device}"] = {
-            **{name: int(counts[i]) for i, name in enumerate(STATUS_NAMES)},
-            **{f"{name}_ns": int(dur[device.status == i].sum()) for i, name in enumerate(STATUS_NAMES)},
-            "kernels": int(is_kernel.sum()),
-            "kernels_in_counted_steps": int((is_kernel & in_counted).sum()),
-            "graph_kernels_in_counted_steps": int((is_kernel & in_counted & in_graph).sum()),
-            "counted_steps": int(counted.sum()),
-            "graph_ns": int(dur[in_graph].sum()),
-            "gpu_ns": int(dur.sum()),
-            **({"gpus_left_out": trace.gpus_left_out} if trace.gpus_left_out and device is trace.devices[0] else {}),
-            "flops": device_flops(
-                events=trace.events, classes=trace.classes, counts=flops, device=device, counted_ops=counted_ops, alone=alone
-            ),
-        }
-    return facts
-
-
 def _fact_rows(known: dict[str, Any], losses: Losses) -> pd.DataFrame:
     """Return the rows of table ``facts``: what is known of each device, and what its losses tell."""
-    lost = {
-        f"device_{d}": {"estimate": estimate, "phases": losses.phases.get(d, [])} for d, estimate in losses.estimates.items()
-    }
-    return pd.DataFrame({"key": list(known), "value": [json.dumps(v | lost[k] if k in lost else v) for k, v in known.items()]})
+    values = []
+    for key, value in known.items():
+        device = key.removeprefix("device_")
+        values.append(json.dumps(value | losses.facts(int(device)) if device != key else value))
+    return pd.DataFrame({"key": list(known), "value": values})
 
 
-def _operators(trace: Trace, flops: FlopCounts) -> pd.DataFrame:
-    tensor = trace.classes.among("tensor_cores", TENSOR_CORES_USED)
-    devices = [d.device for d in trace.devices] or [0]
-    return operator_table(trace.events, _in_counted_steps(trace, trace.events.ops.start), flops.count, tensor, devices)
+def _operators(work: Work) -> list[Sums]:
+    events, part = work.part.events, work.part
+    if not part.devices and not len(events.ops):
+        return []
+    counted = part.own_ops & in_counted_steps(part, events.ops.start)
+    return operator_sums(events, counted, work.flops.count, work.tensor, [d.device for d in part.devices] or [0])
 
 
-def _modules(trace: Trace, work: ModuleWork, flops: FlopCounts) -> pd.DataFrame:
-    tensor = trace.classes.among("tensor_cores", TENSOR_CORES_USED)
-    selected = np.zeros(len(trace.events.gpu), bool)
-    for device in trace.devices:
+def _modules(work: Work, modules: ModuleWork) -> pd.DataFrame:
+    part = work.part
+    selected = np.zeros(len(part.events.gpu), bool)
+    for device in part.devices:
         counted = device.table["counted"].to_numpy(bool) if len(device.table) else np.zeros(0, bool)
         selected[device.ops] = (device.op_step >= 0) & counted[np.maximum(device.op_step, 0)] if counted.any() else True
-    calls = _in_counted_steps(trace, work.tree.start)
     return module_table(
-        events=trace.events,
-        work=work,
+        events=part.events,
+        work=modules,
         selected=selected,
-        counted_call=calls,
-        tensor=tensor,
-        flops=flops,
-        devices=[device.device for device in trace.devices],
+        counted_call=in_counted_steps(part, modules.tree.start),
+        tensor=work.tensor,
+        flops=work.flops,
+        devices=[device.device for device in part.devices],
     )
-
-
-def _in_counted_steps(trace: Trace, start: np.ndarray) -> np.ndarray:
-    """Tell which starts on the host lie in a counted step of any device; all of them where there are no steps."""
-    counted = np.zeros(len(trace.host.starts), bool)
-    for device in trace.devices:
-        if len(device.table):
-            counted |= device.table["counted"].to_numpy(bool)
-    if not counted.any():
-        return np.ones(len(start), bool)
-    step = np.searchsorted(trace.host.starts, start, side="right") - 1
-    at = np.maximum(step, 0)
-    return (step >= 0) & (start < trace.host.ends[at]) & counted[at]
-
-
-def _graph_launched(events: Events) -> np.ndarray:
-    """Tell which GPU operations a graph launch started: they have no operator of their own."""
-    graph_names = [i for i, name in enumerate(events.names) if "GraphLaunch" in name]
-    call = np.maximum(events.gpu.call, 0)
-    if not len(events.calls):
-        return np.zeros(len(events.gpu), bool)
-    return (events.gpu.call >= 0) & np.isin(events.calls.name[call], graph_names)

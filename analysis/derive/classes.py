@@ -71,6 +71,37 @@ class Classes:
         return named(values.codes[self.row], values.categories.tolist())
 
 
+class AllClasses:
+    """The classes of a whole recording, of one part after the other."""
+
+    def __init__(self) -> None:
+        self._tables: list[pd.DataFrame] = []
+        self._names: list[NDArray[np.int32]] = []
+        self._owners: list[NDArray[np.int8]] = []
+
+    def add(self, classes: Classes, names: NDArray[np.int32], own: NDArray[np.bool_]) -> None:
+        """Add the operations of ``classes`` that are marked as ``own``: those that follow the ones before. ``names`` are theirs, by id."""
+        self._tables.append(classes.table)
+        self._names.append(names[own])
+        self._owners.append(classes.owner[own])
+
+    def table(self) -> pd.DataFrame:
+        """Return ``Classes.table`` of all."""
+        return self._tables[0] if len(self._tables) == 1 else pd.concat(self._tables, ignore_index=True).drop_duplicates()
+
+    def exceptions(self) -> tuple[I64, NDArray[np.int8]]:
+        """Return the operations whose owner is not the first, by the alphabet, that their name has, and their owners."""
+        table = self.table()
+        first: dict[int, str] = {}
+        for name, whose in zip(table["name"].tolist(), table["owner"].tolist(), strict=True):
+            first[name] = min(whose, first.get(name, whose))
+        usual = np.zeros(max(first, default=0) + 1, np.int8)
+        usual[list(first)] = [OWNER_KEYS.index(whose) for whose in first.values()]
+        names, owners = np.concatenate(self._names), np.concatenate(self._owners)
+        rows = np.flatnonzero(owners != usual[names])
+        return rows, owners[rows]
+
+
 def innermost_operator(events: Events, start_at: I64) -> I64:
     """Climb from each cpu_op_id to the first that is an operator; -1 where there is none."""
     current = start_at.copy()

@@ -83,74 +83,61 @@ class Events:
     ops: CpuOps
 
 
-def _columns(con: duckdb.DuckDBPyConnection, table: str, key: str, columns: str) -> dict[str, np.ndarray]:
-    """Read the columns in the order of ``key``, in which ingest writes them: to sort them again would take as much memory as they do."""
-    ordered = con.execute(f"SELECT bool_and({key} = rowid) FROM {table}").fetchall()[0][0]
-    sql = f"SELECT {columns} FROM {table}{'' if ordered else f' ORDER BY {key}'}"
-    return {k: np.asarray(v) for k, v in con.execute(sql).fetchnumpy().items()}
+# The columns of each, by the names of the fields above; times from an origin that stands in the place of {origin}.
+_GPU = """CASE kind WHEN 'kernel' THEN 0 WHEN 'memcpy' THEN 1 ELSE 2 END::TINYINT AS kind, name_id AS name, device, stream,
+    start_ns - {origin} AS start, start_ns + dur_ns - {origin} AS end, coalesce(call_id, -1) AS call,
+    coalesce(cpu_op_id, -1) AS cpu_op, coalesce(bytes, -1) AS bytes, coalesce(graph_id, -1) AS graph"""
+_CALLS = """name_id AS name, thread_id AS thread, start_ns - {origin} AS start, start_ns + dur_ns - {origin} AS end,
+    coalesce(correlation, -1) AS correlation, coalesce(cpu_op_id, -1) AS cpu_op, gpu_ops"""
+_OPS = """kind = 'annotation' AS annotation, name_id AS name, thread_id AS thread, start_ns - {origin} AS start,
+    start_ns + dur_ns - {origin} AS end, coalesce(parent_id, -1) AS parent, coalesce(sequence_number, -1) AS sequence,
+    coalesce(forward_thread, -1) AS forward_thread, coalesce(signature_id, -1) AS signature"""
+
+
+def in_order(con: duckdb.DuckDBPyConnection, table: str, key: str) -> bool:
+    """Tell whether the rows of ``table`` lie in the order of ``key``, from 0 on, as ingest writes them."""
+    return bool(con.execute(f"SELECT coalesce(bool_and({key} = rowid), true) FROM {table}").fetchall()[0][0])
+
+
+def columns_of(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, np.ndarray]:
+    """Return the columns that a query gives."""
+    return {name: np.asarray(values) for name, values in con.execute(sql).fetchnumpy().items()}
+
+
+def _rows(con: duckdb.DuckDBPyConnection, table: str, key: str, columns: str, where: str | None) -> dict[str, np.ndarray]:
+    """Read the columns in the order of ``key``: to sort them again would take as much memory as they do."""
+    if where is not None:
+        return columns_of(con, f"SELECT {columns} FROM {table} WHERE {where} ORDER BY {key}")
+    return columns_of(con, f"SELECT {columns} FROM {table}{'' if in_order(con, table, key) else f' ORDER BY {key}'}")
+
+
+def read_gpu_ops(con: duckdb.DuckDBPyConnection, origin: int, where: str | None = None) -> GpuOps:
+    """Read GPU operations, those that ``where`` selects or all."""
+    return GpuOps(**_rows(con, "gpu_ops", "gpu_op_id", _GPU.format(origin=origin), where))
+
+
+def read_calls(con: duckdb.DuckDBPyConnection, origin: int, where: str | None = None) -> Calls:
+    """Read runtime calls, those that ``where`` selects or all."""
+    return Calls(**_rows(con, "runtime_calls", "call_id", _CALLS.format(origin=origin), where))
+
+
+def read_cpu_ops(con: duckdb.DuckDBPyConnection, origin: int, where: str | None = None) -> CpuOps:
+    """Read operators and annotations, those that ``where`` selects or all."""
+    return CpuOps(**_rows(con, "cpu_ops", "cpu_op_id", _OPS.format(origin=origin), where))
+
+
+def origin_of(con: duckdb.DuckDBPyConnection) -> int:
+    """Return the recording's first time."""
+    row = con.execute("SELECT coalesce(first_ns, 0) FROM recording").fetchone()
+    return int(row[0]) if row else 0
+
+
+def names_of(con: duckdb.DuckDBPyConnection) -> list[str]:
+    """Return the text of each name id."""
+    return [str(r[0]) for r in con.execute("SELECT name FROM names ORDER BY name_id").fetchall()]
 
 
 def load_events(con: duckdb.DuckDBPyConnection) -> Events:
     """Read the events of the recording ``con`` uses (``USE <alias>`` done by the caller)."""
-    row = con.execute("SELECT coalesce(first_ns, 0) FROM recording").fetchone()
-    origin = int(row[0]) if row else 0
-    names = [str(r[0]) for r in con.execute("SELECT name FROM names ORDER BY name_id").fetchall()]
-    gpu = _columns(
-        con,
-        "gpu_ops",
-        "gpu_op_id",
-        f"""CASE kind WHEN 'kernel' THEN 0 WHEN 'memcpy' THEN 1 ELSE 2 END::TINYINT AS kind, name_id AS name, device, stream,
-            start_ns - {origin} AS start, start_ns + dur_ns - {origin} AS end_, coalesce(call_id, -1) AS call,
-            coalesce(cpu_op_id, -1) AS cpu_op, coalesce(bytes, -1) AS bytes, coalesce(graph_id, -1) AS graph""",
-    )
-    calls = _columns(
-        con,
-        "runtime_calls",
-        "call_id",
-        f"""name_id AS name, thread_id AS thread, start_ns - {origin} AS start, start_ns + dur_ns - {origin} AS end_,
-            coalesce(correlation, -1) AS correlation, coalesce(cpu_op_id, -1) AS cpu_op, gpu_ops""",
-    )
-    ops = _columns(
-        con,
-        "cpu_ops",
-        "cpu_op_id",
-        f"""kind = 'annotation' AS annotation, name_id AS name, thread_id AS thread, start_ns - {origin} AS start,
-            start_ns + dur_ns - {origin} AS end_, coalesce(parent_id, -1) AS parent, coalesce(sequence_number, -1) AS sequence,
-            coalesce(forward_thread, -1) AS forward_thread, coalesce(signature_id, -1) AS signature""",
-    )
-    return Events(
-        origin,
-        names,
-        GpuOps(
-            kind=gpu["kind"],
-            name=gpu["name"],
-            device=gpu["device"],
-            stream=gpu["stream"],
-            start=gpu["start"],
-            end=gpu["end_"],
-            call=gpu["call"],
-            cpu_op=gpu["cpu_op"],
-            bytes=gpu["bytes"],
-            graph=gpu["graph"],
-        ),
-        Calls(
-            name=calls["name"],
-            thread=calls["thread"],
-            start=calls["start"],
-            end=calls["end_"],
-            correlation=calls["correlation"],
-            cpu_op=calls["cpu_op"],
-            gpu_ops=calls["gpu_ops"],
-        ),
-        CpuOps(
-            annotation=ops["annotation"],
-            name=ops["name"],
-            thread=ops["thread"],
-            start=ops["start"],
-            end=ops["end_"],
-            parent=ops["parent"],
-            sequence=ops["sequence"],
-            forward_thread=ops["forward_thread"],
-            signature=ops["signature"],
-        ),
-    )
+    origin = origin_of(con)
+    return Events(origin, names_of(con), read_gpu_ops(con, origin), read_calls(con, origin), read_cpu_ops(con, origin))

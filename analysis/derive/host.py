@@ -35,6 +35,7 @@ class HostFacts:
     """What the recording knows beside ``Events``; times relative to ``Events.origin_ns``. Missing tables are empty arrays.
 
     ``sync_call``/``sync_stream`` give the stream a synchronizing call waited for, by call id, where ``cuda_sync`` was recorded.
+    ``kernels_before`` are the names of what ran on a GPU before these events, where they are part of a recording.
     """
 
     overhead_name: I32 = field(default_factory=lambda: np.empty(0, np.int32))
@@ -47,19 +48,20 @@ class HostFacts:
     python_parent: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     sync_call: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     sync_stream: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    kernels_before: I32 = field(default_factory=lambda: np.empty(0, np.int32))
 
 
-def load_host_facts(con: duckdb.DuckDBPyConnection, origin_ns: int) -> HostFacts:
-    """Read overheads, Python calls and synchronizations of the recording ``con`` uses."""
+def load_host_facts(con: duckdb.DuckDBPyConnection, origin_ns: int, where: str = "true") -> HostFacts:
+    """Read overheads and Python calls of the recording ``con`` uses (those that ``where`` selects), and all synchronizations."""
 
     def read(sql: str) -> list[np.ndarray]:
         return [np.asarray(v) for v in con.execute(sql).fetchnumpy().values()]
 
     overheads = read(
-        f"SELECT name_id, start_ns - {origin_ns}, start_ns + dur_ns - {origin_ns} FROM overheads ORDER BY start_ns, name_id"
+        f"SELECT name_id, start_ns - {origin_ns}, start_ns + dur_ns - {origin_ns} FROM overheads WHERE {where} ORDER BY start_ns, name_id"
     )
     python = read(
-        f"SELECT name_id, thread_id, start_ns - {origin_ns}, start_ns + dur_ns - {origin_ns}, coalesce(parent_id, -1) FROM python_calls ORDER BY python_call_id"
+        f"SELECT name_id, thread_id, start_ns - {origin_ns}, start_ns + dur_ns - {origin_ns}, coalesce(parent_id, -1) FROM python_calls WHERE {where} ORDER BY python_call_id"
     )
     syncs = read(
         """SELECT c.call_id, min(coalesce(s.wait_on_stream, s.stream)) FROM syncs s JOIN runtime_calls c USING (correlation)
@@ -191,7 +193,7 @@ def _not_inside_another(ops: CpuOps, among: NDArray[np.bool_]) -> NDArray[np.boo
     return among & ~inside
 
 
-def loads_code(events: Events) -> NDArray[np.bool_]:
+def loads_code(events: Events, facts: HostFacts) -> NDArray[np.bool_]:
     """Return, by call, whether a launch loaded its kernel's code: the first of that kernel in the recording, and far longer than launches are.
 
     CUPTI records loading as the driver's overhead in some traces; others, and those of AMD GPUs, show nothing but the long call.
@@ -204,8 +206,8 @@ def loads_code(events: Events) -> NDArray[np.bool_]:
     took = calls.end - calls.start
     of_launch = np.flatnonzero((gpu.call >= 0) & (gpu.kind == 0))
     of_launch = of_launch[np.argsort(calls.start[gpu.call[of_launch]], kind="stable")]
-    first = gpu.call[of_launch[np.unique(gpu.name[of_launch], return_index=True)[1]]]
-    loads[first] = True
+    first = of_launch[np.unique(gpu.name[of_launch], return_index=True)[1]]
+    loads[gpu.call[first[~np.isin(gpu.name[first], facts.kernels_before)]]] = True
     return loads & launches & (took >= max(LOADS_AT_LEAST_NS, LOADS_TIMES_USUAL * float(np.median(took[launches]))))
 
 

@@ -58,22 +58,25 @@ def nearest(marked: NDArray[np.bool_], parent: I64, start_at: I64) -> I64:
     return np.where(start_at >= 0, ancestor[start_at], -1) if len(marked) else start_at.copy()
 
 
-def operator_table(
+Sums = dict[str, NDArray[Any]]  # by (device, name, signature), with these as columns
+
+
+def operator_sums(
     events: Events,
     counted: NDArray[np.bool_],
     flops: NDArray[np.float64],
     tensor: NDArray[np.bool_],
     devices: list[int],
-) -> pd.DataFrame:
-    """Aggregate the operators marked ``counted`` by (device, name, signature).
+) -> list[Sums]:
+    """Aggregate the operators marked ``counted`` by (device, name, signature), each device for itself.
 
     ``flops`` is aligned with cpu_op_id, NaN where not counted or unknown; ``tensor`` is aligned with gpu_op_id.
-    Returns the columns of the derived table ``operators``. An operator without GPU work is filed under the first device.
+    An operator without GPU work is filed under the first device.
     """
     ops, gpu = events.ops, events.gpu
     launched, gpu_dur = gpu.cpu_op >= 0, gpu.end - gpu.start
     shown, used = counted & ~ops.annotation, np.zeros(len(ops), bool)
-    parts: list[dict[str, NDArray[Any]]] = []
+    parts: list[Sums] = []
     for device in devices:
         mine = launched & (gpu.device == device)
         own = _added(gpu.cpu_op[mine], gpu_dur[mine], len(ops))
@@ -96,7 +99,7 @@ def operator_table(
         groups.add("tensor_core_ns", _added(gpu.cpu_op[mine & tensor], gpu_dur[mine & tensor], len(ops))[rows])
         groups.add_flops(flops[rows])
         parts.append(groups.sums)
-    return _table(parts)
+    return parts
 
 
 def _own_time(ops: CpuOps) -> I64:
@@ -118,7 +121,7 @@ class _Groups:
     def __init__(self, keys: dict[str, NDArray[Any]]) -> None:
         first, self._row = distinct_rows(*keys.values())
         self._count = len(first)
-        self.sums: dict[str, NDArray[Any]] = {name: values[first] for name, values in keys.items()}
+        self.sums: Sums = {name: values[first] for name, values in keys.items()}
 
     def add(self, name: str, values: I64) -> None:
         """Add up one column."""
@@ -133,8 +136,8 @@ class _Groups:
         self.sums["flops"] = sums
 
 
-def _table(parts: list[dict[str, NDArray[Any]]]) -> pd.DataFrame:
-    """Return the rows of several devices as one table: operators without GPU work may stand in two of them."""
+def operator_table(parts: list[Sums]) -> pd.DataFrame:
+    """Return the sums of several devices, and of several parts of a recording, as rows of the derived table ``operators``."""
     sums = parts[0]
     if len(parts) > 1:
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

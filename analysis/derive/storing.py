@@ -20,9 +20,14 @@ class Storing:
             done.result()
         self._stored.append(self._thread.submit(store, *arguments))
 
+    def wait(self) -> None:
+        """Wait until everything is stored; raise what went wrong."""
+        for stored in self._stored:
+            stored.result()
+        self._stored.clear()
+
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         """Wait for everything and raise what went wrong; where computing did, what waits is given up."""
         self._thread.shutdown(cancel_futures=error is not None)
         if error is None:
-            for stored in self._stored:
-                stored.result()
+            self.wait()

@@ -5,9 +5,6 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
-        "losses": (
-            "Losses",
-            "find_losses",
-        ),
+        "losses": ("Losses",),
     },
 )

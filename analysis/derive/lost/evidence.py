@@ -13,7 +13,7 @@ from sawtooth.analysis.derive.host import HostFacts, matching
 from sawtooth.analysis.derive.lost.phase_of import PHASES, phase_of_pieces
 from sawtooth.analysis.derive.lost.place import place_of
 from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Pieces, Schedule
-from sawtooth.analysis.derive.lost.sentences import sentences
+from sawtooth.analysis.derive.lost.sentences import MAX_SENTENCES, sentences
 from sawtooth.analysis.derive.unprofiled.problem import HostView
 from sawtooth.analysis.knowledge.causes import CAUSE_KEYS, CAUSES
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
@@ -33,11 +33,12 @@ def describe(
     pieces: Pieces,
     step_starts: I64,
     step_ends: I64,
+    most_sentences: int = MAX_SENTENCES,
 ) -> pd.DataFrame:
     """Return the rows of the derived table ``gaps`` but for the device; times relative to the origin.
 
     Columns: gap, start, end, owner, cause, phase, confidence, step (row of the steps given, -1 outside), next_gpu_op_id, cpu_op_id, call_id,
-    python_call_id (each -1 where there is none) and evidence (None for pieces too short to be among the MAX_SENTENCES longest).
+    python_call_id (each -1 where there is none) and evidence (None for pieces too short to be among the ``most_sentences`` longest).
     """
     place = place_of(events, facts, view, pieces)
     table = pd.DataFrame(
@@ -48,7 +49,7 @@ def describe(
             "next_gpu_op_id": pieces.next_op, "cpu_op_id": place.op, "call_id": place.call, "python_call_id": place.frame,
         }
     )  # fmt: skip
-    return table.assign(evidence=sentences(events, facts, schedule, table))
+    return table.assign(evidence=sentences(events, facts, schedule, table, most_sentences))
 
 
 def _step_of(start: I64, step_starts: I64, step_ends: I64) -> I64:

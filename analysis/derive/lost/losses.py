@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.columns import nullable
-from sawtooth.analysis.derive.events import Events
-from sawtooth.analysis.derive.host import HostFacts
 from sawtooth.analysis.derive.lost.estimate import Estimate, estimate_unprofiled
 from sawtooth.analysis.derive.lost.evidence import describe
 from sawtooth.analysis.derive.lost.idle import explain
 from sawtooth.analysis.derive.lost.ledger import Segments, owned
-from sawtooth.analysis.derive.lost.phases import phases
+from sawtooth.analysis.derive.lost.phases import PhaseSums, phase_sums, phases
 from sawtooth.analysis.derive.lost.schedule import lost_time, schedule_of, totals
+from sawtooth.analysis.derive.lost.sentences import MAX_SENTENCES
+from sawtooth.analysis.derive.parts.part import Part
 from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.derive.unprofiled.cost import recording_cost, without_profiler
 from sawtooth.analysis.derive.unprofiled.problem import StepTable, build_problem, host_view, recorded_waits
@@ -26,66 +27,106 @@ from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.replay.machine import ReplayProblem
 
 
-@dataclass(frozen=True)
 class Losses:
-    """Rows for the tables ``gaps``, a frame for each device, and ``causes``, ``estimates`` and ``phases`` by device, and the unprofiled replay if
-    there is one."""
+    """What a recording lost, part by part: rows for the tables ``gaps``, ``causes``, estimates and phases by device, and the unprofiled replay.
 
-    gaps: list[pd.DataFrame]
-    causes: pd.DataFrame
-    estimates: dict[int, dict[str, Any]]
-    phases: dict[int, list[dict[str, Any]]]
-    unprofiled: ReplayProblem | None
-
-
-def find_losses(
-    events: Events, facts: HostFacts, devices: list[DeviceSteps], codes: NDArray[np.int8], ledgers: Mapping[int, Segments]
-) -> Losses:
-    """Explain the lost time of every device.
-
-    ``codes`` is the ledger's owner of each GPU operation, ``ledgers`` what they own in each device's window; times in ``gaps`` are absolute.
+    The replay and the estimate are of the first part, whose steps are more than a replay uses.
     """
-    gaps, causes, estimates = [], [], {}
-    if not devices:
-        return Losses([], pd.DataFrame(), {}, {}, None)
-    view = host_view(events, facts)
-    steps = StepTable.of(max(devices, key=lambda d: len(d.table)))
-    problem = build_problem(events, steps, facts, view)
-    whole = recorded_waits(events, steps, facts, view) if problem.notes else problem
-    recorded = schedule_of(events, view, whole, None)
-    marked: dict[int, list[dict[str, Any]]] = {}
-    for device in devices:
-        parts = ledgers[device.device]
-        lost = lost_time(parts, device.window)
-        pieces = explain(events, recorded, device.device, lost, codes)
-        table = device.table
-        described = describe(
-            events=events, facts=facts, view=view, schedule=recorded, lost=lost, pieces=pieces,
-            step_starts=table["start"].to_numpy(), step_ends=table["end"].to_numpy(),
-        )  # fmt: skip
-        gaps.append(_gap_rows(described, device.device, events.origin_ns))
-        del described
-        counted = table.loc[table["counted"].astype(bool), "step"].to_numpy(np.int32)
-        estimate = estimate_unprofiled(
-            events=events, view=view, problem=problem, device=device.device, counted=counted, codes=codes
-        )
-        causes.append(_cause_rows(device.device, owned(parts, device.window), totals(pieces, lost), estimate))
-        estimates[device.device] = estimate_facts(estimate)
-        marked[device.device] = phases(events, view, device, pieces, lost)
-    known = any(e["step_ns"] is not None for e in estimates.values())
-    unprofiled = without_profiler(problem, recording_cost(events)) if known else None
-    return Losses(gaps, pd.concat(causes, ignore_index=True), estimates, marked, unprofiled)
+
+    def __init__(self) -> None:
+        self.unprofiled: ReplayProblem | None = None
+        self._estimates: dict[int, Estimate] = {}
+        self._owned: dict[int, Counter[str]] = {}
+        self._lost: dict[int, Counter[tuple[str, str]]] = {}
+        self._phases: dict[int, dict[str, PhaseSums]] = {}
+        self._steps: dict[int, int] = {}
+        self._gaps: Counter[int] = Counter()
+
+    def add(self, part: Part, codes: NDArray[np.int8], ledgers: Mapping[int, Segments]) -> Iterator[pd.DataFrame]:
+        """Explain the lost time of every device in one part; yield its rows of ``gaps``, a frame for each device, times absolute.
+
+        ``codes`` is the ledger's owner of each GPU operation, ``ledgers`` what they own in each device's part of the window.
+        """
+        if not part.devices:
+            return
+        events, facts = part.events, part.facts
+        view = host_view(events, facts)
+        longest = max(part.devices, key=lambda d: len(d.table))
+        problem = None
+        if part.first:
+            steps = StepTable.of(longest, part.steps)
+            problem = build_problem(events, steps, facts, view, further=len(longest.table) - len(steps.number))
+        every = recorded_waits(events, StepTable.of(longest), facts, view) if problem is None or problem.notes else problem
+        recorded = schedule_of(events, view, every, None)
+        for device in part.devices:
+            parts = ledgers[device.device]
+            lost = lost_time(parts, device.window)
+            pieces = explain(events, recorded, device.device, lost, codes)
+            table = device.table
+            described = describe(
+                events=events, facts=facts, view=view, schedule=recorded, lost=lost, pieces=pieces,
+                step_starts=table["start"].to_numpy(), step_ends=table["end"].to_numpy(), most_sentences=MAX_SENTENCES // part.parts,
+            )  # fmt: skip
+            yield _gap_rows(described, part, device.device, self._gaps[device.device])
+            del described
+            self._gaps[device.device] += len(lost.start)
+            if problem is not None:
+                counted = table.loc[table["counted"].astype(bool), "step"].to_numpy(np.int32)
+                self._estimates[device.device] = estimate_unprofiled(
+                    events=events, view=view, problem=problem, device=device.device, counted=counted, codes=codes
+                )
+            self._count(part, device, owned(parts, device.window), totals(pieces, lost))
+            sums = phase_sums(events, view, device, pieces, lost, None if part.parts == 1 else part.host_time)
+            known = self._phases.setdefault(device.device, {})
+            for name, more in sums.items():
+                known[name] = known[name] + more if name in known else more
+        if problem is not None and any(estimate.step_ns is not None for estimate in self._estimates.values()):
+            self.unprofiled = _recorded(part, without_profiler(problem, recording_cost(events)))
+
+    def _count(self, part: Part, device: DeviceSteps, owners: dict[str, int], lost: dict[tuple[str, str], int]) -> None:
+        # Kept in the order of the first part, in which rows have always stood.
+        self._owned.setdefault(device.device, Counter()).update(owners)
+        self._lost.setdefault(device.device, Counter()).update(lost)
+        self._steps[device.device] = int(device.table["counted"].sum()) if len(device.table) else 0
+
+    def causes(self) -> pd.DataFrame:
+        """Return the rows of the table ``causes``."""
+        if not self._estimates:
+            return pd.DataFrame()
+        rows = [_cause_rows(d, self._owned[d], self._lost[d], estimate) for d, estimate in self._estimates.items()]
+        return pd.concat(rows, ignore_index=True)
+
+    def facts(self, device: int) -> dict[str, Any]:
+        """Return what the derived file keeps of a device's estimate and phases, as JSON-ready values; nothing of a device that lost nothing."""
+        if device not in self._estimates:
+            return {}
+        return {
+            "estimate": estimate_facts(self._estimates[device]),
+            "phases": phases(self._phases[device], self._steps[device]),
+        }
 
 
-def _gap_rows(rows: pd.DataFrame, device: int, origin_ns: int) -> pd.DataFrame:
+def _recorded(part: Part, problem: ReplayProblem) -> ReplayProblem:
+    """Return a part's replay by the recording's ids."""
+    host, ops = problem.host, problem.ops
+    return replace(
+        problem, host=replace(host, call=part.recorded("calls", host.call)), ops=replace(ops, op=part.recorded("gpu", ops.op))
+    )
+
+
+def _gap_rows(rows: pd.DataFrame, part: Part, device: int, gaps_before: int) -> pd.DataFrame:
     frame = rows.rename(columns={"start": "start_ns", "end": "end_ns"}).assign(device=device)
-    frame["start_ns"] += origin_ns
-    frame["end_ns"] += origin_ns
-    ids = ("step", "next_gpu_op_id", "cpu_op_id", "call_id", "python_call_id")
-    return frame.assign(**{column: nullable(frame[column].to_numpy(np.int64)) for column in ids})
+    frame["start_ns"] += part.events.origin_ns
+    frame["end_ns"] += part.events.origin_ns
+    frame["gap"] += gaps_before
+    kinds = {"next_gpu_op_id": "gpu", "cpu_op_id": "ops", "call_id": "calls", "python_call_id": "python"}
+    ids = {column: part.recorded(kind, frame[column].to_numpy(np.int64)) for column, kind in kinds.items()}
+    return frame.assign(step=nullable(frame["step"].to_numpy(np.int64)), **{column: nullable(of) for column, of in ids.items()})
 
 
-def _cause_rows(device: int, owners: dict[str, int], lost: dict[tuple[str, str], int], estimate: Estimate) -> pd.DataFrame:
+def _cause_rows(
+    device: int, owners: Mapping[str, int], lost: Mapping[tuple[str, str], int], estimate: Estimate
+) -> pd.DataFrame:
     recorded: dict[tuple[str, str | None], int] = {(o, None): ns for o, ns in owners.items() if o not in LOST_OWNERS}
     recorded |= {key: ns for key, ns in lost.items() if ns}
     rows = [

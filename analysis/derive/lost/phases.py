@@ -6,6 +6,7 @@ Phases may lie inside one another, so they do not add up to the step.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,16 +28,48 @@ BACKWARD_JOIN_NS = 1_000_000  # autograd's operators are µs apart; a millisecon
 MAX_PHASES = 40  # more rows than anyone reads: names that change with every call
 
 
-def phases(events: Events, view: HostView, device: DeviceSteps, pieces: Pieces, lost: Lost) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class PhaseSums:
+    """Nanoseconds of one phase over counted steps: on the host, on the device, and idle."""
+
+    host: int
+    device: int
+    idle: int
+
+    def __add__(self, other: PhaseSums) -> PhaseSums:
+        """Return the sums over more steps."""
+        return PhaseSums(self.host + other.host, self.device + other.device, self.idle + other.idle)
+
+
+def phases(sums: dict[str, PhaseSums], steps: int) -> list[dict[str, Any]]:
     """Return name, host_ms_per_step, device_ms_per_step and idle_ms_per_step of every phase, longest on the host first.
 
-    Per counted step of ``device``. Host time is the union of the phase's intervals on the launching threads; device time the union of
-    what was launched within them; idle time that of the gaps which the host spent within them. Empty without counted steps.
+    Host time is the union of the phase's intervals on the launching threads; device time the union of what was launched within them; idle
+    time that of the gaps which the host spent within them.
     """
+    rows: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "host_ms_per_step": of.host / steps / 1e6,
+            "device_ms_per_step": of.device / steps / 1e6,
+            "idle_ms_per_step": of.idle / steps / 1e6,
+        }
+        for name, of in sums.items()
+    ]
+    rows.sort(key=lambda r: (-r["host_ms_per_step"], r["name"]))
+    return rows[:MAX_PHASES]
+
+
+def phase_sums(
+    events: Events, view: HostView, device: DeviceSteps, pieces: Pieces, lost: Lost, stretch: Intervals | None = None
+) -> dict[str, PhaseSums]:
+    """Return the sums of every phase over the counted steps of ``device``, on the host within ``stretch``. Empty without counted steps."""
     table = device.table[device.table["counted"].astype(bool)] if len(device.table) else device.table
     if not len(table):
-        return []
+        return {}
     counted = union(table["host_start"].to_numpy(np.int64), table["host_end"].to_numpy(np.int64))
+    if stretch is not None:
+        counted = intersect(counted, stretch)
     op_counted = np.isin(device.op_step, table["step"].to_numpy())
     ops = device.ops[op_counted]
     linked = ops[events.gpu.call[ops] >= 0]
@@ -44,22 +77,15 @@ def phases(events: Events, view: HostView, device: DeviceSteps, pieces: Pieces, 
     idle = lost.owner[pieces.gap] == OWNER_KEYS.index("idle")
     middle = (pieces.host_at + (pieces.end - pieces.start) // 2)[idle]
     length = (pieces.end - pieces.start)[idle]
-    rows: list[dict[str, Any]] = []
-    for name, spans in _marked(events, view).items():
+    sums: dict[str, PhaseSums] = {}
+    for name, spans in _spans(events, view).items():
         inside = intersect(spans, counted)
         if not inside.total:
             continue
         mine = linked[_within(spans, launched)]
-        rows.append(
-            {
-                "name": name,
-                "host_ms_per_step": inside.total / len(table) / 1e6,
-                "device_ms_per_step": union(events.gpu.start[mine], events.gpu.end[mine]).total / len(table) / 1e6,
-                "idle_ms_per_step": int(length[_within(spans, middle)].sum()) / len(table) / 1e6,
-            }
-        )
-    rows.sort(key=lambda r: (-r["host_ms_per_step"], r["name"]))
-    return rows[:MAX_PHASES]
+        on_device = union(events.gpu.start[mine], events.gpu.end[mine]).total
+        sums[name] = PhaseSums(inside.total, on_device, int(length[_within(spans, middle)].sum()))
+    return sums
 
 
 def _within(spans: Intervals, moments: I64) -> NDArray[np.bool_]:
@@ -67,7 +93,7 @@ def _within(spans: Intervals, moments: I64) -> NDArray[np.bool_]:
     return (at >= 0) & (moments < spans.ends[np.maximum(at, 0)]) if len(spans.starts) else np.zeros(len(moments), bool)
 
 
-def _marked(events: Events, view: HostView) -> dict[str, Intervals]:
+def _spans(events: Events, view: HostView) -> dict[str, Intervals]:
     """Return the intervals of each phase on the main line of host work; names that only count on are one phase."""
     ops, names = events.ops, events.names
     here = view.lines.of_thread[ops.thread] == 0 if len(ops) else np.zeros(0, bool)

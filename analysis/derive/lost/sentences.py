@@ -44,11 +44,13 @@ def readable(name: str) -> str:
     return text if len(text) <= NAME_LENGTH else text[: NAME_LENGTH - 1] + "…"
 
 
-def sentences(events: Events, facts: HostFacts, schedule: Schedule, table: pd.DataFrame) -> pd.Categorical:
-    """Return what proves each piece, in words, for the longest MAX_SENTENCES; None for the others."""
+def sentences(
+    events: Events, facts: HostFacts, schedule: Schedule, table: pd.DataFrame, most: int = MAX_SENTENCES
+) -> pd.Categorical:
+    """Return what proves each piece, in words, for the longest ``most``; None for the others."""
     names, ops, calls, gpu = events.names, events.ops, events.calls, events.gpu
     length = (table["end"] - table["start"]).to_numpy()
-    rows = np.sort(np.argsort(-length, kind="stable")[:MAX_SENTENCES])
+    rows = np.sort(np.argsort(-length, kind="stable")[:most])
     table = table.iloc[rows]
     next_op, op, call, frame = (
         table[c].to_numpy(np.int64) for c in ("next_gpu_op_id", "cpu_op_id", "call_id", "python_call_id")

@@ -6,6 +6,6 @@ __getattr__, __all__ = lazy(
     __name__,
     {
         "device": ("STATUS_NAMES", "DeviceSteps", "device_steps"),
-        "host": ("HostSteps", "find_host_steps"),
+        "host": ("HostSteps", "find_host_steps", "marked_steps"),
     },
 )

@@ -39,10 +39,33 @@ class HostSteps:
 
 def find_host_steps(events: Events) -> HostSteps:
     """Find the steps: ProfilerStep, else optimizer steps, else a repeated user annotation, else the periods of what the host repeats."""
-    marked = np.flatnonzero(events.ops.annotation)
+    by_name = _annotations(events)
+    marked = _marked(events, by_name)
+    if marked is not None:
+        return marked
+    repeated = _repeated(events, by_name)
+    if repeated:
+        depth = _annotation_depth(events, np.flatnonzero(events.ops.annotation))
+        name = min(
+            repeated, key=lambda n: (min(depth[i] for i in repeated[n]), len(repeated[n]), -_covered(events, repeated[n]), n)
+        )
+        return _annotation_steps(events, name, repeated[name])
+    return _inferred_steps(events)
+
+
+def marked_steps(events: Events) -> HostSteps | None:
+    """Return the steps that a profiler or an optimizer marks, None where there are none. Of ``ops`` the first and all annotations are enough."""
+    return _marked(events, _annotations(events))
+
+
+def _annotations(events: Events) -> dict[str, list[int]]:
     by_name: dict[str, list[int]] = {}
-    for index in marked:
+    for index in np.flatnonzero(events.ops.annotation):
         by_name.setdefault(events.names[events.ops.name[index]], []).append(int(index))
+    return by_name
+
+
+def _marked(events: Events, by_name: dict[str, list[int]]) -> HostSteps | None:
     profiler = {name: rows for name, rows in by_name.items() if PROFILER_STEP.fullmatch(name)}
     if profiler:
         return _profiler_steps(events, profiler)
@@ -50,14 +73,7 @@ def find_host_steps(events: Events) -> HostSteps:
     if optimizers:
         name = min(optimizers, key=lambda n: (len(optimizers[n]), n))
         return _annotation_steps(events, name, optimizers[name])
-    repeated = _repeated(events, by_name)
-    if repeated:
-        depth = _annotation_depth(events, marked)
-        name = min(
-            repeated, key=lambda n: (min(depth[i] for i in repeated[n]), len(repeated[n]), -_covered(events, repeated[n]), n)
-        )
-        return _annotation_steps(events, name, repeated[name])
-    return _inferred_steps(events)
+    return None
 
 
 def _repeated(events: Events, by_name: dict[str, list[int]]) -> dict[str, list[int]]:

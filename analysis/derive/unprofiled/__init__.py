@@ -12,9 +12,11 @@ __getattr__, __all__ = lazy(
             "without_profiler",
         ),
         "problem": (
+            "FEWEST_STEPS",
             "HOST_TO_DEVICE",
             "HostView",
             "StepTable",
+            "USUAL_EVENTS",
             "build_problem",
             "host_view",
             "recorded_waits",

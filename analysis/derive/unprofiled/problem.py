@@ -48,9 +48,9 @@ class StepTable:
     cycle: I32
 
     @staticmethod
-    def of(steps: DeviceSteps) -> StepTable:
-        """Return the steps as placed on one device."""
-        table = steps.table
+    def of(steps: DeviceSteps, among: slice = slice(None)) -> StepTable:
+        """Return the steps as placed on one device, or those ``among`` them."""
+        table = steps.table.iloc[among]
 
         def column(name: str, kind: type) -> np.ndarray:
             return table[name].to_numpy(dtype=kind)
@@ -73,7 +73,7 @@ def host_view(events: Events, facts: HostFacts) -> HostView:
     """Paint every line of host work."""
     lines = find_lines(events, facts)
     blocking = blocking_copies(events)
-    calls_of = {"blocking_copy": blocking, "compilation": loads_code(events)}
+    calls_of = {"blocking_copy": blocking, "compilation": loads_code(events, facts)}
     paints = tuple(paint_line(events, facts, lines, line, calls_of) for line in range(lines.count))
     return HostView(lines, paints, blocking)
 
@@ -104,11 +104,14 @@ def blocking_copies(events: Events) -> NDArray[np.bool_]:
 
 
 def build_problem(
-    events: Events, steps: StepTable, facts: HostFacts, view: HostView, *, max_events: int | None = MAX_EVENTS
+    events: Events, steps: StepTable, facts: HostFacts, view: HostView, *, max_events: int | None = MAX_EVENTS, further: int = 0
 ) -> ReplayProblem:
-    """Return the replay of ``steps``, or of as many leading ones as ``max_events`` allows (said in ``notes``); None sets no limit."""
+    """Return the replay of ``steps``, or of as many leading ones as ``max_events`` allows (said in ``notes``); None sets no limit.
+
+    ``further`` steps follow in the recording, of which no event is here.
+    """
     calls = events.calls
-    chosen, notes = _choose_steps(events, steps, max_events)
+    chosen, notes = _choose_steps(events, steps, max_events, further)
     call, sync = _calls_of(events, steps, view, chosen)
     ops, streams = _device_ops(events, steps, call)
     waited = waits(events, facts, call, sync, ops)
@@ -131,7 +134,7 @@ def build_problem(
 
 def recorded_waits(events: Events, steps: StepTable, facts: HostFacts, view: HostView) -> Recorded:
     """Return what every call of ``steps`` waited for."""
-    chosen, _ = _choose_steps(events, steps, None)
+    chosen, _ = _choose_steps(events, steps, None, 0)
     call, sync = _calls_of(events, steps, view, chosen)
     ops, _ = _device_ops(events, steps, call)
     wait_ptr, wait_op = waited_for(events, facts, call, sync, ops)
@@ -172,7 +175,7 @@ def _wait_causes(events: Events, view: HostView, call: I64) -> NDArray[np.int8]:
     return cause
 
 
-def _choose_steps(events: Events, steps: StepTable, max_events: int | None) -> tuple[I64, list[str]]:
+def _choose_steps(events: Events, steps: StepTable, max_events: int | None, further: int) -> tuple[I64, list[str]]:
     order = np.argsort(steps.host_start, kind="stable")
     starts, ends = np.sort(events.calls.start[events.calls.gpu_ops > 0]), np.sort(events.gpu.start)
     size = np.array(
@@ -184,7 +187,8 @@ def _choose_steps(events: Events, steps: StepTable, max_events: int | None) -> t
         int(np.searchsorted(size - size[0], limit, side="right")) for limit in (min(USUAL_EVENTS, max_events), max_events)
     )
     kept = order[: max(usual, min(FEWEST_STEPS, most), min(3, len(order)))]
-    notes = [] if len(kept) == len(order) else [f"the replay covers the first {len(kept)} of {len(order)} steps"]
+    every = len(order) + further
+    notes = [] if len(kept) == every else [f"the replay covers the first {len(kept)} of {every} steps"]
     return kept.astype(np.int64), notes
 
 

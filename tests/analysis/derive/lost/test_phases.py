@@ -6,7 +6,7 @@ import pytest
 
 from sawtooth.analysis.derive.lost.idle import explain
 from sawtooth.analysis.derive.lost.ledger import segments
-from sawtooth.analysis.derive.lost.phases import BACKWARD, phases
+from sawtooth.analysis.derive.lost.phases import BACKWARD, phase_sums, phases
 from sawtooth.analysis.derive.lost.schedule import lost_time, schedule_of
 from sawtooth.analysis.derive.steps.device import device_steps
 from sawtooth.analysis.derive.steps.host import find_host_steps
@@ -40,7 +40,8 @@ def phases_of(trace: TinyTrace) -> dict[str, dict[str, float]]:
     schedule = schedule_of(events, view, build_problem(events, StepTable.of(device), facts, view), None)
     codes = codes_of(trace)
     lost = lost_time(segments(events.gpu.start, events.gpu.end, codes, device.window), device.window)
-    rows = phases(events, view, device, explain(events, schedule, 0, lost, codes), lost)
+    sums = phase_sums(events, view, device, explain(events, schedule, 0, lost, codes), lost)
+    rows = phases(sums, int(device.table["counted"].sum()))
     return {row["name"]: row for row in rows}
 
 

@@ -1,0 +1,163 @@
+"""Where a long recording is cut: between marked steps, into parts of about as many events each.
+
+What needs the whole (where the steps lie on each device, and which of them count) is computed first, from the few columns that it takes.
+Everything else is derived part by part. Where nobody marked the steps, or modules own the operations, a recording is one part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import (
+    I64,
+    Calls,
+    CpuOps,
+    Events,
+    GpuOps,
+    columns_of,
+    in_order,
+    load_events,
+    names_of,
+    origin_of,
+    read_cpu_ops,
+)
+from sawtooth.analysis.derive.host import load_host_facts
+from sawtooth.analysis.derive.modules import MODULE
+from sawtooth.analysis.derive.parts.loading import Stretch, load
+from sawtooth.analysis.derive.parts.part import EVER, Part, whole
+from sawtooth.analysis.derive.steps.device import DeviceSteps, device_steps
+from sawtooth.analysis.derive.steps.host import HostSteps, find_host_steps, marked_steps
+from sawtooth.analysis.derive.unprofiled.problem import FEWEST_STEPS, USUAL_EVENTS
+from sawtooth.analysis.intervals import Intervals
+
+PART_ROWS = 700_000  # of operators, calls and GPU operations: some 35 MB of columns, and several times as much on the way
+KEYS = {"gpu_ops": "gpu_op_id", "runtime_calls": "call_id", "cpu_ops": "cpu_op_id", "python_calls": "python_call_id"}
+
+Analysed = Callable[[NDArray[np.int32]], tuple[list[int], int]]
+
+
+def parts_of(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> Iterator[Part]:
+    """Yield the recording that ``con`` uses, part by part; ``analysed`` chooses the GPUs of those that it is given, of each operation."""
+    cut = _cut(con, analysed)
+    if cut is None:
+        events = load_events(con)
+        host = find_host_steps(events)
+        devices, left_out = analysed(events.gpu.device)
+        yield whole(
+            events, load_host_facts(con, events.origin_ns), host, [device_steps(events, host, d) for d in devices], left_out
+        )
+        return
+    for number in range(len(cut.borders) + 1):
+        yield load(con, cut.spine, cut.host, cut.devices, cut.left_out, cut.stretch(number))
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """``borders`` are the steps that begin the second and each further part."""
+
+    spine: Events
+    host: HostSteps
+    devices: list[DeviceSteps]
+    left_out: int
+    borders: list[int]
+
+    def stretch(self, number: int) -> Stretch:
+        """Return where a part begins and ends, and from where to where its neighbours' events explain its own: a step more on each side."""
+        steps = len(self.host.starts)
+        first = self.borders[number - 1] if number else 0
+        behind = self.borders[number] if number < len(self.borders) else steps
+        tables = [device.table for device in self.devices if len(device.table)]
+        begins, ends = tables[0]["start"].to_numpy(np.int64), [table["end"].to_numpy(np.int64) for table in tables]
+        opens, closes = first == 0, behind == steps
+        never, ever = EVER.starts[0], EVER.ends[0]
+        around_first, around_last = max(first - 1, 0), min(behind, steps - 1)
+        return Stretch(
+            steps=slice(first, behind),
+            parts=len(self.borders) + 1,
+            first=opens,
+            last=closes,
+            device_time=_interval(never if opens else begins[first], ever if closes else begins[behind]),
+            host_time=_interval(never if opens else self.host.starts[first], ever if closes else self.host.starts[behind]),
+            device_view=(
+                never if opens else min(int(table["start"].to_numpy(np.int64)[around_first]) for table in tables),
+                ever if closes else max(int(end[around_last]) for end in ends),
+            ),
+            host_view=(
+                never if opens else int(self.host.starts[around_first]),
+                ever if closes else max(int(self.host.ends[around_last]), *(int(end[behind - 1]) for end in ends)),
+            ),
+        )
+
+
+def _interval(start: int, end: int) -> Intervals:
+    return Intervals(np.array([start], np.int64), np.array([end], np.int64))
+
+
+def _cut(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> _Cut | None:
+    """Return where to cut, None where the recording is one part: it is small, or needs to be seen as a whole."""
+    rows = {table: int(con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]) for table in KEYS}
+    wanted = sum(rows[table] for table in ("gpu_ops", "runtime_calls", "cpu_ops")) // PART_ROWS
+    # Up to so many operations the replay may use all steps, and what it says is exact.
+    if wanted < 2 or rows["gpu_ops"] <= USUAL_EVENTS or _has_modules(con):
+        return None
+    if not all(in_order(con, table, key) for table, key in KEYS.items()):
+        return None
+    spine = _spine(con)
+    host = marked_steps(spine)
+    if host is None:
+        return None
+    chosen, left_out = analysed(spine.gpu.device)
+    devices = [device_steps(spine, host, d) for d in chosen]
+    tables = [device.table for device in devices if len(device.table)]
+    if not tables:
+        return None
+    largest = max(("gpu_ops", "runtime_calls", "cpu_ops"), key=rows.__getitem__)
+    begins = tables[0]["start"].to_numpy(np.int64) if largest == "gpu_ops" else host.starts
+    borders = _borders(begins, _moments(con, spine.origin_ns, largest, rows[largest], wanted))
+    return _Cut(spine, host, devices, left_out, borders) if borders else None
+
+
+def _has_modules(con: duckdb.DuckDBPyConnection) -> bool:
+    sql = "SELECT 1 FROM names SEMI JOIN python_calls USING (name_id) WHERE regexp_matches(name, ?) LIMIT 1"
+    return bool(con.execute(sql, [MODULE.pattern]).fetchall())
+
+
+def _spine(con: duckdb.DuckDBPyConnection) -> Events:
+    """Return of a recording what marks its steps and places them on the devices; every other column is empty."""
+    origin, none = origin_of(con), np.empty(0, np.int64)
+    gpu = columns_of(
+        con,
+        f"""SELECT name_id AS name, device, start_ns - {origin} AS start, start_ns + dur_ns - {origin} AS end, coalesce(call_id, -1)::INTEGER AS call,
+            coalesce(cpu_op_id, -1)::INTEGER AS cpu_op FROM gpu_ops""",
+    )
+    start = columns_of(con, f"SELECT start_ns - {origin} AS start FROM runtime_calls")["start"]
+    small = np.empty(0, np.int32)
+    marks: CpuOps = read_cpu_ops(con, origin, "kind = 'annotation' OR cpu_op_id = 0")
+    return Events(
+        origin,
+        names_of(con),
+        GpuOps(kind=np.empty(0, np.int8), stream=none, bytes=none, graph=none, **gpu),
+        Calls(name=small, thread=small, start=start, end=none, correlation=none, cpu_op=none, gpu_ops=small),
+        marks,
+    )
+
+
+def _moments(con: duckdb.DuckDBPyConnection, origin: int, table: str, rows: int, wanted: int) -> I64:
+    """Return when each of the ``wanted`` equal parts of a table begins, but for the first."""
+    places = ", ".join(str(rows * k // wanted) for k in range(1, wanted))
+    sql = f"SELECT start_ns - {origin} AS start FROM {table} WHERE {KEYS[table]} IN ({places}) ORDER BY 1"
+    return columns_of(con, sql)["start"].astype(np.int64)
+
+
+def _borders(begins: I64, moments: I64) -> list[int]:
+    """Return the steps at which to cut: those that begin next, and no part of fewer steps than a replay needs."""
+    borders: list[int] = []
+    for step in np.searchsorted(begins, moments).tolist():
+        if step - (borders[-1] if borders else 0) >= FEWEST_STEPS and len(begins) - step >= FEWEST_STEPS:
+            borders.append(step)
+    return borders

@@ -1,0 +1,86 @@
+"""Single values that are known of a part, as JSON-ready values, and those of several parts as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sawtooth.analysis.derive.events import GPU_KINDS, Events
+from sawtooth.analysis.derive.flop_counts import device_flops
+from sawtooth.analysis.derive.host_only import host_only
+from sawtooth.analysis.derive.parts.part import Part
+from sawtooth.analysis.derive.parts.work import Work
+from sawtooth.analysis.derive.steps.device import STATUS_NAMES
+
+
+def facts_of(work: Work) -> dict[str, Any]:
+    """Return what is known of one part; numbers of several parts add up."""
+    part, events = work.part, work.part.events
+    counted_ops = part.own_ops & in_counted_steps(part, events.ops.start)
+    facts: dict[str, Any] = {"step_source": part.host.source, "step_annotation": part.host.annotation}
+    if not part.devices:
+        facts["host_only"] = host_only(events, part.host, part.facts)
+    for device in part.devices:
+        counts = np.bincount(device.status, minlength=3)
+        dur = events.gpu.end[device.ops] - events.gpu.start[device.ops]
+        is_kernel = events.gpu.kind[device.ops] == GPU_KINDS.index("kernel")
+        counted = device.table["counted"].to_numpy(bool)
+        in_counted = (device.op_step >= 0) & (counted[np.maximum(device.op_step, 0)] if len(counted) else False)
+        in_graph = (events.gpu.graph[device.ops] >= 0) | _graph_launched(events)[device.ops]
+        left_out = part.gpus_left_out if part.first and device is part.devices[0] else 0
+        facts[f"device_{device.device}"] = {
+            **{name: int(counts[i]) for i, name in enumerate(STATUS_NAMES)},
+            **{f"{name}_ns": int(dur[device.status == i].sum()) for i, name in enumerate(STATUS_NAMES)},
+            "kernels": int(is_kernel.sum()),
+            "kernels_in_counted_steps": int((is_kernel & in_counted).sum()),
+            "graph_kernels_in_counted_steps": int((is_kernel & in_counted & in_graph).sum()),
+            "counted_steps": int(counted.sum()) if part.first else 0,
+            "graph_ns": int(dur[in_graph].sum()),
+            "gpu_ns": int(dur.sum()),
+            **({"gpus_left_out": left_out} if left_out else {}),
+            "flops": device_flops(
+                events=events,
+                classes=work.classes,
+                counts=work.flops,
+                device=device,
+                counted_ops=counted_ops,
+                alone=len(part.devices) == 1,
+            ),
+        }
+    return facts
+
+
+def added(some: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of two parts as one: numbers are added up, at any depth, and the rest is the same in both."""
+    both = dict(some)
+    for key, value in more.items():
+        if key not in some:
+            both[key] = value
+        elif isinstance(value, dict):
+            both[key] = added(some[key], value)
+        elif isinstance(value, int | float):
+            both[key] = some[key] + value
+    return both
+
+
+def in_counted_steps(part: Part, start: np.ndarray) -> np.ndarray:
+    """Tell which starts on the host lie in a counted step of any device; all of them where there are no steps."""
+    counted = np.zeros(len(part.host.starts), bool)
+    for device in part.devices:
+        if len(device.table):
+            counted |= device.table["counted"].to_numpy(bool)
+    if not counted.any():
+        return np.ones(len(start), bool)
+    step = np.searchsorted(part.host.starts, start, side="right") - 1
+    at = np.maximum(step, 0)
+    return (step >= 0) & (start < part.host.ends[at]) & counted[at]
+
+
+def _graph_launched(events: Events) -> np.ndarray:
+    """Tell which GPU operations a graph launch started: they have no operator of their own."""
+    graph_names = [i for i, name in enumerate(events.names) if "GraphLaunch" in name]
+    call = np.maximum(events.gpu.call, 0)
+    if not len(events.calls):
+        return np.zeros(len(events.gpu), bool)
+    return (events.gpu.call >= 0) & np.isin(events.calls.name[call], graph_names)

@@ -1,0 +1,197 @@
+"""Read a stretch of a recording into memory, with the events that its own refer to, each by its place in the part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import duckdb
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import (
+    I64,
+    Calls,
+    CpuOps,
+    Events,
+    GpuOps,
+    columns_of,
+    read_calls,
+    read_cpu_ops,
+    read_gpu_ops,
+)
+from sawtooth.analysis.derive.host import HostFacts, load_host_facts
+from sawtooth.analysis.derive.parts.part import Numbers, Part
+from sawtooth.analysis.derive.steps.device import DeviceSteps
+from sawtooth.analysis.derive.steps.host import HostSteps
+from sawtooth.analysis.intervals import Intervals, intersect, union
+
+Rows = TypeVar("Rows", GpuOps, Calls, CpuOps)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Part of a recording: its ``steps``, the time that it accounts for on the devices and on the host, and what of either is seen with it."""
+
+    steps: slice
+    parts: int
+    first: bool
+    last: bool
+    device_time: Intervals
+    host_time: Intervals
+    device_view: tuple[int, int]
+    host_view: tuple[int, int]
+
+
+def load(
+    con: duckdb.DuckDBPyConnection,
+    spine: Events,
+    host: HostSteps,
+    devices: list[DeviceSteps],
+    gpus_left_out: int,
+    stretch: Stretch,
+) -> Part:
+    """Read one part. ``spine`` and ``devices`` are of the whole recording."""
+    origin = spine.origin_ns
+    gpu_ids, gpu = _gpu_ops(con, spine, stretch)
+    begin, end = _between(spine.calls.start, *stretch.host_view)
+    call_ids, calls = _with_others(con, read_calls, "call_id", origin, (begin, end), gpu.call)
+    op_ids, ops = _operators(con, origin, stretch.host_view, np.concatenate([gpu.cpu_op, calls.cpu_op]))
+    gpu = replace(gpu, call=_places(call_ids, gpu.call), cpu_op=_places(op_ids, gpu.cpu_op))
+    calls = replace(calls, cpu_op=_places(op_ids, calls.cpu_op))
+    ops = replace(ops, parent=_places(op_ids, ops.parent))
+    python_ids, facts = _facts(con, origin, stretch.host_view, call_ids)
+    earlier = np.unique(spine.gpu.name[: int(np.searchsorted(spine.gpu.start, stretch.device_time.starts[0]))])
+    own_gpu = (gpu.start >= stretch.device_time.starts[0]) & (gpu.start < stretch.device_time.ends[0])
+    return Part(
+        events=Events(origin, spine.names, gpu, calls, ops),
+        facts=replace(facts, kernels_before=earlier),
+        numbers=Numbers(gpu_ids, call_ids, op_ids, python_ids),
+        host=host,
+        devices=[_device(device, gpu, gpu_ids, own_gpu, stretch) for device in devices],
+        windows=[device.window for device in devices],
+        spans={device.device: intersect(_hull(device, spine.gpu), stretch.device_time) for device in devices},
+        gpus_left_out=gpus_left_out,
+        own_gpu=own_gpu,
+        own_ops=(ops.start >= stretch.host_time.starts[0]) & (ops.start < stretch.host_time.ends[0]),
+        device_time=stretch.device_time,
+        host_time=stretch.host_time,
+        steps=stretch.steps,
+        first=stretch.first,
+        last=stretch.last,
+        parts=stretch.parts,
+    )
+
+
+def _device(device: DeviceSteps, gpu: GpuOps, ids: I64, own: NDArray[np.bool_], stretch: Stretch) -> DeviceSteps:
+    """Return a device's steps with the operations that the part counts."""
+    ops = np.flatnonzero(own & (gpu.device == device.device))
+    at = np.searchsorted(device.ops, ids[ops])
+    return replace(
+        device,
+        window=intersect(device.window, stretch.device_time),
+        ops=ops,
+        op_step=device.op_step[at],
+        status=device.status[at],
+    )
+
+
+def _hull(device: DeviceSteps, gpu: GpuOps) -> Intervals:
+    """Return the time from a device's first operation to the end of its last, and its window."""
+    starts, ends = (
+        [gpu.start[device.ops].min(), *device.window.starts[:1]],
+        [gpu.end[device.ops].max(), *device.window.ends[-1:]],
+    )
+    return union([min(starts)], [max(ends)])
+
+
+def _between(ordered: I64, begin: int, end: int) -> tuple[int, int]:
+    first, behind = np.searchsorted(ordered, (begin, end))
+    return int(first), int(behind)
+
+
+def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Events, stretch: Stretch) -> tuple[I64, GpuOps]:
+    """Read the operations that run while the part is seen, and those that its own calls and operators launched."""
+    gpu, (begin, end) = spine.gpu, stretch.device_view
+    first = int(np.searchsorted(np.maximum.accumulate(gpu.end), begin, side="right"))
+    behind = int(np.searchsorted(gpu.start, end))
+    calls = _between(spine.calls.start, stretch.host_time.starts[0], stretch.host_time.ends[0])
+    ops = _operators_between(con, spine.origin_ns, stretch.host_time.starts[0], stretch.host_time.ends[0])
+    mine = ((gpu.call >= calls[0]) & (gpu.call < calls[1])) | ((gpu.cpu_op >= ops[0]) & (gpu.cpu_op < ops[1]))
+    return _with_others(con, read_gpu_ops, "gpu_op_id", spine.origin_ns, (first, behind), np.flatnonzero(mine))
+
+
+def _operators_between(con: duckdb.DuckDBPyConnection, origin: int, begin: int, end: int) -> tuple[int, int]:
+    """Return the first id of operators that start in a stretch of time, and the first behind them."""
+    where = f"start_ns >= {begin + origin} AND start_ns < {end + origin}"
+    row = con.execute(
+        f"SELECT coalesce(min(cpu_op_id), 0), coalesce(max(cpu_op_id) + 1, 0) FROM cpu_ops WHERE {where}"
+    ).fetchall()[0]
+    return int(row[0]), int(row[1])
+
+
+def _operators(con: duckdb.DuckDBPyConnection, origin: int, view: tuple[int, int], wanted: I64) -> tuple[I64, CpuOps]:
+    """Read the operators that start in ``view``, the ``wanted`` ones, and all that enclose them."""
+    between = _operators_between(con, origin, *view)
+    ids, ops = _with_others(con, read_cpu_ops, "cpu_op_id", origin, between, wanted)
+    while len(others := _absent(ids, ops.parent)):  # a level of nesting a round, and few cross the borders
+        more_ids, more = _with_others(con, read_cpu_ops, "cpu_op_id", origin, (0, 0), others)
+        order = np.argsort(ids := np.concatenate([ids, more_ids]), kind="stable")
+        ids, ops = ids[order], _joined(ops, more, order)
+    return ids, ops
+
+
+def _facts(con: duckdb.DuckDBPyConnection, origin: int, view: tuple[int, int], call_ids: I64) -> tuple[I64, HostFacts]:
+    """Read what else the host did in ``view``, and the Python calls that were open when it began."""
+    begin, end = (moment + origin for moment in view)
+    facts = load_host_facts(con, origin, f"start_ns < {end} AND start_ns + dur_ns > {begin}")
+    ids = columns_of(
+        con, f"SELECT python_call_id AS id FROM python_calls WHERE start_ns < {end} AND start_ns + dur_ns > {begin} ORDER BY 1"
+    )["id"].astype(np.int64)
+    call = _places(call_ids, facts.sync_call)
+    seen = call >= 0
+    parent = _places(ids, facts.python_parent)
+    return ids, replace(facts, python_parent=parent, sync_call=call[seen], sync_stream=facts.sync_stream[seen])
+
+
+def _with_others(
+    con: duckdb.DuckDBPyConnection,
+    read: Callable[[duckdb.DuckDBPyConnection, int, str], Rows],
+    key: str,
+    origin: int,
+    between: tuple[int, int],
+    wanted: I64,
+) -> tuple[I64, Rows]:
+    """Read the rows of a stretch of ids, and those of ``wanted`` (-1: none) that lie outside of it; return all ids, ascending, and the rows."""
+    ids = np.arange(*between, dtype=np.int64)
+    rows = read(con, origin, f"{key} >= {between[0]} AND {key} < {between[1]}")
+    others = _absent(ids, wanted)
+    if not len(others):
+        return ids, rows
+    con.register("wanted", pd.DataFrame({"id": others}))
+    more = read(con, origin, f"{key} IN (SELECT id FROM wanted)")
+    con.unregister("wanted")
+    order = np.argsort(ids := np.concatenate([ids, others]), kind="stable")
+    return ids[order], _joined(rows, more, order)
+
+
+def _absent(ids: I64, wanted: I64) -> I64:
+    """Return those of ``wanted`` that are no -1 and not among the ascending ``ids``, each once and ascending."""
+    return np.unique(wanted[(wanted >= 0) & (_places(ids, wanted) < 0)]).astype(np.int64)
+
+
+def _places(ids: I64, wanted: I64) -> I64:
+    """Return where each of ``wanted`` stands among the ascending ``ids``, -1 where it does not."""
+    if not len(ids):
+        return np.full(len(wanted), -1, np.int64)
+    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+    return np.where(ids[at] == wanted, at, -1)
+
+
+def _joined(rows: Rows, more: Rows, order: I64) -> Rows:
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(rows, name), getattr(more, name)])[order] for name in type(rows).__dataclass_fields__
+    }
+    return type(rows)(**columns)

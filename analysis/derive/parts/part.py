@@ -1,0 +1,70 @@
+"""A stretch of a recording in memory: its events, those of its neighbours that explain them, and which of them are its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import I64, Events
+from sawtooth.analysis.derive.host import HostFacts
+from sawtooth.analysis.derive.steps.device import DeviceSteps
+from sawtooth.analysis.derive.steps.host import HostSteps
+from sawtooth.analysis.intervals import Intervals
+from sawtooth.analysis.replay.machine import NEVER
+
+EVER = Intervals(np.array([NEVER], np.int64), np.array([-NEVER], np.int64))
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The recording's ids of a part's events, ascending; None where all are there, each at its id."""
+
+    gpu: I64 | None = None
+    calls: I64 | None = None
+    ops: I64 | None = None
+    python: I64 | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """The events of some steps and of their neighbours.
+
+    ``events`` and ``facts`` refer to one another by place in the part; ``numbers`` are the ids of the recording. ``own_gpu`` and ``own_ops`` mark
+    the events that this part counts, and no other does; ``device_time`` and ``host_time`` are the stretches (one interval each) that it accounts
+    for. ``devices`` hold all steps of the recording, with the own operations and the own part of the window, ``windows`` the whole ones; ``spans``
+    tell where in this part each device has a ledger (the whole, where there is one part). ``steps`` are those that lie in it.
+    """
+
+    events: Events
+    facts: HostFacts
+    numbers: Numbers
+    host: HostSteps
+    devices: list[DeviceSteps]
+    windows: list[Intervals]
+    spans: dict[int, Intervals]
+    gpus_left_out: int
+    own_gpu: NDArray[np.bool_]
+    own_ops: NDArray[np.bool_]
+    device_time: Intervals
+    host_time: Intervals
+    steps: slice
+    first: bool
+    last: bool
+    parts: int
+
+    def recorded(self, kind: str, places: I64) -> I64:
+        """Return the recording's ids of events (``kind`` as in ``Numbers``), -1 where there is none."""
+        ids = getattr(self.numbers, kind)
+        return places if ids is None or not len(ids) else np.where(places >= 0, ids[np.maximum(places, 0)], -1)
+
+
+def whole(events: Events, facts: HostFacts, host: HostSteps, devices: list[DeviceSteps], gpus_left_out: int) -> Part:
+    """Return a recording as one part."""
+    return Part(
+        events=events, facts=facts, numbers=Numbers(), host=host, devices=devices,
+        windows=[device.window for device in devices], spans={}, gpus_left_out=gpus_left_out,
+        own_gpu=np.ones(len(events.gpu), bool), own_ops=np.ones(len(events.ops), bool), device_time=EVER, host_time=EVER,
+        steps=slice(None), first=True, last=True, parts=1,
+    )  # fmt: skip
