@@ -107,16 +107,21 @@ class Job:
             waits.append(float(waited) / steps / 1e6 if steps else None)
         return waits
 
-    def in_turn_ms(self) -> float:
-        """Return how long in a counted step even the rank that waits least in it waits for others, its GPU doing nothing else, ms.
+    def in_turn_ms(self, window_ms: float) -> float:
+        """Return how long of a counted step even the rank that waits least waits for others, its GPU doing nothing else, ms.
 
-        Ranks that hold each other up by turns (many small collectives, no host steady) all wait in each step.
+        Ranks that hold each other up by turns (many small collectives, no host steady) all wait within ``window_ms``, what is seen at once.
         """
-        if self.steps_ms() is None:
+        step_ms = self.step_ms()
+        if not step_ms:
             return 0.0
         alone = [self._alone_ms(i) for i in range(len(self.members))]
         steps = min(len(each) for each in alone)
-        return float(np.min([each[:steps] for each in alone], axis=0).mean()) if steps else 0.0
+        if not steps:
+            return 0.0
+        at_once = min(max(round(window_ms / step_ms), 1), steps)
+        windows = np.lib.stride_tricks.sliding_window_view([each[:steps] for each in alone], at_once, axis=1)
+        return float(windows.mean(axis=2).min(axis=0).mean())
 
     def _alone_ms(self, position: int) -> NDArray[np.float64]:
         """Return by counted step how long a rank's GPU waits in collectives with nothing else to do, ms."""

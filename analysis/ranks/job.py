@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library, Recording
 
 LEAST_HOST = 0.4  # of the replayed hosts' time: an estimate that is off by more explains nothing
+SEEN_AT_ONCE_MS = 1000 / 6  # the shortest time that one sample of NVML's utilization is of
 HALVINGS = 5  # of what the hosts' pace may be: within 2 %
 NOT_COUPLED = "Not every rank's trace can be replayed, so the job's step is not known from its ranks together."
 NOT_REPLAYED = (
@@ -128,7 +129,7 @@ def _replayed(
         ranks=tuple(_with_times(rank, *of_rank.get(rank.position, (None, 0.0, 0.0))) for rank in communication.ranks),
         notes=(*communication.notes, *_notes(len(ranks) - len(kept), job.given_up)),
         step_ms=step_ms,
-        in_turn_ms=job.in_turn_ms() if sampled else 0.0,
+        in_turn_ms=job.in_turn_ms(SEEN_AT_ONCE_MS) if sampled else 0.0,
     )
     paced = _paced(job, measured_ms(coupled))
     if by_collectives:

@@ -122,8 +122,8 @@ class Communication:
     exposed_ns, exposed_wait_ns, counted, name, dtype, bytes, group, group_size, ranks (matched). ``unmatched`` counts communication kernels without a
     counterpart. ``notes`` say what limits the numbers. ``stragglers`` hold the job up by their own doing, most gain first. ``step_ms`` is the
     job's step without the profiler, from the ranks replayed together; None where they cannot be. ``paced_ms`` is the step that stragglers are
-    judged at: with hosts brought to what marks or telemetry say of it. ``in_turn_ms`` is what even the rank that waits least in a step waits for
-    others: those that hold each other up by turns. ``groups`` are its process groups by kind, ``schedule`` its pipeline's. ``heat`` is what every rank takes and waits in every step (of ``ranks.heat``) where the job
+    judged at: with hosts brought to what marks or telemetry say of it. ``in_turn_ms`` is what of a step even the rank waits for others
+    that waits least within a sample of telemetry: those that hold each other up by turns. ``groups`` are its process groups by kind, ``schedule`` its pipeline's. ``heat`` is what every rank takes and waits in every step (of ``ranks.heat``) where the job
     has more ranks than the run has recordings, else None.
     """
 
