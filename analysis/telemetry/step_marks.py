@@ -19,6 +19,7 @@ LEAST_STEPS = 10  # between marks: fewer may all belong to a warm-up
 WARM_UP_WITHIN = 0.10  # leading steps this much above the median of the later half are the loop's warm-up
 SETTLING = 3  # steps after the profile, in which its trace is taken off the profiler
 SLOWED = 0.03  # less is no more than two stretches of one loop differ
+FAR_FROM_MEDIAN = 1.5  # the mean: then the median is no step that anybody knows
 PAUSE = 20.0  # times the median: evaluation or a wait for people, unless it comes again and again
 WAITS = 1.5  # times the mean: the host waits there for what it launched ahead
 PAUSES = 3  # a pause that comes as often is the loop's own: a checkpoint every hundred steps
@@ -74,9 +75,7 @@ def by_marks(marks: Sequence[Mark]) -> Witness | None:
     mean = float(kept.mean())
     half = max(NORMAL_90 * _error(kept), LEAST_HALF_WIDTH * mean)
     where = " outside the profile" if profiled else ""
-    notes = [
-        f"The step time is the mean of {len(kept):,} steps that the loop marked{where}; their median is {in_words(np.median(kept) / 1e6)}."
-    ]
+    notes = [f"The step time is the mean of {len(kept):,} steps that the loop marked{where}; {_median_in_words(kept)}."]
     if slower is not None:
         notes.append(
             f"After the profile its steps take {in_words(slower * mean / 1e6)}, {100 * (slower - 1):.0f} % longer, as where others use the host too or a profiler is "
@@ -150,3 +149,11 @@ def _error(ns: npt.NDArray[np.float64]) -> float:
     if count < 2:
         return float(ns.std())
     return float(np.sqrt(np.square(took - ns.mean() * steps).sum() / (count * (count - 1))) / steps.mean())
+
+
+def _median_in_words(kept_ns: npt.NDArray[np.float64]) -> str:
+    """Say the median of the steps, or why it is not like their mean."""
+    median, mean = float(np.median(kept_ns)), float(np.mean(kept_ns))
+    if mean <= FAR_FROM_MEDIAN * median:
+        return f"their median is {in_words(median / 1e6)}"
+    return f"half of them took up to {in_words(median / 1e6)}, and a few long ones the rest: the host runs ahead and then waits, or pauses"

@@ -25,6 +25,8 @@ NEAR_LEAST = 0.02  # above the least in use in a step: a batch that waits for it
 SIXTEEN_BIT_CODES = ("5", "15")  # PyTorch's numbers of half and bfloat16
 GRADIENTS = "torch::autograd::AccumulateGrad"
 
+ZEROED = "SELECT start_ns, start_ns + dur_ns FROM cpu_ops JOIN names USING (name_id) WHERE starts_with(name, 'Optimizer.zero_grad#') ORDER BY 1"
+
 Shape = tuple[int, ...]
 
 _IN_STEPS = (
@@ -62,20 +64,28 @@ def memory_at(recording: Recording, device: int, factors: Sequence[float]) -> li
         "SELECT start_ns, start_ns + dur_ns FROM cpu_ops JOIN names USING (name_id) WHERE starts_with(name, 'Optimizer.step#')"
     )
     casts = _casts(recording, device, len(spans))
+    zeroed = recording.rows(ZEROED)
     peaks = []
     for begin, end in spans:
         inside = (at >= begin) & (at < end)
         if not inside.any():
             continue
         moment, held = at[inside], total[inside]
-        rest = held.min()
-        # the last step's gradients live on until they are zeroed
-        freed = moment >= moment[np.argmax(held <= rest * (1 + NEAR_LEAST))]
-        since = np.searchsorted(grown_at, begin)
-        before = np.concatenate([[0.0], np.cumsum(grown[since:])])
-        done = np.searchsorted(grown_at[since:], moment, side="right")
+        since, until = np.searchsorted(grown_at, [begin, end])
+        before = np.concatenate([[0.0], np.cumsum(grown[since:until])])
+        done = np.searchsorted(grown_at[since:until], moment, side="right")
         # in the backward pass the gradients of the layer at hand are there before they are accumulated
         gradients = before[np.where(done > 0, np.minimum(done + IN_FLIGHT, len(before) - 1), 0)]
+        rest, least = held.min(), int(np.argmin(held))
+        zeroings = [edge for start, edge in zeroed if begin <= start < end]
+        if (
+            len(zeroings) == 1
+        ):  # the last step's gradients live on until then, and are in the least that is held where that comes before
+            gradients = np.where(moment < zeroings[0], before[-1], gradients)
+            rest = max(rest - gradients[least], 0.0)
+            freed = np.ones(len(moment), bool)
+        else:
+            freed = moment >= moment[np.argmax(held <= rest * (1 + NEAR_LEAST))]
         in_optimizer = (
             np.any([(moment >= a) & (moment < b) for a, b in tuned], axis=0) if tuned else np.zeros(len(moment), bool)
         )

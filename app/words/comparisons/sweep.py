@@ -109,11 +109,16 @@ def lines(sweep: Sweep) -> list[str]:
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
 
 
+WIDE = 2.0  # an interval: its ends are so many times apart
+HOST_LIMITS = " Where the host is the limit they are intervals more than numbers: at another time it is up to 1.5 times as quick or as slow."
+
+
 def sentence(sweep: Sweep) -> str:
     """Say which value to choose, why, and from what the others are predicted."""
     base = sweep.predicted[0].base if sweep.predicted else None
     how = f" Predictions are made from the trace of the run at {base:g}." if base is not None else ""
-    return fmt.spaced(f"{sweep.why}{how}")
+    unsure = HOST_LIMITS if any(at.high_per_s > WIDE * at.low_per_s for at in sweep.predicted) else ""
+    return fmt.spaced(f"{sweep.why}{how}{unsure}")
 
 
 def cells(sweep: Sweep) -> list[list[str]]:

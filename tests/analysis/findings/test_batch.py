@@ -96,6 +96,7 @@ def test_a_recorded_batch_tells_the_step_of_another():
     assert found.rate == pytest.approx(16 * given.step_ms / found.step_ms)
     assert twice.step_ms == pytest.approx(given.step_ms, rel=0.01)  # the host is the limit: nothing but more samples
     assert sentence([found]).startswith("16 times the batch: about")
+    assert twice.low_ms < given.step_ms / 1.37 and twice.high_ms > 1.37 * given.step_ms  # the host's own pace at another time
 
 
 def test_a_smaller_batch_is_bounded_by_what_the_gpu_hides_of_the_host():
@@ -126,10 +127,10 @@ def test_a_kernel_of_half_a_millisecond_has_work_to_do():
 class Recorded:
     """One step of 100 ns on a GPU that holds 100 MB of parameters; every event is (time, bytes)."""
 
-    def __init__(self, events, gradients=(), optimizer=(), casts=()):
+    def __init__(self, events, gradients=(), optimizer=(), casts=(), zeroed=()):
         totals = accumulate((size for _, size in events), initial=100 * MB)
         self.events = [(at, total) for (at, _), total in zip(events, list(totals)[1:], strict=True)]
-        self.gradients, self.optimizer, self.casts = gradients, optimizer, casts
+        self.gradients, self.optimizer, self.casts, self.zeroed = gradients, optimizer, casts, zeroed
 
     def frame(self, sql, parameters=()):
         return pd.DataFrame(self.events, columns=["time_ns", "total"])
@@ -139,6 +140,8 @@ class Recorded:
             return [(0, 100)]
         if "Optimizer.step#" in sql:
             return list(self.optimizer)
+        if "Optimizer.zero_grad#" in sql:
+            return list(self.zeroed)
         if "concrete_inputs" in sql:
             return [(json.dumps([shape]), json.dumps(["", "15"]), 1) for shape in self.casts]
         if "input_types" in sql:
@@ -169,6 +172,15 @@ def test_the_optimizers_own_memory_stays():
 def test_gradients_of_the_last_step_are_no_activations():
     recording = Recorded([(1, 80 * MB), (5, -80 * MB), (10, 20 * MB), (20, -20 * MB)])
     assert memory_at(recording, 0, [4]) == [180 * MB]  # as recorded, and the activations' 80 at their peak
+
+
+@pytest.mark.parametrize("at_start", [0, 5 * MB])
+def test_gradients_that_are_zeroed_between_the_passes_are_no_activations(at_start):
+    """40 of the 100 MB are the last step's gradients, until 30 ns; 20 MB of activations, then 40 of gradients again. What the last step left is 5 MB at most."""
+    events = [(1, at_start), (2, -at_start), (10, 20 * MB), (30, -40 * MB), (50, 40 * MB), (60, -20 * MB)]
+    recording = Recorded(events, gradients=[(45, [10, MB])], zeroed=[(25, 30)])
+    assert memory_at(recording, 0, [1]) == [120 * MB]
+    assert memory_at(recording, 0, [4]) == [180 * MB]  # 60 + 40 + 4 × 20
 
 
 def test_copies_of_parameters_that_autocast_keeps_stay():

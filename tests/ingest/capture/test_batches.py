@@ -126,6 +126,14 @@ def test_pinning_is_timed_once_a_batch_and_not_for_its_parts(tmp_path):
     assert batches.facts_of(cost, 1)["loader_pin_ms"] == pytest.approx(1e3 * cost.pin_s)
 
 
+@pytest.mark.parametrize(("since_ms", "pin_ms"), [(6, 16), (40, 20)])
+def test_what_the_pinning_thread_takes_between_two_batches_counts_up_to_the_pinning_itself(tmp_path, since_ms, pin_ms):
+    """10 ms of pinning; 6 ms between two batches that lay ready. Where none did it may have waited."""
+    lines = [f"10000000 {since_ms * 1_000_000 + wait * 1_000_000}" for wait in range(20)]
+    (tmp_path / "pins-1.txt").write_text("\n".join(["90000000 0", *lines, ""]))
+    assert 1e3 * batches._pin_s(tmp_path) == pytest.approx(pin_ms, abs=2.1)
+
+
 def test_pinning_that_fails_says_so_to_the_training_alone(tmp_path):
     module = SimpleNamespace(pin_memory=lambda data, device=None: [][0])
     batches.watch_pinning(module, tmp_path / "gone")
