@@ -76,13 +76,12 @@ def memory_at(recording: Recording, device: int, factors: Sequence[float]) -> li
         done = np.searchsorted(grown_at[since:until], moment, side="right")
         # in the backward pass the gradients of the layer at hand are there before they are accumulated
         gradients = before[np.where(done > 0, np.minimum(done + IN_FLIGHT, len(before) - 1), 0)]
-        rest, least = held.min(), int(np.argmin(held))
+        rest = held.min()
         zeroings = [edge for start, edge in zeroed if begin <= start < end]
-        if (
-            len(zeroings) == 1
-        ):  # the last step's gradients live on until then, and are in the least that is held where that comes before
-            gradients = np.where(moment < zeroings[0], before[-1], gradients)
-            rest = max(rest - gradients[least], 0.0)
+        if len(zeroings) == 1:  # the last step's gradients live on until then
+            old = moment < zeroings[0]
+            rest = max(float((held - np.where(old, before[-1], before[done])).min()), 0.0)
+            gradients = np.where(old, before[-1], gradients)
             freed = np.ones(len(moment), bool)
         else:
             freed = moment >= moment[np.argmax(held <= rest * (1 + NEAR_LEAST))]
