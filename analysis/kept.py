@@ -22,7 +22,8 @@ from sawtooth.analysis.store.calibration import calibrated
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.version import analysis_code
 from sawtooth.ingest.errors import SawtoothError
-from sawtooth.ingest.schema import DataFolder, Manifest, is_id, write_atomically
+from sawtooth.ingest.manifest import Manifest, is_id
+from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_msgpack
 
 RESULT = "result.msgpack"  # of a kept file: the analysed run

@@ -38,7 +38,7 @@ from sawtooth.analysis.telemetry import step_marks
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.troughs import link
 from sawtooth.analysis.units import in_words
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 
 def analyse(manifest: Manifest, library: Library) -> RunResult:

@@ -15,11 +15,12 @@ from typing import Any
 import duckdb
 from isal import isal_zlib
 
-from sawtooth.ingest import compile_log, marks
 from sawtooth.ingest.database import first_row
 from sawtooth.ingest.errors import NotFoundError, SourceError
 from sawtooth.ingest.files import commit, disk_error, draft, is_sound, sweep
-from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder, RecordingRef, is_id
+from sawtooth.ingest.logs import compile_log, marks
+from sawtooth.ingest.manifest import RecordingRef, is_id
+from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder
 from sawtooth.ingest.source import Limits, Source, refuse_foreign
 from sawtooth.ingest.telemetry import registry as telemetry
 from sawtooth.ingest.trace import registry as traces

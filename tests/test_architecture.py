@@ -55,6 +55,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
 }
 VAGUE = {"found", "given", "told", "said", "heard", "hear", "meet", "tell"}  # these name how a value came, not what it is
 MOST_MODULES = 15  # of a package
+MOST_LINES = 300  # of a module: a longer one answers two questions
 LISTS = {"rules", "screens", "commands", "formats", "charts"}  # packages that are a list, a file each, and answer one question
 MOST_POSITIONAL = 6  # arguments whose order a reader can keep in mind
 LAZY = {
@@ -272,6 +273,11 @@ def test_no_room_is_crowded() -> None:
         str(folder.relative_to(ROOT)): n for folder, n in counts.items() if n > MOST_MODULES and folder.name not in LISTS
     }
     assert crowded == {}
+
+
+def test_no_module_is_long() -> None:
+    lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in _modules()}
+    assert {module: lines for module, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
 def test_every_metric_is_defined_in_words() -> None:

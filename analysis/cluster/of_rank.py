@@ -24,7 +24,7 @@ from sawtooth.analysis.telemetry.clock import origin_of
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.summary import summarize
 from sawtooth.analysis.version import TOOL_VERSION
-from sawtooth.ingest.schema import UserFacts
+from sawtooth.ingest.manifest import UserFacts
 
 Row = dict[str, Any]
 OUTSIDE = -1  # of a call: in no step

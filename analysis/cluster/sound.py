@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
-from sawtooth.ingest.schema import ID_PATTERN
+from sawtooth.ingest.manifest import ID_PATTERN
 from sawtooth.ingest.typed import from_json
 
 KINDS = ("trace", "telemetry", "refused")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import msgspec
 
 from sawtooth.analysis.compare.changed.prediction import Prediction
-from sawtooth.ingest.schema import DataFolder, Manifest, write_atomically
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.seals import sealed, unsealed
 from sawtooth.ingest.typed import from_json
 

@@ -18,7 +18,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.units import significant
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.loop.batch_rule import RULE, accumulated_gain, advised_below
-from sawtooth.ingest.schema import BatchTrial, Manifest
+from sawtooth.ingest.manifest import BatchTrial, Manifest
 
 NEAR_BEST = 0.03  # below 3 % two recordings of one program differ by themselves: the smaller setting is as good
 MEMORY_LIMIT = 0.95  # fragmentation and one longer sequence fill the last twentieth

@@ -12,8 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.columns import named
-from sawtooth.analysis.derive.distinct import distinct_rows
 from sawtooth.analysis.derive.events import GPU_KINDS, Events
+from sawtooth.analysis.distinct import distinct_rows
 from sawtooth.analysis.knowledge.kernel_names import classify
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS, owner_of
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.classes import Classes, Signatures
-from sawtooth.analysis.derive.distinct import distinct_rows
 from sawtooth.analysis.derive.events import I64, Events
 from sawtooth.analysis.derive.operators import nearest
 from sawtooth.analysis.derive.recompute import recomputed
 from sawtooth.analysis.derive.steps.device import STATUS_NAMES, DeviceSteps
+from sawtooth.analysis.distinct import distinct_rows
 from sawtooth.analysis.intervals import intersect, union
 from sawtooth.analysis.knowledge.flops import is_flop_operator, operator_flops, outermost, peak_dtype
 

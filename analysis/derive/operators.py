@@ -10,8 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.columns import nullable
-from sawtooth.analysis.derive.distinct import distinct_rows
 from sawtooth.analysis.derive.events import I64, CpuOps, Events
+from sawtooth.analysis.distinct import distinct_rows
 
 
 def depth_of(parent: I64) -> I64:

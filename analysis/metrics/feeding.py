@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sawtooth.ingest.loop.loading import Rate, SampleCost, predict
-from sawtooth.ingest.schema import UserFacts
+from sawtooth.ingest.manifest import UserFacts
 
 AT_THE_LIMIT = 0.95  # of the step: what workers need is known to 10 %
 

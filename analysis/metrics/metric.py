@@ -16,7 +16,7 @@ from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_time import NO_STEP_TIME, BestStepTime
-from sawtooth.ingest.schema import UserFacts
+from sawtooth.ingest.manifest import UserFacts
 
 if TYPE_CHECKING:
     from sawtooth.analysis.telemetry.summary import DeviceTelemetry

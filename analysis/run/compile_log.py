@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from sawtooth.analysis.store.library import Library
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 MOST_PLACES = 100  # of either kind, the most frequent: a page shows a few, a report some more
 

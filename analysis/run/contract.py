@@ -13,7 +13,7 @@ from sawtooth.analysis.metrics.reading import Trust
 from sawtooth.analysis.metrics.registry import METRICS, with_aliases
 from sawtooth.analysis.run.job import StragglerKind
 from sawtooth.analysis.run.model import Confidence, Severity
-from sawtooth.ingest.schema import RecordingKind
+from sawtooth.ingest.manifest import RecordingKind
 
 REPORT_VERSION = 1
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -6,7 +6,7 @@ from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOS
 from sawtooth.analysis.metrics.feeding import rate_of, sample_cost
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.ingest.loop.loading import Rate, SampleCost
-from sawtooth.ingest.schema import UserFacts
+from sawtooth.ingest.manifest import UserFacts
 
 
 def batch_ms(cost: SampleCost) -> float:

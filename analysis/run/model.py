@@ -24,7 +24,7 @@ from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.profile_fit import Representativeness
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.analysis.telemetry.troughs import Troughs
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 Severity = Literal["critical", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]

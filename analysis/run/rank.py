@@ -29,7 +29,8 @@ from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.analysis.telemetry import of_run as run_telemetry
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.profile_fit import judge_profile
-from sawtooth.ingest.schema import DataFolder, UserFacts
+from sawtooth.ingest.manifest import UserFacts
+from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 
 NEVER_WAITED = 0.01  # of the step: a loader that costs the profiled steps less had its batches ready

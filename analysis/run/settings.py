@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 
 def settings_of(manifest: Manifest) -> dict[str, str]:

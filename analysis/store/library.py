@@ -22,7 +22,8 @@ from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.ingest.database import quoted
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import is_sound
-from sawtooth.ingest.schema import DataFolder, is_id
+from sawtooth.ingest.manifest import is_id
+from sawtooth.ingest.schema import DataFolder
 
 MEMORY_LIMIT = "1GB"  # a query behind a screen sorts at most a few million rows; more than this would starve the other viewers
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from sawtooth.ingest.schema import RecordingKind
+from sawtooth.ingest.manifest import RecordingKind
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording

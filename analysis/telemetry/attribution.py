@@ -16,7 +16,7 @@ from typing import Any
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 PID = re.compile(r"[0-9]{1,10}")
 IDLE_BESIDE = 0.1  # of the utilization of the one that works: a GPU that serves a display or nothing

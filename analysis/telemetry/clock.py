@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.store.recording_row import RecordingRow
-from sawtooth.ingest.schema import RecordingRef
+from sawtooth.ingest.manifest import RecordingRef
 
 LARGEST_NS = 1 << 62  # an offset beyond it is damage: times would no longer fit
 DAY_NS = 86_400 * 10**9  # nor does a sampler wait a day

@@ -15,7 +15,7 @@ from sawtooth.analysis.telemetry.dispatch_law import by_telemetry
 from sawtooth.analysis.telemetry.host import HostLoad, host_load
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, summarize
 from sawtooth.analysis.units import significant
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 # What a step time is told from.
 UTILIZATION = ("util_pct", "gr_active_pct")

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.store.library import Library
+from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.quantities.registry import GAP_PERIODS
-from sawtooth.ingest.schema import Manifest
 
 SECONDS = 30  # shows a dozen teeth of a one-second sawtooth at the 10 Hz most samplers run at
 POINTS = 240  # one per pixel of the thumbnail

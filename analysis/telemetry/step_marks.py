@@ -13,7 +13,7 @@ from sawtooth.analysis.metrics.witness import Witness
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.leading import leading
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 LEAST_STEPS = 10  # between marks: fewer may all belong to a warm-up
 WARM_UP_WITHIN = 0.10  # leading steps this much above the median of the later half are the loop's warm-up

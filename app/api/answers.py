@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 # What a system says of a disk or folder that takes nothing; a file that is gone is no reason to free space.
 NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)

@@ -25,7 +25,7 @@ from sawtooth.app.api.answers import Handler, errors_answered, run_of
 from sawtooth.app.charts.rankings import short
 from sawtooth.app.library import library
 from sawtooth.ingest.errors import NotFoundError, UsageError
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 NAME_LENGTH = 80  # characters of a name inside a slice; the drawer has the whole one
 _DEPTH_BITS = 16  # of a USMALLINT

@@ -15,10 +15,11 @@ from sawtooth.app.commands.output import say
 from sawtooth.app.jobs.intake import KEPT_AS_IT_IS, bring_in
 from sawtooth.app.reports.perfetto import UNKNOWN_CLOCKS, merged_trace, shifts
 from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.bundle import export_runs
 from sawtooth.ingest.runs.bundle_file import is_bundle
 from sawtooth.ingest.runs.proposals import accept, changed, proposal_for
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.schema import DataFolder
 
 SUFFIX = ".sawtooth"
 

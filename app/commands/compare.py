@@ -27,7 +27,7 @@ from sawtooth.app.printable import json_text
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.runs.listing import listed
 from sawtooth.ingest.errors import UsageError
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 _SIDE = "A run id or name, a file or a folder; several recordings of one side are separated by commas, or lie in one folder."
 

@@ -21,7 +21,8 @@ from sawtooth.app.commands.output import say
 from sawtooth.app.settings import settings_from
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.files import is_sound
-from sawtooth.ingest.schema import DataFolder, is_id
+from sawtooth.ingest.manifest import is_id
+from sawtooth.ingest.schema import DataFolder
 
 PIECE_BYTES = 1 << 20
 LEAST_FREE_BYTES = 2_000_000_000  # a large trace and its recording

@@ -21,7 +21,8 @@ import msgspec
 from sawtooth.analysis.version import TOOL_VERSION
 from sawtooth.app.jobs.intake import Brought
 from sawtooth.ingest.errors import SawtoothError
-from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder, Manifest
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder
 from sawtooth.ingest.typed import from_json
 
 FOLDER = "read"

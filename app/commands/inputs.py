@@ -17,8 +17,9 @@ from sawtooth.app.commands.output import say, say_over
 from sawtooth.app.jobs.intake import Brought, bring_in, files_of
 from sawtooth.app.words.run import first_seen
 from sawtooth.ingest.errors import NotFoundError, UsageError
+from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.recording import Progress
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.schema import DataFolder
 from sawtooth.place import default_data_folder
 
 

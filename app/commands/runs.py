@@ -29,9 +29,10 @@ from sawtooth.app.runs.card import Card, card_of, kept_card
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.server.start import link_to
 from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.manifests import delete_run, edit_run
 from sawtooth.ingest.runs.proposals import needed
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.schema import DataFolder
 
 UNITS = " kmgt"  # each a thousand times the one before, or with an i behind it 1024 times
 LEAST_SIZE = 10**6  # bytes: a smaller number without a unit lacks one

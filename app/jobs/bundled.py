@@ -15,7 +15,8 @@ import msgspec
 from sawtooth.app.jobs.orders import UNREADABLE
 from sawtooth.app.jobs.queue import Jobs
 from sawtooth.ingest.errors import SawtoothError
-from sawtooth.ingest.schema import DataFolder, Manifest, write_atomically
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"

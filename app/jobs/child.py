@@ -22,9 +22,10 @@ from sawtooth.app.jobs.orders import JobOrder, Outcome, Progress, Stage
 from sawtooth.app.runs.card import card_of
 from sawtooth.app.words.run import first_seen
 from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.recording import Progress as IngestProgress
 from sawtooth.ingest.runs.manifests import edit_run
-from sawtooth.ingest.schema import DataFolder, Manifest, write_atomically
+from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
 
 REPORT_EVERY_SECONDS = 0.2  # a bar that moves five times a second looks alive; more only wears the disk

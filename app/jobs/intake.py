@@ -10,6 +10,7 @@ from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.run.first_look import FirstLook, first_look
 from sawtooth.ingest.database import first_row
 from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.manifest import Manifest, RecordingRef
 from sawtooth.ingest.recording import Progress, ingest_file
 from sawtooth.ingest.runs import clocks
 from sawtooth.ingest.runs.bundle import import_bundle
@@ -18,7 +19,7 @@ from sawtooth.ingest.runs.grouping import nearest_run
 from sawtooth.ingest.runs.manifests import attach, register_runs
 from sawtooth.ingest.runs.proposals import proposal_for
 from sawtooth.ingest.runs.recorders import recorder_of, too_new
-from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef
+from sawtooth.ingest.schema import DataFolder
 
 # Never a trace or telemetry in a folder given whole.
 SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb")

@@ -16,9 +16,10 @@ from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.kept import remove_kept
 from sawtooth.ingest.errors import SawtoothError, UsageError
+from sawtooth.ingest.manifest import Manifest, RecordingRef, run_id_of
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.runs.manifests import register_job
-from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, run_id_of
+from sawtooth.ingest.schema import DataFolder
 
 MOST_SAMPLED = 16  # telemetry files, as many as there are representatives
 

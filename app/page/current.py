@@ -19,8 +19,8 @@ from sawtooth.app.runs.card import is_large
 from sawtooth.app.server.process import jobs
 from sawtooth.app.words.headline import CUT_OFF_EARLY, headline, is_cut_off, tab_title
 from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.manifest import Manifest, RecordingRef
 from sawtooth.ingest.runs.manifests import edit_run
-from sawtooth.ingest.schema import Manifest, RecordingRef
 
 NOTES_SHOWN = 300  # characters of what the recorder said; the run's notes have all of it
 ASKED_RANK = "asked_rank"

@@ -26,7 +26,8 @@ from sawtooth.app.runs.card import kept_card
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
-from sawtooth.ingest.schema import DataFolder, Manifest, is_id
+from sawtooth.ingest.manifest import Manifest, is_id
+from sawtooth.ingest.schema import DataFolder
 
 __all__ = ["SCREENS", "Screen", "current_run", "dark", "data_folder", "library", "link", "page_of", "pages", "show"]
 SCREENS_FOLDER = Path(__file__).resolve().parents[1] / "screens"

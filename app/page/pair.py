@@ -9,7 +9,7 @@ from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike
 from sawtooth.analysis.compare.record import FOLLOWS, follows
 from sawtooth.app.jobs.bundled import first_pair
 from sawtooth.ingest.loop.command import program_of
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 NEWEST = 12  # runs that are looked at: each takes milliseconds to open, and every screen's navigation leads to a pair
 Products = Callable[[Manifest], frozenset[str]]  # the shapes of a run's matrix products, empty where they are not recorded

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.ingest.errors import NotFoundError
-from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef
+from sawtooth.ingest.manifest import Manifest, RecordingRef
+from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.trace.torch_json.merging import RankSource, merged
 from sawtooth.ingest.trace.torch_json.reader import sniff

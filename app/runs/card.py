@@ -18,7 +18,8 @@ from sawtooth.analysis.telemetry.sparkline import recent_utilization
 from sawtooth.app.words.headline import below, headline
 from sawtooth.app.words.run import lost_to
 from sawtooth.ingest.errors import SawtoothError
-from sawtooth.ingest.schema import DataFolder, Manifest, write_atomically
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_msgpack
 
 INLINE_BYTES = 24 << 20  # of recordings: analysed within 0.2 s; above, a page would hold up every viewer

@@ -10,7 +10,7 @@ import pandas as pd
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import ALIASES
 from sawtooth.app import format as fmt
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 # What is chosen stands in links, so these keys stay.
 ORDERS = {"newest": "Newest first", "name": "Name", "step_time_best_ms": "Fastest step first", "mfu": "Highest MFU first"}

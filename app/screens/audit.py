@@ -14,7 +14,7 @@ from sawtooth.app.page import cards, current, frame, panel
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.words import checklist as words
 from sawtooth.app.words.comparisons import chain as chain_words
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 MOST_RUNS = 8  # columns that a page of 1,440 pixels holds
 

@@ -25,7 +25,7 @@ from sawtooth.app.reports import html as html_report
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
 from sawtooth.app.words.comparisons import comparison as words
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 poster = templates.pieces("poster.html")
 LEDGERS: dict[two_steps.Step, str] = {"run": "The run", "profiled": "As profiled"}

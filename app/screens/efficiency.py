@@ -13,7 +13,7 @@ from sawtooth.app.charts import efficiency as charts
 from sawtooth.app.charts import roofline
 from sawtooth.app.page import basis, cards, current, frame, panel
 from sawtooth.app.words import efficiency as words
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 LISTED = 8  # operators in the table: below them a shape is a percent of the time
 SHOWN_ON = {

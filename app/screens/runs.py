@@ -19,7 +19,7 @@ from sawtooth.app.runs.card import kept_card
 from sawtooth.app.server.process import jobs
 from sawtooth.app.server.push import command_to_show
 from sawtooth.app.settings import settings
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 FAILED_SHOWN = 5  # failed files listed; the rest is in the API
 

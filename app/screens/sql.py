@@ -12,7 +12,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, current, frame, panel
 from sawtooth.app.page.reference import columns
 from sawtooth.ingest.errors import SawtoothError
-from sawtooth.ingest.schema import RecordingRef
+from sawtooth.ingest.manifest import RecordingRef
 
 LINK_CHARACTERS = 2_000  # of a query that still goes into the address: mail programs and proxies cut longer ones
 FIRST_TABLE = "gpu_ops"  # what most queries are about

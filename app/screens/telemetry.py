@@ -16,8 +16,8 @@ from sawtooth.app.page import cards, current, frame, panel
 from sawtooth.app.page.parts import telemetry_strip
 from sawtooth.app.page.runs import attach_telemetry, telemetry_clock
 from sawtooth.app.words import telemetry as words
+from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.quantities.registry import BY_COLUMN
-from sawtooth.ingest.schema import RecordingRef
 
 
 def main() -> None:

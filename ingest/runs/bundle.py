@@ -13,12 +13,13 @@ import msgspec
 from sawtooth.ingest.capture.packing import SOURCE, pack
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.files import scratch
+from sawtooth.ingest.manifest import Manifest, RecordingRef, run_id_of
 from sawtooth.ingest.recording import Progress, clean_name, clean_title, ingest_file
 from sawtooth.ingest.runs.bundle_file import Bundle, BundleManifest, BundleRecording, BundleRun, open_bundle
 from sawtooth.ingest.runs.manifests import delete_run, register_run
 from sawtooth.ingest.runs.proposals import Proposal, propose
 from sawtooth.ingest.runs.redact import Redactor
-from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, run_id_of
+from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.source import Limits
 from sawtooth.ingest.writer import tool_version
 

@@ -19,7 +19,7 @@ import msgspec
 
 from sawtooth.ingest.capture.packing import COPY_BYTES, FORMAT, MANIFEST, SOURCE, is_bundle
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.schema import BatchTrial, Interval, Shift, UserFacts
+from sawtooth.ingest.manifest import BatchTrial, Interval, Shift, UserFacts
 from sawtooth.ingest.source import Limits
 from sawtooth.ingest.typed import from_json
 

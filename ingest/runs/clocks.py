@@ -16,7 +16,8 @@ import msgspec
 
 from sawtooth.ingest.database import first_row
 from sawtooth.ingest.errors import NotFoundError, UsageError
-from sawtooth.ingest.schema import DataFolder, RecordingRef
+from sawtooth.ingest.manifest import RecordingRef
+from sawtooth.ingest.schema import DataFolder
 
 NS = 1_000_000_000
 LONGEST_OFFSET_S = 200 * 366 * 86_400  # of a file counted from 0: the year 2170; more is a slip

@@ -13,7 +13,8 @@ import msgspec
 
 from sawtooth.ingest.database import first_row, rows_of
 from sawtooth.ingest.errors import NotFoundError
-from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef
+from sawtooth.ingest.manifest import Manifest, RecordingRef
+from sawtooth.ingest.schema import DataFolder
 
 CLOSE_NS = 120 * 1_000_000_000  # ranks start the same profiled step within seconds; two minutes forgive unsynchronised clocks
 RANK_IN_NAME = re.compile(r"rank[-_.]?(\d+)", re.I)

@@ -8,11 +8,12 @@ from collections.abc import Callable
 import msgspec
 
 from sawtooth.ingest.errors import NotFoundError, UsageError
+from sawtooth.ingest.manifest import BatchTrial, Manifest, RecordingRef, UserFacts, new_manifest, run_id_of
 from sawtooth.ingest.runs.grouping import group
 from sawtooth.ingest.runs.naming import name_of
 from sawtooth.ingest.runs.proposals import forget, needed, remove_unused
 from sawtooth.ingest.runs.recordings import changing, joined, still_here
-from sawtooth.ingest.schema import BatchTrial, DataFolder, Manifest, RecordingRef, UserFacts, new_manifest, run_id_of
+from sawtooth.ingest.schema import DataFolder
 
 
 def register_run(

@@ -7,7 +7,8 @@ import re
 import duckdb
 
 from sawtooth.ingest.database import first_row
-from sawtooth.ingest.schema import DataFolder, RecordingRef
+from sawtooth.ingest.manifest import RecordingRef
+from sawtooth.ingest.schema import DataFolder
 
 HOME = re.compile(r"(?:^|/)(?:(?:home|Users)/[^/]+|root)$")
 SUFFIXES = re.compile(r"(?:\.(?:pt|trace|json|jsonl|gz|csv|txt))+$", re.I)

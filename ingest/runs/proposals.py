@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import msgspec
 
 from sawtooth.ingest.errors import NotFoundError
+from sawtooth.ingest.manifest import BatchTrial, Manifest, RecordingRef, UserFacts
 from sawtooth.ingest.runs.recordings import changing, joined, still_here
-from sawtooth.ingest.schema import BatchTrial, DataFolder, Manifest, RecordingRef, UserFacts, write_atomically
+from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.seals import sealed, unsealed
 from sawtooth.ingest.typed import from_json
 

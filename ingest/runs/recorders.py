@@ -9,7 +9,8 @@ import msgspec
 
 from sawtooth.ingest.database import first_row
 from sawtooth.ingest.errors import NotFoundError
-from sawtooth.ingest.schema import DataFolder, RecordingRef
+from sawtooth.ingest.manifest import RecordingRef
+from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import tool_version
 

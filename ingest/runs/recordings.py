@@ -10,7 +10,8 @@ import msgspec
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.files import disk_error
 from sawtooth.ingest.locks import held
-from sawtooth.ingest.schema import DataFolder, RecordingRef
+from sawtooth.ingest.manifest import RecordingRef
+from sawtooth.ingest.schema import DataFolder
 
 CHANGING = "runs.lock"
 

@@ -21,8 +21,9 @@ from pathlib import Path
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
+from sawtooth.ingest.manifest import new_manifest
 from sawtooth.ingest.recording import ingest_file
-from sawtooth.ingest.schema import DataFolder, new_manifest
+from sawtooth.ingest.schema import DataFolder
 
 BAR = 1e-3
 KINDS = {"kernel": "KERNEL", "memcpy": "MEMCPY", "memset": "MEMSET"}

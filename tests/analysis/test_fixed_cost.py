@@ -12,7 +12,8 @@ from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest import database
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 
 MOST_STATEMENTS = 85  # to read a trace, write its recording and its derived file and register the run, whatever the trace holds; 81 as counted

@@ -20,7 +20,8 @@ from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.errors import SawtoothError
-from sawtooth.ingest.schema import DataFolder, Manifest, UserFacts
+from sawtooth.ingest.manifest import Manifest, UserFacts
+from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import ROOT
 from tests.support.prepared import prepared
 

@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.analysis.store.library import Library, Recording
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.benchmarks.ingest import BUNDLED, make
 from tests.support.paths import ROOT
 

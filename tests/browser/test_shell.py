@@ -11,7 +11,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sawtooth.app.page.frame import SCREENS
-from sawtooth.ingest.schema import DataFolder, RecordingRef, new_manifest
+from sawtooth.ingest.manifest import RecordingRef, new_manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import three_steps
 from tests.support.chromium import Seen, log_in
 from tests.support.paths import ROOT

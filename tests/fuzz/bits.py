@@ -41,10 +41,11 @@ from sawtooth.app.runs.card import card_of
 from sawtooth.app.server.sessions import Sessions
 from sawtooth.app.server.tokens import VIEWERS, kept_token
 from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.receiver import Receiver, clock_offset_ns
 from sawtooth.ingest.runs.proposals import Proposal, changed, proposal_for, propose
 from sawtooth.ingest.sampler.segments import SegmentWriter
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.telemetry.session import SessionReader
 from tests.fuzz import summaries
 from tests.support import sound_trace

@@ -50,8 +50,9 @@ from sawtooth.app.reports import text as report_text
 from sawtooth.app.runs.card import card_of
 from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.manifests import delete_run
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.fuzz.hostile import MAKERS, MARKUP, Files
 from tests.fuzz.ingest import corpus, mutated
 from tests.support import sound_trace

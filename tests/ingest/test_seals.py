@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from sawtooth.ingest.errors import NotFoundError
+from sawtooth.ingest.manifest import Manifest, RecordingRef, UserFacts, new_manifest
 from sawtooth.ingest.runs.proposals import Proposal, proposal_for, propose
-from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts, new_manifest
+from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.seals import sealed, unsealed
 
 

@@ -21,7 +21,8 @@ from playwright.sync_api import Page, sync_playwright
 
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.store.library import Library
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support.chromium import executable, log_in
 from tests.support.servers import Server, start_server
 

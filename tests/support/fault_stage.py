@@ -19,8 +19,9 @@ from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.runs.card import card_of
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.files import is_sound, sweep_all
+from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.recordings import CHANGING
-from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder, Manifest
+from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder
 from tests.support import sound_trace
 from tests.support.paths import ROOT
 

@@ -13,7 +13,8 @@ from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support import sound_trace
 from tests.support.common_folder import alone, common_folder
 

@@ -12,7 +12,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.run.model import Finding, LedgerRow, NotChecked, RankResult, RunResult
 from sawtooth.analysis.store.recording_row import RecordingRow
-from sawtooth.ingest.schema import Manifest, RecordingRef, UserFacts
+from sawtooth.ingest.manifest import Manifest, RecordingRef, UserFacts
 
 
 def run_of(

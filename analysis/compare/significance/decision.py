@@ -1,4 +1,4 @@
-"""The words of a comparison: faster, slower, no difference shown or inconclusive, how sure, and why. Times are milliseconds."""
+"""The word of a comparison: faster, slower, no difference shown or inconclusive, how sure, and why. Times are milliseconds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sawtooth.analysis.compare.significance import reasons
 from sawtooth.analysis.compare.significance.bootstrap import (
     F64,
     MIN_STEPS_FOR_INTERVAL,
@@ -32,14 +33,12 @@ from sawtooth.analysis.compare.significance.certainty import (
 from sawtooth.analysis.compare.significance.change_interval import RUN_TO_RUN, change_interval, holds_zero, widened
 from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
 from sawtooth.analysis.quantiles import student_t
-from sawtooth.analysis.units import significant
 
 MIN_STEPS_FOR_WORD = 4  # recorded; 4 and 4 lie apart by chance in 2 · 4! · 4! / 8! = 2.9 % of independent draws
 MIN_COUNTED_FOR_WORD = 3  # the first of 4 recorded steps does not count: 10 % by chance, before asking for 10 % of change
 MIN_RUNS_AS_UNIT = 3  # below, the spread between runs has at most one degree of freedom a side
 MIN_CHANGE_FEW_STEPS = 0.10  # a handful of steps says nothing about smaller changes
 HOST_FLOOR = 0.10  # one command, run again on a host that others use too: 5 to 38 % apart where the GPU does not set the pace
-HOSTS_VARY = "The host limits these steps, and its own speed varies from run to run: record both sides again to be sure."
 SOURCE_FLOOR = 0.10  # telemetry's step time is good to 10 % at best, and an estimate beside a stopwatch no better
 POWER_MARGIN = 0.84  # standard errors beyond the limit at which four of five recordings show a change
 PROFILED_ALONE = 1.0  # the profiler makes steps of one program twice as long and more, and leaves another's as they are
@@ -64,7 +63,7 @@ def verdict(a: Sequence[Measured], b: Sequence[Measured], *, stored_floor_share:
     sure = sure_of_change(change)
     if sure == "high" or judged.confidence == "low":
         return judged
-    return replace(judged, confidence=sure or "low", why=f"{judged.why} {HOSTS_VARY}")
+    return replace(judged, confidence=sure or "low", why=f"{judged.why} {reasons.HOSTS_VARY}")
 
 
 def _possible(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
@@ -95,13 +94,10 @@ def _verdict(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: f
         if any(run.low_ms is None for run in (*a, *b)):
             floor = max(floor, PROFILED_ALONE)
     elif (estimated or not alike) and min(len(a), len(b)) < MIN_RUNS_AS_UNIT and all(run.steps_ms for run in (*a, *b)):
-        interval, source = widened(by_steps.ci95_ms, change_interval(a, b, change), change), WIDENED
+        interval, source = widened(by_steps.ci95_ms, change_interval(a, b, change), change), reasons.WIDENED
     else:
         return by_steps
     return settled(by_steps, Evidence(change, min(best_a, best_b), interval, floor, alike), source)
-
-
-WIDENED = "The interval holds what the step times themselves leave open, too."
 
 
 def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: float) -> Verdict:
@@ -123,8 +119,8 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: 
     steps_a, steps_b = ([run.steps_at_best() for run in side if run.steps_ms] for side in (a, b))
     floor = max(floor, noise_floor(steps_a), noise_floor(steps_b))
     if steps_a and steps_b and not _have_length(steps_a, steps_b):
-        return Verdict("inconclusive", "low", _NO_LENGTH, noise_floor_share=floor)
-    pair = _Pair(a=steps_a, b=steps_b, best_a=best_a, best_b=best_b, floor=floor, between=_between(a, b))
+        return Verdict("inconclusive", "low", reasons.NO_LENGTH, noise_floor_share=floor)
+    pair = _Pair(a=steps_a, b=steps_b, best_a=best_a, best_b=best_b, floor=floor, between=reasons.between_recordings(a, b))
     if pair.fewest < MIN_STEPS_FOR_INTERVAL:
         recorded = min(sum(run.length for run in side) for side in (a, b))
         for kind, steps, least in (("recorded", recorded, MIN_STEPS_FOR_WORD), ("counted", pair.fewest, MIN_COUNTED_FOR_WORD)):
@@ -133,9 +129,6 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: 
                 return Verdict("inconclusive", "low", few, noise_floor_share=floor)
         return _by_ranges(pair)
     return _by_interval(pair)
-
-
-_NO_LENGTH = "On one side at least half of the steps take the GPU no time, so no step time can be compared."
 
 
 @dataclass(frozen=True)
@@ -175,10 +168,6 @@ def _source_floor(a: Sequence[Measured], b: Sequence[Measured]) -> float:
     return SOURCE_FLOOR if len(sources) > 1 or "telemetry" in sources else 0.0
 
 
-def _between(a: Sequence[Measured], b: Sequence[Measured]) -> str:
-    return "between these two recordings" if len(a) == len(b) == 1 else f"between these {len(a)} and {len(b)} recordings"
-
-
 def _word(change: float) -> Word:
     return "faster" if change < 0 else "slower"
 
@@ -199,7 +188,7 @@ def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor:
         sure: Confidence = "high" if min(len(a), len(b)) > MIN_RUNS_AS_UNIT else "medium"
         why = f"{runs}: the 95 % interval of the change excludes 0."
         return Verdict(_word(change), sure, why, between, floor, smallest)
-    why = f"{runs}: {_why_none(abs(change) <= half, share, limit)} {_could_have_seen(smallest)}"
+    why = f"{runs}: {reasons.why_none(share, limit, holds_zero=abs(change) <= half)} {reasons.could_have_seen(smallest)}"
     return Verdict("no_difference_shown", sure_of_none(smallest), why, between, floor, smallest)
 
 
@@ -216,9 +205,9 @@ def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_
     marked = sources == {"marks"}
     missing = sum(any(not run.steps_ms for run in side) for side in (a, b))
     without = "On neither side are steps recorded." if missing == 2 else "On one side no steps are recorded."
-    basis = BY_MARKS if marked else f"{without} {BY_TIMES}"
+    basis = reasons.BY_MARKS if marked else f"{without} {reasons.BY_TIMES}"
     basis += f" {TWO_SOURCES}" if len(sources) > 1 else ""
-    none = f"{_why_none(holds_zero(interval), share, limit)} {_could_have_seen(smallest)}"
+    none = f"{reasons.why_none(share, limit, holds_zero=holds_zero(interval))} {reasons.could_have_seen(smallest)}"
     none = f"{none[0].upper()}{none[1:]}"
     return Verdict(
         word=_word(change) if sure is not None else "no_difference_shown",
@@ -230,14 +219,7 @@ def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_
     )
 
 
-BY_MARKS = (
-    "Both sides marked the steps of the run itself. The interval is that of their step times and of the 2 % by which two runs of one "
-    "program differ."
-)
-BY_TIMES = "The interval is that of both step times and of the 2 % by which two runs of one program differ."
-
-
-def _by_ranges(pair: _Pair, alike: bool = False) -> Verdict:
+def _by_ranges(pair: _Pair, *, alike: bool = False) -> Verdict:
     """Judge recordings too short for an interval, or (``alike``) whose steps follow each other too closely for a sure one."""
     (a, b), floor = pair.joined(), pair.floor
     few = f"{len(a)} and {len(b)} counted steps are too few for an interval ({MIN_STEPS_FOR_INTERVAL} a side are needed)"
@@ -257,7 +239,7 @@ def _by_ranges(pair: _Pair, alike: bool = False) -> Verdict:
         if separate
         else "the steps of both sides overlap"
     )
-    return Verdict("inconclusive", "low", f"{few}, and {reason}. {_could_have_seen(smallest)}", None, floor, smallest)
+    return Verdict("inconclusive", "low", f"{few}, and {reason}. {reasons.could_have_seen(smallest)}", None, floor, smallest)
 
 
 def _by_interval(pair: _Pair) -> Verdict:
@@ -282,20 +264,8 @@ def _by_interval(pair: _Pair) -> Verdict:
         return Verdict("inconclusive", "low", why, ends, floor, smallest)
     if share_of_faster(pair.best_a, pair.best_b) >= limit > share:
         note = "the median step does not change; a few long steps move the mean."
-        why = f"Between the medians, {note} {_could_have_seen(smallest)}"
+        why = f"Between the medians, {note} {reasons.could_have_seen(smallest)}"
         return Verdict("no_difference_shown", "low", why, ends, floor, smallest)
-    note = _why_none(not interval.excludes_zero(), share, limit)
-    why = f"{between[0].upper()}{between[1:]}, {note} {_could_have_seen(smallest)}"
+    note = reasons.why_none(share, limit, holds_zero=not interval.excludes_zero())
+    why = f"{between[0].upper()}{between[1:]}, {note} {reasons.could_have_seen(smallest)}"
     return Verdict("no_difference_shown", sure_of_none(smallest), why, ends, floor, smallest)
-
-
-def _why_none(holds_zero: bool, share: float, limit: float) -> str:
-    if holds_zero:
-        return "the 95 % interval of the change includes 0."
-    return f"a change of {share:.1%} is within the {limit:.1%} by which such recordings differ with nothing changed."
-
-
-def _could_have_seen(smallest: float) -> str:
-    if smallest >= 1:
-        return f"The steps of one side differ so much that nothing short of a factor of {significant(1 + smallest, 2)} could have been seen."
-    return f"A change below {smallest:.{1 if smallest < SURE_OF_SOME else 0}%} could not have been seen."

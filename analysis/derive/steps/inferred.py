@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.distinct import distinct_rows
 from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.distinct import distinct_rows
 
 I64 = NDArray[np.int64]
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.distinct import distinct_rows
 from sawtooth.analysis.derive.events import Events
 from sawtooth.analysis.derive.host import (
     LAUNCH_KERNEL,
@@ -24,6 +23,7 @@ from sawtooth.analysis.derive.host import (
 )
 from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.derive.unprofiled.waits import PAGEABLE, Recorded, RecordedWaits, latencies, waited_for, waits
+from sawtooth.analysis.distinct import distinct_rows
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.machine import I32, I64, NEVER, DeviceOps, HostNodes, ReplayProblem
 

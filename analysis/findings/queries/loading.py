@@ -14,7 +14,7 @@ from sawtooth.analysis.metrics.feeding import cores_of, feeding, sample_cost
 from sawtooth.analysis.metrics.step_time import NAMES
 from sawtooth.analysis.units import in_words, significant
 from sawtooth.ingest.loop.loading import BEYOND_CORES, least_workers
-from sawtooth.ingest.schema import UserFacts
+from sawtooth.ingest.manifest import UserFacts
 
 WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times
 ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # an epoch of a loader begins

@@ -35,7 +35,7 @@ from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.telemetry import HostLoad, Limit
 from sawtooth.analysis.units import in_bytes, in_words
 from sawtooth.ingest.loop.loading import BEYOND_CORES, FEW, SEVERAL_CORES, SampleCost, predict
-from sawtooth.ingest.schema import UserFacts
+from sawtooth.ingest.manifest import UserFacts
 
 SHARED_CORES = 0.6  # of its speed a worker keeps on one of the two threads of a core, as `cores` counts them
 SHARE_HALVINGS = 7  # of the loader's wait: to within 1 % of it

@@ -6,9 +6,9 @@ import streamlit as st
 
 from sawtooth.app.format import clean
 from sawtooth.app.page import cards, frame
+from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.grouping import overlapping_telemetry
 from sawtooth.ingest.runs.manifests import attach
-from sawtooth.ingest.schema import Manifest
 
 
 def offer(manifest: Manifest) -> None:

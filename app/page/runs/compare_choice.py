@@ -16,7 +16,7 @@ from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.app.format import clean
 from sawtooth.app.page import current, frame
 from sawtooth.app.page.pair import likely_pair
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 KEPT = 32  # comparisons kept in memory: a few hundred rows each, and viewers of one link share them
 SIDES = ("a", "b")

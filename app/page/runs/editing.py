@@ -13,8 +13,8 @@ from sawtooth.app.library import library
 from sawtooth.app.page import cards, frame
 from sawtooth.app.page.runs import attach_telemetry
 from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.manifests import delete_run, edit_run
-from sawtooth.ingest.schema import Manifest
 
 NAME_LENGTH = 120
 NOTES_LENGTH = 4000

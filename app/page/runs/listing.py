@@ -18,7 +18,7 @@ from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import READINGS, Card, is_large, kept_card
 from sawtooth.app.server.process import jobs
 from sawtooth.ingest.errors import SawtoothError
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 FIRST_PAGE = 24  # cards before "Show more": about four screens of them
 SEARCH_FROM = 4  # three cards are seen at a glance: searching them is slower than looking

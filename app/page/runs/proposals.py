@@ -9,8 +9,9 @@ import streamlit as st
 from sawtooth.app.format import clean
 from sawtooth.app.page import cards, frame
 from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.proposals import Proposal, accept, changed, dismiss, proposal_for
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.schema import DataFolder
 
 SHOWN_MOST = 5  # at a time: each is decided on by itself, and the next ones follow
 CELL_LENGTH = 120

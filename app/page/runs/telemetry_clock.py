@@ -12,8 +12,8 @@ from sawtooth.analysis.telemetry.series import Telemetry
 from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, current, frame
 from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.runs.clocks import ClockCorrection, apply
-from sawtooth.ingest.schema import RecordingRef
 
 ZONES_NAMED = 4  # more that fit are no help
 

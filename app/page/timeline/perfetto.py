@@ -10,7 +10,7 @@ from sawtooth.app.format import clean
 from sawtooth.app.page import frame
 from sawtooth.app.reports.perfetto import mergeable, viewable
 from sawtooth.app.settings import settings
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 _HERE = Path(__file__).resolve().parents[2] / "components"
 

@@ -16,7 +16,7 @@ from sawtooth.app.cli import cli
 from sawtooth.app.reports.sweep import markdown
 from sawtooth.app.words.comparisons import sweep as words
 from sawtooth.ingest.errors import UsageError
-from sawtooth.ingest.schema import BatchTrial, UserFacts
+from sawtooth.ingest.manifest import BatchTrial, UserFacts
 from tests.support.chrome_trace import matmul_loop
 from tests.support.findings_of import library, result_of
 from tests.support.paths import RECORDINGS

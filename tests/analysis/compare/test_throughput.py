@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sawtooth.analysis.compare.throughput import Throughput, throughput
-from sawtooth.ingest.schema import UserFacts
+from sawtooth.ingest.manifest import UserFacts
 from tests.support.run_results import run_of, side
 
 MS = 1_000_000

@@ -11,7 +11,7 @@ from sawtooth.analysis.metrics import mfu, mfu_factors
 from sawtooth.analysis.metrics.device_facts import DeviceFacts, FlopTotals, StepEstimate
 from sawtooth.analysis.metrics.metric import Measured
 from sawtooth.analysis.metrics.step_time import choose_step_time
-from sawtooth.ingest.schema import UserFacts
+from sawtooth.ingest.manifest import UserFacts
 
 H200 = identify("NVIDIA H200", 9, 0, 132, 150109880320, "nvidia")
 

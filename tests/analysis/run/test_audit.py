@@ -10,7 +10,7 @@ import pytest
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.run.audit import audit
 from sawtooth.app.words.comparisons import audit as words
-from sawtooth.ingest.schema import UserFacts
+from sawtooth.ingest.manifest import UserFacts
 from tests.support.run_results import run_of, side
 
 

@@ -27,8 +27,9 @@ from sawtooth.app.words.comparisons import two_steps
 from sawtooth.app.words.headline import below, headline
 from sawtooth.app.words.run import first_line
 from sawtooth.ingest.capture.marks import MarkWriter
+from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.runs.manifests import register_run
-from sawtooth.ingest.schema import DataFolder, UserFacts
+from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.prepared import prepared
 

@@ -15,7 +15,8 @@ from sawtooth.analysis.store.sql import run_query
 from sawtooth.analysis.store.sql_examples import EXAMPLES
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import ROOT
 
 BUNDLED = ROOT / "sample_traces" / "gpt"

@@ -13,8 +13,9 @@ import pytest
 from sawtooth.analysis.knowledge.traffic import operator_bytes
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
+from sawtooth.ingest.manifest import new_manifest
 from sawtooth.ingest.recording import ingest_file
-from sawtooth.ingest.schema import DataFolder, new_manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import SHARED
 
 MIB = 1 << 20  # what TraceLens calls MB

@@ -14,8 +14,9 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, summarize
+from sawtooth.ingest.manifest import UserFacts, new_manifest
 from sawtooth.ingest.recording import ingest_file
-from sawtooth.ingest.schema import DataFolder, UserFacts, new_manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support.findings_of import result_of
 from tests.support.paths import SAMPLES
 from tests.support.pulses import START_NS, pulse_train

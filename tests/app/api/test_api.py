@@ -8,8 +8,9 @@ from starlette.testclient import TestClient
 
 from sawtooth.app.api import routes
 from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.sampler.segments import SegmentWriter
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import three_steps
 
 START = 1_800_000_000_000_000_000

@@ -14,7 +14,8 @@ from starlette.testclient import TestClient
 from sawtooth.analysis.tables import timeline_tiles
 from sawtooth.app.api import routes
 from sawtooth.app.library import library
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import SAMPLES
 from tests.support.prepared import prepared
 

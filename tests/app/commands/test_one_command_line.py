@@ -26,7 +26,8 @@ from sawtooth.app.commands import output, runs
 from sawtooth.app.commands.runs import size_of
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.errors import NotFoundError, UsageError
-from sawtooth.ingest.schema import DataFolder, RecordingRef, new_manifest
+from sawtooth.ingest.manifest import RecordingRef, new_manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 from tests.support.paths import ROOT
 from tests.support.servers import free_port

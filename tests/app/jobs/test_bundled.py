@@ -13,7 +13,8 @@ from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.jobs.orders import JobFile, JobOrder
 from sawtooth.app.jobs.queue import Jobs
 from sawtooth.app.settings import Settings
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 from tests.support.servers import until
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sawtooth.app.page.pair import likely_pair
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 
 def run(name, *, tags=(), shapes=""):

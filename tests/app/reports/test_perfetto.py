@@ -21,8 +21,9 @@ from sawtooth.app.cli import cli
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.reports.perfetto import merged_trace
 from sawtooth.ingest.errors import NotFoundError
+from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.manifests import delete_run
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.trace.torch_json import merging
 from sawtooth.ingest.trace.torch_json.merging import RankSource, merged
 from tests.support import nsight_export

@@ -11,7 +11,8 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs.card import READINGS, card_of, kept_card
-from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts, new_manifest
+from sawtooth.ingest.manifest import Manifest, RecordingRef, UserFacts, new_manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, three_steps
 
 

@@ -16,8 +16,9 @@ from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import Card
 from sawtooth.app.runs.listing import history, history_title, listed, matching, ordered, tags
+from sawtooth.ingest.manifest import Manifest, RecordingRef, new_manifest
 from sawtooth.ingest.runs.manifests import edit_run
-from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, new_manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 from tests.support.pages import charts, run_of, words_of
 from tests.support.paths import ROOT

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sawtooth.app.cli import cli
-from sawtooth.ingest.schema import BatchTrial, UserFacts
+from sawtooth.ingest.manifest import BatchTrial, UserFacts
 from tests.support.chrome_trace import matmul_loop
 from tests.support.pages import opened_at, words_of
 from tests.support.prepared import prepared

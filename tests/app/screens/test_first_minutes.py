@@ -15,8 +15,9 @@ from sawtooth.app.jobs.queue import Jobs
 from sawtooth.app.runs.card import card_of
 from sawtooth.app.server import process
 from sawtooth.app.settings import Settings
+from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.grouping import overlapping_telemetry
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support import sampled_loop
 from tests.support.chrome_trace import matmul_loop
 from tests.support.pages import opened_at, words_of

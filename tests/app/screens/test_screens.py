@@ -10,7 +10,8 @@ from streamlit.testing.v1 import AppTest
 from sawtooth.app.page import frame
 from sawtooth.app.page.frame import SCREENS, SECTIONS
 from sawtooth.ingest.capture.marks import MarkWriter
-from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, new_manifest
+from sawtooth.ingest.manifest import Manifest, RecordingRef, new_manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.pages import opened_at, run_of, text_of
 from tests.support.paths import ROOT

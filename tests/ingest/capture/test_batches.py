@@ -12,7 +12,7 @@ import pytest
 
 from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.recorder import profile
-from sawtooth.ingest.schema import UserFacts
+from sawtooth.ingest.manifest import UserFacts
 
 PAUSE_S = 0.004
 

@@ -13,12 +13,13 @@ import pytest
 
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.errors import NotFoundError, SourceError, UsageError
+from sawtooth.ingest.manifest import BatchTrial, Manifest, UserFacts
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.runs.bundle import export_runs, import_bundle, write_bundle
 from sawtooth.ingest.runs.bundle_file import BROKEN, BundleManifest, BundleRecording, BundleRun, is_bundle, open_bundle
 from sawtooth.ingest.runs.manifests import register_run
 from sawtooth.ingest.runs.proposals import accept, changed, proposal_for
-from sawtooth.ingest.schema import BatchTrial, DataFolder, Manifest, UserFacts
+from sawtooth.ingest.schema import DataFolder
 from tests.support import sound_trace
 from tests.support.bundles import manifest_bytes, packed
 from tests.support.paths import SAMPLES

@@ -17,9 +17,10 @@ from sawtooth.analysis.telemetry.clock import Origin, SampleClock, place
 from sawtooth.app.cli import cli
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.manifest import Manifest, RecordingRef
 from sawtooth.ingest.runs.bundle import export_runs, import_bundle
 from sawtooth.ingest.runs.clocks import ClockCorrection, apply, needs, start_ns, zone_of
-from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef
+from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, matmul_loop
 
 REF = RecordingRef("a" * 16, "telemetry", "t.csv")

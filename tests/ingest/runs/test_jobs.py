@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sawtooth.app.jobs.intake import bring_in
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import ChromeTrace
 

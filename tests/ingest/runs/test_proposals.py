@@ -16,9 +16,10 @@ from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.cli import cli
 from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.manifest import Manifest, UserFacts
 from sawtooth.ingest.runs.manifests import attach, delete_run, register_run
 from sawtooth.ingest.runs.proposals import accept, changed, dismiss, proposal_for, propose
-from sawtooth.ingest.schema import DataFolder, Manifest, UserFacts
+from sawtooth.ingest.schema import DataFolder
 from tests.support.bundles import manifest_bytes, packed
 from tests.support.pages import opened_at
 from tests.support.paths import SAMPLES

@@ -15,10 +15,11 @@ from sawtooth.app.jobs import whole_job
 from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.app.jobs.whole_job import bring_in_job
 from sawtooth.ingest.errors import NotFoundError
+from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs import manifests, proposals
 from sawtooth.ingest.runs.manifests import attach, delete_run, edit_run, register_job, register_run
 from sawtooth.ingest.runs.proposals import Proposal, accept, propose
-from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.prepared import folder_with_sound_run
 

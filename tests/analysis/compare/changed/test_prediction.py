@@ -11,7 +11,7 @@ from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.run.model import Explains, Finding, NotChecked, PlanStep
 from sawtooth.app.words.comparisons import changed
 from sawtooth.app.words.comparisons import comparison as words
-from sawtooth.ingest.schema import RecordingRef
+from sawtooth.ingest.manifest import RecordingRef
 from tests.support.run_results import run_of, side
 
 

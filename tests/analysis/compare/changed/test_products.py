@@ -12,7 +12,7 @@ from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.matching import Piece
 from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
 from sawtooth.app.words.comparisons import comparison as words
-from sawtooth.ingest.schema import UserFacts
+from sawtooth.ingest.manifest import UserFacts
 from tests.support.run_results import run_of, side
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from sawtooth.analysis.findings.queries.loading import keeps_up, limited_by, workers_needed
-from sawtooth.ingest.schema import UserFacts
+from sawtooth.ingest.manifest import UserFacts
 
 
 def facts(cpu_ms: float, seen: float = 2) -> UserFacts:

@@ -23,7 +23,8 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.page.parts.findings import gain as page_gain
 from sawtooth.app.reports.text import gain
-from sawtooth.ingest.schema import DataFolder, UserFacts
+from sawtooth.ingest.manifest import UserFacts
+from sawtooth.ingest.schema import DataFolder
 from tests.support.findings_of import library, result_of
 from tests.support.run_results import run_of
 from tests.support.sampled_loop import HARDWARE_SLOWDOWN, SOFTWARE_HEAT, write

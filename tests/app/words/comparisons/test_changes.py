@@ -16,7 +16,7 @@ from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.reports import comparison as comparison_text
 from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
 from sawtooth.app.words.comparisons import comparison as words
-from sawtooth.ingest.schema import UserFacts
+from sawtooth.ingest.manifest import UserFacts
 from tests.support.run_results import run_of, side
 
 READING = Reading(2e-5, trust="caution")

@@ -10,8 +10,9 @@ import pytest
 from sawtooth.analysis.compare import compare, side_of
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store import Library
+from sawtooth.ingest.manifest import new_manifest
 from sawtooth.ingest.recording import ingest_file
-from sawtooth.ingest.schema import DataFolder, new_manifest
+from sawtooth.ingest.schema import DataFolder
 from tests.support import nsight_export as export
 from tests.support.paths import SHARED
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sawtooth.analysis.derive.distinct import distinct_rows
+from sawtooth.analysis.distinct import distinct_rows
 
 ROWS = st.lists(st.tuples(st.integers(-2, 3), st.integers(-(2**62), 2**62), st.sampled_from([0, 7, 2**40])), min_size=1)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from sawtooth.ingest.capture.marks import PHASES
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.schema import Amount, Measure
+from sawtooth.ingest.manifest import Amount, Measure
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.telemetry.registry import lines
 from sawtooth.ingest.typed import from_json

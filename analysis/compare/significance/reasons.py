@@ -1,0 +1,37 @@
+"""Why a comparison's verdict is what it is: the sentences of ``why``, which the report's JSON carries. Times are milliseconds, shares of 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sawtooth.analysis.compare.significance.certainty import SURE_OF_SOME
+from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.units import significant
+
+HOSTS_VARY = "The host limits these steps, and its own speed varies from run to run: record both sides again to be sure."
+WIDENED = "The interval holds what the step times themselves leave open, too."
+NO_LENGTH = "On one side at least half of the steps take the GPU no time, so no step time can be compared."
+BY_MARKS = (
+    "Both sides marked the steps of the run itself. The interval is that of their step times and of the 2 % by which two runs of one "
+    "program differ."
+)
+BY_TIMES = "The interval is that of both step times and of the 2 % by which two runs of one program differ."
+
+
+def between_recordings(a: Sequence[Measured], b: Sequence[Measured]) -> str:
+    """Return how the recordings that a verdict holds between are called."""
+    return "between these two recordings" if len(a) == len(b) == 1 else f"between these {len(a)} and {len(b)} recordings"
+
+
+def why_none(share: float, limit: float, *, holds_zero: bool) -> str:
+    """Return why no difference is shown: the interval holds 0, or the change is below what changes by itself."""
+    if holds_zero:
+        return "the 95 % interval of the change includes 0."
+    return f"a change of {share:.1%} is within the {limit:.1%} by which such recordings differ with nothing changed."
+
+
+def could_have_seen(smallest: float) -> str:
+    """Return which change would have stayed unseen."""
+    if smallest >= 1:
+        return f"The steps of one side differ so much that nothing short of a factor of {significant(1 + smallest, 2)} could have been seen."
+    return f"A change below {smallest:.{1 if smallest < SURE_OF_SOME else 0}%} could not have been seen."
