@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from sawtooth.analysis.compare.significance import decision as words
+from sawtooth.analysis.compare.significance import reasons
 from sawtooth.analysis.compare.significance.bootstrap import median_change_interval
 from sawtooth.analysis.compare.significance.decision import verdict
 from sawtooth.analysis.compare.significance.measured import Measured
@@ -150,9 +151,9 @@ def test_how_sure_a_no_is(smallest, confidence):
 
 
 def test_why_nothing_was_shown():
-    assert words._why_none(True, 0.5, 0.02) == "the 95 % interval of the change includes 0."
+    assert reasons.why_none(0.5, 0.02, holds_zero=True) == "the 95 % interval of the change includes 0."
     assert (
-        words._why_none(False, 0.0123, 0.02)
+        reasons.why_none(0.0123, 0.02, holds_zero=False)
         == "a change of 1.2% is within the 2.0% by which such recordings differ with nothing changed."
     )
 
