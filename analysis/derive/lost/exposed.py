@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import Events
 from sawtooth.analysis.derive.host import matching
-from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Schedule
+from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Pieces, Schedule
 from sawtooth.analysis.derive.unprofiled.problem import HOST_TO_DEVICE
 from sawtooth.analysis.derive.unprofiled.waits import PAGEABLE
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
@@ -28,7 +29,7 @@ def explain_exposed(
     codes: NDArray[np.int8],
     read_back: I64,
     transfer_ns: dict[int, int] | None,
-) -> tuple[np.ndarray, ...]:
+) -> Pieces:
     """Give exposed copies and communication the cause of the operation that ran."""
     start, end = lost.start[rows], lost.end[rows]
     comm = lost.owner[rows] == OWNER_KEYS.index("exposed_comm")
@@ -51,10 +52,8 @@ def explain_exposed(
         cause[to_device & synchronous] = CODE["blocking_copy"]
         cause[to_host & (synchronous | waited[call] | (read_back[op_of] >= 0))] = CODE["host_sync"]
     none = np.full(len(rows), -1, dtype=np.int64)
-    pieces: list[tuple[np.ndarray, ...]] = [(rows, start, end, cause, op_of, start, none)]
-    if transfer_ns:
-        pieces = [_split_communication(schedule, pieces[0], comm, transfer_ns)]
-    return pieces[0]
+    pieces = Pieces(rows, start, end, cause, next_op=op_of, host_at=start, wait_call=none)
+    return _split_communication(schedule, pieces, comm, transfer_ns) if transfer_ns else pieces
 
 
 def _running(schedule: Schedule, candidates: I64, at: I64) -> I64:
@@ -76,16 +75,12 @@ def read_back_calls(events: Events, schedule: Schedule) -> I64:
     return np.where(to_host, schedule.awaited_by, -1)
 
 
-def _split_communication(
-    schedule: Schedule, piece: tuple[np.ndarray, ...], comm: NDArray[np.bool_], transfer_ns: dict[int, int]
-) -> tuple[np.ndarray, ...]:
+def _split_communication(schedule: Schedule, pieces: Pieces, comm: NDArray[np.bool_], transfer_ns: dict[int, int]) -> Pieces:
     """Cut exposed communication where the collective's shortest duration over the ranks begins: before it, it waited."""
-    rows, start, end, cause, op, at, none = piece
+    op = pieces.next_op
     known = comm & np.array([int(o) in transfer_ns for o in op], dtype=bool)
     shortest = np.array([transfer_ns.get(int(o), 0) for o in op], dtype=np.int64)
-    cut = np.where(known, np.clip(schedule.end[op] - shortest, start, end), end)
-    first = np.where(known, CODE["comm_wait"], cause).astype(np.int8)
-    second = np.full(len(rows), CODE["comm_transfer"], dtype=np.int8)
-    early, late = cut > start, known & (cut < end)
-    columns = ((rows, rows), (start, cut), (cut, end), (first, second), (op, op), (at, cut), (none, none))
-    return tuple(np.concatenate([a[early], b[late]]) for a, b in columns)
+    cut = np.where(known, np.clip(schedule.end[op] - shortest, pieces.start, pieces.end), pieces.end)
+    waited = replace(pieces, end=cut, cause=np.where(known, CODE["comm_wait"], pieces.cause).astype(np.int8))
+    transferred = replace(pieces, start=cut, cause=np.full(len(pieces), CODE["comm_transfer"], np.int8), host_at=cut)
+    return Pieces.joined([waited.rows(cut > pieces.start), transferred.rows(known & (cut < pieces.end))])

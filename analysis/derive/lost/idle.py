@@ -56,13 +56,12 @@ def explain(
             transfer_ns=transfer_ns,
         ),
     ]
-    columns = [np.concatenate([f[i] for f in explained]) for i in range(7)]
-    by_time = np.lexsort((columns[1], columns[0]))
-    pieces = Pieces(*(c[by_time] for c in columns))
-    return merged(_charge_waits(pieces, schedule.waits, schedule.line, lost.window))
+    pieces = Pieces.joined(explained)
+    by_time = np.lexsort((pieces.start, pieces.gap))
+    return merged(_charge_waits(pieces.rows(by_time), schedule.waits, schedule.line, lost.window))
 
 
-def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_back: I64) -> tuple[np.ndarray, ...]:
+def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_back: I64) -> Pieces:
     begin, end = lost.start[rows], lost.end[rows]
     at = np.searchsorted(schedule.start[order], end, side="left")
     next_op = np.where(at < len(order), order[np.minimum(at, max(len(order) - 1, 0))] if len(order) else -1, -1)
@@ -77,7 +76,7 @@ def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_ba
     by_host = (linked & ~queued) | (~known)
     shift = np.where(linked & by_host, np.minimum(latency, usual), 0)
     host_end = np.where(linked & by_host, np.clip(submitted + shift, begin, end), end)
-    results: list[tuple[np.ndarray, ...]] = [
+    results = [
         _paint_host(
             schedule=schedule,
             rows=rows[by_host],
@@ -90,7 +89,7 @@ def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_ba
 
     def whole(mask: NDArray[np.bool_], start: I64, cause: NDArray[np.int8], call: I64 | None = None) -> None:
         wait_call = np.full(int(mask.sum()), -1, dtype=np.int64) if call is None else call[mask]
-        results.append((rows[mask], start[mask], end[mask], cause[mask], next_op[mask], start[mask], wait_call))
+        results.append(Pieces(rows[mask], start[mask], end[mask], cause[mask], next_op[mask], start[mask], wait_call))
 
     late = _waited_for_stream(schedule, order, next_op, begin, queued)
     started_late = end - np.where(queued, begin, host_end) > MOST_LATENCY_NS
@@ -105,10 +104,10 @@ def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_ba
     whole(
         unlinked, begin, np.where(end - begin <= OTHER_STREAM_NS, CODE["launch_latency"], CODE["unattributed"]).astype(np.int8)
     )
-    return tuple(np.concatenate([r[i] for r in results]) for i in range(7))
+    return Pieces.joined(results)
 
 
-def _paint_host(schedule: Schedule, rows: I64, begin: I64, end: I64, shift: I64, next_op: I64) -> tuple[np.ndarray, ...]:
+def _paint_host(schedule: Schedule, rows: I64, begin: I64, end: I64, shift: I64, next_op: I64) -> Pieces:
     """Cut gaps by what the launching line did in [begin − shift, end − shift): the time just before the launch returned."""
     line = np.where(next_op >= 0, schedule.line[next_op], 0) if len(schedule.line) else np.zeros(len(rows), np.int32)
     painted = []
@@ -129,11 +128,11 @@ def _paint_host(schedule: Schedule, rows: I64, begin: I64, end: I64, shift: I64,
                 np.full(len(mine), CODE["unattributed"], np.int8),
             )
         none = np.full(len(row), -1, dtype=np.int64)
-        painted.append((rows[row], start + shift[row], stop + shift[row], cause, next_op[row], start, none))
+        painted.append(Pieces(rows[row], start + shift[row], stop + shift[row], cause, next_op[row], start, none))
     if not painted:
         empty = np.empty(0, np.int64)
-        return (empty, empty, empty, np.empty(0, np.int8), empty, empty, empty)
-    return tuple(np.concatenate([f[i] for f in painted]) for i in range(7))
+        return Pieces(empty, empty, empty, np.empty(0, np.int8), empty, empty, empty)
+    return Pieces.joined(painted)
 
 
 def _waited_for_stream(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +80,18 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.gap)
 
+    def rows(self, which: NDArray[np.bool_] | I64) -> Pieces:
+        """Return some of the pieces, by a mask or by their places."""
+        return Pieces(*(column[which] for column in self._columns()))
+
+    @staticmethod
+    def joined(parts: Sequence[Pieces]) -> Pieces:
+        """Return the pieces of all ``parts`` (one at least), one after the other."""
+        return Pieces(*map(np.concatenate, zip(*(part._columns() for part in parts), strict=True)))
+
+    def _columns(self) -> list[np.ndarray]:
+        return [getattr(self, column.name) for column in fields(self)]
+
 
 def lost_time(parts: Segments, window: Intervals) -> Lost:
     """Return the lost segments of a device inside ``window``."""
@@ -138,16 +151,13 @@ def schedule_of(
 
 def merged(pieces: Pieces) -> Pieces:
     """Join neighbours of one gap with the same cause and the same wait, and drop empty pieces."""
-    keep = pieces.end > pieces.start
-    kept = Pieces(*(getattr(pieces, name)[keep] for name in Pieces.__dataclass_fields__))
+    kept = pieces.rows(pieces.end > pieces.start)
     if not len(kept):
         return kept
     same = (kept.gap[1:] == kept.gap[:-1]) & (kept.cause[1:] == kept.cause[:-1]) & (kept.wait_call[1:] == kept.wait_call[:-1])
     first = np.concatenate([[True], ~(same & (kept.start[1:] == kept.end[:-1]))])
     last = np.concatenate([first[1:], [True]])
-    columns = {name: getattr(kept, name)[first] for name in Pieces.__dataclass_fields__}
-    columns["end"] = kept.end[last]
-    return Pieces(**columns)
+    return replace(kept.rows(first), end=kept.end[last])
 
 
 def totals(pieces: Pieces, lost: Lost) -> dict[tuple[str, str], int]:
