@@ -36,6 +36,7 @@ from sawtooth.analysis.compare.waterfall import RunRow, WaterfallRow, profile_st
 from sawtooth.analysis.compare.worth import RowWord, of_audit, of_metric
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.units import in_words
 
@@ -89,7 +90,7 @@ class Comparison:
     a: Side
     b: Side
     best: StepTimes
-    sources: tuple[str, str]
+    sources: tuple[tuple[StepSource, ...], tuple[StepSource, ...]]  # of A's and B's step time
     verdict: Verdict
     throughput: Throughput | None
     profile_ns: tuple[Fraction | None, Fraction | None]
@@ -167,12 +168,12 @@ def compare(a: Side, b: Side) -> Comparison:
         a=a,
         b=b,
         best=best,
-        sources=(_source(a), _source(b)),
+        sources=(_sources(a), _sources(b)),
         verdict=word,
         throughput=rate if not other_model else None,
         profile_ns=profile,
         median=StepTimes(_median(a), _median(b)),
-        disagreement=None if other_model else _disagreement(best, *profile, (_source(a), _source(b)), shown=word.shown),
+        disagreement=None if other_model else _disagreement(best, *profile, (_sources(a), _sources(b)), shown=word.shown),
         waterfall_run=of_run,
         waterfall=profile_waterfall(a.runs, b.runs),
         kernels=tuple(match(a.kernels, b.kernels)),
@@ -222,8 +223,8 @@ def _median(side: Side) -> float | None:
     return statistics.median(side.device_step_ms) if side.device_step_ms else None
 
 
-def _source(side: Side) -> str:
-    return ", ".join(sorted({step_source(run) for run in side.runs}))
+def _sources(side: Side) -> tuple[StepSource, ...]:
+    return tuple(sorted({step_source(run) for run in side.runs}))
 
 
 def _reading(side: Side, key: str) -> Reading:
@@ -263,7 +264,12 @@ def _findings(a: RunResult, b: RunResult) -> _Findings:
 
 
 def _disagreement(
-    best: StepTimes, a_ns: Fraction | None, b_ns: Fraction | None, sources: tuple[str, str], *, shown: bool
+    best: StepTimes,
+    a_ns: Fraction | None,
+    b_ns: Fraction | None,
+    sources: tuple[Sequence[StepSource], Sequence[StepSource]],
+    *,
+    shown: bool,
 ) -> str | None:
     """Say how the profiles' change differs from the change of the best step times, where in sign or by more than 10 %."""
     if best.a is None or best.b is None or not best.a or not best.b or not a_ns or not b_ns:
@@ -273,14 +279,7 @@ def _disagreement(
     opposite = moves[0] * moves[1] < 0 and min(abs(move) for move in moves) > SAME
     if not opposite and abs(moves[0] - moves[1]) <= DISAGREES:
         return None
-    words = {
-        "user": "the stopwatch",
-        "marks": "the run's own step marks",
-        "telemetry": "telemetry",
-        "estimate": "the estimate without the profiler",
-        "profile": "the profile",
-    }
-    measured = " and ".join(dict.fromkeys(words.get(source, source) for source in sources))
+    measured = " and ".join(STEP_SOURCES[source].name for source in dict.fromkeys((*sources[0], *sources[1])))
     costs = [
         f"{abs(p / t - 1):.0%} {'longer' if p >= t else 'shorter'}" for p, t in zip(profile, (best.a, best.b), strict=True)
     ]

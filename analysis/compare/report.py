@@ -28,7 +28,7 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
         "best_step_time_ms": {
             **_times(comparison.best),
             "change_share": comparison.best.change_share,
-            "source": {"a": comparison.sources[0], "b": comparison.sources[1]},
+            "source": {side: ", ".join(sources) for side, sources in zip("ab", comparison.sources, strict=True)},
             "ci95_ms": list(word.ci95_ms) if word.ci95_ms is not None else None,
             "verdict": word.word,
             "confidence": word.confidence,

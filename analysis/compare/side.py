@@ -12,6 +12,7 @@ from sawtooth.analysis.compare.changed.products import products_of
 from sawtooth.analysis.compare.changed.traits import READ_BACK, Trait, traits_of
 from sawtooth.analysis.compare.matching import Piece
 from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.metrics.step_time import AGREES_WITHIN
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.replay import store as replay_store
@@ -173,7 +174,7 @@ def _replayed_steps(view: RankView, rank: RankResult) -> list[float]:
     return [float(ns) / 1e6 for ns in step_times(problem, replay(problem), rank.device, counted)]
 
 
-def step_source(run: RunResult) -> str:
+def step_source(run: RunResult) -> StepSource:
     """Return where the best step time is from; without GPU work only a stopwatch and the loop's own marks have an interval."""
     if run.lead is not None:
         return run.lead.best.source

@@ -29,10 +29,10 @@ __getattr__, __all__ = lazy(
             "readings_without_trace",
             "with_aliases",
         ),
+        "step_sources": ("ESTIMATED", "STEP_SOURCES", "StepSource"),
         "step_time": (
             "AGREES_WITHIN",
             "BestStepTime",
-            "NAMES",
             "NOT_REPRESENTATIVE",
             "choose_step_time",
             "longer_than_profile",

@@ -14,6 +14,7 @@ import pandas as pd
 from sawtooth.analysis.metrics.device_facts import StepEstimate
 from sawtooth.analysis.metrics.feeding import Feeding
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.metrics.witness import ESTIMATE_FACTOR, FLOOR_MARGIN, GPU_BOUND, StepWork, Witness, by_trace, by_user
 from sawtooth.analysis.units import in_words
 
@@ -28,12 +29,6 @@ NO_STEPS = (
 )
 OPENING_STEP = "The first profiled step is among the few counted; it may hold warm-up, which too few others can show."
 ONE_STEP = "A single step: it may hold what filling the pipeline took, and nothing says how steps vary."
-NAMES = {
-    "user": "the stopwatch",
-    "marks": "the run's own step marks",
-    "telemetry": "telemetry",
-    "estimate": "the replay of the trace",
-}
 MAY_BE_GPU = (
     "The GPU's own work may be what a step takes: the interval reaches down to {floor} of kernels and their dispatch. "
     "Ten seconds of `sawtooth sample` beside the run would tell."
@@ -42,14 +37,14 @@ MAY_BE_GPU = (
 
 @dataclass(frozen=True)
 class BestStepTime:
-    """``source`` is user, marks, telemetry, estimate or profile. ``profiled`` is the median, ``mean_ms`` the mean device step of the profile.
+    """The run's step time and where it is from. ``profiled`` is the median, ``mean_ms`` the mean device step of the profile.
 
     ``witnesses`` are all there are, best first. ``floor_ms`` is what a step's kernels keep the GPU for. ``represented`` is False where a
     better witness shows that the run takes longer than its profiled steps: then the rest of a step is not in the trace. ``feeding`` is what the
     loader's workers need for a step, None where they were not timed.
     """
 
-    source: str
+    source: StepSource
     reading: Reading
     profiled: Reading
     estimate: Reading
@@ -120,7 +115,7 @@ def choose_step_time(
         represented=not _much_longer(source, reading, est, mean_ms),
         feeding=fed,
     )
-    by_recording = source in ("estimate", "profile")
+    by_recording = STEP_SOURCES[source].of_trace
     if floor is not None and by_recording and chosen.gpu_may_limit and not _bound_by_gpu(durations.tolist(), floor):
         chosen = replace(chosen, reading=_with_note(chosen.reading, MAY_BE_GPU.format(floor=in_words(floor))))
     return chosen
@@ -144,8 +139,8 @@ def _with_note(reading: Reading, *notes: str) -> Reading:
 
 
 def _chosen(
-    witnesses: list[Witness], by_profile: tuple[str, Reading], profiled_ms: Sequence[float], floor: float | None
-) -> tuple[str, Reading]:
+    witnesses: list[Witness], by_profile: tuple[StepSource, Reading], profiled_ms: Sequence[float], floor: float | None
+) -> tuple[StepSource, Reading]:
     """Return source and reading of the best witness; the profile's where there is none better."""
     for witness in witnesses:
         if witness.ms is None or witness.source == "estimate":
@@ -191,7 +186,7 @@ def _above(telemetry: Witness | None, work: StepWork | None) -> Witness | None:
     return replace(telemetry, low_ms=min(max(telemetry.low_ms, FLOOR_MARGIN * work.least_ns / 1e6), telemetry.ms))
 
 
-def _by_profile(profiled: Reading, est: Reading, mean_ms: float | None, trace: Witness | None) -> tuple[str, Reading]:
+def _by_profile(profiled: Reading, est: Reading, mean_ms: float | None, trace: Witness | None) -> tuple[StepSource, Reading]:
     """Return source and reading of the trace alone."""
     if mean_ms is None or profiled.value is None:
         return "profile", profiled
@@ -216,9 +211,9 @@ def _most(high: float | None, value: float) -> float | None:
     return None if high is None else max(high, value)
 
 
-def _much_longer(source: str, reading: Reading, est: Reading, mean_ms: float | None) -> bool:
+def _much_longer(source: StepSource, reading: Reading, est: Reading, mean_ms: float | None) -> bool:
     """Tell whether a witness beside the trace shows a run that takes longer than its profiled steps do."""
-    if source in ("estimate", "profile") or reading.value is None or not est.value:
+    if STEP_SOURCES[source].of_trace or reading.value is None or not est.value:
         return False
     return longer_than_profile(reading.value, reading.low or reading.value, est.value, mean_ms, bounded=est.high is not None)
 
@@ -236,9 +231,9 @@ def longer_than_profile(
     return ms > NOT_REPRESENTATIVE * estimate_ms and low_ms > max(estimate_ms, profiled_ms or 0.0)
 
 
-def _with_others(source: str, reading: Reading, witnesses: list[Witness]) -> Reading:
+def _with_others(source: StepSource, reading: Reading, witnesses: list[Witness]) -> Reading:
     """Return the reading with what the other witnesses say of it: they confirm it, or both numbers are named and the trust is lowered."""
-    own = "estimate" if source == "profile" else source
+    own: StepSource = "estimate" if source == "profile" else source
     if reading.value is None or reading.low is None:
         return reading
     chosen = Witness(own, reading.value, reading.low, reading.high)
@@ -247,10 +242,10 @@ def _with_others(source: str, reading: Reading, witnesses: list[Witness]) -> Rea
         if other.source == own:
             continue
         value = in_words(other.ms, 4) if other.ms is not None else f"at least {in_words(other.low_ms, 4)}"
-        name = _capital(NAMES[other.source])
+        name = _capital(STEP_SOURCES[other.source].name)
         if not chosen.agrees(other):
             notes.append(
-                f"{name} says {value}, {NAMES[own]} {in_words(reading.value, 4)}: they disagree beyond their intervals."
+                f"{name} says {value}, {STEP_SOURCES[own].name} {in_words(reading.value, 4)}: they disagree beyond their intervals."
             )
             if (
                 other.source != "estimate" and trust == "ok"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sawtooth.analysis.knowledge.hardware import GRAPH_DISPATCH, UNMEASURED_DISPATCH, Dispatch
+from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.units import in_words
 
 FLOOR_MARGIN = 0.96  # the same kernels were up to 4 % quicker outside the profile, and hardly ever more
@@ -30,7 +31,7 @@ class Witness:
     nothing bounds it from above. ``notes`` say what it rests on and what widens it.
     """
 
-    source: str
+    source: StepSource
     ms: float | None
     low_ms: float
     high_ms: float | None

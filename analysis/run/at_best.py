@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.run.model import LedgerRow
 
@@ -21,7 +22,7 @@ def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
     and never hurries it. What is then left of the step is in no profiled step. Where the work alone is more than the step, it fills it.
     Unchanged where the profile itself is the best witness, or nothing was replayed.
     """
-    if best.ms is None or best.source in ("profile", "estimate"):
+    if best.ms is None or STEP_SOURCES[best.source].of_trace:
         return list(ledger)
     return brought_to(ledger, best.ms)
 
@@ -78,7 +79,7 @@ def _with_unseen(rows: list[LedgerRow], unseen_ms: float) -> list[LedgerRow]:
 def unseen_ms(ledger: Sequence[LedgerRow], best: BestStepTime) -> float:
     """Return how much of the best step time ``at_best`` found in no profiled step: it is part of what its rows leave unattributed."""
     estimate_ms = best.estimate.value
-    if best.ms is None or estimate_ms is None or best.source in ("profile", "estimate"):
+    if best.ms is None or estimate_ms is None or STEP_SOURCES[best.source].of_trace:
         return 0.0
     works = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in ledger if row.owner not in LOST_OWNERS)
     recorded = math.fsum(row.ms_per_step or 0.0 for row in ledger if row.owner in LOST_OWNERS)

@@ -13,6 +13,7 @@ from typing import Literal
 from sawtooth.analysis.knowledge.causes import NOT_RANKED_FIRST
 from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS, LOST_OWNERS
 from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult
 
@@ -52,7 +53,7 @@ class Judgement:
     column: Column
     step: Reading
     profiled: Reading
-    step_source: str
+    step_source: StepSource
     parts: tuple[Part, ...]
     busy_share: float
     tensor_share_of_compute: float | None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from sawtooth.analysis.metrics.mfu import LOWER_BOUND
 from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.step_sources import ESTIMATED, STEP_SOURCES
 from sawtooth.analysis.run.first_look import FirstLook
 from sawtooth.analysis.run.model import Finding, NotChecked, RankResult, RunResult
 from sawtooth.analysis.run.verdict import Judgement, explains, judge
@@ -13,14 +14,6 @@ from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words import host
-
-_SOURCE = {
-    "user": "your stopwatch",
-    "marks": "the run's own step marks",
-    "telemetry": "telemetry",
-    "estimate": "a replay of the trace without the profiler's cost",
-    "profile": "the profile",
-}
 
 
 def first_seen(look: FirstLook) -> str:
@@ -35,7 +28,7 @@ def first_seen(look: FirstLook) -> str:
 def step_time(verdict: Judgement) -> str:
     """Return the run's step time for people, with ≈ where it is not measured: ≈ 26.4 ms."""
     text = fmt.reading("best_step_time_ms", verdict.step)
-    return f"≈\u00a0{text}" if verdict.step_source in ("estimate", "telemetry") else text
+    return f"≈\u00a0{text}" if verdict.step_source in ESTIMATED else text
 
 
 def step_now(result: RunResult) -> str | None:
@@ -120,7 +113,7 @@ def distortion(verdict: Judgement) -> str | None:
     if ratio is None or verdict.step.value is None or verdict.profiled.value is None:
         return None
     best, profiled = fmt.duration_ms(verdict.step.value), fmt.duration_ms(verdict.profiled.value)
-    source = _SOURCE.get(verdict.step_source, verdict.step_source)
+    source = STEP_SOURCES[verdict.step_source].name
     if not verdict.represented:
         return f"The profiled steps took {profiled}, but {source} shows about {best} a step: the profile is not representative of the run."
     if ratio > 1:

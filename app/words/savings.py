@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sawtooth.analysis.metrics.step_sources import ESTIMATED, StepSource
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.app import format as fmt
@@ -11,7 +12,6 @@ from sawtooth.app.words.run import step_now
 
 NOTHING = 0.99  # of the step: a range that reaches up to it holds no gain
 A_DAY_MS = 24 * 3.6e6
-ESTIMATED = ("estimate", "telemetry")  # sources of a step's time that nobody timed
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,9 @@ def step(result: RunResult) -> Amount | None:
     if text is None:
         return None
     reading = result.metrics["best_step_time_ms"]
-    source = result.lead.best.source if result.lead is not None else "marks" if reading.trust == "ok" else "estimate"
+    source: StepSource = (
+        result.lead.best.source if result.lead is not None else "marks" if reading.trust == "ok" else "estimate"
+    )
     if source == "profile":
         between = f"; the run {between}" if (between := _between(reading.low, reading.high)) else ""
         return Amount(text, f"a step as profiled{between}", True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
@@ -55,10 +56,6 @@ def troughs(result: RunResult) -> str | None:
 
 
 SAME_TIME = 0.005  # of the step: times that differ by less are the same in three figures
-_STEP_BY = {
-    "user": "your stopwatch", "marks": "the loop's own marks", "telemetry": "the kernels' time over the mean utilization",
-    "estimate": "a replay of the trace", "profile": "the profile",
-}  # fmt: skip
 
 
 def both_times(lead: RankResult, steps: int) -> list[str]:
@@ -67,9 +64,9 @@ def both_times(lead: RankResult, steps: int) -> list[str]:
     if period is None or not step or abs(1e3 * period / steps / step - 1) <= SAME_TIME:
         return []
     tooth, own = fmt.duration_ns(period * 1e9), fmt.duration_ms(step)
-    return [
-        f"The rhythm of the samples gives {tooth}, {_STEP_BY[lead.best.source]} a step of {own}: two measurements of the same loop."
-    ]
+    source = lead.best.source
+    other = "their mean utilization" if source == "telemetry" else STEP_SOURCES[source].name
+    return [f"The rhythm of the samples gives {tooth}, {other} a step of {own}: two measurements of the same loop."]
 
 
 def _one_wait(result: RunResult, lead: RankResult, steps: int) -> str:

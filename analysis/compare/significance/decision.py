@@ -32,6 +32,7 @@ from sawtooth.analysis.compare.significance.certainty import (
 )
 from sawtooth.analysis.compare.significance.change_interval import RUN_TO_RUN, change_interval, holds_zero, widened
 from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
+from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.quantiles import student_t
 
 MIN_STEPS_FOR_WORD = 4  # recorded; 4 and 4 lie apart by chance in 2 · 4! · 4! / 8! = 2.9 % of independent draws
@@ -86,7 +87,7 @@ def _verdict(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: f
     best_a, best_b = _mean_best(a), _mean_best(b)
     if best_a is None or best_b is None or best_a <= 0 or best_b <= 0 or by_steps.ci95_ms == (0.0, 0.0):
         return by_steps
-    estimated = any(run.source in ("estimate", "telemetry") for run in (*a, *b))
+    estimated = any(run.source in ESTIMATED for run in (*a, *b))
     alike = len({run.source for run in (*a, *b)}) == 1
     change, floor = best_b - best_a, max(stored_floor_share, _source_floor(a, b))
     if by_steps.ci95_ms is None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sawtooth.analysis.compare.significance.bootstrap import F64
+from sawtooth.analysis.metrics.step_sources import StepSource
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Measured:
 
     steps_ms: tuple[float, ...]
     best_ms: float | None
-    source: str = "profile"
+    source: StepSource = "profile"
     recordings: tuple[str, ...] = ()
     recorded: int | None = None
     low_ms: float | None = None

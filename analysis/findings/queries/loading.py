@@ -11,7 +11,7 @@ from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.findings.queries.calls import Events, frames
 from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.metrics.feeding import cores_of, feeding, sample_cost
-from sawtooth.analysis.metrics.step_time import NAMES
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.units import in_words, significant
 from sawtooth.ingest.loop.loading import BEYOND_CORES, least_workers
 from sawtooth.ingest.manifest import UserFacts
@@ -39,9 +39,9 @@ def hidden_time(context: RuleContext) -> HiddenTime | None:
         return None
     if fit is not None and fit.represents is False and fit.step_ns:
         return HiddenTime(fit.step_ns / 1e6, estimate, "telemetry says about", fit.sentence)
-    if best.source not in ("user", "marks") or best.represented or best.ms is None:
+    if not STEP_SOURCES[best.source].timed or best.represented or best.ms is None:
         return None
-    says = f"{NAMES[best.source]} say{'s' if best.source == 'user' else ''}"
+    says = f"{STEP_SOURCES[best.source].name} say{'s' if best.source == 'user' else ''}"
     proof = f"{says[0].upper()}{says[1:]} {in_words(best.ms)} a step, {significant(best.ms / estimate, 2)} times the {in_words(estimate)} estimated from the profile."
     return HiddenTime(best.ms, estimate, says, proof)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.metrics.step_time import NAMES
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
 
@@ -38,11 +38,11 @@ def check(context: RuleContext) -> Iterator[Finding]:
     profiled, run = best.profiled.value, best.ms
     if profiled is None or run is None or profiled < WORTH_NAMING * run:
         return
-    guessed = best.source not in NAMES or best.source == "estimate"
+    guessed = STEP_SOURCES[best.source].of_trace
     yield context.finding(
         RULE.slug,
         f"Under the profiler a step takes {in_words(profiled)}, without it about {in_words(run)}"
-        + ("" if guessed else f" by {NAMES[best.source]}"),
+        + ("" if guessed else f" by {STEP_SOURCES[best.source].name}"),
         "Read the estimate, not the profile, for what a step costs. Give the run its stopwatch time to be sure."
         if guessed
         else "Read the run's own step, not the profile, for what a step costs.",

@@ -12,7 +12,7 @@ from sawtooth.app.page import cards, current, frame
 from sawtooth.app.page.timeline import tracks, views
 from sawtooth.app.page.timeline.tracks import Beside
 from sawtooth.app.runs.listing import listed
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.manifest import Manifest
 
 RUN, STEP = (
     "beside",

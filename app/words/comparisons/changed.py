@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sawtooth.analysis.compare.changed.differences import Difference, Effect
 from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.words.comparisons import comparison as words
@@ -14,13 +15,6 @@ from sawtooth.app.words.headline import action, first_change
 COLUMNS = ("What was changed", "A", "B", "Explains")
 TITLE = "What was changed"
 VALUE = 40  # characters of a setting's value
-WITNESSES = {
-    "user": "by the stopwatch",
-    "marks": "by its own marks",
-    "telemetry": "by telemetry",
-    "estimate": "by the estimate without the profiler",
-    "profile": "by its profile",
-}
 WORTH_A_SHARE, NEARLY_ALL = 0.1, 0.95  # of the gain
 PARTS = 2  # of the step that a line names
 
@@ -103,10 +97,9 @@ def tested(comparison: Comparison) -> str | None:
 
 def _came_to(comparison: Comparison, ms: float) -> str:
     """Return what a step of B came to and by what witness: measured 157 ms by the stopwatch, or came to ≈ 11.4 ms by telemetry."""
-    ways = [WITNESSES[source] for source in comparison.sources[1].split(", ") if source in WITNESSES]
     approximately = about(comparison.b, comparison.sources[1])
-    by = f" {' and '.join(ways)}" if ways else ""
-    return f"{'came to' if approximately else 'measured'} {approximately}{fmt.duration_ms(ms)}{by}"
+    witnesses = " and ".join(STEP_SOURCES[source].name for source in comparison.sources[1])
+    return f"{'came to' if approximately else 'measured'} {approximately}{fmt.duration_ms(ms)} by {witnesses}"
 
 
 def _predicted(ms: float, low_ms: float | None, high_ms: float | None) -> str:

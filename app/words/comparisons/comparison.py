@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.reasons import GPU_BESIDE_CPU
 from sawtooth.analysis.compare.side import Side
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.analysis.compare.waterfall import is_grown
+from sawtooth.analysis.metrics.step_sources import ESTIMATED, StepSource
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons import intervals, stretches
@@ -27,16 +30,17 @@ def names(comparison: Comparison) -> tuple[str, str]:
     return (f"{a} ({first})", f"{b} ({second})") if first != second else ("A", "B")
 
 
-def about(side: Side, source: str) -> str:
+def about(side: Side, sources: Sequence[StepSource]) -> str:
     """Return ≈ where a step time is not measured; without GPU work a profiled step is no more than a bound."""
-    return "≈\u00a0" if "estimate" in source or "telemetry" in source or ("profile" in source and not side.gpu_worked) else ""
+    bound_alone = "profile" in sources and not side.gpu_worked
+    return "≈\u00a0" if bound_alone or any(source in ESTIMATED for source in sources) else ""
 
 
 def step_times(comparison: Comparison) -> str:
     """Return both best step times: ≈ 30 ms → ≈ 26.3 ms."""
     sides = zip((comparison.a, comparison.b), (comparison.best.a, comparison.best.b), comparison.sources, strict=True)
     return " → ".join(
-        f"{about(side, source)}{fmt.duration_ms(ms)}" if ms is not None else "not known" for side, ms, source in sides
+        f"{about(side, sources)}{fmt.duration_ms(ms)}" if ms is not None else "not known" for side, ms, sources in sides
     )
 
 
