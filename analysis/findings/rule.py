@@ -5,3 +5,260 @@ is wrong* and *References*; it holds ``RULE``, a ``Rule``. A rule whose data is 
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.findings.launches import Launches
+from sawtooth.analysis.findings.source_lines import user_lines
+from sawtooth.analysis.findings.work import step_work
+from sawtooth.analysis.metrics.feeding import sample_cost
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
+from sawtooth.analysis.nulls import plain_rows
+from sawtooth.analysis.replay.edits import Edit
+from sawtooth.analysis.replay.whatif import WhatIf
+from sawtooth.analysis.run.model import CodeChange, Confidence, Explains, Finding, RankResult, RunResult, Severity
+from sawtooth.analysis.run.verdict import uses_estimate
+from sawtooth.analysis.units import in_words
+
+if TYPE_CHECKING:
+    from sawtooth.analysis.store.library import Recording
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CRITICAL_SHARE = 0.15  # a sixth of every step: nothing else should be done first
+# So much even the least gain of the interval must be: a prediction that holds must not refute what was critical.
+SUREST_SHARE = CRITICAL_SHARE / 2
+WARNING_SHARE = 0.03  # below three percent a fix is lost in the noise of most measurements
+
+MAY_BRING_NOTHING = "No gain is predicted: a step would then take between {low} and {high}, which may be no less than now."
+
+
+@dataclass(frozen=True)
+class RuleContext:
+    """What a rule may look at: the analysed run, its slowest rank, that rank's recording, and the what-if engine.
+
+    ``whatif`` is None where the trace has no replay. ``telemetry`` is the run's telemetry summary, None without telemetry.
+    """
+
+    run: RunResult
+    rank: RankResult
+    recording: Recording
+    telemetry: Any = None
+    whatif: WhatIf | None = None
+    _made: dict[tuple[Any, ...], Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, make: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Return ``make`` of this context and the arguments, made once for all rules. Nobody may change what comes."""
+        key = (make, *arguments, *sorted(named.items()))
+        if key not in self._made:
+            self._made[key] = make(self, *arguments, **named)
+        made: T = self._made[key]
+        return made
+
+    @cached_property
+    def work(self) -> pd.DataFrame:
+        """GPU operations of the counted steps; see ``sawtooth.analysis.findings.work.step_work``. Read once for all rules."""
+        return step_work(self.recording, self.rank.device)
+
+    @cached_property
+    def launches(self) -> Launches:
+        """Where on the host ``work`` was launched. Read once for all rules."""
+        return Launches(self.recording, self.work["gpu_op_id"].to_numpy(np.int64))
+
+    @property
+    def work_steps(self) -> int:
+        """The number of steps that ``work`` covers, at least 1."""
+        return max(int(self.work["step"].nunique()), 1)
+
+    @property
+    def step_ms(self) -> float | None:
+        """The run's best step time in ms."""
+        return self.rank.best.ms
+
+    @property
+    def by_estimate(self) -> bool:
+        """Whether the ledger's unprofiled column speaks for the run."""
+        return uses_estimate(self.rank)
+
+    def lost_ms(self, *causes: str, owner: str | None = None) -> float:
+        """Return the ms per step lost to any of ``causes``, by the ledger column that speaks for the run."""
+        estimate = self.by_estimate
+        rows = [r for r in self.rank.ledger if r.cause in causes and owner in (None, r.owner)]
+        return sum((r.ms_per_step_unprofiled_est if estimate else r.ms_per_step) or 0.0 for r in rows)
+
+    def share(self, ms: float) -> float:
+        """Return ``ms`` as a share of the step, 0 where the step time is not known."""
+        return ms / self.step_ms if self.step_ms else 0.0
+
+    def predict_ms(self, edits: Sequence[Edit]) -> float | None:
+        """Return the run's step time in ms with ``edits`` made; None where there is no replay."""
+        return self.whatif.predict_ms(self.rank.best, edits) if self.whatif is not None else None
+
+    def predict_range_ms(self, edits: Sequence[Edit]) -> tuple[float, float] | None:
+        """Return the interval of ``predict_ms``; None where there is no replay."""
+        return self.whatif.predict_range_ms(self.rank.best, edits) if self.whatif is not None else None
+
+    def gap_evidence(self, *causes: str, limit: int = 5) -> list[dict[str, Any]]:
+        """Return the largest gaps of ``causes`` as evidence rows that link to the timeline."""
+        frame = self.recording.frame(
+            "SELECT g.start_ns, g.end_ns, (g.end_ns - g.start_ns) / 1e6 AS ms, g.cause, g.phase, n.name AS operator, g.evidence "
+            "FROM gaps g LEFT JOIN cpu_ops o USING (cpu_op_id) LEFT JOIN names n ON n.name_id = o.name_id "
+            "WHERE g.device = ? AND list_contains(?, g.cause) ORDER BY ms DESC, g.start_ns LIMIT ?",
+            [self.rank.device, list(causes), limit],
+        )
+        return plain_rows(frame)
+
+    def places(self, *causes: str, limit: int = 10) -> list[dict[str, Any]]:
+        """Return where the host was in gaps of ``causes``: place (the user's own source line, else operator, else call), calls_per_step,
+        ms_per_step as recorded, and the largest gap of the place."""
+        steps = max(len(self.rank.counted), 1)
+        frame = self.recording.frame(
+            "SELECT g.python_call_id, coalesce(o.name, c.name, 'an unnamed place') AS name, g.call_id, g.start_ns, g.end_ns, g.evidence "
+            "FROM gaps g LEFT JOIN named_cpu_ops o USING (cpu_op_id) LEFT JOIN named_runtime_calls c USING (call_id) "
+            "WHERE g.device = ? AND list_contains(?, g.cause) ORDER BY g.end_ns - g.start_ns DESC, g.start_ns",
+            [self.rank.device, list(causes)],
+        )
+        if frame.empty:
+            return []
+        lines = user_lines(self.recording, frame["python_call_id"].dropna().astype("int64").unique().tolist())
+        frame["place"] = [
+            str(name) if pd.isna(call) else lines.get(int(call), str(name))
+            for call, name in zip(frame["python_call_id"], frame["name"], strict=True)
+        ]
+        frame["ns"] = frame["end_ns"] - frame["start_ns"]
+        frame["evidence"] = frame["evidence"].astype(object)  # to group Arrow's strings loads 0.2 s of libraries
+        grouped = frame.groupby("place", sort=False).agg(
+            calls_per_step=("call_id", "nunique"),
+            ms_per_step=("ns", "sum"),
+            start_ns=("start_ns", "first"),
+            end_ns=("end_ns", "first"),
+            evidence=("evidence", "first"),
+        )
+        table = grouped.reset_index().sort_values(["ms_per_step", "place"], ascending=[False, True]).head(limit)
+        table["calls_per_step"] = table["calls_per_step"] / steps
+        table["ms_per_step"] = table["ms_per_step"] / 1e6 / steps
+        return plain_rows(table)
+
+    def finding(
+        self,
+        rule: str,
+        title: str,
+        fix: str,
+        *,
+        ceiling_ms: float | None,
+        edits: Sequence[Edit] = (),
+        confidence: Confidence = "medium",
+        severity: Severity | None = None,
+        note: str = "",
+        risk: str = "",
+        changes: tuple[CodeChange, ...] = (),
+        evidence: Iterable[dict[str, Any]] = (),
+        predicted_ms: float | None = None,
+        ends_the_run: bool = False,
+        samples_per_second_times: float | None = None,
+    ) -> Finding:
+        """Build a finding: predicts ``edits`` by replay (unless ``predicted_ms`` is known otherwise), and takes the severity from the share
+        of the step where none is given: critical only what gains SUREST_SHARE at least. A prediction whose interval holds the step as it is is not
+        made, and one without an interval is no surer than medium."""
+        predicted, between = predicted_ms, None
+        if edits and predicted is None:
+            predicted, between = self.predict_ms(edits), self.predict_range_ms(edits)
+        if between is not None and self.step_ms and between[1] >= self.step_ms:
+            note = " ".join(filter(None, (note, MAY_BRING_NOTHING.format(low=in_words(between[0]), high=in_words(between[1])))))
+            severity, predicted, between = "info", None, None
+        gain = self.step_ms - predicted if predicted is not None and self.step_ms else ceiling_ms or 0.0
+        if ceiling_ms is not None and self.step_ms:
+            # What is lost as recorded may be less than what the run gains, never more than its step.
+            ceiling_ms = min(max(ceiling_ms, gain), self.step_ms)
+        low, high = self._of_another_run(edits, between)
+        return Finding(
+            rule=rule,
+            severity=self._sure_enough(severity or severity_of(self.share(max(gain, 0.0))), between),
+            title=title,
+            fix=fix,
+            confidence="medium" if confidence == "high" and predicted is not None and low is None else confidence,
+            ceiling_ms_per_step=ceiling_ms,
+            predicted_step_ms=predicted,
+            predicted_low_ms=low,
+            predicted_high_ms=high,
+            predicted_speedup=self.step_ms / predicted if predicted and self.step_ms else None,
+            prediction_note=note,
+            risk=risk,
+            changes=changes,
+            evidence=tuple(evidence),
+            edits=tuple(edits),
+            ends_the_run=ends_the_run,
+            samples_per_second_times=samples_per_second_times,
+        )
+
+    def _of_another_run(self, edits: Sequence[Edit], between: tuple[float, float] | None) -> tuple[float | None, float | None]:
+        if between is None or self.whatif is None:
+            return None, None
+        return self.whatif.of_another_run(self.rank.best, edits, between) or (None, None)
+
+    def _sure_enough(self, severity: Severity, between: tuple[float, float] | None) -> Severity:
+        """Return a severity that the interval of the prediction bears out."""
+        unsure = between is not None and self.step_ms and self.share(self.step_ms - between[1]) < SUREST_SHARE
+        return "warning" if severity == "critical" and unsure else severity
+
+
+def once(make: Callable[Concatenate[RuleContext, P], T]) -> Callable[Concatenate[RuleContext, P], T]:
+    """Ask a recording once for all rules; see ``RuleContext.once``."""
+
+    @wraps(make)
+    def made(context: RuleContext, *arguments: P.args, **named: P.kwargs) -> T:
+        return context.once(make, *arguments, **named)
+
+    return made
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule: its slug (the name of its file), what data it needs (keys of NEEDS), its check, and which lost time its findings account for.
+
+    ``of_the_host`` checks a run without GPU work; most rules have nothing to say of one.
+    """
+
+    slug: str
+    needs: tuple[str, ...]
+    check: Callable[[RuleContext], Iterable[Finding]]
+    explains: Explains
+    of_the_host: Callable[[RunResult], Iterable[Finding]] | None = None
+
+
+NO_HOST = "the telemetry has no samples of the host: record it with a newer `sawtooth sample`"
+
+# What a rule can need: how to tell that it is there, and the sentence for when it is not.
+NEEDS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
+    "steps": (
+        lambda g: len(g.rank.counted) > 0,
+        "the trace has no steps: call `profiler.step()` after each step, or put an NVTX range around it under Nsight Systems",
+    ),
+    "shapes": (lambda g: bool(g.rank.trace.record_shapes), "the trace has no shapes (`record_shapes=True`)"),
+    "stacks": (lambda g: bool(g.rank.trace.with_stack), "the trace has no Python calls (`with_stack=True`)"),
+    "memory": (lambda g: bool(g.rank.trace.profile_memory), "the trace has no allocations (`profile_memory=True`)"),
+    "telemetry": (lambda g: g.telemetry is not None, "no telemetry is attached to the run (`sawtooth sample`)"),
+    "host": (lambda g: g.run.telemetry.host is not None, NO_HOST),
+    "host or loader": (lambda g: g.run.telemetry.host is not None or sample_cost(g.run.manifest.facts) is not None, NO_HOST),
+    "ranks": (
+        lambda g: len({r.rank for r in g.run.ranks}) > 1,
+        "the run holds one rank; ingest the traces of all ranks together",
+    ),
+    "run's step": (
+        lambda g: g.telemetry is not None or STEP_SOURCES[g.rank.best.source].timed,
+        "only the profiled steps tell how long a step is: no telemetry (`sawtooth sample`), no step marks, no stopwatch",
+    ),
+    "gpu": (lambda g: g.rank.gpu is not None, "the GPU is not in the hardware table"),
+}
+
+
+def severity_of(share: float) -> Severity:
+    """Return the severity of something that costs ``share`` of a step."""
+    return "critical" if share >= CRITICAL_SHARE else "warning" if share >= WARNING_SHARE else "info"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import streamlit as st
-
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, busy_share_of_best
 from sawtooth.app import format as fmt
+from sawtooth.app.page import controls
 from sawtooth.app.words import run as words
 
 BASIS = "basis"  # in the address
@@ -25,17 +24,7 @@ def switch(rank: RankResult) -> Column:
     """Offer the choice where the two differ; return what is chosen."""
     if not differs(rank):
         return "recorded"
-    picked: Column = st.segmented_control(
-        "Basis",
-        list(LABELS),
-        format_func=LABELS.__getitem__,
-        key=BASIS,
-        default="unprofiled",
-        required=True,
-        bind="query-params",
-        label_visibility="collapsed",
-    )
-    return picked
+    return controls.choice("Basis", LABELS, BASIS, label_shown=False)
 
 
 def reading(key: str, result: RunResult, rank: RankResult, column: Column) -> tuple[Reading, str | None]:

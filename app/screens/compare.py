@@ -15,7 +15,7 @@ from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import poster_bars, waterfall
-from sawtooth.app.page import cards, frame, panel
+from sawtooth.app.page import cards, controls, frame, panel
 from sawtooth.app.page.parts import module_changes, step_strip, sweep_curve
 from sawtooth.app.page.runs import compare_choice
 from sawtooth.app.page.runs.compare_choice import Choice
@@ -199,30 +199,13 @@ def _ledger(steps: Sequence[two_steps.Step]) -> two_steps.Step:
     """Let the viewer choose between the run's own step and the profiled one, where both can be divided."""
     if len(steps) == 1:
         return steps[0]
-    return st.segmented_control(
-        "Which step",
-        list(steps),
-        format_func=LEDGERS.__getitem__,
-        key="ledger",
-        default="run",
-        required=True,
-        bind="query-params",
-        label_visibility="collapsed",
-    )
+    return controls.choice("Which step", LEDGERS, "ledger", label_shown=False)
 
 
 def _lists(comparison: Comparison) -> None:
     with st.container(horizontal=True, vertical_alignment="top"):
-        kind = st.segmented_control(
-            "By change",
-            list(LISTS),
-            format_func=LISTS.__getitem__,
-            key="changed",
-            default="kernels",
-            required=True,
-            bind="query-params",
-        )
-        search = st.text_input("Search", key="named", placeholder="part of a name or shape", bind="query-params", width=280)
+        kind = controls.choice("By change", LISTS, "changed")
+        search = controls.search("named", "part of a name or shape")
     rows = comparison.kernels if kind == "kernels" else comparison.operators
     moved = changes.moved(rows, comparison)
     cards.title(changes.match_title(moved, kind.removesuffix("s")))

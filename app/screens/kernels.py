@@ -9,7 +9,7 @@ from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings
-from sawtooth.app.page import cards, current, panel
+from sawtooth.app.page import cards, controls, current, panel
 from sawtooth.app.page.parts import breakdown, kernel_drawer
 from sawtooth.app.words import run as words
 
@@ -36,8 +36,8 @@ def main() -> None:
         return
     head = st.container(gap="small")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        group = breakdown.choice("Group by", GROUPS, "kernels_by")
-        search = breakdown.search("kernel", "part of a name")
+        group = controls.choice("Group by", GROUPS, "kernels_by")
+        search = controls.search("kernel", "part of a name")
         everything = breakdown.all_columns()
     rows = table(rank, group)
     with head:

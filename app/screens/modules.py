@@ -13,7 +13,7 @@ from sawtooth.analysis.tables import modules as module_tables
 from sawtooth.analysis.units import significant
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import modules as charts
-from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page import cards, controls, current, frame, panel
 from sawtooth.app.page.parts import breakdown
 from sawtooth.app.words import run as words
 
@@ -41,8 +41,8 @@ def main() -> None:
         return
     head = st.container(gap="small")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        group = breakdown.choice("Group by", GROUPS, "modules_by")
-        search = breakdown.search("module", "part of a name")
+        group = controls.choice("Group by", GROUPS, "modules_by")
+        search = controls.search("module", "part of a name")
         everything = breakdown.all_columns()
     rows = tree if group == "tree" else table(rank, group)
     with head:

@@ -8,7 +8,7 @@ import streamlit as st
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
-from sawtooth.app.page import cards, current, panel
+from sawtooth.app.page import cards, controls, current, panel
 from sawtooth.app.page.parts import breakdown
 from sawtooth.app.words import run as words
 
@@ -31,9 +31,9 @@ def main() -> None:
         return
     head = st.container(gap="small")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        group = breakdown.choice("Group by", GROUPS, "operators_by")
-        order = breakdown.choice("Largest by", ORDERS, "order")
-        search = breakdown.search("operator", "part of a name or shape")
+        group = controls.choice("Group by", GROUPS, "operators_by")
+        order = controls.choice("Largest by", ORDERS, "order")
+        search = controls.search("operator", "part of a name or shape")
         everything = breakdown.all_columns()
     rows = table(rank, group)
     with head:

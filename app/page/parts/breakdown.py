@@ -1,9 +1,9 @@
-"""What the Kernels, Operators and Modules screens share: what to group by and look for, a table whose rows can be chosen, bars beside it."""
+"""What the Kernels, Operators and Modules screens share: all columns or few, a table whose rows can be chosen, bars beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -16,20 +16,6 @@ from sawtooth.app.words import run as words
 
 NAME_SHOWN = 44  # characters of a kernel's name that its column shows whole
 TEN_ROWS = 392  # pixels: under them what is chosen begins on the first screen
-T = TypeVar("T", bound=str)
-
-
-def choice(label: str, options: Mapping[T, str], key: str) -> T:
-    """Let the viewer choose one of ``options``, kept in the address as ``key``; the first unless chosen."""
-    chosen: T = st.segmented_control(
-        label, list(options), format_func=options.__getitem__, key=key, default=next(iter(options)), required=True, bind="query-params"
-    )  # fmt: skip
-    return chosen
-
-
-def search(key: str, placeholder: str) -> str | None:
-    """Let the viewer type what to look for, kept in the address as ``key``."""
-    return st.text_input("Search", key=key, placeholder=placeholder, bind="query-params", width=280)
 
 
 def all_columns() -> bool:

@@ -10,7 +10,7 @@ from sawtooth.analysis.run.job import Communication, GroupUse, Pipeline
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
-from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page import cards, controls, current, frame, panel
 
 LEVELS: dict[Level, str] = {"rank": "by rank", "host": "by host", "stage": "by pipeline stage"}
 PARALLEL = {
@@ -39,18 +39,10 @@ SLOW_LINK = 0.5  # of what a link carries: large messages of a well-tuned ring r
 def heat(result: RunResult, communication: Communication) -> None:
     """Show every rank's own time and waiting in every step; a click opens the rank on the timeline."""
     table = rank_steps(result.ranks, communication, _stages(result, communication.schedule))
-    levels = [level for level in LEVELS if level == "rank" or table[level].nunique() > 1]
+    levels = {level: label for level, label in LEVELS.items() if level == "rank" or table[level].nunique() > 1}
     with st.container(horizontal=True, gap="small"):
-        measure = st.segmented_control(
-            "Measure", list(charts.MEASURES), format_func=charts.MEASURES.__getitem__, key="heat", default="own_ms",
-            required=True, bind="query-params", label_visibility="collapsed",
-        )  # fmt: skip
-        level: Level = "rank"
-        if len(levels) > 1:
-            level = st.segmented_control(
-                "Rows", levels, format_func=LEVELS.__getitem__, key="rows", default="rank",
-                required=True, bind="query-params", label_visibility="collapsed",
-            )  # fmt: skip
+        measure = controls.choice("Measure", charts.MEASURES, "heat", label_shown=False)
+        level = controls.choice("Rows", levels, "rows", label_shown=False) if len(levels) > 1 else "rank"
     rows = pooled(table, level)
     picked = panel.show(charts.heat(rows, measure, dark=frame.dark()), "heat-map", select="points", name="ranks-and-steps")
     cards.small("Click a square to open its rank on the timeline.")

@@ -11,7 +11,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app.charts import history
 from sawtooth.app.format import clean, markdown, reading, share
-from sawtooth.app.page import cards, frame, panel
+from sawtooth.app.page import cards, controls, frame, panel
 from sawtooth.app.page.runs.editing import edit
 from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs import listing
@@ -60,16 +60,7 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         wanted = st.text_input("Find a run", placeholder="name, tag, note or id", key="find", bind="query-params", width=260)
         tag, by, group = _order(listing.tags(manifests))
-        view = st.segmented_control(
-            "Show as",
-            list(VIEWS),
-            format_func=VIEWS.__getitem__,
-            key="view",
-            default="cards",
-            required=True,
-            bind="query-params",
-            label_visibility="collapsed",
-        )
+        view = controls.choice("Show as", VIEWS, "view", label_shown=False)
     cards_of = {m.id: card.readings for m in manifests if (card := kept_card(m, frame.data_folder())) is not None}
     ordered = listing.ordered(listing.matching(manifests, wanted, tag), by, cards_of)
     if not ordered:

@@ -1,0 +1,30 @@
+"""What a viewer chooses and looks for, kept in the address so that a link opens what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import streamlit as st
+
+T = TypeVar("T", bound=str)
+
+
+def choice(label: str, options: Mapping[T, str], key: str, *, label_shown: bool = True) -> T:
+    """Let the viewer choose one of ``options`` (value -> text); the first unless chosen. ``label`` is read out where it is not shown."""
+    chosen: T = st.segmented_control(
+        label,
+        list(options),
+        format_func=options.__getitem__,
+        key=key,
+        default=next(iter(options)),
+        required=True,
+        bind="query-params",
+        label_visibility="visible" if label_shown else "collapsed",
+    )
+    return chosen
+
+
+def search(key: str, placeholder: str) -> str | None:
+    """Let the viewer type what to look for."""
+    return st.text_input("Search", key=key, placeholder=placeholder, bind="query-params", width=280)
