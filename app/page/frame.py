@@ -49,11 +49,6 @@ class Screen:
         """The script."""
         return SCREENS_FOLDER / f"{self.name}.py"
 
-    @property
-    def exists(self) -> bool:
-        """The screen is built."""
-        return self.file.is_file()
-
 
 OF_THE_GPU = frozenset({"audit", "idle", "kernels", "operators", "modules", "efficiency", "memory"})  # empty without GPU work
 SECTIONS = ("Answer", "Why it waits", "What it works on", "All runs")
@@ -94,11 +89,10 @@ def dark() -> bool:
 
 
 def pages() -> list[Any]:
-    """Return the navigation's pages: every screen that exists, Runs first."""
+    """Return the navigation's pages: every screen, Runs first."""
     return [
         st.Page(screen.file, title=screen.title, icon=screen.icon, url_path=screen.name, default=screen.name == "runs")
         for screen in SCREENS
-        if screen.exists
     ]
 
 
@@ -117,8 +111,7 @@ def link(name: str, label: str, *, run: str | None = None, icon: str | None = No
     screen = screen_named(name)
     chosen = run or st.query_params.get("run") or (st.session_state.get("run") if screen.needs_run else None)
     parameters = {**({"run": chosen} if chosen else {}), **query}
-    if screen.exists:
-        st.page_link(page_of(name), label=label, icon=icon, query_params=parameters)
+    st.page_link(page_of(name), label=label, icon=icon, query_params=parameters)
 
 
 def run_selector(page_name: str) -> None:

@@ -96,7 +96,7 @@ def test_no_slide_draws_it(result: tuple[RunResult, Library]) -> None:
     assert all(slides) and not planted(json.dumps(slides))
 
 
-@pytest.mark.parametrize("screen", [screen.name for screen in SCREENS if screen.exists])
+@pytest.mark.parametrize("screen", [screen.name for screen in SCREENS])
 def test_no_page_shows_it_unasked(
     data: DataFolder, run: str, screen: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
