@@ -107,7 +107,7 @@ def page_of(name: str) -> str:
 
 
 def link(name: str, label: str, *, run: str | None = None, icon: str | None = None, **query: str) -> None:
-    """Show a link to a screen that is a true address: it can be copied, bookmarked and opened in a new tab. Nothing for an unbuilt screen."""
+    """Show a link to a screen that is a true address: it can be copied, bookmarked and opened in a new tab."""
     screen = screen_named(name)
     chosen = run or st.query_params.get("run") or (st.session_state.get("run") if screen.needs_run else None)
     parameters = {**({"run": chosen} if chosen else {}), **query}

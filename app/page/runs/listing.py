@@ -177,10 +177,7 @@ def _row(group: str, manifest: Manifest, card: Card) -> dict[str, Any]:
 
 def _card(manifest: Manifest) -> None:
     with st.container(border=True, height="stretch", gap="xsmall"):
-        if frame.screen_named("verdict").exists:
-            frame.link("verdict", f"**{markdown(manifest.name, 70)}**", run=manifest.id)
-        else:
-            cards.title(clean(manifest.name, 70))
+        frame.link("verdict", f"**{markdown(manifest.name, 70)}**", run=manifest.id)
         about = known(manifest)
         cards.small(" · ".join(part for part in (about.gpu, _kinds(manifest), manifest.id[:6]) if part))
         if about.headline:
