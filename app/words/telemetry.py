@@ -65,7 +65,7 @@ def both_times(lead: RankResult, steps: int) -> list[str]:
         return []
     tooth, own = fmt.duration_ns(period * 1e9), fmt.duration_ms(step)
     source = lead.best.source
-    other = "their mean utilization" if source == "telemetry" else STEP_SOURCES[source].name
+    other = "the kernels' time over the mean utilization" if source == "telemetry" else STEP_SOURCES[source].name
     return [f"The rhythm of the samples gives {tooth}, {other} a step of {own}: two measurements of the same loop."]
 
 
