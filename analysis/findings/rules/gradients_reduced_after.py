@@ -23,18 +23,22 @@ import pandas as pd
 
 from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, cost_beside, evidence_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.replay.edits import Edit, TimedOps
+from sawtooth.analysis.replay.edits import Edit, MoreLaunches, TimedOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
 
 MANY = 10  # a step: a loss, a norm and a few metrics are reduced after the backward pass by right
 WORTH_NAMING = 0.02  # of the step
 COPIED = 2  # times a gradient's bytes through the GPU's memory: read and written into its bucket
+COPIES = 2  # launches that DistributedDataParallel has the host make for a gradient, into its bucket and back, where it made one for its all-reduce
 REDUCED = 3  # and as it is reduced: read, summed and written
 CALLED = "c10d::allreduce_"  # the operator of one all-reduce on the host
 BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel's default: the last bucket is sent when the backward pass ends
 
-BY_THE_GPU = "Predicted by the replay with all but the last bucket overlapped by the backward pass, whose kernels share memory and multiprocessors with it."
+BY_THE_GPU = (
+    "Predicted by the replay with all but the last bucket overlapped by the backward pass, whose kernels share memory and multiprocessors with it. The host "
+    "launches two copies for each gradient, into its bucket and back, where it launched an all-reduce."
+)
 BY_THE_HOST = "Not predicted: the host is the limit, and what the hooks and copies of DistributedDataParallel cost it is in no trace of a run without them."
 
 CHANGES = (
@@ -90,7 +94,11 @@ def _overlapped(context: RuleContext, after: pd.DataFrame) -> list[Edit]:
     held_ns = rows["dur_ns"] * cost_beside(context, rows)
     still_ns = COPIED * once_ns + np.maximum(REDUCED * once_ns, held_ns)
     ops = tuple(rows["gpu_op_id"].astype(int).tolist())
-    return [TimedOps(ops, tuple(still_ns.clip(upper=rows["dur_ns"]).astype(int).tolist()))]
+    copied = tuple(after["gpu_op_id"].astype(int).tolist())
+    return [
+        TimedOps(ops, tuple(still_ns.clip(upper=rows["dur_ns"]).astype(int).tolist())),
+        MoreLaunches(copied, (COPIES - 1,) * len(copied)),
+    ]
 
 
 def _calls_ms(context: RuleContext) -> float:

@@ -112,6 +112,28 @@ def test_larger_buckets_spare_the_host_a_call_for_each_small_one(tmp_path: Path)
     assert "24 all-reduces a step" in found.title
 
 
+def test_what_copies_into_buckets_cost_a_slow_host_is_no_gain(tmp_path: Path) -> None:
+    """24 all-reduces of 100 us follow a backward pass, one every 60 us of the host. Overlapped they would spare 1 ms, and two copies for each gradient cost more."""
+    host = SlowHost()
+    for step in range(STEPS):
+        begin = host.now
+        for _ in range(24):
+            host.launch(KERNEL, NODE)
+        gpu = host.now + 10
+        for _ in range(24):
+            host.trace.op("c10d::allreduce_", host.now + 1, host.now + 55)
+            host.trace.launch(
+                (host.now + 50, host.now + 54), (max(gpu, host.now + 56), gpu + 100), REDUCE, stream=17,
+                **{"Collective name": "allreduce", "dtype": "Float", "In msg nelems": host.elements, "Out msg nelems": host.elements},
+                **{"Group size": 2, "Process Group Name": "0", "Process Group Ranks": "[0, 1]"},
+            )  # fmt: skip
+            host.now, gpu = host.now + 60, gpu + 100
+        host.now = gpu
+        host.step(step, begin)
+    found, _ = finding_of([host.trace], "gradients-reduced-after", tmp_path)
+    assert (found.predicted_step_ms, found.severity) == (None, "info")
+
+
 def test_more_microbatches_gain_nothing_where_the_host_launches_each(tmp_path: Path) -> None:
     """Two microbatches of equal stages wait a third of the step; a host that needs the rest to launch them cannot launch eight in less."""
     quick, _ = finding_of(pipelined((300.0, 300.0), 2), "pipeline-bubble", tmp_path / "quick")
