@@ -1,7 +1,8 @@
 """Input goes to the GPU in many small copies.
 
 What it checks
-    Copies from host memory that take SHORT_NS or less in the counted steps. Tensors made on the CPU have a rule of their own.
+    Copies from host memory that take SHORT_NS or less in the counted steps. Tensors made on the CPU have a rule of their own, and what sharding copies
+    to find its shards (addresses, for each layer that it gathers or scatters) is no input.
 Why it costs time
     A short copy takes the host longer to launch than the bus to make, and where it is pageable or blocking the host waits for it besides.
 What to do
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from sawtooth.analysis.findings.queries.communication import calls_inside
 from sawtooth.analysis.findings.queries.copies import copies, copies_of_made_tensors, waits_beside
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import WithoutCalls
@@ -26,6 +28,7 @@ from sawtooth.analysis.units import in_bytes, in_number
 
 SHORT_NS = 10_000  # an operator and its launch cost the host about as much: half a megabyte over PCIe 5
 MANY = 10  # a step: inputs, labels and a mask or two are no trouble
+SHARDING = "fsdp::"  # operators of `fully_shard`: they cut and join buffers by tables of addresses
 WORTH_NAMING = 0.02  # a batch to collate otherwise: worth it from 2 % of the step
 
 CHANGES = (
@@ -41,8 +44,10 @@ def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when making one copy of MANY small ones and more would save WORTH_NAMING of the step."""
     uploads = copies(context, "(?i)HtoD|HostToDevice")
     made = set(copies_of_made_tensors(context).ids)
+    sharding = calls_inside(context, SHARDING)["call_id"]
     short = uploads.frame["end_ns"] - uploads.frame["start_ns"] <= SHORT_NS
-    small = uploads.where(short & uploads.frame["call_id"].notna() & ~uploads.frame["id"].isin(made))
+    inputs = uploads.frame["call_id"].notna() & ~uploads.frame["id"].isin(made) & ~uploads.frame["call_id"].isin(sharding)
+    small = uploads.where(short & inputs)
     if small.count < MANY:
         return
     kept = small.frame.drop_duplicates("step")["call_id"]

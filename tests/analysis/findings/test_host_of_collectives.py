@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.run.model import Finding
+from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
@@ -56,12 +56,23 @@ class SlowHost:
         self.now += 2
 
 
-def finding_of(traces: list[ChromeTrace], rule: str, folder: Path) -> tuple[Finding, float]:
-    """Return the finding of ``rule`` and the run's step, ms."""
+def analysed(traces: list[ChromeTrace], folder: Path) -> RunResult:
+    """Return the run of these ranks."""
     library = Library(DataFolder(folder / "data").create())
     files = [trace.write(folder / f"{i}.json") for i, trace in enumerate(traces)]
     result = analyse(bring_in(library.folder, [(f, f.name) for f in files], name="job").runs[0], library)
     library.close()
+    return result
+
+
+def rules_of(traces: list[ChromeTrace], folder: Path) -> set[str]:
+    """Return the rules that find something in the run of these ranks."""
+    return {finding.rule for finding in analysed(traces, folder).findings}
+
+
+def finding_of(traces: list[ChromeTrace], rule: str, folder: Path) -> tuple[Finding, float]:
+    """Return the finding of ``rule`` and the run's step, ms."""
+    result = analysed(traces, folder)
     assert result.lead is not None and result.lead.best.ms is not None
     return next(f for f in result.findings if f.rule == rule), result.lead.best.ms
 
@@ -132,6 +143,22 @@ def test_what_copies_into_buckets_cost_a_slow_host_is_no_gain(tmp_path: Path) ->
         host.step(step, begin)
     found, _ = finding_of([host.trace], "gradients-reduced-after", tmp_path)
     assert (found.predicted_step_ms, found.severity) == (None, "info")
+
+
+@pytest.mark.parametrize(("operator", "named"), [("aten::to", True), ("fsdp::split_with_sizes_copy", False)])
+def test_addresses_that_sharding_copies_to_the_gpu_are_no_input(tmp_path: Path, operator: str, named: bool) -> None:
+    host = SlowHost()
+    for step in range(STEPS):
+        begin = host.now
+        for _ in range(12):
+            host.launch()
+            host.trace.op(operator, host.now, host.now + 30)
+            host.trace.op("aten::copy_", host.now + 5, host.now + 28)
+            call, copied = (host.now + 10, host.now + 20), (host.now + 21, host.now + 23)
+            host.trace.launch(call, copied, "Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", bytes=25_256)
+            host.now += 40
+        host.step(step, begin)
+    assert ("small-copies" in rules_of([host.trace], tmp_path)) is named
 
 
 def test_more_microbatches_gain_nothing_where_the_host_launches_each(tmp_path: Path) -> None:
