@@ -136,7 +136,7 @@ def sweep(runs: Sequence[RunResult], setting: str | None = None, memory_bytes: M
     memory = memory_bytes or {}
     points = [_point(run, setting, unit, memory.get(run.manifest.id)) for run in runs]
     if setting == BATCH:
-        points = _with_trials(points, unit, memory)
+        points = _with_trials(points, memory)
     points.sort(key=_order)
     spot, why = _sweet_spot(points, setting, unit)
     why = " ".join(filter(None, (why, _limit(points))))
@@ -163,31 +163,32 @@ def _unit(runs: Sequence[RunResult]) -> str:
 def _point(run: RunResult, setting: str, unit: str, memory_bytes: int | None) -> Point:
     value = value_of(run.manifest, setting) or ""
     number = float(value) if _NUMBER.fullmatch(value) else None
-    per_step = _per_step(run, unit) or (number or 0.0 if setting == BATCH else 0.0)
+    per_step = _per_step(run, unit) or number  # of the batch size alone a run need not say more
     step = run.metrics["best_step_time_ms"]
     throughput = (
         Reading(1000 * per_step / step.value, trust=step.trust, notes=step.notes)
         if step.value and per_step
-        else missing(step.why_missing or "The step time is not known.")
+        else missing(step.why_missing or "The run does not say how many samples a step holds.")
     )
     peak = run.metrics["peak_memory_bytes"].value
     return Point(run, value, number, throughput, peak / memory_bytes if peak is not None and memory_bytes else None)
 
 
-def _per_step(run: RunResult, unit: str) -> float:
-    """Return how many of ``unit`` a step holds."""
+def _per_step(run: RunResult, unit: str) -> float | None:
+    """Return how many of ``unit`` a step holds, None where the run does not say."""
     facts = run.manifest.facts
-    return {"samples": facts.samples_per_step, "tokens": facts.tokens_per_step, "steps": 1.0}[unit] or 0.0
+    return {"samples": facts.samples_per_step, "tokens": facts.tokens_per_step, "steps": 1.0}[unit]
 
 
-def _with_trials(points: list[Point], unit: str, memory: Mapping[str, int | None]) -> list[Point]:
+def _with_trials(points: list[Point], memory: Mapping[str, int | None]) -> list[Point]:
     """Return the runs' points and those of the batch sizes tried beside them; a run's own measures its size better than its trial."""
     own = {point.number for point in points}
     result = []
     for point in points:
         by_size = {trial.batch: trial for trial in point.run.manifest.batches}
         result.append(replace(point, trial=by_size.pop(point.number or 0.0, None)))
-        per_sample = (_per_step(point.run, unit) or point.number) / point.number if point.number else 1.0
+        samples = point.run.manifest.facts.samples_per_step
+        per_sample = samples / point.number if samples and point.number else 1.0
         for size, trial in by_size.items():
             if size not in own:
                 own.add(size)
@@ -198,7 +199,7 @@ def _with_trials(points: list[Point], unit: str, memory: Mapping[str, int | None
 
 
 def _of_trial(run: RunResult, trial: BatchTrial, per_sample: float, memory_bytes: int | None) -> Point:
-    """Return the point of a size that was tried; ``per_sample`` is what the sweep counts of a sample (1, or its tokens)."""
+    """Return the point of a size that was tried; ``per_sample`` is how many samples a step counts for each of the batch size: 2 where that is of each of two GPUs."""
     throughput = Reading(1000 * per_sample * trial.batch / trial.step_ms) if trial.step_ms else missing(NO_MEMORY)
     share = trial.memory_bytes / memory_bytes if trial.memory_bytes and memory_bytes else None
     return Point(run, f"{trial.batch:g}", trial.batch, throughput, share, trial, own=False)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from sawtooth.analysis.compare.chain import chain
+from sawtooth.analysis.compare import chain as module
+from sawtooth.analysis.compare.chain import NOT_COUNTED, Chain, Change, chain
 from sawtooth.analysis.compare.side import side_of
 from sawtooth.app.words.comparisons import chain as words
 from tests.support.findings_of import library, result_of
@@ -53,3 +55,73 @@ def test_a_chain_in_which_nothing_changed_says_so():
     (change,) = same.changes
     assert (change.fixed, change.predicted_ms, change.measured_gain_ms) == ((), None, 0.0)
     assert words.rows(same)[-2][2].startswith("none")
+
+
+def compared(monkeypatch, *, best=(100.0, 80.0), per_s=None, fixed=(), predicted_ms=None):
+    """Make every comparison say this: step times, work per second, (rule, severity, claims, predicted ms) of what was fixed."""
+    throughput = per_s and SimpleNamespace(a=per_s[0], b=per_s[1], verdict=SimpleNamespace(word="slower"))
+    findings = [
+        SimpleNamespace(rule=rule, severity=severity, claims=claims, predicted_step_ms=ms)
+        for rule, severity, claims, ms in fixed
+    ]
+    comparison = SimpleNamespace(
+        best=SimpleNamespace(a=best[0], b=best[1]), throughput=throughput, findings_fixed=findings,
+        prediction=predicted_ms and SimpleNamespace(predicted_ms=predicted_ms), verdict=SimpleNamespace(word="faster"),
+    )  # fmt: skip
+    monkeypatch.setattr(module, "compare", lambda a, b: comparison)
+
+
+def change_of(at_batch=lambda run, times: None) -> Change:
+    return module._change(SimpleNamespace(first="run A"), SimpleNamespace(first="run B"), at_batch)
+
+
+def test_without_a_prediction_of_all_the_best_promise_counts(monkeypatch):
+    fixed = [("a", "warning", "gain", 90.0), ("b", "warning", "gain", 85.0), ("c", "warning", "other", 10.0), ("d", "info", "gain", 5.0), ("a", "warning", "gain", None)]  # fmt: skip
+    compared(monkeypatch, fixed=fixed)
+    change = change_of()
+    assert (change.fixed, change.predicted_ms, change.verdict) == (("a", "b", "c"), 85.0, "faster")
+    assert (change.predicted_gain_ms, change.measured_gain_ms, change.work) == (15.0, 20.0, 1.0)
+    compared(monkeypatch, fixed=fixed, predicted_ms=82.0)
+    assert change_of().predicted_ms == 82.0
+
+
+def test_another_batch_is_told_in_the_work_of_the_step_before(monkeypatch):
+    # 320 samples/s in 100 ms are 32 a step; 400/s in 160 ms are 64: twice the work. Of A's work B's step is 80 ms; 150 were promised for both halves.
+    compared(monkeypatch, best=(100.0, 160.0), per_s=(320.0, 400.0), fixed=[("a", "warning", "gain", 1.0)])
+    asked = []
+    change = change_of(lambda run, times: asked.append((run, times)) or 150.0)
+    assert asked == [("run A", 2.0)]
+    assert (change.work, change.after_ms, change.predicted_ms, change.verdict) == (2.0, 80.0, 75.0, "slower")
+    assert change_of().predicted_ms is None
+
+
+def test_what_is_not_known_stays_so(monkeypatch):
+    compared(monkeypatch, best=(100.0, None), per_s=(320.0, 400.0))
+    change = change_of()
+    assert (change.work, change.after_ms, change.measured_gain_ms) == (1.0, None, None)
+    compared(monkeypatch, best=(None, 80.0))
+    assert (change_of().measured_gain_ms, change_of().predicted_gain_ms) == (None, None)
+
+
+def test_changes_multiply():
+    twice, half_more = Change((), None, 100.0, 50.0, "faster"), Change((), None, 60.0, 40.0, "faster")
+    unknown, other = Change((), None, 60.0, None, "inconclusive"), Change((), None, None, 60.0, "inconclusive")
+    assert twice.work == 1.0
+    assert Chain((), (), (twice, half_more)).speedup == 3.0
+    assert Chain((), (), (twice, unknown)).speedup is None and Chain((), (), (twice, other)).speedup is None
+
+
+def test_a_line_that_the_first_run_lacks_comes_last(monkeypatch):
+    rows = {
+        "A": [("step", "ms"), ("rate", "samples"), ("power", "W")],
+        "B": [("rate", "tokens"), ("step", "ms"), ("power", "W")],
+    }
+    monkeypatch.setattr(
+        module, "audit", lambda run: [SimpleNamespace(key=k, unit=u, reading=f"{run} {k}") for k, u in rows[run]]
+    )
+    monkeypatch.setattr(module, "_change", lambda *sides: None)
+    made = chain([SimpleNamespace(first="A"), SimpleNamespace(first="B")])
+    assert [(line.row.key, line.row.unit) for line in made.lines] == [*rows["A"], ("rate", "tokens")]
+    assert made.lines[0].readings == ("A step", "B step")
+    assert made.lines[1].readings[0] == "A rate" and made.lines[1].readings[1].why_missing == NOT_COUNTED
+    assert chain([]).lines == ()

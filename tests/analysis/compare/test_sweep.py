@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sawtooth.analysis.batch_outlook import with_predictions
-from sawtooth.analysis.compare.sweep import settings_of, sweep
+from sawtooth.analysis.compare.sweep import NO_MEMORY, NOT_OF_A_TRIAL, device_memory, settings_of, sweep
+from sawtooth.analysis.metrics.reading import missing
 from sawtooth.app.charts import sweep as charts
 from sawtooth.app.cli import cli
 from sawtooth.app.reports.sweep import markdown
@@ -195,3 +196,90 @@ def test_the_command_arranges_tagged_runs_and_names_the_one_to_choose(tmp_path):
     assert [point["throughput_per_s"] for point in found["points"]] == [pytest.approx(1000), pytest.approx(1250)]
     refused = command("sweep", *ids, "--by", "batch", *data)
     assert isinstance(refused.exception, UsageError) and "have no setting 'batch'" in str(refused.exception)
+
+
+def named(value, step_ms, key="workers", memory=None, **given):
+    """Return a run whose setting is ``value``; it counts no samples."""
+    metrics = {"peak_memory_bytes": memory} if memory else {}
+    return run_of(value.encode().hex().rjust(16, "0"), best_ms=step_ms, settings={key: value, **given}, metrics=metrics)
+
+
+def test_the_batch_size_counts_samples_where_nothing_else_does():
+    arranged = sweep([named("8", 10.0, "batch_size"), named("16", 12.0, "batch_size"), named("auto", 5.0, "batch_size")])
+    assert [p.value for p in arranged.points] == ["8", "16", "auto"], "numbers first"
+    assert [p.throughput.value and round(p.throughput.value) for p in arranged.points] == [800, 1333, None]
+    assert arranged.points[2].throughput.why_missing == "The run does not say how many samples a step holds."
+    assert arranged.why == "batch_size = 16 gives the most: 1,333 samples/s."
+    unknown = replace(named("8", 10.0, "batch_size"), metrics={**run_of().metrics, "best_step_time_ms": missing("No steps.")})
+    assert sweep([unknown, batch_run(16, 12.0)]).points[0].throughput.why_missing == "No steps."
+
+
+def test_work_is_counted_in_what_every_run_says():
+    def run(name, **facts):
+        return run_of(name * 16, best_ms=10.0, settings={"workers": name}, facts=UserFacts(**facts))
+
+    assert sweep([run("1", samples_per_step=8.0), run("2", samples_per_step=8.0)]).unit == "samples"
+    assert sweep([run("1", samples_per_step=8.0, tokens_per_step=80.0), run("2", tokens_per_step=80.0)]).unit == "tokens"
+    assert sweep([run("1", tokens_per_step=80.0), run("2")]).unit == "steps"
+    assert round(sweep([run("1", tokens_per_step=80.0), run("2")]).points[0].throughput.value) == 100
+
+
+def test_only_the_last_number_may_have_a_better_one_beyond_it():
+    assert "larger one" not in sweep([named("8", 5.0), named("16", 9.0)]).why
+    assert "larger one" not in sweep([named("eager", 9.0), named("graph", 5.0)]).why
+    # of words, and of words among numbers, the fastest is chosen however little it gains: there is no smaller one
+    assert sweep([named("4", 10.1), named("auto", 10.0)]).points[-1].value == "auto" == sweep([named("4", 10.1), named("auto", 10.0)]).why.split()[2]  # fmt: skip
+
+
+def test_memory_that_is_full():
+    runs = [batch_run(8, 10.0, 40), batch_run(16, 12.0, 95)]
+    memory = {run.manifest.id: 100 for run in runs}
+    assert (
+        sweep(runs, memory_bytes=memory).points[1].value == "16" and "16 gives the most" in sweep(runs, memory_bytes=memory).why
+    )
+    slower = [batch_run(8, 10.0, 40), batch_run(16, 20.0, 97), batch_run(32, 50.0, 98)]  # 800, 800 and 640 samples/s
+    assert "would be faster" not in sweep(slower, memory_bytes={run.manifest.id: 100 for run in slower}).why
+    gpu = result_of("gpt_small")
+    assert device_memory(gpu, library()) == 150_109_880_320 and device_memory(replace(gpu, lead=None), library()) is None
+
+
+def test_what_is_known_of_a_size_that_was_tried():
+    points = sweep([tried_run()]).points
+    step = points[1].reading("best_step_time_ms")
+    assert (step.value, step.low, step.high) == (32.0, 31.0, 33.0)
+    assert points[1].reading("peak_memory_bytes").low is None
+    assert points[1].reading("mfu").why_missing == NOT_OF_A_TRIAL and points[3].reading("mfu").why_missing == NO_MEMORY
+
+
+def test_the_smallest_size_that_does_not_fit_is_the_limit():
+    run = tried_run()
+    more = replace(run, manifest=msgspec.structs.replace(run.manifest, batches=[*TRIALS, BatchTrial(128)]))
+    assert "100 fits into memory and 104 does not" in sweep([more]).why
+
+
+def test_a_step_may_count_more_samples_than_the_batch_size():
+    # a batch of 32 on each of two GPUs: 64 in 32 ms are 128 samples, 4,000 a second
+    both = sweep([tried_run(facts=UserFacts(samples_per_step=64.0))])
+    assert both.points[1].throughput.value == pytest.approx(4000)
+    unsaid = sweep([tried_run(facts=UserFacts())])
+    assert unsaid.points[1].throughput.value == pytest.approx(2000)
+    automatic = sweep([tried_run(settings={"batch_size": "auto"}, facts=UserFacts())])
+    assert [(p.value, p.own) for p in automatic.points] == [("32", False), ("64", False), ("100", False), ("104", False), ("auto", True)]  # fmt: skip
+    assert automatic.points[1].throughput.value == pytest.approx(2000)
+
+
+def test_trials_make_it_a_sweep_of_the_batch_only_where_that_differs_or_one_run_is_all():
+    one, other = (
+        tried_run(settings={"batch_size": "32", "workers": "2"}),
+        tried_run(settings={"batch_size": "32", "workers": "4"}),
+    )
+    other = replace(other, manifest=msgspec.structs.replace(other.manifest, id="b" * 16))
+    arranged = sweep([one, other])
+    assert (arranged.setting, arranged.others) == ("workers", ()), "both have the batch size in common"
+    larger = batch_run(64, 31.0, workers="4")
+    arranged = sweep([one, larger])  # one of the two has trials
+    assert (arranged.setting, arranged.others) == ("batch_size", ("workers",))
+    with pytest.raises(UsageError, match="batch_size, workers"):
+        sweep([batch_run(8, 10.0, workers="2"), larger])
+    alone = tried_run(settings={"batch_size": "32", "workers": "2"})
+    assert sweep([alone]).setting == "batch_size"

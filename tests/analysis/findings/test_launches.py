@@ -6,8 +6,10 @@ import duckdb
 import numpy as np
 import pytest
 
-from sawtooth.analysis.findings.launches import Keys, Moments
+from sawtooth.analysis.findings.launches import Keys, Launches, Moments
 from sawtooth.analysis.findings.within import reach
+from tests.support.findings_of import library, recording_of
+from tests.support.paths import RECORDINGS
 
 SEEDS = range(8)
 
@@ -52,3 +54,64 @@ def test_rows_by_key() -> None:
     assert not len(
         Moments(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)).within(*(np.ones(1, np.int64),) * 3)
     )
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """Rows of a real training: operators by id, every second GPU operation with its launch, and the ``Launches`` of these."""
+    with library().open(recording_of(RECORDINGS / "mlp_eager" / "trace.json.gz")) as recording:
+        operators = recording.rows(
+            "SELECT thread_id, start_ns, start_ns + dur_ns, kind, sequence_number, name, depth FROM named_cpu_ops ORDER BY cpu_op_id"
+        )
+        launched = recording.rows(
+            "SELECT g.gpu_op_id, g.cpu_op_id, c.thread_id, c.start_ns FROM gpu_ops g LEFT JOIN runtime_calls c USING (call_id) "
+            "WHERE g.gpu_op_id % 2 = 1 AND g.gpu_op_id > 20 ORDER BY g.gpu_op_id"
+        )
+        yield operators, launched, Launches(recording, np.array([row[0] for row in launched]))
+
+
+def _open_at(operators: list, asked: list[int], thread: int, moment: int) -> bool:
+    return any(operators[i][0] == thread and operators[i][1] <= moment < operators[i][2] for i in asked)
+
+
+def _during(operators: list, launched: list, asked: list[int]) -> list[int]:
+    return [
+        at for at, (_, _, thread, ns) in enumerate(launched) if thread is not None and _open_at(operators, asked, thread, ns)
+    ]
+
+
+def test_launches_of_a_training(recorded) -> None:
+    operators, launched, launches = recorded
+    asked = [i for i, row in enumerate(operators) if row[5] in ("aten::linear", "aten::addmm") and row[1] > launched[40][3]][:8]
+    ids = np.array(asked)
+    launchers = {row[1] for row in launched if row[1] is not None}
+    some = sorted(launchers)[5:12]
+    assert sorted(launches.by(np.array(some)).tolist()) == [at for at, row in enumerate(launched) if row[1] in some]
+    assert sorted(launches.during(ids).tolist()) == _during(operators, launched, asked) != []
+    begun = [i for i, row in enumerate(operators) if row[3] == "op" and _open_at(operators, asked, row[0], row[1])]
+    assert sorted(launches.begun_in(ids).tolist()) == begun and set(asked) < set(begun)
+    threads = {operators[i][0] for i in asked}
+    spans = {t: (min(operators[i][1] for i in asked if operators[i][0] == t), max(operators[i][2] for i in asked if operators[i][0] == t)) for t in threads}  # fmt: skip
+    between = [i for i, row in enumerate(operators) if row[3] == "op" and row[0] in spans and spans[row[0]][0] <= row[1] < spans[row[0]][1]]  # fmt: skip
+    assert sorted(launches.begun_between(ids).tolist()) == between and len(between) > len(begun)
+
+
+def test_launches_inside_backward(recorded) -> None:
+    operators, launched, launches = recorded
+    nodes = [i for i, row in enumerate(operators) if row[5].startswith("autograd::engine::evaluate_function")]
+    outermost = [i for i in nodes if operators[i][6] == 0]
+    assert sorted(launches.in_backward().tolist()) == _during(operators, launched, outermost) != []
+    asked = [i for i, row in enumerate(operators) if row[5] == "aten::addmm"][:4]
+    numbers = {operators[i][4] for i in asked} - {None}
+    theirs = [i for i in nodes if operators[i][4] in numbers]
+    assert numbers and sorted(launches.backward_of(np.array(asked)).tolist()) == _during(operators, launched, theirs) != []
+    unnumbered = [i for i, row in enumerate(operators) if row[4] is None and row[3] == "op"][:3]
+    assert unnumbered and not len(launches.backward_of(np.array(unnumbered)))
+
+
+def test_no_launches_of_nothing(recorded) -> None:
+    operators, _, _ = recorded
+    with library().open(recording_of(RECORDINGS / "mlp_eager" / "trace.json.gz")) as recording:
+        none = Launches(recording, np.zeros(0, np.int64))
+        everything = np.arange(len(operators))
+        assert not len(none.by(everything)) and not len(none.during(everything)) and not len(none.in_backward())

@@ -11,8 +11,8 @@ from sawtooth.analysis.findings.plan import _with_doubt, plan_of
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import AsGraph, ScaledOps, TimedOps
-from sawtooth.analysis.replay.whatif import WhatIf
-from sawtooth.analysis.run.model import Explains, Finding, PlanStep
+from sawtooth.analysis.replay.whatif import RUNS_DIFFER, WhatIf
+from sawtooth.analysis.run.model import NO_GAIN, Explains, Finding, PlanStep
 from sawtooth.analysis.run_analysis import analyse, whatif_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
@@ -122,3 +122,69 @@ def test_no_plan_is_quicker_than_the_workers_it_advises(tmp_path: Path) -> None:
     assert result.lead is not None and result.findings[0].rule == "data-loader-starves-gpu"
     assert result.findings[0].predicted_step_ms == pytest.approx(40 / 8 / 0.82, rel=0.05)
     assert result.plan and min(step.predicted_step_ms for step in result.plan) >= 6.0
+
+
+class Times:
+    """A what-if that knows the step with each set of changes: ms, or ms with its interval."""
+
+    def __init__(self, **steps) -> None:
+        self.steps = {frozenset(names.split("_")): (step if isinstance(step, tuple) else (step, step, step)) for names, step in steps.items()}  # fmt: skip
+
+    def predict_ms(self, best, edits):
+        return self.steps.get(frozenset(edits), (None,))[0]
+
+    def predict_range_ms(self, best, edits):
+        return self.steps[frozenset(edits)][1:]
+
+    def of_another_run(self, best, edits, between):
+        return between
+
+    def least_ms(self, best, edits):
+        return 0.0
+
+
+def planned(times, *findings):
+    step = Reading(100.0)
+    steps = plan_of(times, BestStepTime("profile", step, step, missing("Not in this test."), step.value), findings)
+    return [(step.rule, step.before_ms, step.predicted_step_ms) for step in steps]
+
+
+def test_a_guess_has_both_little_weight_and_little_confidence():
+    times = Times(a=80.0, a_b=60.0, a_b_c=40.0)
+    unsure, note = finding("unsure", "a", confidence="low"), finding("note", "b", severity="info")
+    guess = finding("guess", "c", severity="info", confidence="low")
+    assert planned(times, guess, unsure, note) == [("unsure", 100.0, 80.0), ("note", 80.0, 60.0)]
+
+
+def test_half_a_percent_is_no_gain():
+    assert planned(Times(a=100.0 / NO_GAIN), finding("a", "a")) == []
+    assert planned(Times(a=100.0 / NO_GAIN, a_b=50.0, b=50.0), finding("a", "a"), finding("b", "b")) == [("b", 100.0, 50.0)]
+    # b's better case alone would bring 0.1 of 10 ms, though the worse case of a leaves it room
+    assert planned(Times(a=(10.0, 8.0, 20.0), a_b=(9.99, 8.0, 12.0)), finding("a", "a"), finding("b", "b")) == [
+        ("a", 100.0, 10.0)
+    ]
+
+
+def test_the_worse_case_is_faster_than_that_before_by_more_than_runs_differ():
+    high = 100.0 / (1 + RUNS_DIFFER)
+    assert planned(Times(a=(90.0, 80.0, high)), finding("a", "a")) == []
+    assert planned(Times(a=(90.0, 80.0, 0.999 * high)), finding("a", "a")) == [("a", 100.0, 90.0)]
+    second = Times(a=(50.0, 45.0, 50.0), a_b=(45.0, 40.0, 52.0))
+    assert planned(second, finding("a", "a"), finding("b", "b")) == [("a", 100.0, 50.0)], "52 ms may be no less than 50 were"
+
+
+def test_of_what_compile_does_the_most_promising_leads():
+    compiled = Explains(sets=("compile",))
+    little = replace(finding("little", "a"), explains=compiled, ceiling_ms_per_step=1.0)
+    much = replace(finding("much", "b"), explains=compiled, ceiling_ms_per_step=5.0)
+    assert planned(Times(a_b=50.0), little, much) == [("much", 100.0, 50.0)]
+
+
+def test_the_widest_doubt_of_all_before_stays():
+    # 8 to 20 of 10 ms, 4.5 to 5.5 of 5: a step of 4 may take 3.2 to 8 after both, whichever came last.
+    wide, narrow = PlanStep("wide", 100.0, 10.0, 8.0, 20.0), PlanStep("narrow", 10.0, 5.0, 4.5, 5.5)
+    step = PlanStep("third", 5.0, 4.0, 3.96, 4.04)
+    after = _with_doubt(step, [narrow, wide], 0.1)
+    assert (after.predicted_low_ms, after.predicted_high_ms) == pytest.approx((3.2, 8.0))
+    after = _with_doubt(step, [wide, narrow], 0.1)
+    assert (after.predicted_low_ms, after.predicted_high_ms) == pytest.approx((3.2, 5.5))
