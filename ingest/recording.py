@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from sawtooth.ingest.writer import Writer, tool_version
 
 __all__ = ["Limits", "Progress", "ingest_file", "read_ref"]
 MAX_NAME = 200  # characters of a stored file name
+Storing = Callable[[Source, Writer, dict[str, Any]], dict[str, Any]]  # writes the tables of a file, returns its recording row
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,7 @@ def ingest_file(
     What the file is is told from its content. An already published recording is returned as it is. Raises SourceError
     when the file cannot be used; nothing is left behind then.
     """
-    try:
-        for place in (folder.create().recordings, folder.sources):
-            sweep(place)
-    except OSError as error:
-        raise disk_error(error) from error
+    _swept(folder)
     name = clean_name(source_name if source_name is not None else source.name)
     report = progress or (lambda _: None)
     if (known := _known(source, folder)) is not None:
@@ -81,22 +79,12 @@ def ingest_file(
         head = opened.head()
     except OSError as error:
         raise SourceError("E-TYPE", f"{name} cannot be read ({error.strerror}). Give a file.") from error
-    # what training said of itself, line by line
-    companion = marks.store if marks.is_marks(head) else compile_log.store if compile_log.is_compile_log(head) else None
-    trace_source = None if companion else traces.source_for(head)
-    if trace_source is None and companion is None:
-        refuse_foreign(head, name)
-    reader = None if trace_source or companion else telemetry.reader_for(head)
+    store_tables = _storing_of(head, name, folder, report)
     with _collector_off(), draft(folder.recordings) as temporary:
         writer = Writer(temporary)
         try:
             about = {"source_name": name, "tool_version": tool_version(), "schema_version": SCHEMA_VERSION}
-            if companion is not None:
-                row = companion(opened, writer, about)
-            elif reader is not None:
-                row = telemetry.store(reader, opened, writer, about)
-            else:
-                row = _read_trace(trace_source or traces.DEFAULT, opened, writer, folder, report)
+            row = store_tables(opened, writer, about)
             row |= about | {"id": opened.id, "source_bytes": opened.uncompressed_bytes}
             writer.insert_row("recording", row)
             writer.finish()
@@ -122,6 +110,29 @@ def read_ref(path: Path) -> RecordingRef:
         raise NotFoundError(f"Recording {path.name[:16]} is damaged. Delete it and ingest its file again.")
     identifier, kind, source_name, rank, host, sampled = row
     return RecordingRef(identifier, kind, source_name, rank, host, samples=sampled and kind == "trace")
+
+
+def _swept(folder: DataFolder) -> None:
+    """Make the folder where it is missing, and remove what killed processes left in it."""
+    try:
+        for place in (folder.create().recordings, folder.sources):
+            sweep(place)
+    except OSError as error:
+        raise disk_error(error) from error
+
+
+def _storing_of(head: bytes, name: str, folder: DataFolder, report: Callable[[Progress], None]) -> Storing:
+    """Return what reads a file that begins with ``head``. Raises SourceError for what is known to be something else."""
+    if marks.is_marks(head):
+        return marks.store
+    if compile_log.is_compile_log(head):
+        return compile_log.store
+    source = traces.source_for(head)
+    if source is None:
+        refuse_foreign(head, name)
+        if (reader := telemetry.reader_for(head)) is not None:
+            return partial(telemetry.store, reader)
+    return lambda opened, writer, about: _read_trace(source or traces.DEFAULT, opened, writer, folder, report)
 
 
 def _read_trace(

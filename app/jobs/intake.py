@@ -77,13 +77,8 @@ def bring_in(
             if seen is not None and ref.kind == "trace" and (look := first_look(folder.recording_file(ref.id))) is not None:
                 seen(look)
             ensure_derived(folder, ref.id)
-            notices += _cut_off(shown, folder, ref)
-            if ref.kind == "telemetry":
-                clock, first_ns = clocks.clock_of(folder, ref)
-                ref = clocks.apply(ref, clock, first_ns, correction)
-                if (lacks := clocks.needs(ref, clock)) is not None:
-                    notices.append(f"{shown}: {lacks}")
-            notices += _too_new(shown, recorder_of(folder, ref))
+            ref, about = _placed(ref, shown, folder, correction)
+            notices += about
         except SawtoothError as error:
             error.file = shown
             if not tolerant:
@@ -124,6 +119,19 @@ def _cut_off(shown: str, folder: DataFolder, ref: RecordingRef) -> list[str]:
 def _too_new(shown: str, recorder: str) -> list[str]:
     problem = too_new(recorder)
     return [f"{shown}: {problem}"] if problem else []
+
+
+def _placed(
+    ref: RecordingRef, shown: str, folder: DataFolder, correction: clocks.ClockCorrection
+) -> tuple[RecordingRef, list[str]]:
+    """Return the recording, telemetry with its place in time, and notices about it."""
+    notices = _cut_off(shown, folder, ref)
+    if ref.kind == "telemetry":
+        clock, first_ns = clocks.clock_of(folder, ref)
+        ref = clocks.apply(ref, clock, first_ns, correction)
+        if (lacks := clocks.needs(ref, clock)) is not None:
+            notices = [*notices, f"{shown}: {lacks}"]
+    return ref, [*notices, *_too_new(shown, recorder_of(folder, ref))]
 
 
 def _unpack(

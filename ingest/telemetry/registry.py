@@ -61,6 +61,21 @@ def lines(source: Source) -> Iterator[bytes]:
         yield rest
 
 
+def _diagnostic(key: str, severity: str, sentence: str, count: int) -> dict[str, Any]:
+    return {"key": key, "severity": severity, "sentence": sentence, "count": count}
+
+
+def _each_once(columns: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
+    """Return samples by device and time, one of each, and how many were delivered twice."""
+    order = np.lexsort((columns["time_ns"], columns["device"]))
+    columns = {name: values[order] for name, values in columns.items()}
+    same = (np.diff(columns["device"]) == 0) & (np.diff(columns["time_ns"]) == 0)
+    if same.any():
+        keep = np.concatenate([[True], ~same])
+        columns = {name: values[keep] for name, values in columns.items()}
+    return columns, int(same.sum())
+
+
 def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
     """Read ``source``, write its tables, return the recording row. Raises SourceError where it holds no sample."""
     try:
@@ -74,19 +89,10 @@ def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any])
         raise SourceError(
             "E-NOEV", f"This {reader.name} file holds no samples. Let the sampler run for a while and give the file again."
         )
-    order = np.lexsort((columns["time_ns"], columns["device"]))
-    columns = {name: values[order] for name, values in columns.items()}
-    same = (np.diff(columns["device"]) == 0) & (np.diff(columns["time_ns"]) == 0)
-    if same.any():  # delivered twice
-        keep = np.concatenate([[True], ~same])
-        columns = {name: values[keep] for name, values in columns.items()}
+    columns, twice = _each_once(columns)
+    if twice:
         telemetry.diagnostics.append(
-            {
-                "key": "samples_twice",
-                "severity": "info",
-                "sentence": "Samples with the same device and time were kept once.",
-                "count": int(same.sum()),
-            }
+            _diagnostic("samples_twice", "info", "Samples with the same device and time were kept once.", twice)
         )
     writer.insert("samples", columns)
     writer.insert("host_samples", telemetry.host_columns)
@@ -95,18 +101,11 @@ def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any])
     inferred = [] if telemetry.gaps_complete else _gaps(columns["device"], columns["time_ns"])
     for gap in [*inferred, *telemetry.gaps]:
         writer.insert_row("sample_gaps", gap)
-    for row in telemetry.diagnostics:
+    damage = [
+        _diagnostic(key, "data_loss", "The gzip file is damaged; what could be read is here.", 1) for key in source.damage
+    ]
+    for row in [*telemetry.diagnostics, *damage]:
         writer.insert_row("diagnostics", row)
-    for key in source.damage:
-        writer.insert_row(
-            "diagnostics",
-            {
-                "key": key,
-                "severity": "data_loss",
-                "sentence": "The gzip file is damaged; what could be read is here.",
-                "count": 1,
-            },
-        )
     return {
         **about,
         "kind": "telemetry",
