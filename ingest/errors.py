@@ -35,3 +35,10 @@ class UsageError(SawtoothError):
     """A request that makes no sense as given, such as an unknown metric key."""
 
     code = "usage"
+
+
+def disk_error(error: OSError) -> SourceError:
+    """Return the refusal for a disk that cannot be written."""
+    return SourceError(
+        "E-DISK", f"The data folder cannot be written ({error.strerror or 'unknown reason'}). Free some space and try again."
+    )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.errors import SourceError, disk_error
 from sawtooth.ingest.locks import held
 from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder
 
@@ -109,13 +109,6 @@ def commit(temporary: Path, target: Path) -> None:
         os.fsync(file.fileno())
     temporary.replace(target)
     _sync_folder(target.parent)
-
-
-def disk_error(error: OSError) -> SourceError:
-    """Return the refusal for a disk that cannot be written."""
-    return SourceError(
-        "E-DISK", f"The data folder cannot be written ({error.strerror or 'unknown reason'}). Free some space and try again."
-    )
 
 
 def _sync_folder(folder: Path) -> None:

@@ -17,8 +17,8 @@ import duckdb
 from isal import isal_zlib
 
 from sawtooth.ingest.database import first_row
-from sawtooth.ingest.errors import NotFoundError, SourceError
-from sawtooth.ingest.files import commit, disk_error, draft, is_sound, sweep
+from sawtooth.ingest.errors import NotFoundError, SourceError, disk_error
+from sawtooth.ingest.files import commit, draft, is_sound, sweep
 from sawtooth.ingest.logs import compile_log, marks
 from sawtooth.ingest.manifest import RecordingRef, is_id
 from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder

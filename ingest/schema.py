@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
+from sawtooth.ingest.errors import NotFoundError, UsageError, disk_error
 from sawtooth.ingest.locks import held
 from sawtooth.ingest.manifest import Manifest, is_id
 from sawtooth.ingest.quantities.host import HOST
@@ -149,9 +149,7 @@ class DataFolder:
         try:
             write_atomically(self.manifest_file(manifest.id), sealed(content))
         except OSError as error:
-            raise SawtoothError(
-                f"The data folder cannot be written ({error.strerror}). Free some space and try again."
-            ) from error
+            raise disk_error(error) from error
 
     def manifests(self) -> list[Manifest]:
         """Return every readable manifest, newest first. A damaged one is left out here and named by ``read_manifest``."""

@@ -13,6 +13,7 @@ import duckdb
 
 from sawtooth.analysis.findings import rules as rules_folder
 from sawtooth.analysis.findings.rule import NEEDS, WARNING_SHARE, Rule, RuleContext
+from sawtooth.analysis.metrics.witness import SAMPLE_IT
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Finding, NotChecked, RunResult
 from sawtooth.analysis.units import in_words
@@ -21,7 +22,7 @@ from sawtooth.ingest.errors import SawtoothError
 LOG = logging.getLogger(__name__)
 NO_SURER = (
     "The run's step may be no longer than the GPU's own work, as far as the recordings tell: then this brings nothing. "
-    "Ten seconds of `sawtooth sample` beside the run would tell."
+    + SAMPLE_IT
 )
 WAITS_FIRST = "“{title}” comes first: one graph cannot hold these waits, and where they stay a step is several graphs."
 ANOTHER_WAY = "Another way out of the same:"

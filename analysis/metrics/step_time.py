@@ -15,7 +15,16 @@ from sawtooth.analysis.metrics.device_facts import StepEstimate
 from sawtooth.analysis.metrics.feeding import Feeding
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
-from sawtooth.analysis.metrics.witness import ESTIMATE_FACTOR, FLOOR_MARGIN, GPU_BOUND, StepWork, Witness, by_trace, by_user
+from sawtooth.analysis.metrics.witness import (
+    ESTIMATE_FACTOR,
+    FLOOR_MARGIN,
+    GPU_BOUND,
+    SAMPLE_IT,
+    StepWork,
+    Witness,
+    by_trace,
+    by_user,
+)
 from sawtooth.analysis.units import in_words
 
 AGREES_WITHIN = 0.05  # within 5 % of the estimate, the profile itself is the better number: it was measured
@@ -31,7 +40,7 @@ OPENING_STEP = "The first profiled step is among the few counted; it may hold wa
 ONE_STEP = "A single step: it may hold what filling the pipeline took, and nothing says how steps vary."
 MAY_BE_GPU = (
     "The GPU's own work may be what a step takes: the interval reaches down to {floor} of kernels and their dispatch. "
-    "Ten seconds of `sawtooth sample` beside the run would tell."
+    + SAMPLE_IT
 )
 
 

@@ -20,6 +20,7 @@ OWN_OVERLAP = 0.02  # of a step's kernels
 MORE_OVERLAP = (
     0.5  # of the time that kernels run side by side: which of them meet hangs on their launches, which recording delays
 )
+SAMPLE_IT = "Ten seconds of `sawtooth sample` beside the run would tell."
 STOPWATCH = 0.01  # a stopwatch over many steps, started and stopped by hand or by a loop that is not synchronised
 
 
@@ -127,7 +128,7 @@ def by_trace(work: StepWork, profiled_ms: Sequence[float], estimate_ms: float | 
     if work.hidden_loader:
         note = (
             f"At least {in_words(low)}; no upper bound from this trace: batches come from worker processes, and the few profiled steps found their queue "
-            "full. Ten seconds of `sawtooth sample` beside the run would tell."
+            f"full. {SAMPLE_IT}"
         )
         return Witness("estimate", estimate, low, None, (note,))
     return Witness("estimate", estimate, low, high)

@@ -12,7 +12,7 @@ from sawtooth.analysis.run.model import Finding
 HELPS = {  # lost time whose cause is not known, by its owner
     "exposed_comm": "Overlap communication with computation, or send less.",
     "exposed_memcpy": "Copy from pinned memory with non_blocking=True, beside computation, or copy less.",
-    "idle": "Record more: the host's calls, and every rank of the job.",
+    "idle": CAUSE_OF["unattributed"].to_do,
 }
 ACTIONS = {  # the same as the short action of a headline, by cause, else by owner; none for what nobody can change or explain
     "data_wait": "Load batches ahead",

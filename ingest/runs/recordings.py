@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from sawtooth.ingest.errors import NotFoundError
-from sawtooth.ingest.files import disk_error
+from sawtooth.ingest.errors import NotFoundError, disk_error
 from sawtooth.ingest.locks import held
 from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.schema import DataFolder

@@ -8,6 +8,8 @@ from sawtooth.analysis.findings.queries.calls import Events
 from sawtooth.analysis.findings.rule import RuleContext, once
 from sawtooth.analysis.findings.within import reach
 
+PAGEABLE_TO_DEVICE = "(?i)pageable *-> *device|HtoD.*pageable"  # names of copies
+
 
 @once
 def copies(context: RuleContext, pattern: str) -> Events:
@@ -55,7 +57,7 @@ def copies_of_made_tensors(context: RuleContext) -> Events:
 
     Operators inside the data loader's own annotation are left out: that is loading.
     """
-    pageable = copies(context, "(?i)pageable *-> *device|HtoD.*pageable")
+    pageable = copies(context, PAGEABLE_TO_DEVICE)
     calls = [int(c) for c in pageable.frame["call_id"].dropna()]
     if not calls:  # to find none in five million events takes seconds
         return Events(pageable.frame.assign(maker=""), pageable.steps)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
-from sawtooth.analysis.findings.queries.copies import PINNED_BYTES_PER_NS, copies, copies_of_made_tensors
+from sawtooth.analysis.findings.queries.copies import PAGEABLE_TO_DEVICE, PINNED_BYTES_PER_NS, copies, copies_of_made_tensors
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import TimedOps, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -48,7 +48,7 @@ CHANGES = (
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when pageable copies of the step's input cost more than WORTH_NAMING of it."""
     made = set(copies_of_made_tensors(context).frame["call_id"])
-    pageable = copies(context, "(?i)pageable *-> *device|HtoD.*pageable")
+    pageable = copies(context, PAGEABLE_TO_DEVICE)
     pageable = pageable.where(~pageable.frame["call_id"].isin(made))
     calls = tuple(int(c) for c in pageable.frame["call_id"].dropna())
     lost = lost_in_calls(context, "blocking_copy", calls)
