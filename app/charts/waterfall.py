@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -46,24 +46,38 @@ class Bar:
         return f"waiting for the {self.label}" if (self.owner, self.cause) == ("idle", "data_wait") else self.label
 
 
+class _Row(NamedTuple):
+    """A bar of the picture: its side ("" for a part of the change), its name, where it begins, its length (ms; backwards for a gain), and its hover."""
+
+    side: str
+    label: str
+    begin: float
+    length: float
+    colour: Colour
+    hover: str
+
+
+def _rows(shown: Sequence[Bar], rest: Sequence[Bar], names: tuple[str, str], totals: tuple[float, float]) -> list[_Row]:
+    """Return A, each part where the one before ended, what is too small together, and B."""
+    rows = [_Row("A", fmt.plain(names[0], 28), 0.0, totals[0], MUTED, f"A: {fmt.duration_ms(totals[0])}")]
+    at = totals[0]
+    for bar in shown:
+        hover = f"{bar.label}: {fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}"
+        rows.append(_Row("", bar.label, at, bar.change_ms, colour_of(bar.owner, bar.cause), hover))
+        at += bar.change_ms
+    left = sum(b.change_ms for b in rest)
+    if rest and abs(left) > 1e-9:
+        rows.append(_Row("", "everything else", at, left, UNKNOWN, ", ".join(b.label for b in rest)))
+    return [*rows, _Row("B", fmt.plain(names[1], 28), 0.0, totals[1], ACCENT, f"B: {fmt.duration_ms(totals[1])}")]
+
+
 def waterfall(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: bool, method: str) -> Chart:
     """Draw the way from A's step to B's: gains first, then losses; each bar begins where the one before ended."""
     total_a, total_b = sum(b.ms_a for b in bars), sum(b.ms_b for b in bars)
     longest = max(total_a, total_b, 1e-12)
     shown = sorted((b for b in bars if abs(b.change_ms) >= SMALL * longest), key=lambda b: b.change_ms)
     rest = [b for b in bars if abs(b.change_ms) < SMALL * longest]
-    rows: list[tuple[str, str, float, float, Colour, str]] = []  # side, label, begin, length, colour, hover
-    rows.append(("A", fmt.plain(names[0], 28), 0.0, total_a, MUTED, f"A: {fmt.duration_ms(total_a)}"))
-    at = total_a
-    for bar in shown:
-        colour = colour_of(bar.owner, bar.cause)
-        hover = f"{bar.label}: {fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}"
-        rows.append(("", bar.label, at, bar.change_ms, colour, hover))
-        at += bar.change_ms
-    left = sum(b.change_ms for b in rest)
-    if rest and abs(left) > 1e-9:
-        rows.append(("", "everything else", at, left, UNKNOWN, ", ".join(b.label for b in rest)))
-    rows.append(("B", fmt.plain(names[1], 28), 0.0, total_b, ACCENT, f"B: {fmt.duration_ms(total_b)}"))
+    rows = _rows(shown, rest, names, (total_a, total_b))
     figure = go.Figure()
     for at_row, (side, _, base, length, fill, hover) in enumerate(rows):
         figure.add_bar(
@@ -81,11 +95,11 @@ def waterfall(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: 
             x=max(base, base + length), y=at_row, text=words, showarrow=False, xanchor="left", xshift=2, font={"size": 12}
         )
     framed(figure, 70 + 30 * len(rows)).update_layout(barmode="overlay", bargap=0.3, margin={"r": CHANGE_PX})
-    ticks = [f"<b>{row[0]}</b> {row[1] if row[1] != row[0] else ''}" if row[0] else row[1] for row in rows]
+    ticks = [f"<b>{row.side}</b> {row.label if row.label != row.side else ''}" if row.side else row.label for row in rows]
     figure.update_yaxes(
         tickmode="array", tickvals=list(range(len(rows))), ticktext=ticks, autorange="reversed", showgrid=False, automargin=True
     )
-    axis = _axis([(row[2], row[2] + row[3]) for row in rows if not row[0]], total_a, total_b)
+    axis = _axis([(row.begin, row.begin + row.length) for row in rows if not row.side], total_a, total_b)
     figure.update_xaxes(zeroline=False, **axis)
     if axis["range"][0]:
         _break(figure, (0, len(rows) - 1), *axis["range"], dark=dark)

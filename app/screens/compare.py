@@ -242,7 +242,7 @@ def _audit(comparison: Comparison) -> None:
 
 def _host_operators(comparison: Comparison) -> None:
     if rows := changes.host_operators(comparison):
-        cards.title(f"The operator on the host that changed most: {rows[0][0]}, {rows[0][3]} a profiled step")
+        cards.title(f"The operator on the host that changed most: {rows[0].what}, {rows[0].change} a profiled step")
         cards.table(("Operator", "A", "B", "Change"), rows, "Operators of the host on both sides", figures=True)
         cards.small("Own time in a profiled step, of the operators that are among the ten longest of both sides.")
 

@@ -8,6 +8,7 @@ from sawtooth.analysis.run.audit import AuditRow, audit
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons.changes import MARKS, UNMARKED
+from sawtooth.app.words.comparisons.row import Row
 
 TITLE = "Audit"
 COLUMNS = ("Audit", "A", "B", "Change")
@@ -23,7 +24,7 @@ def rows(result: RunResult) -> list[tuple[str, str]]:
     return lines if len(lines) > 1 else []
 
 
-def pair_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+def pair_rows(comparison: Comparison) -> list[Row]:
     """Return label, A, B and change of every line that at least one side has, of both where a GPU worked on one side alone; empty for the step time alone."""
     lines = []
     worked = comparison.a.gpu_worked and comparison.b.gpu_worked
@@ -38,7 +39,7 @@ def pair_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
             if line.row.unit == "share":
                 amount = fmt.points(line.change)
             change = UNMARKED.get(word) or f"{amount}{MARKS.get(word, '')}"
-        lines.append((line.row.label, shown(line.row, line.a), shown(line.row, line.b), change))
+        lines.append(Row(line.row.label, shown(line.row, line.a), shown(line.row, line.b), change))
     return lines if len(lines) > 1 else []
 
 

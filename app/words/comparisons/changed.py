@@ -10,6 +10,7 @@ from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.app.words.comparisons import two_steps
 from sawtooth.app.words.comparisons.comparison import about
+from sawtooth.app.words.comparisons.row import Row
 from sawtooth.app.words.headline import action, first_change
 
 COLUMNS = ("What was changed", "A", "B", "Explains")
@@ -19,12 +20,12 @@ WORTH_A_SHARE, NEARLY_ALL = 0.1, 0.95  # of the gain
 PARTS = 2  # of the step that a line names
 
 
-def rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+def rows(comparison: Comparison) -> list[Row]:
     """Return each difference with its value on both sides and what of the step's change it explains, the largest share first."""
     lines = []
     for effect in comparison.effects:
         for place, difference in enumerate(effect.differences):
-            lines.append((*_named(difference), _explains(effect, comparison) if place == 0 else "the same, together"))
+            lines.append(Row(*_named(difference), _explains(effect, comparison) if place == 0 else "the same, together"))
     return lines
 
 

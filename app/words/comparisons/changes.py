@@ -11,6 +11,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.rankings import middle, short
 from sawtooth.app.charts.waterfall import directed
+from sawtooth.app.words.comparisons.row import Row
 
 MARKS: dict[RowWord, str] = {"better": " ✓ better", "worse": " ✗ worse", "profiles_alone": ", of the profiles alone"}
 NOT_MEASURABLE = "no measurable change"
@@ -93,23 +94,25 @@ def match_title(rows: tuple[Match, ...], kind: str) -> str:
     return f"The {kind} time that changed most: {_short(first.label)}, {fmt.signed(fmt.duration_ms(change), change)} a step"
 
 
-def host_operators(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+def host_operators(comparison: Comparison) -> list[Row]:
     """Return name, A, B and change of the host's operators that both sides have among their longest, largest change first; of runs without GPU work."""
     works = [side.runs[0].host for side in (comparison.a, comparison.b)]
     a, b = ({operator.name: operator.ms for operator in work.operators} if work is not None else {} for work in works)
     shared = sorted((name for name in a if name in b), key=lambda name: -abs(b[name] - a[name]))
     return [
-        (fmt.clean(name, 60), fmt.duration_ms(a[name]), fmt.duration_ms(b[name]), directed(b[name] - a[name]))
+        Row(fmt.clean(name, 60), fmt.duration_ms(a[name]), fmt.duration_ms(b[name]), directed(b[name] - a[name]))
         for name in shared
     ]
 
 
-def metric_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+def metric_rows(comparison: Comparison) -> list[Row]:
     """Return label, A, B and marked change of every metric that at least one side has; of both where a GPU worked on one side alone."""
-    return [
-        (label(c.key), fmt.reading(c.key, c.a), fmt.reading(c.key, c.b), marked_change(c, comparison))
-        for c in _known(comparison)
-    ]
+    return [_metric_row(c, comparison) for c in _known(comparison)]
+
+
+def _metric_row(change: MetricChange, comparison: Comparison) -> Row:
+    key = change.key
+    return Row(label(key), fmt.reading(key, change.a), fmt.reading(key, change.b), marked_change(change, comparison))
 
 
 def _known(comparison: Comparison) -> list[MetricChange]:
@@ -118,13 +121,12 @@ def _known(comparison: Comparison) -> list[MetricChange]:
     return [c for c in comparison.metrics if enough(reading.value is not None for reading in (c.a, c.b))]
 
 
-def changed_rows(comparison: Comparison) -> tuple[list[tuple[str, str, str, str]], int]:
+def changed_rows(comparison: Comparison) -> tuple[list[Row], int]:
     """Return ``metric_rows`` of the step time and of the metrics that changed, largest relative change first; and how many others did not."""
     known = _known(comparison)
     changed = [c for c in known if comparison.metric_word(c) not in ("none", *UNMARKED) or c.key == STEP]
     changed = sorted(changed, key=lambda c: (c.key == STEP, _effect(c)), reverse=True)
-    rows = [(label(c.key), fmt.reading(c.key, c.a), fmt.reading(c.key, c.b), marked_change(c, comparison)) for c in changed]
-    return rows, len(known) - len(changed)
+    return [_metric_row(c, comparison) for c in changed], len(known) - len(changed)
 
 
 def _effect(change: MetricChange) -> float:
