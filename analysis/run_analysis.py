@@ -47,14 +47,12 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     traces = [row for ref, row in zip(manifest.recordings, rows, strict=True) if ref.kind == "trace"]
     telemetry = run_telemetry.load(manifest, library, traces)
     marks = {ref.id: step_marks.witness(manifest, library, ref.rank) for ref in manifest.recordings if ref.kind == "trace"}
-    ranks: list[RankResult] = []
-    measured: list[Measured] = []
+    pairs: list[tuple[RankResult, Measured]] = []
     for row in traces:
         with library.open(row.id) as recording:
-            pairs = RankTrace(recording, row, manifest.facts, telemetry, marks[row.id], library.folder).ranks()
-            ranks += [rank for rank, _ in pairs]
-            measured += [of_rank for _, of_rank in pairs]
-    ranks, communication = split_communication(library, ranks)
+            pairs += RankTrace(recording, row, manifest.facts, telemetry, marks[row.id], library.folder).ranks()
+    measured = [of_rank for _, of_rank in pairs]
+    ranks, communication = split_communication(library, [rank for rank, _ in pairs])
     if communication is not None:
         communication = as_one_job(
             library,

@@ -40,6 +40,38 @@ def write_bundle(target: Path, manifest: BundleManifest, sources: dict[str, Path
     pack(target, msgspec.json.format(msgspec.json.encode(manifest), indent=1), sources)
 
 
+def _bundled(manifest: Manifest, folder: DataFolder, members: dict[str, str]) -> BundleRun:
+    """Return a run as a bundle holds it; its sources that are not among ``members`` (recording id → name in the bundle) are added there."""
+    recordings = []
+    for ref in manifest.recordings:
+        if not folder.source_file(ref.id).exists():
+            raise NotFoundError(
+                f"The source of {ref.source_name} was not kept (--no-keep-source), so the run cannot be exported."
+            )
+        member = members.setdefault(ref.id, f"sources/{len(members) + 1:04d}.gz")
+        recordings.append(
+            BundleRecording(
+                member=member,
+                source_name=ref.source_name,
+                kind=ref.kind,
+                rank=ref.rank,
+                host=ref.host,
+                offset_ns=ref.offset_ns,
+                interval_ns=ref.interval_ns,
+            )
+        )
+    return BundleRun(
+        name=manifest.name,
+        recordings=recordings,
+        notes=manifest.notes,
+        tags=manifest.tags,
+        settings=manifest.settings,
+        facts=manifest.facts,
+        batches=manifest.batches,
+        command=manifest.command,
+    )
+
+
 def export_runs(
     folder: DataFolder, run_ids: list[str], target: Path, *, compare: bool = False, redact: bool = False
 ) -> BundleManifest:
@@ -48,39 +80,7 @@ def export_runs(
     ``redact`` takes host names, home folders and paths out; see ``sawtooth.ingest.runs.redact``. The runs then have other ids.
     """
     members: dict[str, str] = {}
-    runs = []
-    for run_id in run_ids:
-        manifest = folder.read_manifest(run_id)
-        recordings = []
-        for ref in manifest.recordings:
-            if not folder.source_file(ref.id).exists():
-                raise NotFoundError(
-                    f"The source of {ref.source_name} was not kept (--no-keep-source), so the run cannot be exported."
-                )
-            member = members.setdefault(ref.id, f"sources/{len(members) + 1:04d}.gz")
-            recordings.append(
-                BundleRecording(
-                    member=member,
-                    source_name=ref.source_name,
-                    kind=ref.kind,
-                    rank=ref.rank,
-                    host=ref.host,
-                    offset_ns=ref.offset_ns,
-                    interval_ns=ref.interval_ns,
-                )
-            )
-        runs.append(
-            BundleRun(
-                name=manifest.name,
-                recordings=recordings,
-                notes=manifest.notes,
-                tags=manifest.tags,
-                settings=manifest.settings,
-                facts=manifest.facts,
-                batches=manifest.batches,
-                command=manifest.command,
-            )
-        )
+    runs = [_bundled(folder.read_manifest(run_id), folder, members) for run_id in run_ids]
     pair = (0, 1) if compare and len(runs) == 2 else None
     whole = BundleManifest(runs, tool_version=tool_version(), compare=pair)
     sources = {member: folder.source_file(recording_id) for recording_id, member in members.items()}
