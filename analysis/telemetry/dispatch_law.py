@@ -80,7 +80,12 @@ def _signal(work: StepWork, sampled: DeviceTelemetry) -> str | None:
     util, activity = (sampled.at_work.get(c) for c in (COUNTS_KERNELS, WITHOUT_COPIES))
     if util is None or activity is None:
         return COUNTS_KERNELS if util is not None else WITHOUT_COPIES if activity is not None else None
-    return WITHOUT_COPIES if _beside_kernels(work) or _scatter(util) > STEADIER * _scatter(activity) else COUNTS_KERNELS
+    return WITHOUT_COPIES if _beside_kernels(work) or far_steadier(activity, util) else COUNTS_KERNELS
+
+
+def far_steadier(activity: Mean, util: Mean) -> bool:
+    """Tell whether GPM, which counts all of the time, scatters far less than NVML, which looks at parts of it: then the load comes in a rhythm near NVML's own."""
+    return _scatter(util) > STEADIER * _scatter(activity)
 
 
 def _scatter(mean: Mean) -> float:

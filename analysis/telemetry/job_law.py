@@ -10,7 +10,7 @@ idles meanwhile: where the others' GPUs are busy all the time, nobody waits by t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 from sawtooth.analysis.metrics.witness import StepWork, Witness
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
-from sawtooth.analysis.telemetry.dispatch_law import COUNTS_KERNELS, LEAST_SAMPLES, NAMES, SUSTAINED, WITHOUT_COPIES, interval
+from sawtooth.analysis.telemetry.dispatch_law import (
+    COUNTS_KERNELS,
+    LEAST_SAMPLES,
+    NAMES,
+    SUSTAINED,
+    WITHOUT_COPIES,
+    far_steadier,
+    interval,
+)
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.signal.means import Mean, mean_over, weighted_mean
 from sawtooth.analysis.telemetry.signal.steady import Steady, find_steady, profile_shadow
@@ -82,18 +90,13 @@ def by_utilization(
     works = [worker.work for worker in workers]
     if not orders or min(work.occupied_ns for work in works) <= 0:
         return None
-    column = next((c for c in (COUNTS_KERNELS, WITHOUT_COPIES) if all(c in t.period_s for t in orders[0])), None)
-    if column is None:
+    by_column = {column: _seen(library, telemetry.clocks, orders, works, profiles, column) for column in NAMES}
+    util, activity = by_column[COUNTS_KERNELS], by_column[WITHOUT_COPIES]
+    column = WITHOUT_COPIES if activity and (not util or far_steadier(activity[0].mean, util[0].mean)) else COUNTS_KERNELS
+    known = by_column[column]
+    if not known:
         return None
-    clocks = telemetry.clocks
-    series = {
-        (t.recording_id, t.device): _series(library, t, column, clocks.get(t.recording_id, AS_RECORDED)) for t in orders[0]
-    }
     most = max(works, key=lambda work: work.occupied_ns)
-    seen = [_least([series[t.recording_id, t.device] for t in order], works, most, profiles) for order in orders]
-    known = [each for each in seen if each is not None and each.mean.samples >= LEAST_SAMPLES]
-    if len(known) < len(seen) or not all(each.mean.value > 0 for each in known):
-        return None
     period_s = max(t.period_s[column] for t in orders[0])
     ends = [(each.mean.value, *interval(most, each.mean, period_s, 0.0, kernels=RANKS_OFF)) for each in known]
     usual = sorted(known, key=lambda each: each.mean.value)[(len(known) - 1) // 2]
@@ -127,6 +130,25 @@ def _orders(telemetry: RunTelemetry, workers: Sequence[Worker]) -> list[tuple[De
         return [known] if len({(t.recording_id, t.device) for t in known}) == len(known) else []
     possible = [telemetry.devices[i] for i in telemetry.possible]
     return list(itertools.permutations(possible)) if len(possible) == len(workers) <= MOST_UNKNOWN else []
+
+
+def _seen(
+    library: Library,
+    clocks: Mapping[str, SampleClock],
+    orders: Sequence[tuple[DeviceTelemetry, ...]],
+    works: Sequence[StepWork],
+    profiles: Sequence[tuple[int, int]],
+    column: str,
+) -> list[_Moments]:
+    """Return what the GPUs show by ``column`` in each of ``orders``; nothing where one of them does not show enough."""
+    sampled = orders[0]
+    if not all(column in t.period_s for t in sampled):
+        return []
+    series = {(t.recording_id, t.device): _series(library, t, column, clocks.get(t.recording_id, AS_RECORDED)) for t in sampled}
+    most = max(works, key=lambda work: work.occupied_ns)
+    seen = [_least([series[t.recording_id, t.device] for t in order], works, most, profiles) for order in orders]
+    known = [each for each in seen if each is not None and each.mean.samples >= LEAST_SAMPLES and each.mean.value > 0]
+    return known if len(known) == len(seen) else []
 
 
 def _series(library: Library, sampled: DeviceTelemetry, column: str, clock: SampleClock) -> tuple[I64, F64]:

@@ -33,12 +33,14 @@ def law(tmp_path: Path) -> Law:
         only_bounds: str | None = None,
         lag_ns: int = 0,
         in_turn_ns: float = 0.0,
+        activity: tuple[np.ndarray, ...] = (),
     ) -> Witness | None:
         folder = DataFolder(tmp_path / "data").create()
         lines = [{"meta": True, "gpus": [{"gpu": g, "name": "NVIDIA H200"} for g in range(len(utils))]}]
         for i in range(SAMPLES):
             lines += [
                 {"t_ns": START_NS + i * 10**8 + g * lag_ns, "gpu": g, "gpu_util": float(util[i])}
+                | ({"gpm_graphics": float(activity[g][i])} if activity else {})
                 for g, util in enumerate(utils)
             ]
         path = tmp_path / "nvml.jsonl"
@@ -128,3 +130,18 @@ def test_ranks_that_change_places_by_the_second_wait_only_where_both_idle(law: L
     # of 22.5 ms: in half of the moments the light rank's GPU idles for 4.5, so that the 4 may be waiting: 2 on average
     assert found is not None
     assert found.ms == pytest.approx(22.5, rel=0.01)
+
+
+def test_where_a_rhythm_is_near_that_of_nvml_the_activity_that_counts_all_of_the_time_speaks(law: Law) -> None:
+    """The heavy rank's loader is late by turns of a fifth of a second. NVML, which looks at parts of that, swings slowly; of all of the time the rank works
+    64 %, 16 ms of 25."""
+    at = np.arange(SAMPLES)
+    beats, turns = 45 + 35 * np.sin(at / 12), np.where(at % 2 == 0, 36.0, 92.0)
+    waits = np.full(SAMPLES, 100.0)
+    found = law((waits, beats), activity=(waits, turns))
+    assert found is not None
+    assert found.ms == pytest.approx(25.0, rel=0.02)
+    assert "GPU activity (GPM)" in found.notes[0]
+    alike = law((waits, np.full(SAMPLES, 80.0)), activity=(waits, np.full(SAMPLES, 79.0)))
+    assert alike is not None
+    assert alike.ms == pytest.approx(20.0)  # both are steady: NVML, which counts each kernel's dispatch
