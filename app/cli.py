@@ -56,6 +56,7 @@ COMMANDS = {
     "serve": ("serve", "serve", "Serve the dashboard."),
     "demo": ("serve", "demo", "Serve the dashboard with the bundled examples and open it in the browser."),
 }
+NAME_A_RUN = ("report", "audit", "sweep")  # commands whose first word is a run or a file
 # The recorder parses the options of these itself: it must run where typer is not installed.
 THEIR_OWN_OPTIONS = {
     "ignore_unknown_options": True,
@@ -71,6 +72,8 @@ class OnDemand(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the name, the command and its arguments."""
         name, command, rest = super().resolve_command(ctx, args)
+        if name in NAME_A_RUN:
+            importlib.import_module("sawtooth.app.commands.names").refuse_unknown(rest)
         return name, loaded(name) if name else command, rest
 
 

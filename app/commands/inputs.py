@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,14 +12,14 @@ from sawtooth.analysis.run.first_look import FirstLook
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.files_read import files_read
+from sawtooth.app.commands.names import data_folder, data_root, run_named
 from sawtooth.app.commands.output import say, say_over
 from sawtooth.app.jobs.intake import Brought, bring_in, files_of
 from sawtooth.app.words.run import first_seen
-from sawtooth.ingest.errors import NotFoundError, UsageError
+from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.recording import Progress
 from sawtooth.ingest.schema import DataFolder
-from sawtooth.place import default_data_folder
 
 
 @dataclass(frozen=True)
@@ -29,16 +28,6 @@ class Opened:
 
     library: Library
     manifest: Manifest
-
-
-def data_root(data: Path | None) -> Path:
-    """Return where the data folder of ``--data``, or the default one, is or would be."""
-    return (data or default_data_folder()).expanduser().absolute()
-
-
-def data_folder(data: Path | None) -> DataFolder:
-    """Return the data folder of ``--data``, or the default one; created when missing."""
-    return DataFolder(data_root(data)).create()
 
 
 def show_progress(name: str, progress: Progress) -> None:
@@ -58,22 +47,6 @@ def nothing_in(path: Path) -> UsageError:
     return UsageError(
         f"{path} contains neither a trace nor telemetry. Give the folder with the profiler's .json or .json.gz files, an Nsight export (.sqlite) or a telemetry log."
     )
-
-
-def run_named(folder: DataFolder, text: str) -> Manifest:
-    """Return the run whose id or name is ``text``. Raises NotFoundError with what there is instead, and UsageError for several."""
-    try:
-        return folder.resolve_run(text)
-    except NotFoundError:
-        names = [manifest.name for manifest in folder.manifests()]
-    if not names:
-        raise NotFoundError(
-            f"There is no file {text!r}, and no run in {folder.root} yet: bring one in with sawtooth ingest FILE."
-        )
-    alike = difflib.get_close_matches(text, names, n=1)
-    meant = f" Did you mean {fmt.clean(alike[0], 60)}?" if alike else ""
-    kept = f"{fmt.many(len(names), 'run')} in {folder.root}"
-    raise NotFoundError(f"Neither a run nor a file is called {text!r}.{meant} sawtooth runs lists the {kept}.")
 
 
 @contextmanager

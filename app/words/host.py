@@ -12,6 +12,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 
 PARTS = "Where the host's time goes"
+MODULE = "<module>"  # what Python calls the code outside functions
 FUNCTIONS = "Your functions by their time outside operators"
 OPERATORS = "Operators by their own time on the host"
 THREADS = "Threads by their time inside operators"
@@ -40,7 +41,8 @@ def _outside(work: HostWork) -> str:
         return "Python, or what the profiler does not see. `sawtooth run --stacks` names the function"
     ms = work.functions[0][1]
     of = fmt.share(min(ms / work.rest_ms, 1.0)) if work.rest_ms else fmt.MISSING
-    return f"{of} of that in {fmt.clean(frame['function'], 60)}, {fmt.clean(frame['file'], 60)} line {frame['line']}"
+    function = "the script itself" if frame["function"] == MODULE else fmt.clean(frame["function"], 60)
+    return f"{of} of that in {function}, {fmt.clean(frame['file'], 60)} line {frame['line']}"
 
 
 def _step(work: HostWork) -> str:

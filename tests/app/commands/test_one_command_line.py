@@ -389,3 +389,10 @@ def test_the_doctor_makes_no_folder(tmp_path: Path) -> None:
     refused = run("doctor", "--data", str(tmp_path / "none"))
     assert isinstance(refused.exception, NotFoundError) and "There is no data folder" in str(refused.exception)
     assert not (tmp_path / "none").exists()
+
+
+def test_a_wrong_name_is_said_before_anything_is_loaded_that_would_read_a_right_one(data: str) -> None:
+    code = "import sys\nfrom sawtooth.app import cli\nsys.argv = ['sawtooth', 'report', 'missing.json', '--data', sys.argv[1]]\ntry: cli.main()\nfinally: print([name for name in ('pandas', 'duckdb', 'scipy') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code, data], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "[]\n"), done.stderr
+    assert "Neither a run nor a file is called 'missing.json'." in done.stderr and len(done.stderr.splitlines()) == 1

@@ -1,0 +1,51 @@
+"""A run by the name that a command is given. Loads little, so that a wrong name is said before the libraries are loaded that would read a right one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from sawtooth.app.printable import printable
+from sawtooth.ingest.errors import NotFoundError
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.schema import DataFolder
+from sawtooth.place import default_data_folder
+
+SHOWN = 60  # characters of a name
+
+
+def data_root(data: Path | None) -> Path:
+    """Return where the data folder of ``--data``, or the default one, is or would be."""
+    return (data or default_data_folder()).expanduser().absolute()
+
+
+def data_folder(data: Path | None) -> DataFolder:
+    """Return the data folder of ``--data``, or the default one; created when missing."""
+    return DataFolder(data_root(data)).create()
+
+
+def run_named(folder: DataFolder, text: str) -> Manifest:
+    """Return the run whose id or name is ``text``. Raises NotFoundError with what there is instead, and UsageError for several."""
+    try:
+        return folder.resolve_run(text)
+    except NotFoundError:
+        names = [manifest.name for manifest in folder.manifests()]
+    if not names:
+        raise NotFoundError(
+            f"There is no file {text!r}, and no run in {folder.root} yet: bring one in with sawtooth ingest FILE."
+        )
+    alike = difflib.get_close_matches(text, names, n=1)
+    meant = f" Did you mean {printable(alike[0][:SHOWN])}?" if alike else ""
+    kept = f"{len(names):,} run{'s' if len(names) > 1 else ''} in {folder.root}"
+    raise NotFoundError(f"Neither a run nor a file is called {text!r}.{meant} sawtooth runs lists the {kept}.")
+
+
+def refuse_unknown(words: Sequence[str]) -> None:
+    """Raise NotFoundError where a command that reads a run is given one word before its options, and that is neither a file nor a run."""
+    if not words or words[0].startswith("-") or (len(words) > 1 and not words[1].startswith("-")):
+        return
+    data = next((Path(after) for word, after in pairwise(words) if word == "--data"), None)
+    if not Path(words[0]).exists() and not any(word.startswith("--data=") for word in words):
+        run_named(data_folder(data), words[0])
