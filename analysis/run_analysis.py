@@ -118,8 +118,9 @@ def _of_the_host(result: RunResult, library: Library, marks: Mapping[str, Witnes
         step = Reading(alone.ms, low=alone.low_ms, high=alone.high_ms, notes=alone.notes)
         return replace(result, metrics={**result.metrics, "best_step_time_ms": step})
     works = []
-    for recording_id, witness in marks.items():
-        with library.open(recording_id) as recording:
+    for ref in (ref for ref in result.manifest.recordings if ref.id in marks):
+        witness = step_marks.witness(result.manifest, library, ref.rank, may_stay=False)
+        with library.open(ref.id) as recording:
             works.append(host_work(recording, result.manifest.facts.step_time_ms, witness))
     known = sorted((work for work in works if work is not None), key=lambda work: -(work.step.value or 0.0))
     if not known:

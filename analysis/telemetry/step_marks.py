@@ -28,14 +28,17 @@ LEAST_HALF_WIDTH = 0.01  # the host's marks are a queue's length off the device'
 NORMAL_90 = 1.645
 
 
-def witness(manifest: Manifest, library: Library, rank: int | None) -> Witness | None:
-    """Return what the marks of ``rank`` say (of the run, where marks carry no rank); None without enough marks outside the profile."""
+def witness(manifest: Manifest, library: Library, rank: int | None, *, may_stay: bool = True) -> Witness | None:
+    """Return what the marks of ``rank`` say (of the run, where marks carry no rank); None without enough marks outside the profile.
+
+    ``may_stay`` False: the profile was of the host alone, of which no profiler stays attached.
+    """
     refs = [ref for ref in manifest.recordings if ref.kind == "marks" and (ref.rank == rank or ref.rank is None)]
     witnesses = []
     for ref in refs:
         with library.open(ref.id, derived=False) as recording:
             rows = recording.rows("SELECT optimizer, step, end_ns, phase FROM step_marks ORDER BY end_ns")
-        witnesses.append(by_marks(_leading(rows)))
+        witnesses.append(by_marks(_leading(rows), may_stay=may_stay))
     return next((one for one in witnesses if one is not None), None)
 
 
@@ -53,11 +56,11 @@ def _leading(rows: Sequence[tuple[Any, ...]]) -> list[Mark]:
     return [Mark(*row[1:]) for row in rows if row[0] == number]
 
 
-def by_marks(marks: Sequence[Mark]) -> Witness | None:
+def by_marks(marks: Sequence[Mark], *, may_stay: bool = True) -> Witness | None:
     """Return the mean time between marks of consecutive training steps, with its interval; ``marks`` are in time order.
 
     Steps before and after the profile speak. Where they are slower after it, those before speak alone if they are enough: a profiler that stays
-    attached slows the host, as recorders before this one left it.
+    attached slows the host, as recorders before this one left it. Where none may, the host was busy elsewhere in one of the two, and both count.
     """
     spans = [
         (step, end - before)
@@ -67,7 +70,7 @@ def by_marks(marks: Sequence[Mark]) -> Witness | None:
     profiled = [step for step, _, phase in marks if phase == "profile"]
     earlier = np.array([ns for step, ns in spans if not profiled or step < profiled[0]], np.float64)
     later = np.array([ns for step, ns in spans if profiled and step > profiled[-1] + SETTLING], np.float64)
-    slower = _slower(earlier, later)
+    slower = _slower(earlier, later) if may_stay else None
     steady = _steady(earlier) if slower is not None else _steady(earlier, later)
     if sum(map(len, steady)) < LEAST_STEPS:
         return None

@@ -168,6 +168,24 @@ def test_marks_alone_tell_how_long_a_step_takes(tmp_path: Path) -> None:
     assert headline(result).startswith("A step takes 800\xa0µs. Neither a profile nor telemetry was recorded")
 
 
+def test_a_host_that_is_busy_after_the_profile_is_part_of_the_run(tmp_path: Path) -> None:
+    """40 steps of 0.8 ms, five profiled, then 200 of 1.2 ms while others use the host: no profiler of a GPU stays attached to blame."""
+    ends = iter([0, *np.cumsum([*[800_000] * 40, *[5_000_000] * 6, *[1_200_000] * 200]).tolist()])
+    writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: next(ends))
+    for step in range(246):
+        writer.mark(step, phase="profile" if 40 <= step < 46 else "train")
+    writer.close()
+    data = DataFolder(tmp_path / "data").create()
+    recordings = [
+        prepared(data, path, name="x").recordings[0]
+        for path in (loop().write(tmp_path / "host.json"), tmp_path / "marks.jsonl")
+    ]
+    manifest = register_run(data, recordings, "on the host", {})
+    with Library(data) as library:
+        step = result_of(manifest, library).metrics["best_step_time_ms"]
+    assert step.value == pytest.approx(1.2, rel=0.01) and not any("left out" in note for note in step.notes)
+
+
 def test_runs_without_gpu_work_are_compared_by_their_marks(tmp_path: Path) -> None:
     files = []
     for name, step_ns in (("slow", 800_000), ("quick", 400_000)):

@@ -76,6 +76,12 @@ def test_steps_after_the_profile_count_unless_they_are_slower() -> None:
     assert "those 37 are left out" in attached.notes[1]
 
 
+def test_slower_steps_after_a_profile_of_the_host_alone_count() -> None:
+    gaps = [*[20.0] * 40, *[90.0] * 6, *[25.0] * 40]
+    both = by_marks(marks(*gaps, profiled=range(41, 47)), may_stay=False)
+    assert both is not None and both.ms == pytest.approx(22.4, rel=0.01) and len(both.notes) == 1
+
+
 def test_too_few_marks_say_nothing() -> None:
     assert by_marks(marks(*[20.0] * 6)) is None
     assert by_marks([]) is None
