@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -38,7 +40,9 @@ def witness(manifest: Manifest, library: Library, rank: int | None, *, may_stay:
     for ref in refs:
         with library.open(ref.id, derived=False) as recording:
             rows = recording.rows("SELECT optimizer, step, end_ns, phase FROM step_marks ORDER BY end_ns")
-        witnesses.append(by_marks(_leading(rows), may_stay=may_stay))
+        loop = _leading(rows)
+        said = by_marks([Mark(*row[1:]) for row in rows if row[0] == loop], may_stay=may_stay)
+        witnesses.append(said and replace(said, notes=(*said.notes[:1], *_other_loops(rows, loop), *said.notes[1:])))
     return next((one for one in witnesses if one is not None), None)
 
 
@@ -50,10 +54,28 @@ class Mark(NamedTuple):
     phase: str
 
 
-def _leading(rows: Sequence[tuple[Any, ...]]) -> list[Mark]:
-    """Return the marks of the optimizer whose steps are the loop's; ``rows`` are its number and what a ``Mark`` holds."""
-    number = leading((optimizer, phase) for optimizer, _, _, phase in rows)
-    return [Mark(*row[1:]) for row in rows if row[0] == number]
+def _leading(rows: Sequence[tuple[Any, ...]]) -> int:
+    """Return the optimizer whose steps are the loop's; ``rows`` are its number and what a ``Mark`` holds."""
+    return leading((optimizer, phase) for optimizer, _, _, phase in rows)
+
+
+def _other_loops(rows: Sequence[tuple[Any, ...]], loop: int) -> list[str]:
+    """Say in a sentence what steps took whose optimizer began after that of ``loop`` had made its last, or ended before its first: another part of the
+    training, of which nothing else is told."""
+    ends: dict[int, list[int]] = defaultdict(list)
+    for optimizer, _, end_ns, _ in rows:
+        ends[optimizer].append(end_ns)
+    if not ends[loop]:
+        return []
+    first, last = ends[loop][0], ends[loop][-1]
+    others = [times for times in ends.values() if len(times) > LEAST_STEPS and (times[0] > last or times[-1] < first)]
+    if not others:
+        return []
+    longest = max(others, key=lambda times: times[-1] - times[0])
+    step_ms = float(np.diff(longest).mean()) / 1e6
+    return [
+        f"Another optimizer made {len(longest):,} steps {'after' if longest[0] > last else 'before'} these, of {in_words(step_ms)} each: all that is told is of this loop."
+    ]
 
 
 def by_marks(marks: Sequence[Mark], *, may_stay: bool = True) -> Witness | None:

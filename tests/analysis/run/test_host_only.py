@@ -350,3 +350,17 @@ def test_a_truncated_trace_does_not_answer_for_the_gpu(tmp_path: Path) -> None:
     result = analysed(DataFolder(tmp_path / "data").create(), tmp_path / "cut.json")
     assert headline(result).startswith("The trace file is cut off and holds no GPU work. Copy it again")
     assert "of each ≈" in (below(result) or "")
+
+
+def test_a_second_loop_of_another_optimizer_is_not_passed_over(tmp_path: Path) -> None:
+    """100 steps of 10 ms by one optimizer, the profile among them, then 300 of 45 ms by another: all numbers are of the first."""
+    ends = iter([0, *np.cumsum([*[10_000_000] * 100, *[45_000_000] * 300]).tolist()])
+    writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: next(ends))
+    for step in range(400):
+        writer.mark(
+            step if step < 100 else step - 100, phase="profile" if 50 <= step < 56 else "train", optimizer=step // 100 and 1
+        )
+    writer.close()
+    step = analysed(DataFolder(tmp_path / "data").create(), tmp_path / "marks.jsonl").metrics["best_step_time_ms"]
+    assert step.value == pytest.approx(10.0)
+    assert "Another optimizer made 300 steps after these, of 45 ms each" in step.notes[1]
