@@ -41,8 +41,10 @@ def witness(manifest: Manifest, library: Library, rank: int | None, *, may_stay:
         with library.open(ref.id, derived=False) as recording:
             rows = recording.rows("SELECT optimizer, step, end_ns, phase FROM step_marks ORDER BY end_ns")
         loop = _leading(rows)
-        said = by_marks([Mark(*row[1:]) for row in rows if row[0] == loop], may_stay=may_stay)
-        witnesses.append(said and replace(said, notes=(*said.notes[:1], *_other_loops(rows, loop), *said.notes[1:])))
+        of_loop = by_marks([Mark(*row[1:]) for row in rows if row[0] == loop], may_stay=may_stay)
+        witnesses.append(
+            of_loop and replace(of_loop, notes=(*of_loop.notes[:1], *_other_loops(rows, loop), *of_loop.notes[1:]))
+        )
     return next((one for one in witnesses if one is not None), None)
 
 
