@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sawtooth.analysis.knowledge.causes import NOT_RANKED_FIRST
-from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS, LOST_OWNERS
+from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS, LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.run.at_best import unseen_ms
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult
 
 STARVED_BELOW = 0.5  # busy for less than half of the step: waiting is what the run does, so the sentence leads with it
@@ -40,7 +41,7 @@ class Part:
     @property
     def lost(self) -> bool:
         """The time is not computing."""
-        return self.owner in LOST_OWNERS
+        return self.owner in LOST_OWNERS or self.owner == OUTSIDE_PROFILE
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,10 @@ def outside_window_ns(rank: RankResult) -> int:
 
 
 def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:
-    """Return the ledger of a device as parts of ``column``, largest first. One cause is one part, whether copies or nothing ran meanwhile."""
+    """Return the ledger of a device as parts of ``column``, largest first. One cause is one part, whether copies or nothing ran meanwhile.
+
+    What the run takes and no profiled step shows has the owner ``OUTSIDE_PROFILE``: it is not what the profile cannot explain.
+    """
     merged: dict[tuple[str, str | None], float] = {}
     owners: dict[str, str] = {}
     for row in rank.ledger:
@@ -134,6 +138,10 @@ def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:
             merged[owner, row.cause] = merged.get((owner, row.cause), 0.0) + ms
     if outside := outside_window_ns(rank):
         merged["idle", UNATTRIBUTED] = merged.get(("idle", UNATTRIBUTED), 0.0) + outside / 1e6
+    if column == "unprofiled" and uses_estimate(rank) and ("idle", UNATTRIBUTED) in merged:
+        unseen = min(unseen_ms(rank.ledger, rank.best), merged["idle", UNATTRIBUTED])
+        merged |= {("idle", UNATTRIBUTED): merged["idle", UNATTRIBUTED] - unseen, (OUTSIDE_PROFILE, None): unseen}
+    merged = {key: ms for key, ms in merged.items() if ms}
     total = sum(merged.values())
     parts = [Part(owner, cause, ms, ms / total) for (owner, cause), ms in merged.items()]
     return tuple(sorted(parts, key=lambda part: -part.ms))
@@ -186,12 +194,17 @@ def _largest_loss(parts: Sequence[Part]) -> Part | None:
     if not lost:
         return None
     whole = math.fsum(p.ms for p in lost)
-    first = next((p for p in lost if p.cause != UNATTRIBUTED or p.owner != "idle"), None)  # a copy is known, whatever made it
+    first = next((p for p in lost if not _unexplained(p)), None)
     if first is not None and first.ms >= OWNS_MOST * whole:
         return first
-    unexplained = math.fsum(p.ms for p in lost if p.cause == UNATTRIBUTED and p.owner == "idle")
+    unexplained = math.fsum(p.ms for p in lost if _unexplained(p))
     cause = UNATTRIBUTED if unexplained >= OWNS_MOST * whole else None
     return Part("idle", cause, whole, math.fsum(p.share for p in lost))
+
+
+def _unexplained(part: Part) -> bool:
+    """Tell whether nothing says what a part is: a copy is known, whatever made it."""
+    return part.owner == OUTSIDE_PROFILE or (part.owner == "idle" and part.cause == UNATTRIBUTED)
 
 
 def _kind(busy: float, loss: Part | None, represented: bool) -> Kind:

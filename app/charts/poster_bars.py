@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sawtooth.analysis.knowledge.owners import HOST_PARTS, OUTSIDE_PROFILE
+from sawtooth.analysis.knowledge.owners import HOST_PARTS
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
-from sawtooth.analysis.run.verdict import Judgement, Part, judge
+from sawtooth.analysis.run.verdict import Judgement, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar, directed
-from sawtooth.app.theme import ACCENT, MUTED, UNATTRIBUTED, UNKNOWN, Colour, colour_of
+from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of
 
 NAMED_FROM = 0.01  # of the step: a narrower part is named where a pointer rests on it
 LETTER = 0.0078  # of the bar: what a letter of a name takes on a laptop's page; what has less room is named below
@@ -103,13 +103,7 @@ def unlabelled(bars: Sequence[StepBar]) -> list[Piece]:
 
 def _pieces(verdict: Judgement, dark: bool) -> list[Piece]:
     ordered = sorted(verdict.parts, key=lambda part: (part.lost, part.owner != "tensor_core_compute", -part.ms))
-    return [_piece(_colour(part, verdict.represented), part.ms, part.share, dark) for part in ordered]
-
-
-def _colour(part: Part, represented: bool) -> Colour:
-    """Return a part's colour and name; what the profiled steps do not show of an unrepresented run lies outside them."""
-    unseen = not represented and part.owner == "idle" and part.cause == UNATTRIBUTED
-    return colour_of(OUTSIDE_PROFILE) if unseen else colour_of(part.owner, part.cause)
+    return [_piece(colour_of(part.owner, part.cause), part.ms, part.share, dark) for part in ordered]
 
 
 def _piece(colour: Colour, ms: float, share: float, dark: bool, name: str | None = None, width: float = 1.0) -> Piece:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
-from sawtooth.analysis.knowledge.owners import OWNER_KEYS
+from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE, OWNER_KEYS
 from sawtooth.analysis.run.verdict import Column, Part
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, entry_of, framed, marker
@@ -33,7 +33,7 @@ def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, p
     seen: dict[tuple[str, str | None], None] = {}
     for name in rows:
         seen.update({(p.owner, p.cause): None for p in columns[name]})
-    order = sorted(seen, key=lambda k: (OWNER_KEYS.index(k[0]), -_largest(columns, k)))
+    order = sorted(seen, key=lambda k: ((*OWNER_KEYS, OUTSIDE_PROFILE).index(k[0]), -_largest(columns, k)))
     for key in order:
         parts_here = {name: next((p for p in columns[name] if (p.owner, p.cause) == key), None) for name in rows}
         figure.add_bar(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
-from sawtooth.analysis.knowledge.owners import LOST_OWNERS
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult, RunResult
-from sawtooth.analysis.run.verdict import Column, busy_share_of_best, columns_of, judge
+from sawtooth.analysis.run.verdict import Column, busy_share_of_best, columns_of, judge, parts_of
 from sawtooth.app import format as fmt
 from sawtooth.app.reports.escaped import as_written, for_terminals
-from sawtooth.app.theme import colour_of
+from sawtooth.app.theme import UNATTRIBUTED, colour_of
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words.advice import diff, is_advice, numbered, of_the_loss, plan_lines, plan_title
 from sawtooth.app.words.comparisons import audit as audit_words
@@ -243,7 +244,7 @@ def _busy_of_run(result: RunResult) -> str | None:
 def _ledger_table(rank: RankResult) -> tuple[list[str], list[tuple[str, ...]]]:
     """Return heads and rows of where a step goes: the column that speaks for the run with its share, and the other one, labelled."""
     columns = columns_of(rank)
-    rows = sorted(rank.ledger, key=lambda row: -(_ms(row, columns[0]) or 0.0))
+    rows = sorted(_with_outside(rank), key=lambda row: -(_ms(row, columns[0]) or 0.0))
     whole = sum(_ms(row, columns[0]) or 0.0 for row in rows)
     cells = []
     for row in rows:
@@ -255,6 +256,24 @@ def _ledger_table(rank: RankResult) -> tuple[list[str], list[tuple[str, ...]]]:
         cells.append((name, _duration(first), share, *map(_duration, others)))
     heads = [HEADS[column] for column in columns]
     return [heads[0], "share", *heads[1:]], cells
+
+
+def _with_outside(rank: RankResult) -> list[LedgerRow]:
+    """Return the ledger's rows, and apart from them what no profiled step shows, as on the page."""
+    outside = next((part.ms for part in parts_of(rank, "unprofiled") if part.owner == OUTSIDE_PROFILE), 0.0)
+    if not outside:
+        return list(rank.ledger)
+    apart = replace(
+        rank.ledger[0], owner=OUTSIDE_PROFILE, cause=None, ns=0, ms_per_step=0.0, ms_per_step_unprofiled_est=outside, share=0.0
+    )
+    rows = []
+    for row in rank.ledger:
+        if row.owner == "idle" and row.cause == UNATTRIBUTED and row.device == rank.device:
+            row = replace(row, ms_per_step_unprofiled_est=(row.ms_per_step_unprofiled_est or 0.0) - outside)
+            if not row.ns and not row.ms_per_step_unprofiled_est:
+                continue
+        rows.append(row)
+    return [*rows, apart]
 
 
 def _ms(row: LedgerRow, column: Column) -> float | None:

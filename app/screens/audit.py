@@ -29,13 +29,14 @@ def main() -> None:
         return
     with frame.library().open(result.lead.recording_id) as recording:
         checked = checklist(result, recording)
-    cards.headline(f"{words.title(checked)}.")
+    cards.headline(words.finding(checked), f"{words.title(checked)}.")
     to_do, rest = words.groups(checked)
     if to_do:
         cards.table(words.COLUMNS, to_do, "The techniques to look at, and why")
+        frame.link("verdict", "How to make these changes", run=manifest.id, icon=":material/arrow_forward:")
     with st.container(gap="xsmall"):
         for group in rest:
-            with st.expander(group.heading, expanded=group.unseen):
+            with st.expander(group.heading):
                 if group.brief:
                     cards.text("; ".join(title for title, _ in group.rows) + ".")
                 else:
@@ -52,7 +53,12 @@ def main() -> None:
 
 def _chain(result: RunResult, manifest: Manifest) -> None:
     """Let the viewer choose runs, in the order of the changes, and show their audits beside each other."""
-    cards.title("What each change brought")
+    asked = bool(st.session_state.get("chain") or st.query_params.get("chain"))
+    with st.expander("What each change brought: the audits of runs beside each other", expanded=asked):
+        _of_chain(result, manifest)
+
+
+def _of_chain(result: RunResult, manifest: Manifest) -> None:
     names = {other.id: other.name for other in listed(frame.data_folder().manifests()) if other.traces}
     chosen = st.multiselect(
         "Runs after this one, in the order of the changes",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
 from sawtooth.analysis.run.model import RunResult
@@ -34,6 +36,7 @@ def main() -> None:
         attach_telemetry.choose(manifest)
         return
     result = current.run_result()
+    answer = st.container()  # above the choice of the device that it depends on
     chosen = _chosen(result)
     if chosen is None:
         cards.headline("The telemetry of this run has no samples.")
@@ -45,7 +48,8 @@ def main() -> None:
         return
     ref, telemetry = chosen
     summary = telemetry_strip.summary_of(result, telemetry)
-    _head(telemetry, summary)
+    with answer:
+        _head(telemetry, summary)
     if summary is not None and result.lead is not None and summary == result.lead.telemetry and (why := words.troughs(result)):
         cards.text(why)
     _which_is_which(result, telemetry, summary)
@@ -80,7 +84,9 @@ def _chosen(result: RunResult) -> tuple[RecordingRef, Telemetry] | None:
     labels = {f"{ref.id}-{device}": f"{fmt.clean(ref.source_name, 40)} · device {device}" for ref, device, _ in options}
     key = next(iter(labels))
     if len(options) > 1:
-        key = st.selectbox("Device", list(labels), format_func=labels.__getitem__, key="sampled", bind="query-params")
+        key = st.selectbox(
+            "Device", list(labels), format_func=labels.__getitem__, key="sampled", bind="query-params", width=360
+        )
     recording, device = key.rsplit("-", 1)
     return next(ref for ref in refs if ref.id == recording), telemetry_strip.read(result, recording, int(device))
 
@@ -129,18 +135,11 @@ def _lanes(telemetry: Telemetry, run_id: str, summary: DeviceTelemetry | None) -
     view: tuple[float, float] | None = st.session_state.get(key)
     origin = telemetry.span.start_ns
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        cards.small("Drag across either chart to zoom in." if view is None else _range(view))
+        cards.small("Drag across the chart to zoom in." if view is None else _range(view))
         if view is not None and st.button("Whole recording", icon=":material/zoom_out_map:", type="tertiary"):
             st.session_state[key] = None
             st.rerun(scope="fragment")
-    strip = st.plotly_chart(
-        charts.overview(telemetry, view, origin_ns=origin, dark=frame.dark()),
-        config={**CONFIG, "displayModeBar": False},
-        key=f"overview-{view}",
-        on_select="rerun",
-        selection_mode="box",
-        alt="Utilization over the whole recording, as an overview.",
-    )
+    strip = _overview(telemetry, view) if view is not None else None  # else the chart below is the whole
     shown = series.within(telemetry, series.seconds_span(view, origin)) if view else telemetry
     title = _title(shown, view, telemetry_strip.steady(telemetry, summary) is not telemetry)
     chart = charts.lanes(
@@ -152,11 +151,23 @@ def _lanes(telemetry: Telemetry, run_id: str, summary: DeviceTelemetry | None) -
         sawtooth=summary.sawtooth if summary else None,
     )
     picked = panel.show(chart, f"telemetry-{view}", select="box", name="telemetry")
-    for selection in (strip.selection, picked):
+    for selection in (strip, picked):
         if selection and selection.box:
             low, high = sorted(selection.box[0]["x"][:2])
             st.session_state[key] = (float(low), float(high))
             st.rerun(scope="fragment")
+
+
+def _overview(telemetry: Telemetry, view: tuple[float, float]) -> Any:
+    """Show where in the whole recording the view lies; return what is selected on it."""
+    return st.plotly_chart(
+        charts.overview(telemetry, view, origin_ns=telemetry.span.start_ns, dark=frame.dark()),
+        config={**CONFIG, "displayModeBar": False},
+        key=f"overview-{view}",
+        on_select="rerun",
+        selection_mode="box",
+        alt="Utilization over the whole recording, as an overview.",
+    ).selection
 
 
 def _range(view: tuple[float, float]) -> str:

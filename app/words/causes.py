@@ -6,13 +6,14 @@ import re
 from dataclasses import dataclass
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
-from sawtooth.analysis.knowledge.owners import OWNER_BY_KEY
+from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE, OWNER_BY_KEY
 from sawtooth.analysis.run.model import Finding
 
 HELPS = {  # lost time whose cause is not known, by its owner
     "exposed_comm": "Overlap communication with computation, or send less.",
     "exposed_memcpy": "Copy from pinned memory with non_blocking=True, beside computation, or copy less.",
     "idle": CAUSE_OF["unattributed"].to_do,
+    OUTSIDE_PROFILE: "Profile more steps: what is rare, such as an evaluation or a checkpoint, is in none of these.",
 }
 ACTIONS = {  # the same as the short action of a headline, by cause, else by owner; none for what nobody can change or explain
     "data_wait": "Load batches ahead",
@@ -60,6 +61,8 @@ def waits_for(cause: str | None) -> str:
 
 def loses_to(owner: str, cause: str | None) -> str:
     """Return what lost time goes to."""
+    if owner == OUTSIDE_PROFILE:
+        return "time that no profiled step shows"
     if cause is None or (cause == "unattributed" and owner != "idle"):
         return OWNER_BY_KEY[owner].loses_to or OWNER_BY_KEY[owner].label
     return CAUSE_OF[cause].loses_to

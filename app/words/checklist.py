@@ -12,7 +12,7 @@ from sawtooth.app.words.comparisons.chain import as_markdown
 COLUMNS = ("Technique", "State", "In this run")
 UNSEEN = "Why, and what to record"
 STATES: dict[Status, str] = {
-    "brings": "would bring ≈\u00a0{gain}",
+    "brings": "saves ≈\u00a0{gain}",
     "found": "worth a look",
     "done": "done",
     "nothing": "not there",
@@ -69,6 +69,18 @@ def sentence(row: Checked) -> str:
     """Return what the run says, as a sentence."""
     text = fmt.clean(row.sentence)
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def finding(checked: Sequence[Checked]) -> str:
+    """Return what the checklist finds first: the technique that saves most, else what to look at."""
+    looked = sum(row.status == "found" for row in checked)
+    saving = [row for row in checked if row.status == "brings" and row.gain_ms is not None]
+    if saving:
+        most = max(saving, key=lambda row: row.gain_ms or 0.0)
+        return f"{most.technique.title} would save ≈\u00a0{fmt.duration_ms(most.gain_ms or 0.0)} a step."
+    if looked:
+        return f"No technique is known to shorten the step; {looked} {'is' if looked == 1 else 'are'} worth a look."
+    return "No technique of the tuning guides would shorten the step."
 
 
 def title(checked: Sequence[Checked]) -> str:

@@ -13,7 +13,7 @@ FACTOR_LOSSES = {  # what a small factor of MFU means
     "mfu_factor_busy": "the GPU works only {} of the time",
     "mfu_factor_flop_kernels": "only {} of the busy time goes to products, convolutions and attention",
     "mfu_factor_clock": "the clock is {} of the one the peak is quoted at",
-    "mfu_factor_efficiency": "those kernels reach {} of what the clock allows",
+    "mfu_factor_efficiency": "matrix products, convolutions and attention run at {} of their own peak",
 }
 
 
@@ -40,11 +40,11 @@ def utilizations(metrics: Mapping[str, Reading]) -> list[str]:
 
 
 def mfu_doubt(metrics: Mapping[str, Reading]) -> str | None:
-    """Return once why MFU and all that rests on the same step time is not exact; None where it is measured."""
+    """Return once that MFU and all that rests on the same step time is not exact; None where it is measured. The metric's card says how it was inferred, on hover."""
     mfu = metrics["mfu"]
     if mfu.value is None or mfu.trust == "ok":
         return None
-    return " ".join(["The step time behind these numbers is inferred, not measured.", *mfu.notes[:1]])
+    return "The step time behind these numbers is inferred, not measured."
 
 
 def factor_title(metrics: Mapping[str, Reading], factors: Sequence[str]) -> str:

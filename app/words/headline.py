@@ -35,6 +35,8 @@ def headline(result: RunResult) -> str:
 def on_poster(result: RunResult) -> str:
     """Return the headline above the poster, which shows the times large: the change alone, and how sure it is where that is little."""
     change = first_change(result)
+    if change is None and (without := _without_steps(result)) is not None and not is_cut_off(result):
+        return without.partition(":")[0]  # the line below has the share
     if change is None or change[0].claims != "gain" or change[0].ends_the_run:
         return headline(result)
     low = " (low confidence)" if change[0].confidence == "low" else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.run.verdict import Column, Part, parts_of
 from sawtooth.app import format as fmt
@@ -89,7 +90,7 @@ def sentence(rank: RankResult, column: Column, of: Sequence[Row]) -> str:
 
 def busy_meanwhile(of: Sequence[Row]) -> str | None:
     """Say how much of the lost time the GPU copies or communicates, and is busy by most counts; None where it does neither."""
-    ms = sum(row.ms for row in of if row.owner not in ("idle", ""))
+    ms = sum(row.ms for row in of if row.owner not in ("idle", OUTSIDE_PROFILE, ""))
     if not ms:
         return None
     return f"The GPU copies or communicates for {fmt.duration_ms(ms)} of this with nothing to compute beside it, and stands still for {fmt.duration_ms(total_ms(of) - ms)}."

@@ -186,13 +186,13 @@ def subtitle(result: RunResult) -> str:
             parts.append(f"torch {fmt.clean(rank.trace.torch_version, 24)}")
         if len(rank.steps):
             parts.append(f"{len(rank.counted)} of {len(rank.steps)} steps counted")
-    kinds = [f"{n} {word}{'s' if n > 1 and word == 'trace' else ''}" for n, word in _counts(result) if n]
+    kinds = [fmt.many(n, word) for n, word in _counts(result) if n]
     return " · ".join([*parts, " and ".join(kinds) or "step marks only"])
 
 
 def _counts(result: RunResult) -> list[tuple[int, str]]:
     traces = len(result.manifest.traces)
-    return [(traces, "trace"), (len(result.manifest.telemetry), "telemetry")]
+    return [(traces, "trace"), (len(result.manifest.telemetry), "telemetry file")]
 
 
 def step_bar_title(verdict: Judgement) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import streamlit as st
 
 from sawtooth.analysis.findings.source_lines import FRAME, user_stack
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
+from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.telemetry import series
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
@@ -20,7 +23,7 @@ from sawtooth.app.words import run as words
 from sawtooth.app.words.savings import Amount
 
 ACTION_WIDTH = {1: 600, 2: 400, 3: 280}  # pixels at least, by how many actions stand beside each other
-WITHOUT_STEPS = "Without steps in the trace nothing more exact is known"
+WITHOUT_STEPS = "Without steps in the trace nothing more exact is known."
 _HTML = templates.pieces("poster.html")
 MOST_ASKED = 1e15  # steps, or money: infinity times anything is no answer
 
@@ -49,6 +52,8 @@ def show(result: RunResult) -> None:
         ticked += findings.show_rest(result, [finding for _, finding in first])
     before = savings.step(result)
     if before is None:
+        with place:
+            _recorded(result)
         return
     forecast = findings.forecast(result, ticked) if ticked else headline.forecast(result)
     change = headline.first_change(result)
@@ -58,6 +63,15 @@ def show(result: RunResult) -> None:
         if ticked:
             names = "; ".join(headline.action(finding) for finding in ticked)
             cards.small(f"Included: {names}." if forecast else "The combined effect of these changes cannot be replayed.")
+
+
+def _recorded(result: RunResult) -> None:
+    """Show where the recorded time goes, of a trace without steps."""
+    verdict = judge(result.lead) if result.lead is not None else None
+    if verdict is not None:
+        whole = fmt.duration_ms(sum(part.ms for part in verdict.parts))
+        bars = [replace(bar, name="recorded") for bar in poster_bars.now_and_after(verdict, whole, None, dark=frame.dark())]
+        st.html(_HTML.drawn(bars, poster_bars.unlabelled(bars)))
 
 
 def _step(result: RunResult, before: Amount, forecast: Outlook | None, change: Finding | None) -> None:

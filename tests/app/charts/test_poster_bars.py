@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.verdict import Judgement, judge
 from sawtooth.app import templates
 from sawtooth.app.charts.poster_bars import Piece, StepBar, now_and_after, unlabelled
+from sawtooth.app.reports import text
 from sawtooth.app.theme import OWNERS
+from sawtooth.app.words import lost
 from sawtooth.app.words.savings import Amount
 from tests.support.run_results import run_of
 
@@ -44,8 +49,20 @@ def test_the_step_after_a_change_is_as_long_as_predicted_and_of_no_owner() -> No
 
 
 def test_what_the_profiled_steps_do_not_show_is_said_to_lie_outside_them() -> None:
-    bars = now_and_after(replace(judged(), represented=False), "1.00 ms", None, dark=False)
-    assert any(piece.label.startswith("outside the profiled steps") for piece in bars[0].parts)
+    # 1 ms by telemetry, of which the estimate without the profiler shows 0.5: half is in none of the profiled steps
+    run = run_of(
+        ledger=[("other_compute", None, 400_000, 0.4), ("idle", "unattributed", 100_000, 0.6)], best_ms=1.0, source="telemetry"
+    )
+    lead = run.lead
+    assert lead is not None
+    lead = replace(lead, best=replace(lead.best, estimate=Reading(0.5)))
+    verdict = judge(lead)
+    assert verdict is not None
+    named = {part.hint.split(":")[0]: part.weight for part in now_and_after(verdict, "1.00 ms", None, dark=False)[0].parts}
+    assert named == {"other compute": 400.0, "not attributed": 100.0, "outside the profiled steps": 500.0}
+    rows = {row.name: row.ms for row in lost.rows(lead, "unprofiled")}
+    assert rows == pytest.approx({"outside the profiled steps": 0.5, "not attributed": 0.1})  # Idle says it alike
+    assert "outside the profiled steps" in text.text(replace(run, lead=lead, ranks=[lead]))
 
 
 def test_a_part_with_a_name_stands_below_where_a_narrow_page_has_no_room_in_the_bar() -> None:

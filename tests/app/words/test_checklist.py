@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sawtooth.analysis.findings.checklist import TECHNIQUES, Checked
 from sawtooth.app.words import checklist as words
 
@@ -15,11 +17,16 @@ CHECKED = [
 
 def test_what_cannot_be_seen_is_no_all_clear_and_comes_before_what_is_well():
     to_do, rest = words.groups(CHECKED)
-    assert [row[1] for row in to_do] == ["would bring ≈\u00a012.0\u00a0ms a step"]
+    assert [row[1] for row in to_do] == ["saves ≈\u00a012.0\u00a0ms a step"]
     assert [(group.heading, group.unseen, group.brief) for group in rest] == [
         ("1 cannot be seen from this recording: what to record", True, False),
         ("1 in use already", False, False),
         ("1 looked for and not there: nothing to gain", False, True),
     ]
     assert rest[0].rows == [(TECHNIQUES[1].title, "No samples of the host: `sawtooth sample`.")]
+    assert words.finding(CHECKED) == f"{TECHNIQUES[0].title} would save ≈\u00a012.0\u00a0ms a step."
+    assert (
+        words.finding([replace(CHECKED[0], status="found")]) == "No technique is known to shorten the step; 1 is worth a look."
+    )
+    assert words.finding(CHECKED[1:]) == "No technique of the tuning guides would shorten the step."
     assert words.title(CHECKED) == "1 technique would shorten the step; 1 in use, 1 not needed, 1 cannot be seen"

@@ -112,6 +112,7 @@ def test_without_steps_the_headline_is_what_to_do_about_most_of_the_recording(
 ) -> None:
     result = without_steps(("other_compute", None, 30_000_000, 0.0), (*lost, 970_000_000, 0.0), findings=(MARK,))
     assert plain(headline(result)) == expected
+    assert plain(on_poster(result)) == expected.partition(":")[0]  # the line below it has the share
     assert below(result) == first_line(result)  # what the time goes to stands below it
 
 
