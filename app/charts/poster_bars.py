@@ -82,7 +82,7 @@ def _now_and_after(
     bars = [StepBar("now", before, "100%", tuple(pieces))]
     if forecast is not None and now_ms:
         after = f"≈\u00a0{fmt.duration_ms(forecast.after_ms)}"
-        share, saved = min(forecast.after_ms / now_ms, 1.0), fmt.duration_ms(now_ms - forecast.after_ms)
+        share, saved = min(forecast.after_ms / now_ms, 1.0), fmt.shortened(now_ms, forecast.after_ms)
         name, shorter = "after the change", f"{saved} shorter"
         rest = Piece(
             f"{name}: {after}", _if_room(name, share), max(1000 * share, 1.0), MUTED.on(dark), ""

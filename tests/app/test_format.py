@@ -183,6 +183,21 @@ def test_a_key_becomes_a_heading(key: str, heading: str) -> None:
     assert fmt.heading(key) == heading
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "shorter"),
+    [
+        (33.64, 15.86, "17.7 ms"),  # 33.6 and 15.9: the difference of what is shown, and not 17.78
+        (27.7, 9.034, "18.7 ms"),
+        (1250.0, 310.0, "940 ms"),
+        (2.0, 0.5, "1.50 ms"),
+        (9.6, 9.599, "1.00 µs"),  # both read 9.60 ms
+        (4321.0, 1200.0, "3.12 s"),
+    ],
+)
+def test_what_a_step_is_shorter_by_adds_up_as_shown(before: float, after: float, shorter: str) -> None:
+    assert fmt.shortened(before, after).replace("\u00a0", " ") == shorter
+
+
 def test_a_percentage_of_analysis_has_the_space_that_all_others_have() -> None:
     assert fmt.spaced("94% full, 3.5% of it; 12\u00a0% stay, and so do 10%foo and %d") == (
         "94\u00a0% full, 3.5\u00a0% of it; 12\u00a0% stay, and so do 10%foo and %d"

@@ -199,7 +199,8 @@ def brings(finding: Finding) -> str:
     """Return what a finding brings, of every change in the same unit: saves ≈ 265 ms a step (85 %)."""
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         share = fmt.share(1 - left(finding))
-        return f"saves ≈\u00a0{fmt.duration_ms(finding.gain_ms)} a step ({share})"
+        after = finding.predicted_step_ms
+        return f"saves ≈\u00a0{fmt.shortened(after + finding.gain_ms, after)} a step ({share})"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
         return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
     return report_text.more_samples(finding) or report_text.caution(finding)
