@@ -56,7 +56,7 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data", type=Path, help="a data folder with the runs to show; the bundled ones are read into it")
     parser.add_argument("--run", help="the run to show, by its name")
-    parser.add_argument("--screens", default=",".join(screen.name for screen in SCREENS if screen.exists))
+    parser.add_argument("--screens", default=",".join(screen.name for screen in SCREENS))
     parser.add_argument("--widths", default=",".join(map(str, WIDTHS)))
     parser.add_argument("--themes", default="light,dark")
     return parser
