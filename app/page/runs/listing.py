@@ -42,7 +42,8 @@ def show(manifests: list[Manifest]) -> None:
     shown = st.session_state.get("runs_shown", FIRST_PAGE)
     lost_to = {m.id: card.lost_to for m in ordered if group == "loss" and (card := kept_card(m, frame.data_folder()))}
     if any((card := kept_card(m, frame.data_folder())) is not None and card.utilization for m in ordered[:shown]):
-        cards.small("The line on a card is GPU utilization at the end of its recording.")
+        with st.container(key="card_line"):
+            cards.small("The line on a card is GPU utilization at the end of its recording.")
     seen: set[str] = set()
     for number, (name, runs) in enumerate(listing.grouped(ordered[:shown], group, lost_to)):
         once = [m for m in runs if m.id not in seen]  # a card has one place: its selection has one key
