@@ -99,24 +99,22 @@ def _write(recording_file: Path, temporary: Path) -> None:
 def _derive_trace(con: duckdb.DuckDBPyConnection, storing: Storing, *, all_sums: bool) -> None:
     signatures, vendor = load_signatures(con), _vendor(con)
     limit = memory_limit(int(con.execute("SELECT count(*) FROM gpu_ops").fetchall()[0][0]))
-    con.execute(f"SET memory_limit = '{limit}'")
     known, losses, classes, operators = dict[str, Any](), Losses(), AllClasses(), list[Sums]()
     for part in parts_of(con, _analysed):
-        events, large = part.events, len(part.events.ops) > MANY_OPERATORS or part.parts > 1
+        events, alone = part.events, part.parts == 1
+        large = len(events.ops) > MANY_OPERATORS or not alone
         work = work_of(part, signatures, *vendor)
+        storing.then(con.execute, f"SET memory_limit = '{limit if alone else f'{MEMORY_MB}MB'}'")
         if large:
-            storing.then(give_up_memory, con, limit)
+            storing.then(give_up_memory, con, limit if alone else f"{MEMORY_MB}MB")
         if part.first:
             storing.then(_store_steps, con, part)
         storing.then(_store_operations, con, work)
         classes.add(work.classes, events.gpu.name, part.own_gpu)
         parts = {d.device: _segments(part, d, work.classes) for d in part.devices}
         storing.then(_store_segments, con, parts, events.origin_ns)
-        if part.last:
-            storing.then(_store_classes, con, classes)
-            storing.then(partial(rollups.store, con, all_sums=all_sums))
-            if large:
-                storing.then(give_up_memory, con, limit)
+        if alone:
+            _store_sums(con, storing, classes, limit if large else None, all_sums=all_sums)
         operators += _operators(work)
         if part.last and operators:  # now: together with the losses its columns would take the most memory
             storing.then(_append, con, "operators", operator_table(operators))
@@ -124,14 +122,27 @@ def _derive_trace(con: duckdb.DuckDBPyConnection, storing: Storing, *, all_sums:
         gaps = None
         for gaps in losses.add(part, work.classes.owner, parts):
             storing.then(_append, con, "gaps", gaps)
-        if not part.last:
+        if not alone:
             storing.wait()  # the next part is read over the same connection, and what is not stored yet is held in memory
             del part, events, work, parts, gaps
+    if not alone:  # now that no part is held: the engine may need several times what it has beside one
+        storing.then(con.execute, f"SET memory_limit = '{limit}'")
+        _store_sums(con, storing, classes, limit, all_sums=all_sums)
     storing.then(_store_losses, con, losses)
     storing.then(partial(timeline_store.store, con, all_sums=all_sums))
     storing.then(_append, con, "facts", _fact_rows(known, losses))
-    if work.modules is not None and part.devices:
+    if alone and work.modules is not None and part.devices:
         storing.then(_append, con, "modules", _modules(work, work.modules))
+
+
+def _store_sums(
+    con: duckdb.DuckDBPyConnection, storing: Storing, classes: AllClasses, limit: str | None, *, all_sums: bool
+) -> None:
+    """Store what is summed of all operations, and let the engine of that limit give up the memory that this took."""
+    storing.then(_store_classes, con, classes)
+    storing.then(partial(rollups.store, con, all_sums=all_sums))
+    if limit is not None:
+        storing.then(give_up_memory, con, limit)
 
 
 def memory_limit(operations: int) -> str:

@@ -105,9 +105,9 @@ def columns_of(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, np.ndarray
 
 
 def _rows(con: duckdb.DuckDBPyConnection, table: str, key: str, columns: str, where: str | None) -> dict[str, np.ndarray]:
-    """Read the columns in the order of ``key``: to sort them again would take as much memory as they do."""
+    """Read the columns in the order of ``key``: to sort them again would take as much memory as they do. Rows that ``where`` selects must lie in it."""
     if where is not None:
-        return columns_of(con, f"SELECT {columns} FROM {table} WHERE {where} ORDER BY {key}")
+        return columns_of(con, f"SELECT {columns} FROM {table} WHERE {where}")
     return columns_of(con, f"SELECT {columns} FROM {table}{'' if in_order(con, table, key) else f' ORDER BY {key}'}")
 
 

@@ -11,10 +11,10 @@ class Storing:
     """Stores on a thread of its own, in order, while the next is computed: the engine and numpy each leave the interpreter to the other."""
 
     def __enter__(self) -> Self:
-        self._thread, self._stored = ThreadPoolExecutor(1), list[Future[None]]()
+        self._thread, self._stored = ThreadPoolExecutor(1), list[Future[Any]]()
         return self
 
-    def then(self, store: Callable[..., None], *arguments: Any) -> None:
+    def then(self, store: Callable[..., Any], *arguments: Any) -> None:
         """Store this after all that came before; raise what went wrong with what is stored by now."""
         for done in [one for one in self._stored if one.done()]:
             done.result()

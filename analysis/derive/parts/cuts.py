@@ -7,7 +7,7 @@ Everything else is derived part by part. Where nobody marked the steps, or modul
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 import numpy as np
@@ -28,7 +28,7 @@ from sawtooth.analysis.derive.events import (
 )
 from sawtooth.analysis.derive.host import load_host_facts
 from sawtooth.analysis.derive.modules import MODULE
-from sawtooth.analysis.derive.parts.loading import Stretch, load
+from sawtooth.analysis.derive.parts.loading import Spine, Stretch, load
 from sawtooth.analysis.derive.parts.part import EVER, Part, whole
 from sawtooth.analysis.derive.steps.device import DeviceSteps, device_steps
 from sawtooth.analysis.derive.steps.host import HostSteps, find_host_steps, marked_steps
@@ -36,6 +36,7 @@ from sawtooth.analysis.derive.unprofiled.problem import FEWEST_STEPS, USUAL_EVEN
 from sawtooth.analysis.intervals import Intervals
 
 PART_ROWS = 700_000  # of operators, calls and GPU operations: some 35 MB of columns, and several times as much on the way
+PART_OPERATIONS = 250_000  # of GPU operations: each is lost time on either side, in several pieces of 100 bytes
 KEYS = {"gpu_ops": "gpu_op_id", "runtime_calls": "call_id", "cpu_ops": "cpu_op_id", "python_calls": "python_call_id"}
 
 Analysed = Callable[[NDArray[np.int32]], tuple[list[int], int]]
@@ -60,7 +61,7 @@ def parts_of(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> Iterator[Par
 class _Cut:
     """``borders`` are the steps that begin the second and each further part."""
 
-    spine: Events
+    spine: Spine
     host: HostSteps
     devices: list[DeviceSteps]
     left_out: int
@@ -101,7 +102,8 @@ def _interval(start: int, end: int) -> Intervals:
 def _cut(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> _Cut | None:
     """Return where to cut, None where the recording is one part: it is small, or needs to be seen as a whole."""
     rows = {table: int(con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]) for table in KEYS}
-    wanted = sum(rows[table] for table in ("gpu_ops", "runtime_calls", "cpu_ops")) // PART_ROWS
+    every = sum(rows[table] for table in ("gpu_ops", "runtime_calls", "cpu_ops"))
+    wanted = max(every // PART_ROWS, rows["gpu_ops"] // PART_OPERATIONS if every > 2 * PART_ROWS else 0)
     # Up to so many operations the replay may use all steps, and what it says is exact.
     if wanted < 2 or rows["gpu_ops"] <= USUAL_EVENTS or _has_modules(con):
         return None
@@ -119,7 +121,12 @@ def _cut(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> _Cut | None:
     largest = max(("gpu_ops", "runtime_calls", "cpu_ops"), key=rows.__getitem__)
     begins = tables[0]["start"].to_numpy(np.int64) if largest == "gpu_ops" else host.starts
     borders = _borders(begins, _moments(con, spine.origin_ns, largest, rows[largest], wanted))
-    return _Cut(spine, host, devices, left_out, borders) if borders else None
+    return _Cut(Spine.of(spine, devices), host, [_narrow(device) for device in devices], left_out, borders) if borders else None
+
+
+def _narrow(device: DeviceSteps) -> DeviceSteps:
+    """Return a device's steps in half the memory: they are held while all parts are derived."""
+    return replace(device, ops=device.ops.astype(np.int32), op_step=device.op_step.astype(np.int32))
 
 
 def _has_modules(con: duckdb.DuckDBPyConnection) -> bool:

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import (
+    I32,
     I64,
     Calls,
     CpuOps,
@@ -32,6 +33,40 @@ Rows = TypeVar("Rows", GpuOps, Calls, CpuOps)
 
 
 @dataclass(frozen=True)
+class Spine:
+    """What tells which events of a recording a part needs: of each GPU operation start, the latest end up to it, call and operator, and of each call its start.
+
+    ``first_of_name`` are the first operations of each name, ``hulls`` the time by device from its first operation or its window to the last.
+    """
+
+    origin_ns: int
+    names: list[str]
+    start: I64
+    reach: I64
+    call: NDArray[np.int32]
+    cpu_op: NDArray[np.int32]
+    call_start: I64
+    first_of_name: tuple[I32, I64]
+    hulls: dict[int, Intervals]
+
+    @staticmethod
+    def of(events: Events, devices: list[DeviceSteps]) -> Spine:
+        """Return the spine of a recording; ids must fit into 32 bits."""
+        gpu = events.gpu
+        return Spine(
+            origin_ns=events.origin_ns,
+            names=events.names,
+            start=gpu.start,
+            reach=np.maximum.accumulate(gpu.end),
+            call=gpu.call.astype(np.int32),
+            cpu_op=gpu.cpu_op.astype(np.int32),
+            call_start=events.calls.start,
+            first_of_name=np.unique(gpu.name, return_index=True),
+            hulls={device.device: _hull(device, gpu) for device in devices},
+        )
+
+
+@dataclass(frozen=True)
 class Stretch:
     """Part of a recording: its ``steps``, the time that it accounts for on the devices and on the host, and what of either is seen with it."""
 
@@ -47,7 +82,7 @@ class Stretch:
 
 def load(
     con: duckdb.DuckDBPyConnection,
-    spine: Events,
+    spine: Spine,
     host: HostSteps,
     devices: list[DeviceSteps],
     gpus_left_out: int,
@@ -56,14 +91,15 @@ def load(
     """Read one part. ``spine`` and ``devices`` are of the whole recording."""
     origin = spine.origin_ns
     gpu_ids, gpu = _gpu_ops(con, spine, stretch)
-    begin, end = _between(spine.calls.start, *stretch.host_view)
+    begin, end = _between(spine.call_start, *stretch.host_view)
     call_ids, calls = _with_others(con, read_calls, "call_id", origin, (begin, end), gpu.call)
     op_ids, ops = _operators(con, origin, stretch.host_view, np.concatenate([gpu.cpu_op, calls.cpu_op]))
     gpu = replace(gpu, call=_places(call_ids, gpu.call), cpu_op=_places(op_ids, gpu.cpu_op))
     calls = replace(calls, cpu_op=_places(op_ids, calls.cpu_op))
     ops = replace(ops, parent=_places(op_ids, ops.parent))
     python_ids, facts = _facts(con, origin, stretch.host_view, call_ids)
-    earlier = np.unique(spine.gpu.name[: int(np.searchsorted(spine.gpu.start, stretch.device_time.starts[0]))])
+    kernels, first = spine.first_of_name
+    earlier = kernels[spine.start[first] < stretch.device_time.starts[0]]
     own_gpu = (gpu.start >= stretch.device_time.starts[0]) & (gpu.start < stretch.device_time.ends[0])
     return Part(
         events=Events(origin, spine.names, gpu, calls, ops),
@@ -72,7 +108,7 @@ def load(
         host=host,
         devices=[_device(device, gpu, gpu_ids, own_gpu, stretch) for device in devices],
         windows=[device.window for device in devices],
-        spans={device.device: intersect(_hull(device, spine.gpu), stretch.device_time) for device in devices},
+        spans={device: intersect(hull, stretch.device_time) for device, hull in spine.hulls.items()},
         gpus_left_out=gpus_left_out,
         own_gpu=own_gpu,
         own_ops=(ops.start >= stretch.host_time.starts[0]) & (ops.start < stretch.host_time.ends[0]),
@@ -112,14 +148,14 @@ def _between(ordered: I64, begin: int, end: int) -> tuple[int, int]:
     return int(first), int(behind)
 
 
-def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Events, stretch: Stretch) -> tuple[I64, GpuOps]:
+def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Spine, stretch: Stretch) -> tuple[I64, GpuOps]:
     """Read the operations that run while the part is seen, and those that its own calls and operators launched."""
-    gpu, (begin, end) = spine.gpu, stretch.device_view
-    first = int(np.searchsorted(np.maximum.accumulate(gpu.end), begin, side="right"))
-    behind = int(np.searchsorted(gpu.start, end))
-    calls = _between(spine.calls.start, stretch.host_time.starts[0], stretch.host_time.ends[0])
+    begin, end = stretch.device_view
+    first = int(np.searchsorted(spine.reach, begin, side="right"))
+    behind = int(np.searchsorted(spine.start, end))
+    calls = _between(spine.call_start, stretch.host_time.starts[0], stretch.host_time.ends[0])
     ops = _operators_between(con, spine.origin_ns, stretch.host_time.starts[0], stretch.host_time.ends[0])
-    mine = ((gpu.call >= calls[0]) & (gpu.call < calls[1])) | ((gpu.cpu_op >= ops[0]) & (gpu.cpu_op < ops[1]))
+    mine = ((spine.call >= calls[0]) & (spine.call < calls[1])) | ((spine.cpu_op >= ops[0]) & (spine.cpu_op < ops[1]))
     return _with_others(con, read_gpu_ops, "gpu_op_id", spine.origin_ns, (first, behind), np.flatnonzero(mine))
 
 
@@ -171,7 +207,7 @@ def _with_others(
     if not len(others):
         return ids, rows
     con.register("wanted", pd.DataFrame({"id": others}))
-    more = read(con, origin, f"{key} IN (SELECT id FROM wanted)")
+    more = read(con, origin, f"{key} IN (SELECT id FROM wanted) ORDER BY {key}")
     con.unregister("wanted")
     order = np.argsort(ids := np.concatenate([ids, others]), kind="stable")
     return ids[order], _joined(rows, more, order)

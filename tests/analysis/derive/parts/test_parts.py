@@ -33,7 +33,13 @@ def cut_small(monkeypatch: pytest.MonkeyPatch, rows: int = 300, fewest: int = 1)
         parts.append(load(*arguments))
         return parts[-1]
 
-    for name, value in (("PART_ROWS", rows), ("FEWEST_STEPS", fewest), ("USUAL_EVENTS", 0), ("load", loaded)):
+    for name, value in (
+        ("PART_ROWS", rows),
+        ("FEWEST_STEPS", fewest),
+        ("PART_OPERATIONS", 10**9),
+        ("USUAL_EVENTS", 0),
+        ("load", loaded),
+    ):
         monkeypatch.setattr(cuts, name, value)
     return parts
 
