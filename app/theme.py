@@ -29,7 +29,7 @@ class Colour:
         return self.dark if dark else self.light
 
 
-# By name: light, dark, hatched. Owners and causes name the one that is theirs; plum is free for the next cause.
+# By name: light, dark, hatched. Owners and causes name the one that is theirs. The next cause brings its own.
 PALETTE: dict[str, tuple[str, str, bool]] = {
     "blue": ("#0072B2", "#4AA3DF", False),
     "sky": ("#3A93CC", "#9AD1F5", False),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import CpuOps, Events
 from sawtooth.analysis.intervals import Intervals, paint, union
-from sawtooth.analysis.knowledge.causes import CAUSES, HOST_CAUSES, OnHost
+from sawtooth.analysis.knowledge.causes import CAUSES, COMPUTES_AT_LEAST_NS, HOST_CAUSES, OnHost
 from sawtooth.analysis.replay.machine import I32, I64
 
 SYNC_CALL = re.compile(r"^(cuda|cu|hip)(Stream|Device|Event|Ctx|Context)Synchronize|^(cuda|hip)Free(Host)?$")
@@ -170,6 +170,9 @@ def paint_line(events: Events, facts: HostFacts, lines: Lines, line: int, calls_
             if pattern is not None and len(here):
                 mine = here & matching(names, pattern)[name]
                 marks.append((start[mine], end[mine]))
+        if on_host.computing is not None:
+            mine = op_here & _computes(events, on_host.computing)
+            marks.append((ops.start[mine], ops.end[mine]))
         return marks
 
     in_operator = op_here & ~ops.annotation
@@ -182,6 +185,17 @@ def paint_line(events: Events, facts: HostFacts, lines: Lines, line: int, calls_
     rest = HOST_CAUSES[-1]  # python_host: what nothing else claims
     starts, _, painted = paint([_joined(layers[key]) for key in HOST_CAUSES if key != rest], *span(events))
     return Paint(starts, painted)
+
+
+def _computes(events: Events, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Return, by operator, whether its name fits, it takes real time, and its thread makes no call inside it: so it computes on the CPU."""
+    ops, calls = events.ops, events.calls
+    fits = ~ops.annotation & (ops.end - ops.start >= COMPUTES_AT_LEAST_NS) & matching(events.names, pattern)[ops.name]
+    for thread in np.unique(ops.thread[fits]).tolist():
+        mine = np.flatnonzero(fits & (ops.thread == thread))
+        called = np.sort(calls.start[calls.thread == thread])
+        fits[mine] = np.searchsorted(called, ops.start[mine]) == np.searchsorted(called, ops.end[mine])
+    return fits
 
 
 def _not_inside_another(ops: CpuOps, among: NDArray[np.bool_]) -> NDArray[np.bool_]:

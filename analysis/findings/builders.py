@@ -85,12 +85,12 @@ def of_waits(
 
 
 def without_reads(context: RuleContext, calls: tuple[int, ...]) -> list[Edit]:
-    """Return the edits without the host's waits in ``calls``, the GPU operations that only serve them, and what Python does with data copied in bulk."""
+    """Return the edits without the host's waits in ``calls``, the GPU operations that only serve them, and what the host does with data copied in bulk."""
     edits: list[Edit] = [WithoutWaits(calls)]
     if served := only_read(context, calls):
         edits.append(WithoutOps(served))
         if after := after_bulk(context, served):
-            edits.append(WithoutHostCause("python_host", calls=after))
+            edits += [WithoutHostCause(cause, calls=after) for cause in ("python_host", "host_compute")]
     return edits
 
 

@@ -33,13 +33,22 @@ ALLOCATOR_CALL = re.compile(
 COMPILE_CALL = re.compile(
     r"ModuleLoad|ModuleUnload|LibraryLoad|LibraryUnload|LinkCreate|LinkAdd|LinkComplete|ModuleGetFunction|KernelGetFunction"
 )
+# Operators that compute, by leaving out those that only make another view, memory or a Python number.
+COMPUTING = re.compile(
+    r"^(aten|torchvision|torchaudio)::(?!_?(un)?(view|reshape|expand|transpose|t$|permute|slice|select|split|chunk|bind|narrow|as_strided|squeeze|flatten|unflatten|"
+    r"detach|alias|empty|result_type|lift|resize|set_|movedim|numpy_T|item|local_scalar|is_nonzero|diagonal|real$|imag$|to$|broadcast|record_stream|pin_memory|is_pinned))"
+)
+COMPUTES_AT_LEAST_NS = (
+    50_000  # an operator on a GPU tensor that has nothing to launch takes 1 to 20 µs, recorded and on a slow host
+)
 COMPILE_OVERHEAD = re.compile(r"Lazy Function Loading|Driver Compiler|Runtime Triggered Module Loading", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class OnHost:
     """How a cause shows on the launching thread: patterns for names of runtime calls, operators and annotations, Python calls, and of what
-    the profiler recorded as its own doing. Without any, ``analysis/derive/host.py`` paints it.
+    the profiler recorded as its own doing. Without any, ``analysis/derive/host.py`` paints it. What ``computing`` fits counts where
+    the operator calls nothing of the GPU and lasts COMPUTES_AT_LEAST_NS: the name alone does not tell on which device it computes.
 
     ``slowed``: recording events slows it. ``runs_ahead``: a host that had not waited for the GPU before would have done it earlier, so idle time
     in it is charged to that wait. ``beside_graph``: what stays where each step is launched as one CUDA graph; "between": before the step only.
@@ -49,6 +58,7 @@ class OnHost:
     operators: re.Pattern[str] | None = None
     python: re.Pattern[str] | None = None
     overheads: re.Pattern[str] | None = None
+    computing: re.Pattern[str] | None = None
     slowed: bool = True
     runs_ahead: bool = False
     beside_graph: Literal["all", "between"] | None = None
@@ -170,6 +180,20 @@ CAUSES = (
         },
         on_host=OnHost(),
         removal=("host_time", "waits"),
+    ),
+    Cause(
+        key="host_compute",
+        label="operators on the CPU",
+        proof="The queue is empty and the launching thread is inside an operator that computes for 50 µs and more and calls nothing of the GPU.",
+        who="your code",
+        to_do="Compute on the GPU: move the tensors there first, or do this in the loader's workers.",
+        colour="plum",
+        loses_to="operators on the CPU",
+        late_rank="operators on its CPU",
+        waits_for="It waits for operators that compute on the CPU.",
+        evidence={"idle": "The queue was empty and the host computed on the CPU ({doing}){where} before it launched {kernel}."},
+        on_host=OnHost(computing=COMPUTING, slowed=False, runs_ahead=True, beside_graph="all"),
+        removal=("host_time",),
     ),
     Cause(
         key="launch_bound",

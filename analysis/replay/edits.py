@@ -147,9 +147,7 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
         case WithoutCalls(calls):
             hit = np.isin(host.call, np.array(calls))
             moving = hit & (host.pred >= 0)
-            loader = np.array(
-                [_beside_graph(key) == "all" for key in HOST_CAUSES]
-            )  # it is asked for the next batch all the same
+            loader = np.array([key == "data_wait" for key in HOST_CAUSES])  # it is asked for the next batch all the same
             parts = np.where(moving[:, None] & ~loader, 0, host.gap_parts)
             quick = replace(host, gap=np.where(moving, parts.sum(axis=1), host.gap), gap_parts=parts)
             quick = replace(quick, own=np.where(hit, 0, host.own))

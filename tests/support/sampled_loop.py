@@ -99,6 +99,17 @@ def tested_gradients(folder: Path) -> list[Path]:
     return [loop.write(folder / "trace.json")]
 
 
+def sorted_on_host(folder: Path, launches: bool = False) -> list[Path]:
+    """Lengths are sorted for 200 of the 1,000 µs of a step, while the GPU has nothing to do: on the CPU, or after a launch inside."""
+    loop = matmul_loop()
+    for k in range(4):
+        at = 1000 * k
+        loop.op("aten::sort", at + 760, at + 960, [[4096]], ["long int"])
+        if launches:
+            loop.launch((at + 770, at + 775), (at + 778, at + 780), "radix_sort")
+    return [loop.write(folder / "trace.json")]
+
+
 def graph_breaks(folder: Path, count: int) -> list[Path]:
     """Return the recording with ``count`` planted breaks, and its log."""
     return [path for kind in ("json.gz", "log.gz") if (path := GRAPH_BREAKS / f"breaks_{count}.{kind}").exists()]
@@ -118,6 +129,8 @@ HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     "loader_short_of_workers": partial(starved, cpu_pct=45, workers_cpu_pct=96),
     "swapping": partial(starved, cpu_pct=50, workers_cpu_pct=60, swap_in_bps=4e7, ram_used_bytes=63e9, ram_total_bytes=64e9),
     "held_down_by_heat": partial(write, throttled=12, reason=SOFTWARE_HEAT),  # 1.2 s of 5.9 s
+    "sorted_by_launches": partial(sorted_on_host, launches=True),
+    "sorted_on_host": sorted_on_host,
     "tested_gradients": tested_gradients,
     "two_hot_samples": partial(write, throttled=2, reason=SOFTWARE_HEAT),
     "held_down_by_power": partial(write, throttled=30, reason=POWER_CAP),

@@ -68,7 +68,10 @@ def check(context: RuleContext) -> Iterator[Finding]:
             else " Record once with `sawtooth run --stacks` (with_stack=True) to see the line; gc.collect(), logging and checkpoints look like this."
         ),
         ceiling_ms=lost,
-        edits=[WithoutHostCause("python_host", calls=calls), WithoutHostCause("launch_bound", 1.0, calls, keep_at_least=0.0)],
+        edits=[
+            WithoutHostCause("python_host", calls=calls),
+            *(WithoutHostCause(beside, 1.0, calls, keep_at_least=0.0) for beside in ("host_compute", "launch_bound")),
+        ],
         confidence="high" if named else "medium",
         note="These stretches removed from the replay; at best what operators on the CPU do beside them goes as well.",
         risk="Work moved to a thread still shares Python's lock with the launches.",

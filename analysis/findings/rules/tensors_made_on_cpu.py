@@ -69,4 +69,6 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("tensors-made-on-cpu", ("steps",), check, Explains(("blocking_copy",), called="tensors made on the CPU"))
+RULE = Rule(
+    "tensors-made-on-cpu", ("steps",), check, Explains(("blocking_copy", "host_compute"), called="tensors made on the CPU")
+)

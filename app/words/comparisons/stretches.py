@@ -14,6 +14,7 @@ GROWS = {  # what usually makes a part of the step grow while a training goes on
     "allocator": "memory is allocated and freed again and again, as where it is in pieces (fragmentation). Try PYTORCH_ALLOC_CONF=expandable_segments:True.",
     "data_wait": "the loader falls behind, as where a cache is full, or files lie elsewhere.",
     "python_host": "Python takes longer, as where lists or logs grow, or garbage is collected.",
+    "host_compute": "operators on the CPU take longer, as where something else takes its cores.",
     "launch_bound": "the host launches later, as where something else takes its cores.",
     "host_sync": "the host waits for the GPU more often.",
     "compilation": "code is compiled again, as where shapes change.",

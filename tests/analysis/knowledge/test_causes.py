@@ -38,7 +38,7 @@ def test_a_cause_goes_out_of_a_replay_as_what_it_is(cause: Cause) -> None:
 
 def test_host_causes_come_first_and_the_last_of_them_has_what_is_left() -> None:
     assert causes.CAUSE_KEYS[: len(causes.HOST_CAUSES)] == causes.HOST_CAUSES, "a code of the paint is a code of a piece"
-    assert causes.HOST_CAUSES[-2:] == ("launch_bound", "python_host")
+    assert causes.HOST_CAUSES[-3:] == ("host_compute", "launch_bound", "python_host")
     assert causes.WAIT_CAUSES == ("allocator", "blocking_copy", "host_sync")
     assert len(causes.CAUSE_OF) == len(CAUSES)
 

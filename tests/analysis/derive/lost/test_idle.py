@@ -46,6 +46,22 @@ def test_launch_bound_inside_operators_and_python_between_them() -> None:
     assert causes(trace) == {"python_host": 25, "launch_bound": 18}
 
 
+def test_an_operator_that_calls_nothing_of_the_gpu_computes_on_the_cpu() -> None:
+    trace = TinyTrace()
+    trace.step(0, 600)
+    trace.op("aten::a", 0, 6)
+    trace.launch((1, 5), (7, 17))
+    trace.op("aten::stack", 20, 320)  # its parts too: the whole of it counts once
+    trace.op("aten::cat", 60, 310)
+    trace.op("aten::view", 330, 430)  # makes no more than another view, however long it took
+    trace.op("aten::eq", 440, 470)  # too short to tell from an operator on the GPU that found nothing to do
+    trace.op("aten::to", 480, 560)
+    trace.launch((550, 558), (560, 570))
+    # The gap is [17, 560); the launch returned at 558, so the host's [15, 558) decides: aten::stack 300, the other operators 100 + 30 + 78 = 208,
+    # python [15, 20) 5 + 10 + 10 + 10.
+    assert causes(trace) == {"host_compute": 300, "launch_bound": 208, "python_host": 35}
+
+
 def test_a_kernel_launched_for_the_first_time_loads_its_code() -> None:
     trace = TinyTrace()
     trace.step(0, 4000)

@@ -115,6 +115,7 @@ CASES = {
         quiet=("mlp_4096", "vocab_50304"),
         measured=(("mlp_4093", "mlp_4096", 0.15), ("vocab_50257", "vocab_50304", 0.15)),
     ),
+    "operators-on-cpu": Case(leads=("sorted_on_host",), quiet=("sorted_by_launches", "mask_from_cpu")),
     "optimizer-foreach": Case(beside=("adam_foreach",), quiet=("gpt_small",)),
     "optimizer-not-fused": Case(
         beside=("adam_single",), quiet=("adam_fused",), measured=(("adam_single", "adam_fused", 0.35),)

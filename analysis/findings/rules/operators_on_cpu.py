@@ -1,0 +1,78 @@
+"""Operators compute on CPU tensors inside the step.
+
+What it checks
+    Idle time of the GPU while the launching thread is inside operators that compute for 50 µs and more and call nothing of the GPU (cause
+    ``host_compute``): sorting, indexing, stacking, looking up, drawing. What makes a tensor that is copied next is the rule's of tensors made on the CPU.
+Why it costs time
+    Nothing is launched meanwhile, and a few cores do what the GPU would do in microseconds.
+What to do
+    Move the tensors to the GPU before they are worked on, or do this work in the data loader's workers, beside the training.
+When it is wrong
+    Where an operator has no form for the GPU, or its result decides on the host what is launched next: then do it a step ahead, in a thread.
+References
+    https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#create-tensors-directly-on-the-target-device
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries.copies import copies_of_made_tensors
+from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.source_lines import is_user_line
+from sawtooth.analysis.replay.edits import MoreLaunches, WithoutHostCause
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
+
+WORTH_NAMING = 0.02  # of the step
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "order = lengths.sort().indices          # lengths is on the CPU\nx = x[order].to('cuda')",
+        "lengths, x = lengths.to('cuda', non_blocking=True), x.to('cuda', non_blocking=True)\nx = x[lengths.sort().indices]   # on the GPU",
+    ),
+    CodeChange(
+        "PyTorch",
+        "for rows in loader:\n    x = torch.stack([table[r] for r in rows])",
+        "class Rows(Dataset):\n    def __getitem__(self, i):   # in the workers\n        return table[self.rows[i]]",
+    ),
+)
+
+
+def check(context: RuleContext) -> Iterator[Finding]:
+    """Yield a finding when operators on the CPU cost more than WORTH_NAMING of the step."""
+    made = copies_of_made_tensors(context).frame["call_id"]
+    rows = context.recording.rows(
+        "SELECT o.call_id, min(o.gpu_op_id), count(DISTINCT g.cpu_op_id), sum(g.end_ns - g.start_ns) AS ns, "
+        "o.call_id IN (SELECT unnest(?::BIGINT[])) AS of_made FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id "
+        "WHERE g.device = ? AND g.cause = 'host_compute' AND o.call_id IS NOT NULL GROUP BY o.call_id ORDER BY o.call_id",
+        [made.astype("int64").unique().tolist(), context.rank.device],
+    )
+    mine = [row for row in rows if not row[4]]
+    whole = sum(int(row[3]) for row in rows)
+    lost = context.lost_ms("host_compute") * sum(int(row[3]) for row in mine) / whole if whole else 0.0
+    if not lost or context.share(lost) < WORTH_NAMING:
+        return
+    places = context.places("host_compute")
+    line = next((str(place["place"]) for place in places if is_user_line(str(place["place"]))), None)
+    where = f"most at {line}" if line else f"most in {places[0]['place']}"
+    yield context.finding(
+        RULE.slug,
+        f"Operators on CPU tensors hold the launches up for {in_words(lost)} of each step, {where}",
+        "Move these tensors to the GPU before they are worked on, or do this work in the data loader's workers."
+        + ("" if line else " Record once with with_stack=True to see the line."),
+        ceiling_ms=lost,
+        edits=[
+            WithoutHostCause("host_compute", calls=tuple(int(row[0]) for row in mine)),
+            MoreLaunches(tuple(int(row[1]) for row in mine), tuple(int(row[2]) for row in mine)),
+        ],
+        confidence="high",
+        note="The operators' time removed from the replay, and a launch of its own added for each.",
+        risk="What is drawn at random differs on the GPU; what the host needs next must be copied back.",
+        changes=CHANGES,
+        evidence=context.gap_evidence("host_compute"),
+    )
+
+
+RULE = Rule("operators-on-cpu", ("steps",), check, Explains(("host_compute",), called="operators on CPU tensors"))
