@@ -182,10 +182,10 @@ def _narrowed(reading: Reading, witness: Witness) -> Reading:
 
 
 def _impossible(telemetry: Witness, work: StepWork | None) -> bool:
-    """Tell whether telemetry says less than every step loads and computes one after the other: near 0 % utilization counts too much."""
-    if telemetry.ms is None or work is None or not work.loading_ns:
+    """Tell whether telemetry says less than every step loads at least and computes one after the other: near 0 % utilization counts too much."""
+    if telemetry.ms is None or work is None or not work.loading_least_ns:
         return False
-    return telemetry.ms * 1e6 < LOADED_ALIKE * (work.occupied_ns + work.loading_ns)
+    return telemetry.ms * 1e6 < LOADED_ALIKE * (work.occupied_ns + work.loading_least_ns)
 
 
 def _above(telemetry: Witness | None, work: StepWork | None) -> Witness | None:

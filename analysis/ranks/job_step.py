@@ -141,7 +141,12 @@ def job_step_time(
     work = None
     if own:
         most = max(own, key=lambda each: each.occupied_ns)
-        work = replace(most, hidden_loader=any(w.hidden_loader for w in own), loading_ns=max(w.loading_ns for w in own))
+        work = replace(
+            most,
+            hidden_loader=any(w.hidden_loader for w in own),
+            loading_ns=max(w.loading_ns for w in own),
+            loading_least_ns=max(w.loading_least_ns for w in own),
+        )
     notes = [*lead.best.estimate.notes, TOGETHER.format(ranks=len(ranks))]
     witnesses = [witness for rank in ranks for witness in rank.best.witnesses]
     user = next((witness.ms for witness in witnesses if witness.source == "user"), None)

@@ -46,5 +46,16 @@ SELECT coalesce(sum(c.dur_ns), 0)
 FROM named_runtime_calls c ASOF JOIN (SELECT host_start_ns, host_end_ns FROM steps WHERE device = ? AND counted) t ON c.start_ns >= t.host_start_ns
 WHERE c.start_ns < t.host_end_ns AND regexp_matches(c.name, '^(cuda|hip)Malloc|^cuMem(Alloc|Create|Map)')
 
+-- name: loading_operators
+-- operators recorded inside the loader's annotation: of the launching thread, whose loop loads by itself
+WITH loading AS (
+    SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops WHERE list_contains($loading::INTEGER[], name_id)
+)
+SELECT count(*)
+FROM (SELECT thread_id, start_ns FROM cpu_ops WHERE kind = 'op') o
+ASOF JOIN loading l ON l.thread_id = o.thread_id AND o.start_ns >= l.start_ns
+ASOF JOIN (SELECT host_start_ns, host_end_ns FROM steps WHERE device = $device AND counted) t ON o.start_ns >= t.host_start_ns
+WHERE o.start_ns < l.end_ns AND o.start_ns < t.host_end_ns
+
 -- name: allocated
 SELECT max(total_allocated_bytes) FROM allocations WHERE device_type <> 0 AND device = ?

@@ -108,7 +108,7 @@ def test_the_trace_alone_is_narrow_where_the_gpu_bounds_it_and_honest_where_not(
         and limited.holds(31.87)
         and limited.low_ms == pytest.approx(max(0.96 * 31.08, 49.2 / 1.6), abs=0.01)
     )
-    assert limited.high_ms == pytest.approx(72 * 1.05)
+    assert limited.high_ms == pytest.approx(49.2 * 1.42)  # less than 72 × 1.05
     assert by_trace(WORK, [], None) is None
 
 
@@ -127,9 +127,15 @@ def test_telemetry_cannot_be_quicker_than_the_kernels() -> None:
 
 
 def test_telemetry_cannot_skip_what_every_step_loads_by_itself() -> None:
-    work = StepWork(kernel_ns=20e6, dispatched=1000, loading_ns=570e6)
+    work = StepWork(kernel_ns=20e6, dispatched=1000, loading_ns=570e6, loading_least_ns=570e6)
     best = chosen((606, 608), 600.0, work=work, telemetry=telemetry(326.0))
     assert best.source == "profile" and best.ms == pytest.approx(607)
     assert "telemetry" not in {witness.source for witness in best.witnesses}
+    slowed = StepWork(
+        kernel_ns=20e6, dispatched=1000, loading_ns=570e6, loading_least_ns=300e6
+    )  # as recording its operators may have
+    assert chosen((606, 608), 600.0, work=slowed, telemetry=telemetry(326.0)).source == "telemetry"
+    alone = chosen((606, 608), 600.0, work=slowed).reading
+    assert alone.low == pytest.approx(600 / 1.6 - 270), "the loader may have taken 270 ms less"
     by_workers = chosen((606, 608), 600.0, work=StepWork(20e6, 1000), telemetry=telemetry(326.0))
     assert by_workers.source == "telemetry", "worker processes may load ahead outside the profile"
