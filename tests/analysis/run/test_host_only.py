@@ -228,11 +228,21 @@ def test_a_loop_that_loads_its_own_batches_is_told_how_many_workers_feed_it(tmp_
     assert host_parts(result) == pytest.approx({"host_loading": 16.0, "host_rest": 4.0})
     finding = result.findings[0]
     assert finding.predicted_step_ms == pytest.approx(4.4)
+    # Where the training computes on the cores that workers take, its step was 1.9 times as long as said.
+    assert (finding.predicted_low_ms, finding.predicted_high_ms) == pytest.approx((4.4, 8.8))
     assert finding.fix.startswith("Load batches in 4 worker processes. A sample takes 1 ms, 100 µs of it on a core.")
     assert finding.changes[0].after == "loader = DataLoader(dataset, …, num_workers=4, persistent_workers=True)"
     assert headline(result) == "Load batches in 4 worker processes: 20.0 → ≈\u00a04.40\u00a0ms"
     assert "The loop waits 16 ms of each 20 ms step for batches" in text.text(result) + html.run_html(result)
     assert "800\u00a0samples/s → ≈\u00a03,640\u00a0samples/s" in html.run_html(result)
+
+
+def test_workers_that_may_crowd_out_the_gain_are_advised_without_a_prediction(tmp_path: Path) -> None:
+    """A step of 34 ms takes 18 without loading, 18.4 with the worker's computing, and up to twice of it where it has a core of the training's: 36.8."""
+    data = DataFolder(tmp_path / "data").create()
+    finding = analysed(data, marked(tmp_path / "marks.jsonl", 34.0), **WAITS, loader_workers=0).findings[0]
+    assert finding.predicted_step_ms is None and "take cores from the training" in finding.prediction_note
+    assert finding.fix.startswith("Load batches in a worker process")
 
 
 def test_workers_that_set_the_pace_are_named_and_so_are_those_that_keep_up(tmp_path: Path) -> None:
