@@ -13,6 +13,7 @@ import duckdb
 
 from sawtooth.analysis.findings import rules as rules_folder
 from sawtooth.analysis.findings.rule import NEEDS, WARNING_SHARE, Rule, RuleContext
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.metrics.witness import SAMPLE_IT
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Finding, NotChecked, RunResult
@@ -29,6 +30,8 @@ ANOTHER_WAY = "Another way out of the same:"
 ONCE = "The profiled steps capture a CUDA graph, which the run does once: its steps after that launch otherwise."
 PART_FIRST = "“{title}” is part of it, and has a remedy of its own: it comes first."
 SEVERITIES = ("critical", "warning", "info")
+SHAPE_HOLDS = 1.3  # times the run's step, as the profiler-distorts rule has it: below it the shape of the profile still holds
+DISTORTED = "The profiled steps take {times:.1f} times as long as the run's: what the host loses to which cause is less sure than its sum."
 SAME_CAUSE = 0.5  # of what a finding changes: with more of it in another finding both are about the same thing
 OWN_SQL = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)  # how a rule's own statement fails
 FAILED = "the rule itself failed on this trace; please report it"
@@ -65,7 +68,17 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
         doubt = ONCE
     if doubt is not None:
         findings = [_doubted(finding, doubt) if finding.explains.host_pace else finding for finding in findings]
+    findings = [_as_sure_as_the_profile(context, finding) for finding in findings]
     return _parts_first(_waits_first(context, _each_cause_once(sorted(findings, key=_order)))), not_checked
+
+
+def _as_sure_as_the_profile(context: RuleContext, finding: Finding) -> Finding:
+    """Return a finding on what the host does, no surer than medium where the profiled steps take SHAPE_HOLDS times as long as the run's and more."""
+    profiled, run = context.rank.best.profiled.value, context.step_ms
+    slowed = any(CAUSE_OF[cause].slowed for cause in finding.explains.causes)
+    if finding.confidence != "high" or not slowed or profiled is None or not run or profiled < SHAPE_HOLDS * run:
+        return finding
+    return _with_note(replace(finding, confidence="medium"), DISTORTED.format(times=profiled / run))
 
 
 def check_host(result: RunResult) -> list[Finding]:

@@ -36,7 +36,7 @@ COMPILE_CALL = re.compile(
 # Operators that compute, by leaving out those that only make another view, memory or a Python number.
 COMPUTING = re.compile(
     r"^(aten|torchvision|torchaudio)::(?!_?(un)?(view|reshape|expand|transpose|t$|permute|slice|select|split|chunk|bind|narrow|as_strided|squeeze|flatten|unflatten|"
-    r"detach|alias|empty|result_type|lift|resize|set_|movedim|numpy_T|item|local_scalar|is_nonzero|diagonal|real$|imag$|to$|broadcast|record_stream|pin_memory|is_pinned))"
+    r"detach|alias|(new_)?empty|result_type|lift|resize|set_|movedim|numpy_T|item|local_scalar|is_nonzero|diagonal|real$|imag$|to$|broadcast|record_stream|pin_memory|is_pinned))"
 )
 COMPUTES_AT_LEAST_NS = (
     50_000  # an operator on a GPU tensor that has nothing to launch takes 1 to 20 µs, recorded and on a slow host
