@@ -13,6 +13,10 @@ import pandas as pd
 from sawtooth.analysis.findings.rule import RuleContext, once
 
 CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"  # one time step of a recurrent network
+# What factorizes, solves or inverts a matrix: its errors grow with the matrix' condition, and so do those of the products around it.
+FACTORIZES = (
+    r"^aten::_?(linalg_(cholesky|lu|qr|svd|eig|inv|solve|lstsq|pinv|ldl)|cholesky|triangular_solve|lu_solve|svd|inverse)"
+)
 EVIDENCE_ROWS = 5  # the largest few prove it; more only lengthen the page
 
 
@@ -64,6 +68,14 @@ def calls(context: RuleContext, pattern: str) -> Events:
 def operators(context: RuleContext, pattern: str) -> Events:
     """Return the operators and annotations of the counted steps whose name matches the regular expression, with thread_id."""
     return _begun(context, "cpu_ops", "cpu_op_id", pattern, "thread_id")
+
+
+FP32_BY_NEED = "The step factorizes or solves matrices, and that may need all bits of FP32: try it on a copy of the loop first."
+
+
+def factorizes(context: RuleContext) -> bool:
+    """Tell whether the counted steps factorize, solve or invert matrices: then nobody can say that fewer bits of mantissa do for its products."""
+    return bool(operators(context, FACTORIZES).count)
 
 
 def frames(context: RuleContext, pattern: str) -> Events:

@@ -21,6 +21,9 @@ FUSED_COST = 1.1  # a fused kernel takes little more than the slowest of its cha
 # What inductor makes of the kernels between two products: 138 of 52 such places on the mixer of tests/recordings_after, 97 of 36 on gpt_compiled;
 # together they took 1.19 and 0.88 of the longest kernels that they replace.
 COMPILED_KERNELS = 3
+LEAST_FUSED = 0.8  # of FUSED_COST, as of any new time of a kernel
+# Of a chain's longest kernel: one that works on as many elements and is no shorter than that moves them in fewer bits, as the fused one may.
+NARROW = 0.4
 
 
 @dataclass(frozen=True)
@@ -154,15 +157,18 @@ def _backward_rows(context: RuleContext, work: pd.DataFrame, forward_chains: lis
 
 
 def _as_kernels(work: pd.DataFrame, parts: list[tuple[np.ndarray, int]]) -> list[Edit]:
-    """Return the edits that run each part as that many kernels, each as long as the part's longest times FUSED_COST."""
+    """Return the edits that run each part as that many kernels, each as long as the part's longest times FUSED_COST, and at least as its narrowest."""
     ids, durations = work["gpu_op_id"].to_numpy(np.int64), work["dur_ns"].to_numpy(np.int64)
-    kept, timed, gone = [], [], []
+    kept, timed, least, gone = [], [], [], []
     for rows, kernels in parts:
         kept += ids[rows[:kernels]].tolist()
-        each = min(int(durations[rows].max() * FUSED_COST), int(durations[rows].sum()) // kernels)
+        part = durations[rows]
+        each = min(int(part.max() * FUSED_COST), int(part.sum()) // kernels)
+        narrow = int(part[part >= NARROW * part.max()].min())
         timed += [each] * len(rows[:kernels])
+        least += [min(int(LEAST_FUSED * each), int(FUSED_COST * narrow))] * len(rows[:kernels])
         gone += ids[rows[kernels:]].tolist()
-    return [TimedOps(tuple(kept), tuple(timed)), WithoutOps(tuple(gone))] if kept else []
+    return [TimedOps(tuple(kept), tuple(timed), tuple(least)), WithoutOps(tuple(gone))] if kept else []
 
 
 # The sequence number of the operator that launched a kernel, or of the nearest one around it that has one.

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.queries.calls import FP32_BY_NEED, factorizes
 from sawtooth.analysis.findings.retimed import casts_of_autocast, retimed_products
 from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
@@ -55,6 +56,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if context.share(gain) < WORTH_NAMING:
         return
     in_tf32 = alone < cost / 2  # chosen for its accuracy perhaps: an opportunity, no fault
+    needed = factorizes(context)
     yield context.finding(
         RULE.slug,
         f"FP32 products take {in_words(cost)} of each step"
@@ -67,9 +69,11 @@ def check(context: RuleContext) -> Iterator[Finding]:
         ceiling_ms=cost,
         edits=edits,
         confidence="medium",
-        severity="warning" if in_tf32 and severity_of(context.share(gain)) == "critical" else None,
+        severity="warning" if (in_tf32 or needed) and severity_of(context.share(gain)) == "critical" else None,
         note="These kernels as long as 16-bit ones of their shapes take on such a GPU, and a launch for each cast that autocast adds; what casts take on the GPU, and elementwise work in 16 bits saves, is not in it.",
-        risk="bf16 has 8 bits of mantissa: compare the loss curve; keep losses and norms in FP32, as autocast does."
+        risk=FP32_BY_NEED
+        if needed
+        else "bf16 has 8 bits of mantissa: compare the loss curve; keep losses and norms in FP32, as autocast does."
         if dtype == "bf16"
         else "fp16 overflows above 65504: use a GradScaler.",
         changes=CHANGES,

@@ -55,7 +55,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         "Use the fused optimizer: one pass over parameters, gradients and states.",
         ceiling_ms=cost,
         edits=[edit] if edit else [],
-        severity="info",
+        severity=None if edit else "info",  # what is not predicted is no gain yet
         note="The fused kernels of such an optimizer move less than half as much."
         if edit
         else "Fused kernels of this optimizer were not measured.",

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.queries.calls import FP32_BY_NEED, factorizes
 from sawtooth.analysis.findings.retimed import retimed_products
-from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
@@ -50,6 +51,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if context.share(cost) < WORTH_NAMING:
         return
     edit = retimed_products(slow, gpu, "tf32")
+    needed = factorizes(context)
     yield context.finding(
         RULE.slug,
         f"TF32 is off: {in_words(cost)} of each step are FP32 products on ordinary units",
@@ -57,8 +59,9 @@ def check(context: RuleContext) -> Iterator[Finding]:
         ceiling_ms=cost,
         edits=[edit] if edit else [],
         confidence="medium",
+        severity="warning" if needed and severity_of(context.share(cost)) == "critical" else None,
         note="These kernels as long as TF32 ones of their shapes take on such a GPU.",
-        risk="Products round their inputs to 10 bits of mantissa.",
+        risk=FP32_BY_NEED if needed else "Products round their inputs to 10 bits of mantissa.",
         changes=CHANGES,
         evidence=evidence_of(slow, steps, ("flop_operator", "kernel")),
     )

@@ -116,7 +116,9 @@ CASES = {
         measured=(("mlp_4093", "mlp_4096", 0.15), ("vocab_50257", "vocab_50304", 0.15)),
     ),
     "operators-on-cpu": Case(leads=("sorted_on_host",), quiet=("sorted_by_launches", "mask_from_cpu")),
-    "optimizer-foreach": Case(beside=("adam_foreach",), quiet=("gpt_small",)),
+    "optimizer-foreach": Case(
+        leads=("triples_foreach",), beside=("adam_foreach",), quiet=("gpt_small",), measured=(("triples_foreach", "triples", 0.05),)
+    ),
     "optimizer-not-fused": Case(
         beside=("adam_single",), quiet=("adam_fused",), measured=(("adam_single", "adam_fused", 0.35),)
     ),

@@ -382,3 +382,44 @@ def test_launches_that_the_gpu_may_not_wait_for_are_no_warning() -> None:
     found = finding("likeness", "launch-bound")
     assert found is None or found.severity == "info"
     assert finding("mlp_eager", "launch-bound").severity == "critical"
+
+
+def test_products_of_a_step_that_factorizes_matrices_are_an_opportunity() -> None:
+    """A Gaussian process by a Cholesky factor: its products would be a fifth of the step quicker in TF32, and its likelihood may need FP32."""
+    result = result_of("curves")
+    for rule in ("tf32-off", "fp32-products"):
+        found = of_rule(result, rule)
+        assert found is not None and found.severity == "warning" and "may need all bits of FP32" in found.risk
+    plain = finding("gpt_fp32", "fp32-products")
+    assert plain is not None and plain.severity == "critical" and "bits of FP32" not in plain.risk
+
+
+def activation_by_hand(power_us: float) -> ChromeTrace:
+    """Steps of a product of 400 µs and an activation of ten kernels: five of 40 µs, four of 40 and one of ``power_us``, all over the same elements."""
+    trace = ChromeTrace(made_for=f"activation {power_us}")
+    shape, at = [[4096, 4096]], 0.0
+    for k in range(4):
+        start = at
+        trace.op("aten::mm", at, at + 9, [[4096, 4096], [4096, 4096]], ["c10::BFloat16", "c10::BFloat16"])
+        trace.launch((at + 2, at + 4), (at + 10, at + 410), "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NNT")
+        host, gpu = at + 10, at + 410
+        for i, name in enumerate(("mul", "mul", "pow", "mul", "add", "mul", "tanh", "add", "mul", "mul")):
+            lasts = power_us if name == "pow" else 40
+            trace.op(f"aten::{name}", host, host + 9, shape, ["float" if name == "pow" else "c10::BFloat16"])
+            kernel = f"void at::native::vectorized_elementwise_kernel<4, at::native::{name}_{i}>(int)"
+            trace.launch((host + 2, host + 4), (gpu, gpu + lasts), kernel)
+            host, gpu = host + 10, gpu + lasts
+        at = gpu
+        trace.step(k + 1, start, at)
+    return trace
+
+
+def test_an_activation_may_run_as_quick_as_its_narrowest_kernel(tmp_path: Path) -> None:
+    """One kernel takes 1.1 × the longest that it replaces: 80 µs in FP32 give 88, and 44 where it moves 16 bits as the others do, which is 0.5 of it
+    instead of 0.8; alike kernels give 44 and at least 35. (A fused GELU of 16 bits was quicker than 0.8 of the longest.)"""
+    margins = []
+    for power_us in (80, 40):
+        found = of_rule(analysed(tmp_path / str(power_us), activation_by_hand(power_us)), "unfused-activation")
+        assert found is not None and found.predicted_step_ms is not None and found.predicted_low_ms is not None
+        margins.append(1e3 * (found.predicted_step_ms - found.predicted_low_ms))
+    assert margins[0] - margins[1] > 20, "44 against 9 µs, and what any prediction may be off by"
