@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import CpuOps, Events
 from sawtooth.analysis.intervals import Intervals, paint, union
-from sawtooth.analysis.knowledge.causes import CAUSES, COMPUTES_AT_LEAST_NS, HOST_CAUSES, OnHost
+from sawtooth.analysis.knowledge.causes import CAUSES, HOST_CAUSES, OnHost
+from sawtooth.analysis.knowledge.host_names import COMPUTES_AT_LEAST_NS
 from sawtooth.analysis.replay.machine import I32, I64
 
 SYNC_CALL = re.compile(r"^(cuda|cu|hip)(Stream|Device|Event|Ctx|Context)Synchronize|^(cuda|hip)Free(Host)?$")

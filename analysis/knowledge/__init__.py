@@ -13,8 +13,6 @@ __getattr__, __all__ = lazy(
             "CAUSES",
             "CAUSE_KEYS",
             "CAUSE_OF",
-            "DATA_FRAME",
-            "DATA_MARK",
             "HOST_CAUSES",
             "NOT_RANKED_FIRST",
             "OnHost",
@@ -45,6 +43,11 @@ __getattr__, __all__ = lazy(
             "GRAPH_DISPATCH",
             "UNMEASURED_DISPATCH",
             "identify",
+        ),
+        "host_names": (
+            "COMPUTES_AT_LEAST_NS",
+            "DATA_FRAME",
+            "DATA_MARK",
         ),
         "kernel_names": (
             "KernelClass",

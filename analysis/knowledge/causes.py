@@ -14,6 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from sawtooth.analysis.knowledge.host_names import (
+    ALLOCATOR_CALL,
+    COMPILE_CALL,
+    COMPILE_OVERHEAD,
+    COMPUTING,
+    DATA_FRAME,
+    DATA_MARK,
+)
 from sawtooth.analysis.knowledge.owners import OwnerKey
 
 # How a replay goes without a cause: the host's time on it between calls, all time inside calls that is not waiting, the waits of calls for
@@ -21,27 +29,6 @@ from sawtooth.analysis.knowledge.owners import OwnerKey
 Removal = Literal["host_time", "call_time", "waits", "latencies"]
 Confidence = Literal["high", "medium", "low"]
 ByWhom = Literal["your code", "the late rank", "nobody"]  # who can change it; what nobody can is never ranked first
-
-DATA_MARK = re.compile(
-    r"enumerate\(DataLoader\)|_(Multi|Single)ProcessDataLoaderIter|DataLoader.*__next__|^\[pl\].*(fetch|next)|train_dataloader_next|data[_ ]?(load|fetch|wait)|^(load|get|next|fetch)[_ ](batch|data)",
-    re.IGNORECASE,
-)
-DATA_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|_get_data|_try_get_data)")
-ALLOCATOR_CALL = re.compile(
-    r"^(cuda|hip|cu)(Malloc|Free|HostAlloc|HostRegister|HostUnregister|Mem(Create|Map|Unmap|Release|SetAccess|Alloc|Free|AddressReserve|AddressFree))"
-)
-COMPILE_CALL = re.compile(
-    r"ModuleLoad|ModuleUnload|LibraryLoad|LibraryUnload|LinkCreate|LinkAdd|LinkComplete|ModuleGetFunction|KernelGetFunction"
-)
-# Operators that compute, by leaving out those that only make another view, memory or a Python number.
-COMPUTING = re.compile(
-    r"^(aten|torchvision|torchaudio)::(?!_?(un)?(view|reshape|expand|transpose|t$|permute|slice|select|split|chunk|bind|narrow|as_strided|squeeze|flatten|unflatten|"
-    r"detach|alias|(new_)?empty|result_type|lift|resize|set_|movedim|numpy_T|item|local_scalar|is_nonzero|diagonal|real$|imag$|to$|broadcast|record_stream|pin_memory|is_pinned))"
-)
-COMPUTES_AT_LEAST_NS = (
-    50_000  # an operator on a GPU tensor that has nothing to launch takes 1 to 20 µs, recorded and on a slow host
-)
-COMPILE_OVERHEAD = re.compile(r"Lazy Function Loading|Driver Compiler|Runtime Triggered Module Loading", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sawtooth.analysis.derive.host import HostFacts, matching
 from sawtooth.analysis.derive.lost.schedule import CODE, Pieces
 from sawtooth.analysis.derive.operators import innermost
 from sawtooth.analysis.derive.unprofiled.problem import HostView
-from sawtooth.analysis.knowledge.causes import DATA_MARK
+from sawtooth.analysis.knowledge.host_names import DATA_MARK
 from sawtooth.analysis.replay.machine import I32, I64
 
 

@@ -1,0 +1,29 @@
+"""What shows on the launching thread why time is lost: names of annotations, Python frames, runtime calls and operators.
+
+Rows of ``analysis/knowledge/causes.py`` say of which cause.
+"""
+
+from __future__ import annotations
+
+import re
+
+DATA_MARK = re.compile(
+    r"enumerate\(DataLoader\)|_(Multi|Single)ProcessDataLoaderIter|DataLoader.*__next__|^\[pl\].*(fetch|next)|train_dataloader_next|data[_ ]?(load|fetch|wait)|^(load|get|next|fetch)[_ ](batch|data)",
+    re.IGNORECASE,
+)
+DATA_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|_get_data|_try_get_data)")
+ALLOCATOR_CALL = re.compile(
+    r"^(cuda|hip|cu)(Malloc|Free|HostAlloc|HostRegister|HostUnregister|Mem(Create|Map|Unmap|Release|SetAccess|Alloc|Free|AddressReserve|AddressFree))"
+)
+COMPILE_CALL = re.compile(
+    r"ModuleLoad|ModuleUnload|LibraryLoad|LibraryUnload|LinkCreate|LinkAdd|LinkComplete|ModuleGetFunction|KernelGetFunction"
+)
+# Operators that compute, by leaving out those that only make another view, memory or a Python number.
+COMPUTING = re.compile(
+    r"^(aten|torchvision|torchaudio)::(?!_?(un)?(view|reshape|expand|transpose|t$|permute|slice|select|split|chunk|bind|narrow|as_strided|squeeze|flatten|unflatten|"
+    r"detach|alias|(new_)?empty|result_type|lift|resize|set_|movedim|numpy_T|item|local_scalar|is_nonzero|diagonal|real$|imag$|to$|broadcast|record_stream|pin_memory|is_pinned))"
+)
+COMPUTES_AT_LEAST_NS = (
+    50_000  # an operator on a GPU tensor that has nothing to launch takes 1 to 20 µs, recorded and on a slow host
+)
+COMPILE_OVERHEAD = re.compile(r"Lazy Function Loading|Driver Compiler|Runtime Triggered Module Loading", re.IGNORECASE)
