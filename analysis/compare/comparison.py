@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from sawtooth.analysis.compare.audit import AuditChange, audit_of_pair
 from sawtooth.analysis.compare.changed.arguments import changed_arguments
-from sawtooth.analysis.compare.changed.differences import Difference, Effect, differences, effects, of_batch
+from sawtooth.analysis.compare.changed.differences import Difference, Effect, differences, effects, of_batch, unfollowed
 from sawtooth.analysis.compare.changed.prediction import Prediction, prediction
 from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike, batch_ratio
+from sawtooth.analysis.compare.changed.programs import HARDLY_ANY, shared_kernels
 from sawtooth.analysis.compare.matching import Match, match
 from sawtooth.analysis.compare.reasons import (
     GPU_BESIDE_CPU,
@@ -28,7 +29,7 @@ from sawtooth.analysis.compare.reasons import (
     work_ratio,
 )
 from sawtooth.analysis.compare.side import Side, step_source
-from sawtooth.analysis.compare.significance.certainty import Verdict, of_one_command, of_other_work
+from sawtooth.analysis.compare.significance.certainty import OTHER_MODEL, OTHER_PROGRAM, Verdict, of_one_command, of_other_work
 from sawtooth.analysis.compare.significance.decision import MIN_RUNS_AS_UNIT, verdict
 from sawtooth.analysis.compare.significance.measured import mean_of_all
 from sawtooth.analysis.compare.throughput import Throughput, throughput
@@ -84,7 +85,8 @@ class Comparison:
     """B against A. ``disagreement`` is the sentence that stands above the waterfall where profiles and best step times part.
 
     ``throughput`` leads where a step does other work on either side, else it is None. ``effects`` are what differs in how the runs were set up, with
-    what it explains. ``other_model``: the runs train different models, and their times say nothing of a change.
+    what it explains. ``other_model``: the runs train different models, and their times say nothing of a change; ``other_program``: that is so by their kernels,
+    where no shapes of products tell.
     """
 
     a: Side
@@ -109,6 +111,7 @@ class Comparison:
     prediction: Prediction | None = None
     effects: tuple[Effect, ...] = ()
     other_model: bool = False
+    other_program: bool = False
 
     @property
     def profile(self) -> StepTimes:
@@ -150,17 +153,20 @@ def compare(a: Side, b: Side) -> Comparison:
     same = alike(a.products, b.products)
     one_shape = same is not None and same >= ONE_SHAPE
     rate = throughput(a.runs, b.runs, a.measured, b.measured, one_shape=one_shape)
-    other_model = same is not None and same < OF_ONE_MODEL and _other_work(a, b)
+    kernels = shared_kernels(a.kernels, b.kernels) if same is None else None
+    other_program = kernels is not None and kernels < HARDLY_ANY
+    other_model = other_program or (same is not None and same < OF_ONE_MODEL and _other_work(a, b))
     word = verdict(a.measured, b.measured)
     why_not = reasons(a.first, b.first, operators, one_shape=one_shape)
     strangers = other_model or any(reason.key == GPU_BESIDE_CPU for reason in why_not)
-    changed = () if strangers else differences(a.traits, b.traits, a.first.findings, findings.fixed)
+    followed = [finding for finding in findings.fixed if not unfollowed(finding, a.traits, b.traits)]
+    changed = () if strangers else differences(a.traits, b.traits, a.first.findings, followed)
     arguments = changed_arguments(a.command, b.command) if not other_model else ()
     if rate is not None and not other_model:
         ratio = batch_ratio(a.products, b.products, work_ratio(a.first, b.first))
         changed = (*of_batch(ratio, (*arguments, *changed)), *changed)
     if other_model:
-        word = of_other_work(word)
+        word = of_other_work(word, OTHER_PROGRAM if other_program else OTHER_MODEL)
     elif _one_command(a, b, changed) and not any(reason.key in OTHER_STEP for reason in why_not):
         word = of_one_command(word)
     of_run = run_waterfall(a.runs, b.runs)
@@ -184,9 +190,10 @@ def compare(a: Side, b: Side) -> Comparison:
         not_comparable_findings=findings.not_comparable,
         reasons=tuple(why_not),
         audit=audit_of_pair(a.runs, b.runs),
-        prediction=prediction(a.first, best.b, findings.fixed, changed) if rate is None and not strangers else None,
+        prediction=prediction(a.first, best.b, followed, changed) if rate is None and not strangers else None,
         effects=effects((*arguments, *changed), of_run),
         other_model=other_model,
+        other_program=other_program,
     )
 
 
@@ -280,15 +287,19 @@ def _disagreement(
     if not opposite and abs(moves[0] - moves[1]) <= DISAGREES:
         return None
     measured = " and ".join(STEP_SOURCES[source].name for source in dict.fromkeys((*sources[0], *sources[1])))
-    costs = [
-        f"{abs(p / t - 1):.0%} {'longer' if p >= t else 'shorter'}" for p, t in zip(profile, (best.a, best.b), strict=True)
-    ]
+    costs = [_longer(p / t - 1) for p, t in zip(profile, (best.a, best.b), strict=True)]
     return (
         f"The profiles and the runs disagree. Under the profiler a step of B is {_moved(moves[1])} ({in_words(profile[0], 4)} → {in_words(profile[1], 4)}); "
-        f"by {measured} it is {_moved(moves[0]) if shown else 'not measurably other'} ({in_words(best.a, 4)} → {in_words(best.b, 4)}). Profiled steps are {costs[0]} than the run's in A and "
-        f"{costs[1]} in B, so the waterfall of the profiles explains the recordings, not the gain."
+        f"by {measured} it is {_moved(moves[0]) if shown else 'not measurably other'} ({in_words(best.a, 4)} → {in_words(best.b, 4)}). Profiled steps are {costs[0]} the run's in A and "
+        f"{costs[1]} the run's in B, so the waterfall of the profiles explains the recordings, not the gain."
     )
 
 
+def _longer(move: float) -> str:
+    return "as long as" if abs(move) < SAME else f"{abs(move):.0%} {'longer' if move > 0 else 'shorter'} than"
+
+
 def _moved(move: float) -> str:
+    if move > 1:
+        return f"{1 + move:.3g} times as long"
     return "as long" if abs(move) < SAME else f"{abs(move):.0%} {'slower' if move > 0 else 'faster'}"

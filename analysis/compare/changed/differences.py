@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from sawtooth.analysis.compare.changed.traits import Trait
+from sawtooth.analysis.compare.changed.traits import IN_WORKERS, Trait
 from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.analysis.run.model import Finding
 
@@ -73,6 +73,22 @@ def differences(
         if finding.severity != "info" and finding.claims != "caution" and finding.rule not in covered
     ]
     return (*set_up, *followed)
+
+
+def unfollowed(finding: Finding, a: Sequence[Trait], b: Sequence[Trait]) -> bool:
+    """Tell whether B is known not to have done what a finding of A advises: each choice that the advice sets is the same on both sides.
+
+    Then the finding went with another change: without its cause there is no need of a graph, and nothing tests what a graph would have brought.
+    """
+    values = {trait.key: trait for trait in a}
+    same = {trait.key for trait in b if trait.key in values and _same_choice(values[trait.key], trait)}
+    advised = {choice.partition(" ")[0] for choice in finding.explains.sets}
+    return bool(advised) and advised <= same
+
+
+def _same_choice(a: Trait, b: Trait) -> bool:
+    """Tell whether both are the same choice as far as it goes: workers whose number is not known may be more."""
+    return not a.differs_from(b) and (b.value != IN_WORKERS or b.amount is not None)
 
 
 def of_batch(ratio: Fraction | None, known: Sequence[Difference]) -> tuple[Difference, ...]:

@@ -4,7 +4,7 @@
 the 95 % interval of the change                                        word                    confidence
 =====================================================================  ======================  ==========================
 both sides are one recording                                           no_difference_shown     high
-the sides train different models                                       inconclusive            low
+the sides are of different programs                                    inconclusive            low
 a step time is not known                                               inconclusive            low
 one command, nothing changed that is known, in fewer than 3 runs       faster or slower        low
 excludes 0; its near end is at least 5 %, and twice the floor          faster or slower        high
@@ -42,6 +42,7 @@ ERR_ALIKE = (
 NOT_KNOWN = "The step times are not known well enough to tell which side is faster."
 UNBOUNDED = "On one side nothing bounds the step time from above."
 OTHER_MODEL = "The matrix products of A and B have other shapes: they train different models, so their step times do not tell what a change brings."
+OTHER_PROGRAM = "Hardly a kernel of one side runs in the other: A and B are different programs, so their step times do not tell what a change brings."
 ONE_COMMAND = (
     "Nothing that was changed is known: the same command ran twice, no other work of the GPU is seen, and a host's own speed varies from run to run. "
     "Record both sides again to be sure."
@@ -139,9 +140,9 @@ def _visible(by_steps: Verdict, evidence: Evidence) -> float | None:
     return max(MIN_CHANGE, *known) if known else None
 
 
-def of_other_work(verdict: Verdict) -> Verdict:
-    """Return what may be said of two models' step times: nothing."""
-    return replace(verdict, word="inconclusive", confidence="low", why=OTHER_MODEL)
+def of_other_work(verdict: Verdict, why: str = OTHER_MODEL) -> Verdict:
+    """Return what may be said of the step times of two models, or of two programs: nothing."""
+    return replace(verdict, word="inconclusive", confidence="low", why=why)
 
 
 def of_one_command(verdict: Verdict) -> Verdict:

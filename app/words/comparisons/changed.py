@@ -130,4 +130,8 @@ def _unseen(comparison: Comparison) -> str | None:
 def left(comparison: Comparison) -> str | None:
     """Return what B can still gain: Next in B: Use the fused optimizer: 47 → ≈ 41 ms. None where nothing is advised, or A is another model."""
     change = first_change(comparison.b.first) if not comparison.other_model else None
-    return f"Next in B: {change[1].rstrip('.')} (predicted)." if change is not None else None
+    if change is None:
+        return None
+    step = change[1].rstrip(".").removesuffix(" (low confidence)")
+    unsure = ", low confidence" if "(low confidence)" in change[1] else ""
+    return f"Next in B: {step} (predicted{unsure})."

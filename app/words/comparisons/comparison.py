@@ -48,7 +48,8 @@ def headline(comparison: Comparison) -> str:
     """Return the verdict in one sentence: of work per second where a step does other work on either side, else of the step."""
     a, b = names(comparison)
     if comparison.other_model:
-        return f"{a} and {b} train different models: {step_times(comparison)} a step, which says nothing of a change."
+        are = "are different programs" if comparison.other_program else "train different models"
+        return f"{a} and {b} {are}: {step_times(comparison)} a step, which says nothing of a change."
     if comparison.cpu_beside_gpu:
         worked = comparison.a.first.lead or comparison.b.first.lead
         where = (worked.device_name if worked is not None else "") or "a GPU"
@@ -102,6 +103,8 @@ def below(comparison: Comparison) -> str:
         return why_sure(comparison)
     if comparison.cpu_beside_gpu:
         return f"{lacks_gpu_work(comparison)} Their step times say nothing of a change to the training."
+    if comparison.best.a is None or comparison.best.b is None:  # the headline says so
+        return lacks_gpu_work(comparison) or ""
     sure = how_sure(comparison)
     if sure == "Low confidence.":  # which says little without its reason
         sure = f"{sure} {why_sure(comparison)}"
@@ -169,24 +172,35 @@ def why(comparison: Comparison) -> str | None:
     if largest is None:
         return None
     amount, total = fmt.duration_ms(abs(largest.change_ms)), fmt.duration_ms(abs(change))
-    if abs(largest.change_ms) > abs(change) or amount == total:
+    done = "saved" if change < 0 else "added"
+    if amount == total:
+        return f"All {total} {done} {'was' if change < 0 else 'is'} {largest.spoken}."
+    if abs(largest.change_ms) > abs(change):  # the other parts go the other way
+        ways = ("fell", "grew") if change < 0 else ("grew", "fell")
         label = largest.spoken[0].upper() + largest.spoken[1:]
-        return f"{label} explains it: {amount} {'less' if change < 0 else 'more'}."
-    return f"Of the {total} {'saved' if change < 0 else 'added'}, {amount} {'was' if change < 0 else 'is'} {largest.spoken}."
+        return f"{label} {ways[0]} by {amount}, and the other parts {ways[1]} by {fmt.duration_ms(abs(largest.change_ms - change))}."
+    return f"Of the {total} {done}, {amount} {'was' if change < 0 else 'is'} {largest.spoken}."
 
 
-def sentences(comparison: Comparison) -> list[str]:
-    """Return what a training's later steps lose time to, and what limits the verdict: where profiles and runs disagree, reasons not to compare."""
+def sentences(comparison: Comparison, *, profiles: bool = True) -> list[str]:
+    """Return what a training's later steps lose time to, and what limits the verdict: reasons not to compare, with ``profiles`` where those and runs disagree."""
     limits = [
         *filter(None, [stretches.why(comparison)]),
-        *([comparison.disagreement] if comparison.disagreement else []),
+        *([comparison.disagreement] if comparison.disagreement and profiles else []),
         *(
             reason.sentence
             for reason in comparison.reasons
-            if reason.key != GPU_BESIDE_CPU and not (comparison.other_model and reason.key in ("work", "shapes"))
+            if reason.key != GPU_BESIDE_CPU and not _is_said(reason.key, comparison)
         ),
     ]
     return [fmt.spaced(sentence) for sentence in limits]
+
+
+def _is_said(reason: str, comparison: Comparison) -> bool:
+    """Tell whether the headline says already what a reason not to compare does: that the steps do other work, or are of different programs."""
+    if comparison.other_program:
+        return reason != "gpu"
+    return reason in ("work", "shapes") and (comparison.other_model or comparison.throughput is not None)
 
 
 def findings(comparison: Comparison) -> list[tuple[str, list[Finding]]]:
@@ -198,7 +212,7 @@ def findings(comparison: Comparison) -> list[tuple[str, list[Finding]]]:
     there = [
         finding for finding in comparison.findings_new if finding not in grown
     ]  # in A too, where something else was to be changed first
-    sides = ((gone, comparison.findings_fixed), ("New in B", grown), ("Next in B", there))
+    sides = ((gone, comparison.findings_fixed), ("New in B", grown), ("In B alone", there))
     costing = [(heading, [finding for finding in each if finding.claims != "caution"]) for heading, each in sides]
     return [(heading, each) for heading, each in costing if each]
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from sawtooth.analysis.compare.changed import traits
-from sawtooth.analysis.compare.changed.differences import differences, effects
+from sawtooth.analysis.compare.changed.differences import differences, effects, unfollowed
 from sawtooth.analysis.compare.changed.traits import Trait
 from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.analysis.findings.checking import all_rules
@@ -34,6 +34,17 @@ def test_what_both_show_in_other_ways_comes_before_advice_that_is_needed_no_more
     found = differences(a, b, advice, advice)
     assert [(d.key, d.a, d.b) for d in found] == [("loader", "inline", "8 workers"), ("reads", None, None)]
     assert found[0].rules == ("starves",)
+
+
+def test_advice_whose_choice_is_the_same_on_both_sides_was_not_followed():
+    off, on = trait("graph", "off"), trait("graph", "on")
+    graph = advised("launch-bound", sets=("graph",))
+    assert unfollowed(graph, (off,), (off,))
+    assert not unfollowed(graph, (off,), (on,))
+    assert not unfollowed(graph, (), (off,)), "what one side does not show may have been another"
+    assert not unfollowed(advised("reads"), (off,), (off,)), "advice that no choice shows"
+    workers = trait("loader", "in worker processes")  # of a number that is not recorded
+    assert not unfollowed(advised("starves", sets=("loader",)), (workers,), (workers,))
 
 
 def test_a_number_that_one_side_does_not_know_is_no_difference():

@@ -1,0 +1,47 @@
+"""Whether two runs are of one program, where no shapes of products tell: by the kernels that both launch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from sawtooth.analysis.compare.matching import Piece
+
+FEWEST = 4  # kinds of kernels: one hand-written kernel replaced by another leaves nothing in common
+HARDLY_ANY = (
+    0.1  # of 22 recorded pairs of one program each shares half of a side's time and more; CuPy's kernels beside PyTorch's, 5 %
+)
+KNOWN_LEAST = 0.5  # of a side's time: what a graph or a compiler hides has no names to compare
+_HIDDEN = re.compile(r"^(triton_|CUDA graph|HIP graph)")
+_NO_KERNEL = re.compile(r"^(Memcpy|Memset)")
+_LEAD = re.compile(r"^void |\(anonymous namespace\)::|<unnamed>::")
+_BASE = re.compile(r"[\w:]+")
+
+
+def shared_kernels(a: Sequence[Piece], b: Sequence[Piece]) -> float | None:
+    """Return the share of a side's time in kernels whose kind the other side has too, of the side where it is larger; None where too few are known.
+
+    A kernel's kind is its name without template arguments, which change with dtype and shape.
+    """
+    times = [_by_kind(side) for side in (a, b)]
+    if any(len(side) < FEWEST for side in times) or any(_known(side) < KNOWN_LEAST for side in (a, b)):
+        return None
+    both = times[0].keys() & times[1].keys()
+    return max(sum(side[kind] for kind in both) / sum(side.values()) for side in times)
+
+
+def _by_kind(pieces: Sequence[Piece]) -> dict[str, float]:
+    times: dict[str, float] = {}
+    for piece in pieces:
+        if not _HIDDEN.match(piece.name) and not _NO_KERNEL.match(piece.name):
+            name = _LEAD.sub("", piece.name)
+            base = _BASE.match(name)
+            kind = base.group(0) if base else name
+            times[kind] = times.get(kind, 0.0) + float(piece.ns)
+    return {kind: ns for kind, ns in times.items() if ns > 0}
+
+
+def _known(pieces: Sequence[Piece]) -> float:
+    kernels = [piece for piece in pieces if not _NO_KERNEL.match(piece.name)]
+    total = sum(float(piece.ns) for piece in kernels)
+    return sum(float(piece.ns) for piece in kernels if not _HIDDEN.match(piece.name)) / total if total else 0.0
