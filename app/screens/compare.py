@@ -55,7 +55,12 @@ def main() -> None:
         _head(comparison, choice)
     with ways_out:
         _ways_out(comparison)
-    _step(comparison)
+    first, second = panel.beside()
+    with first:
+        _step(comparison)
+    with second:
+        _changed(comparison)
+    _steps(comparison)
     _audit(comparison)
     if all(two_steps.gpu_worked(comparison)):
         _lists(comparison)
@@ -116,12 +121,20 @@ def _head(comparison: Comparison, choice: Choice) -> None:
     if choice.example:
         cards.small("The newest two runs of the same work. Choose others beside A and B.")
     _both_steps(comparison)
+
+
+def _changed(comparison: Comparison) -> None:
+    """Show what was changed with what it explains, what was predicted of it, what comes next, and what limits the verdict."""
     with st.container(gap="xxsmall"):
         if rows := changed.rows(comparison):
-            cards.table(changed.COLUMNS, rows, changed.TITLE)
+            cards.title(changed.TITLE)
+            for what, a, b, explains in rows:
+                cards.strong(f"{what}: {a} → {b}")
+                if explains:
+                    cards.small(explains[0].upper() + explains[1:])
         for line in filter(None, (changed.nothing(comparison), changed.tested(comparison), changed.left(comparison))):
             cards.text(line)
-        for sentence in words.sentences(comparison):
+        for sentence in words.sentences(comparison, profiles=False):
             cards.caution(sentence)
 
 
@@ -156,7 +169,7 @@ def _downloads(comparison: Comparison) -> None:
 
 
 def _step(comparison: Comparison) -> None:
-    """Show the waterfall, both profiled steps where they are asked for, and every step as a dot."""
+    """Show the waterfall, and both profiled steps where they are asked for, with how the profiles and the runs disagree."""
     names = words.names(comparison)
     if steps := two_steps.steps_divided(comparison):
         step = _ledger(steps)
@@ -169,30 +182,33 @@ def _step(comparison: Comparison) -> None:
             method=two_steps.method(step, host=not any(two_steps.gpu_worked(comparison))),
         )
         panel.show(chart, "waterfall")
+        if step == "profiled" and comparison.disagreement:
+            cards.caution(fmt.spaced(comparison.disagreement))
         if step != steps[0]:  # the first stands above
             panel.show(waterfall.two_steps(bars, names, two_steps.idle_title(bars, step), dark=frame.dark()), "two-steps")
     elif not comparison.other_model:  # the headline says why two models' steps are not divided
         cards.empty_state(*two_steps.undivided(comparison))
+
+
+def _steps(comparison: Comparison) -> None:
+    """Show each side's profiled steps by owner under each other, on one scale, of the first run of a side; folded away, every step as a dot."""
     if not all(two_steps.gpu_worked(comparison)):
         return
-    _strips(comparison)
-    a, b = words.steps(comparison)
-    if a or b:
-        panel.show(waterfall.step_dots(a, b, names, words.dots_title(a, b), dark=frame.dark()), "step-dots")
-
-
-def _strips(comparison: Comparison) -> None:
-    """Show each side's steps by owner under each other, on one scale: of the first run of a side."""
     sides = [(side.runs[0].manifest.id, side.runs[0].lead) for side in (comparison.a, comparison.b)]
     leads = [lead for _, lead in sides if lead is not None]
     top = max((step_strip.longest(lead) for lead in leads), default=0.0)
-    if leads and top:
-        cards.title("Step by step, on one scale")
+    a, b = words.steps(comparison)
+    if leads and top and (a or b):
+        cards.title(words.dots_title(a, b))
     for (run, lead), name in zip(sides, ("A", "B"), strict=True):
         if lead is not None and top:
             step_strip.show(run, lead, name=name, longest_ms=top)
     if all(lead is not None for _, lead in sides) and sides[0][0] != sides[1][0]:
         frame.link("timeline", "Both on one timeline", icon=":material/stacks:", run=sides[0][0], beside=sides[1][0])
+    if a or b:
+        with st.expander("Every profiled step as a dot", icon=":material/scatter_plot:"):
+            names = words.names(comparison)
+            panel.show(waterfall.step_dots(a, b, names, "Profiled steps in their order", dark=frame.dark()), "step-dots")
 
 
 def _ledger(steps: Sequence[two_steps.Step]) -> two_steps.Step:
@@ -248,8 +264,12 @@ def _host_operators(comparison: Comparison) -> None:
 
 
 def _side_by_side(comparison: Comparison) -> None:
-    cards.title("Side by side")
     rows, same = changes.changed_rows(comparison)
+    with st.expander(f"{fmt.many(len(rows), 'metric')} side by side", icon=":material/table_rows:"):
+        _metrics(comparison, rows, same)
+
+
+def _metrics(comparison: Comparison, rows: list[tuple[str, str, str, str]], same: int) -> None:
     a, b = words.names(comparison)
     cards.table(
         ("Metric", f"A: {a}" if a != "A" else "A", f"B: {b}" if b != "B" else "B", "Change"), rows, "Metrics of both sides"

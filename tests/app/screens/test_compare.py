@@ -159,6 +159,19 @@ def test_with_gpu_work_on_one_side_the_page_says_which_side_lacks_it(app_data, t
         assert untrue not in text
 
 
+def test_what_was_changed_stands_beside_the_waterfall_and_the_rest_is_folded_away(pair):
+    test = opened(a=pair[0], b=pair[1])
+    text = words_of(test)
+    assert (
+        text.index("The step changed by")
+        < text.index("The recordings do not show what was changed")
+        < text.index("Profiled steps: ")
+    )
+    folded = [expander.label for expander in test.expander]
+    assert "Every profiled step as a dot" in folded
+    assert any(label.endswith("metrics side by side") for label in folded)
+
+
 def test_the_first_screen_says_how_much_why_and_how_sure(pair):
     text = words_of(opened(a=pair[0], b=pair[1]))
     # 1,000 → 800 µs, the product 600 → 400 µs: what is saved is tensor-core compute
