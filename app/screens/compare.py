@@ -25,6 +25,7 @@ from sawtooth.app.reports import html as html_report
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
 from sawtooth.app.words.comparisons import comparison as words
+from sawtooth.app.words.comparisons.row import Row
 from sawtooth.ingest.manifest import Manifest
 
 poster = templates.pieces("poster.html")
@@ -269,7 +270,7 @@ def _side_by_side(comparison: Comparison) -> None:
         _metrics(comparison, rows, same)
 
 
-def _metrics(comparison: Comparison, rows: list[tuple[str, str, str, str]], same: int) -> None:
+def _metrics(comparison: Comparison, rows: Sequence[Row], same: int) -> None:
     a, b = words.names(comparison)
     cards.table(
         ("Metric", f"A: {a}" if a != "A" else "A", f"B: {b}" if b != "B" else "B", "Change"), rows, "Metrics of both sides"
