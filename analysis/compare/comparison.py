@@ -18,6 +18,7 @@ from sawtooth.analysis.compare.changed.differences import Difference, Effect, di
 from sawtooth.analysis.compare.changed.prediction import Prediction, prediction
 from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike, batch_ratio
 from sawtooth.analysis.compare.changed.programs import HARDLY_ANY, shared_kernels
+from sawtooth.analysis.compare.disagreement import disagreement
 from sawtooth.analysis.compare.matching import Match, match
 from sawtooth.analysis.compare.reasons import (
     GPU_BESIDE_CPU,
@@ -37,14 +38,11 @@ from sawtooth.analysis.compare.waterfall import RunRow, WaterfallRow, profile_st
 from sawtooth.analysis.compare.worth import RowWord, of_audit, of_metric
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.registry import METRICS
-from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
+from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.run.model import Finding, RunResult
-from sawtooth.analysis.units import in_words
 
-DISAGREES = 0.10  # METRICS: beyond ten points the profile's change is not the run's
 ONE_SHAPE = 0.8  # of the shapes of products: another batch leaves the weights' alone, a third to a half of them
 GPU_VARIES = 0.08  # of a step's work: clocks of a long run lie up to 8 % below those of a short one, with nothing changed
-SAME = 0.005  # half a percent: the replay reproduces a recorded step no better, so signs below it mean nothing
 
 
 @dataclass(frozen=True)
@@ -179,7 +177,9 @@ def compare(a: Side, b: Side) -> Comparison:
         throughput=rate if not other_model else None,
         profile_ns=profile,
         median=StepTimes(_median(a), _median(b)),
-        disagreement=None if other_model else _disagreement(best, *profile, (_sources(a), _sources(b)), shown=word.shown),
+        disagreement=None
+        if other_model
+        else disagreement((best.a, best.b), *profile, (_sources(a), _sources(b)), shown=word.shown),
         waterfall_run=of_run,
         waterfall=profile_waterfall(a.runs, b.runs),
         kernels=tuple(match(a.kernels, b.kernels)),
@@ -268,38 +268,3 @@ def _findings(a: RunResult, b: RunResult) -> _Findings:
         return _Findings(fixed if a.lead is None else (), new if b.lead is None else (), ())
     one_sided = sorted((rules_a & unchecked_b) | (rules_b & unchecked_a))
     return _Findings(fixed, new, tuple(one_sided))
-
-
-def _disagreement(
-    best: StepTimes,
-    a_ns: Fraction | None,
-    b_ns: Fraction | None,
-    sources: tuple[Sequence[StepSource], Sequence[StepSource]],
-    *,
-    shown: bool,
-) -> str | None:
-    """Say how the profiles' change differs from the change of the best step times, where in sign or by more than 10 %."""
-    if best.a is None or best.b is None or not best.a or not best.b or not a_ns or not b_ns:
-        return None
-    profile = (float(a_ns) / 1e6, float(b_ns) / 1e6)
-    moves = (best.b / best.a - 1, profile[1] / profile[0] - 1)
-    opposite = moves[0] * moves[1] < 0 and min(abs(move) for move in moves) > SAME
-    if not opposite and abs(moves[0] - moves[1]) <= DISAGREES:
-        return None
-    measured = " and ".join(STEP_SOURCES[source].name for source in dict.fromkeys((*sources[0], *sources[1])))
-    costs = [_longer(p / t - 1) for p, t in zip(profile, (best.a, best.b), strict=True)]
-    return (
-        f"The profiles and the runs disagree. Under the profiler a step of B is {_moved(moves[1])} ({in_words(profile[0], 4)} → {in_words(profile[1], 4)}); "
-        f"by {measured} it is {_moved(moves[0]) if shown else 'not measurably other'} ({in_words(best.a, 4)} → {in_words(best.b, 4)}). Profiled steps are {costs[0]} the run's in A and "
-        f"{costs[1]} the run's in B, so the waterfall of the profiles explains the recordings, not the gain."
-    )
-
-
-def _longer(move: float) -> str:
-    return "as long as" if abs(move) < SAME else f"{abs(move):.0%} {'longer' if move > 0 else 'shorter'} than"
-
-
-def _moved(move: float) -> str:
-    if move > 1:
-        return f"{1 + move:.3g} times as long"
-    return "as long" if abs(move) < SAME else f"{abs(move):.0%} {'slower' if move > 0 else 'faster'}"

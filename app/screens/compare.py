@@ -25,7 +25,6 @@ from sawtooth.app.reports import html as html_report
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
 from sawtooth.app.words.comparisons import comparison as words
-from sawtooth.app.words.comparisons.row import Row
 from sawtooth.ingest.manifest import Manifest
 
 poster = templates.pieces("poster.html")
@@ -61,7 +60,8 @@ def main() -> None:
         _step(comparison)
     with second:
         _changed(comparison)
-    _steps(comparison)
+    if all(two_steps.gpu_worked(comparison)):
+        _steps(comparison)
     _audit(comparison)
     if all(two_steps.gpu_worked(comparison)):
         _lists(comparison)
@@ -193,23 +193,20 @@ def _step(comparison: Comparison) -> None:
 
 def _steps(comparison: Comparison) -> None:
     """Show each side's profiled steps by owner under each other, on one scale, of the first run of a side; folded away, every step as a dot."""
-    if not all(two_steps.gpu_worked(comparison)):
-        return
     sides = [(side.runs[0].manifest.id, side.runs[0].lead) for side in (comparison.a, comparison.b)]
-    leads = [lead for _, lead in sides if lead is not None]
-    top = max((step_strip.longest(lead) for lead in leads), default=0.0)
+    top = max((step_strip.longest(lead) for _, lead in sides if lead is not None), default=0.0)
     a, b = words.steps(comparison)
-    if leads and top and (a or b):
+    if top and (a or b):
         cards.title(words.dots_title(a, b))
     for (run, lead), name in zip(sides, ("A", "B"), strict=True):
         if lead is not None and top:
             step_strip.show(run, lead, name=name, longest_ms=top)
-    if all(lead is not None for _, lead in sides) and sides[0][0] != sides[1][0]:
+    if sides[0][0] != sides[1][0]:
         frame.link("timeline", "Both on one timeline", icon=":material/stacks:", run=sides[0][0], beside=sides[1][0])
     if a or b:
         with st.expander("Every profiled step as a dot", icon=":material/scatter_plot:"):
-            names = words.names(comparison)
-            panel.show(waterfall.step_dots(a, b, names, "Profiled steps in their order", dark=frame.dark()), "step-dots")
+            dots = waterfall.step_dots(a, b, words.names(comparison), "Profiled steps in their order", dark=frame.dark())
+            panel.show(dots, "step-dots")
 
 
 def _ledger(steps: Sequence[two_steps.Step]) -> two_steps.Step:
@@ -266,17 +263,13 @@ def _host_operators(comparison: Comparison) -> None:
 
 def _side_by_side(comparison: Comparison) -> None:
     rows, same = changes.changed_rows(comparison)
+    a, b = (f"{side}: {name}".removesuffix(f": {side}") for side, name in zip("AB", words.names(comparison), strict=True))
     with st.expander(f"{fmt.many(len(rows), 'metric')} side by side", icon=":material/table_rows:"):
-        _metrics(comparison, rows, same)
-
-
-def _metrics(comparison: Comparison, rows: Sequence[Row], same: int) -> None:
-    a, b = words.names(comparison)
-    cards.table(
-        ("Metric", f"A: {a}" if a != "A" else "A", f"B: {b}" if b != "B" else "B", "Change"), rows, "Metrics of both sides"
-    )
-    if same:
-        cards.small(f"{fmt.many(same, 'metric')} without a change {'is' if same == 1 else 'are'} left out; the report has all.")
+        cards.table(("Metric", a, b, "Change"), rows, "Metrics of both sides")
+        if same:
+            cards.small(
+                f"{fmt.many(same, 'metric')} without a change {'is' if same == 1 else 'are'} left out; the report has all."
+            )
 
 
 def _sweep(choice: Choice, known: Mapping[str, Manifest]) -> None:

@@ -6,9 +6,10 @@ __getattr__, __all__ = lazy(
     __name__,
     {
         "arguments": ("changed_arguments",),
-        "differences": ("Difference", "Effect", "effects", "of_batch"),
+        "differences": ("Difference", "Effect", "effects", "of_batch", "unfollowed"),
         "prediction": ("Prediction",),
         "products": ("OF_ONE_MODEL", "alike", "batch_ratio", "products_in", "products_of"),
+        "programs": ("HARDLY_ANY", "shared_kernels"),
         "traits": ("READ_BACK", "Trait", "traits_of"),
     },
 )
