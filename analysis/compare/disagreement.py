@@ -1,0 +1,48 @@
+"""How the change that the profiles show differs from that of the runs' own step times, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
+from sawtooth.analysis.units import in_words
+
+DISAGREES = 0.10  # METRICS: beyond ten points the profile's change is not the run's
+SAME = 0.005  # half a percent: the replay reproduces a recorded step no better, so signs below it mean nothing
+
+
+def disagreement(
+    best: tuple[float | None, float | None],
+    a_ns: Fraction | None,
+    b_ns: Fraction | None,
+    sources: tuple[Sequence[StepSource], Sequence[StepSource]],
+    *,
+    shown: bool,
+) -> str | None:
+    """Say how the profiles' change differs from the change of the best step times, where in sign or by more than 10 %."""
+    a, b = best
+    if a is None or b is None or not a or not b or not a_ns or not b_ns:
+        return None
+    profile = (float(a_ns) / 1e6, float(b_ns) / 1e6)
+    moves = (b / a - 1, profile[1] / profile[0] - 1)
+    opposite = moves[0] * moves[1] < 0 and min(abs(move) for move in moves) > SAME
+    if not opposite and abs(moves[0] - moves[1]) <= DISAGREES:
+        return None
+    measured = " and ".join(STEP_SOURCES[source].name for source in dict.fromkeys((*sources[0], *sources[1])))
+    costs = [_longer(p / t - 1) for p, t in zip(profile, (a, b), strict=True)]
+    return (
+        f"The profiles and the runs disagree. Under the profiler a step of B is {_moved(moves[1])} ({in_words(profile[0], 4)} → {in_words(profile[1], 4)}); "
+        f"by {measured} it is {_moved(moves[0]) if shown else 'not measurably other'} ({in_words(a, 4)} → {in_words(b, 4)}). Profiled steps are {costs[0]} the run's in A and "
+        f"{costs[1]} the run's in B, so the waterfall of the profiles explains the recordings, not the gain."
+    )
+
+
+def _longer(move: float) -> str:
+    return "as long as" if abs(move) < SAME else f"{abs(move):.0%} {'longer' if move > 0 else 'shorter'} than"
+
+
+def _moved(move: float) -> str:
+    if move > 1:
+        return f"{1 + move:.3g} times as long"
+    return "as long" if abs(move) < SAME else f"{abs(move):.0%} {'slower' if move > 0 else 'faster'}"
