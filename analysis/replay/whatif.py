@@ -43,8 +43,8 @@ Edge = Literal["least", "likely", "most"]  # of what a time may be
 PACED: dict[Edge, float] = {
     "least": 0.25,
     "likely": 1.0,
-    "most": 1.5,
-}  # of a loader's pace: twice the workers, each twice as quick as the training's own process (3.2 times in one pair); or cores that they share
+    "most": 2.25,
+}  # of a loader's pace: twice the workers, each twice as quick as the training's own process (3.2 times in one pair); or cores that they share (2.2 times in another)
 
 
 class MeanStep(NamedTuple):
