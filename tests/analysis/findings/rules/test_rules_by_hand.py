@@ -21,7 +21,7 @@ from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run_analysis import analyse, whatif_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
-from sawtooth.app.page.parts.findings import gain as page_gain
+from sawtooth.app.page.parts.findings import brings
 from sawtooth.app.reports.text import gain
 from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.schema import DataFolder
@@ -151,7 +151,7 @@ def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyP
     assert "about 4.0 times as large" in found.fix
     assert (found.claims, found.samples_per_second_times) == ("throughput", pytest.approx(4.0))
     assert gain(found, 4.0) == "up to 4.0\u00a0× the samples a second, in steps as long as now"
-    assert "saves" not in page_gain(found) and found.ceiling_ms_per_step is None
+    assert "saves" not in brings(found) and found.ceiling_ms_per_step is None
     assert not any(digit in change.before + change.after for change in found.changes for digit in "0123456789")
     known = replace(run, manifest=msgspec.structs.replace(run.manifest, facts=UserFacts(samples_per_step=64)))
     (found,) = small_batch.check(RuleContext(known, known.lead, NoRows(), memory))  # type: ignore[arg-type]
