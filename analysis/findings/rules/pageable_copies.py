@@ -21,7 +21,7 @@ from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.copies import PAGEABLE_TO_DEVICE, PINNED_BYTES_PER_NS, copies, copies_of_made_tensors
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.replay.edits import TimedOps, WithoutHostCause, WithoutWaits
+from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_bytes, in_words
 
@@ -64,7 +64,11 @@ def check(context: RuleContext) -> Iterator[Finding]:
     size = pageable.frame["bytes"].fillna(0)
     span = pageable.frame["end_ns"] - pageable.frame["start_ns"]
     pinned = [min(int(b / PINNED_BYTES_PER_NS), int(ns)) if b else int(ns) for b, ns in zip(size, span, strict=True)]
-    edits = [WithoutWaits(calls), WithoutHostCause("blocking_copy", calls=calls), TimedOps(pageable.ids, tuple(pinned))]
+    edits: list[Edit] = [
+        WithoutWaits(calls),
+        WithoutHostCause("blocking_copy", calls=calls),
+        TimedOps(pageable.ids, tuple(pinned)),
+    ]
     title = f"{in_bytes(float(size.sum()) / pageable.steps)} a step are copied from pageable memory while the host waits: {in_words(lost)} lost"
     thread_ms = float(size.sum()) / pageable.steps / THREAD_BYTES_PER_NS / 1e6 if loads_in_workers(context) else 0.0
     slow_thread = thread_ms > (context.predict_ms(edits) or 0.0)
@@ -75,7 +79,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         if slow_thread
         else "Pin the loader's memory and copy without blocking: pin_memory=True and .to(device, non_blocking=True).",
         ceiling_ms=max((context.step_ms or 0.0) - thread_ms, 0.0) if slow_thread else lost,
-        edits=() if slow_thread else edits,
+        edits=[] if slow_thread else edits,
         confidence="medium" if slow_thread else "high",
         note=THREAD.format(ms=in_words(thread_ms)) if slow_thread else PINNED,
         risk="Pinned memory cannot be swapped; change a batch in place only after its copy has ended.",
