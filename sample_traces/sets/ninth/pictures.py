@@ -184,39 +184,3 @@ def slots(batch: int, collects: bool, side: int = 128) -> Workload:
             yield loss
 
     return workload(script(), batch, net)
-
-
-def penalized(batch: int, side: int = 64) -> Workload:
-    """A generator and its critic, whose slope is kept near one: gradients of gradients."""
-    widths = (3, 128, 256, 512, 512)
-    down: list[nn.Module] = []
-    up: list[nn.Module] = [nn.Linear(128, 512 * 16), nn.Unflatten(1, (512, 4, 4)), nn.ReLU()]
-    for a, b in itertools.pairwise(widths):
-        down += [nn.Conv2d(a, b, 4, 2, 1), nn.LeakyReLU(0.2)]
-    for a, b in itertools.pairwise(reversed(widths)):
-        up += [nn.ConvTranspose2d(a, b, 4, 2, 1), nn.ReLU() if b > 3 else nn.Tanh()]
-    critic, maker = nn.Sequential(*down, nn.Flatten(), nn.Linear(512 * 16, 1)).to(DEVICE), nn.Sequential(*up).to(DEVICE)
-
-    def slope(real: Tensor, fake: Tensor) -> Tensor:
-        mixed = torch.lerp(real, fake, torch.rand(len(real), 1, 1, 1, device=real.device)).requires_grad_()
-        (grad,) = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)
-        return (grad.flatten(1).norm(dim=1) - 1).square().mean()
-
-    def script() -> Script:
-        optimizers = [torch.optim.Adam(net.parameters(), lr=1e-4, betas=(0.0, 0.9), fused=True) for net in (critic, maker)]
-        autocast("tf32")
-        bar, real = Progress(), torch.randn(batch, 3, side, side, device=DEVICE)
-        for _ in itertools.count():
-            with torch.no_grad():
-                fake = maker(torch.randn(batch, 128, device=DEVICE))
-            loss = critic(fake).mean() - critic(real).mean() + 10 * slope(real, fake)
-            optimizers[0].zero_grad()
-            loss.backward()
-            optimizers[0].step()
-            optimizers[1].zero_grad()
-            (-critic(maker(torch.randn(batch, 128, device=DEVICE))).mean()).backward()
-            optimizers[1].step()
-            bar.update(loss)
-            yield loss
-
-    return workload(script(), batch, critic, maker)

@@ -45,7 +45,6 @@ SCENARIOS: dict[str, Scenario] = {
     "captioned_workers": scenario(NONE, pictures.captioned, 256, 10),
     "world_checked": scenario("anomaly detection is left on", worlds.world, 64, True, fix="world", change="no anomaly detection", rules=("anomaly-detection",)),
     "world": scenario(NONE, worlds.world, 64, False),
-    "penalized": scenario(NONE + " (healthy)", pictures.penalized, 512),
     "tracker": scenario(NONE + " (healthy)", worlds.tracker, 96),
     "curves": scenario(NONE + " (healthy; FP32 by need)", worlds.curves, 4096),
     "slots_collected": scenario("garbage is collected at every step", pictures.slots, 64, True, fix="slots", change="no collection", rules=("garbage-collection",), plan=STACKS),

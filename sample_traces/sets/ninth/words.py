@@ -99,7 +99,7 @@ def listener(batch: int, precision: str, frames: int = 2400, width: int = 512, l
         context, bar = autocast(precision), Progress()
         sounds = [torch.randn(batch, 80, frames, device=DEVICE) for _ in range(2)]
         letters = torch.randint(1, 512, (batch, frames // 32), device=DEVICE)
-        long = torch.full((batch,), frames // 4, dtype=torch.long), torch.full((batch,), frames // 32, dtype=torch.long)
+        long = [torch.full((batch,), frames // every, device=DEVICE) for every in (4, 32)]
         for step in itertools.count():
             cosine(optimizer, step, 1e-3)
             with context():
