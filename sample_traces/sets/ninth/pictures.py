@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 from sawtooth.sample_traces.sets.ninth import seeing
