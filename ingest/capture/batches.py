@@ -74,18 +74,19 @@ class PinTimes:
             finally:
                 self._inside.pinning, after = False, time.perf_counter_ns()
                 with contextlib.suppress(Exception):  # the training must not notice
-                    self._note(after - before, before - getattr(self._inside, "end", before))
+                    self._note(after - before, getattr(self._inside, "end", None), before)
                 self._inside.end = after
 
         return pinned
 
-    def _note(self, ns: int, since_ns: int) -> None:
-        """Note what a batch took, and how long ago the thread was done with the one before."""
+    def _note(self, ns: int, end_before: int | None, begin: int) -> None:
+        """Note what a batch took, and how long before it the thread was done with its last one; nothing of that for a thread's first."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._file = os.open(self._folder / f"pins-{self._pid}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._left -= 1
-        os.write(self._file, f"{ns} {since_ns}\n".encode())
+        since = "" if end_before is None else f" {begin - end_before}"
+        os.write(self._file, f"{ns}{since}\n".encode())
 
 
 def watch_pinning(module: Any, folder: Path) -> Callable[[], None]:
@@ -159,14 +160,15 @@ def cost_of(folder: Path) -> tuple[SampleCost, int] | None:
     """Return what a sample costs by the files in ``folder`` and with how many workers; None where too few batches were fetched.
 
     Of several datasets the one counts that most samples came from, of several workers the slowest: batches are given out in turn, so the
-    others wait for it. Each process's first batch is left out.
+    others wait for it. Each process's first batch is left out, and batches without a sample.
     """
     by_loader: dict[tuple[str, int], list[list[dict[str, int]]]] = defaultdict(list)
     for path in folder.glob("batches-*.jsonl"):
         with contextlib.suppress(OSError, ValueError, KeyError):
             head, _, *lines = path.read_text().splitlines()
             about = json.loads(head)
-            by_loader[about["dataset"], about["workers"]].append([json.loads(line) for line in lines if line.endswith("}")])
+            whole = (json.loads(line) for line in lines if line.endswith("}"))
+            by_loader[about["dataset"], about["workers"]].append([batch for batch in whole if batch["n"]])
     if not by_loader:
         return None
     (_, workers), of_workers = max(by_loader.items(), key=lambda item: sum(batch["n"] for own in item[1] for batch in own))

@@ -86,7 +86,7 @@ def command_in(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
 
 def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Launched:
     """Run ``command`` by the options that were parsed; ends with exit code 2, before the training starts, where the file cannot be written."""
-    stem = arguments.name or name_of(command)
+    stem = (arguments.name or name_of(command)).replace("/", "-")
     bundle = arguments.output or Path(f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth")
     if (why := launch.why_unwritable(bundle)) is not None:
         print(f"sawtooth run: {why}", file=sys.stderr)

@@ -281,7 +281,11 @@ def _resized(torch: Any, value: Any, own: int, size: int) -> Any:
         larger = value.index_select(0, torch.arange(size, device=value.device) % own)
         return larger.pin_memory() if value.device.type == "cpu" and value.is_pinned() else larger
     if isinstance(value, Mapping):
-        return type(value)({key: _resized(torch, part, own, size) for key, part in value.items()})  # type: ignore[call-arg]
+        parts = {key: _resized(torch, part, own, size) for key, part in value.items()}
+        try:
+            return type(value)(parts)  # type: ignore[call-arg]
+        except TypeError:  # a defaultdict begins with what makes its values
+            return parts
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(_resized(torch, part, own, size) for part in value))
     if isinstance(value, list | tuple):

@@ -1,6 +1,6 @@
 """`sawtooth run`: a training command as it is, with the GPU sampled, steps marked and a few of them profiled, in one ``.sawtooth`` file.
 
-The command's exit code, output and signals stay its own. Standard library only, as all recording: the training's Python needs nothing of
+The command's exit code and output stay its own, and signals reach it. Standard library only, as all recording: the training's Python needs nothing of
 ours (``startup/sitecustomize.py`` goes on its PYTHONPATH for this one run).
 """
 
@@ -10,12 +10,11 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import util
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import beside
 from sawtooth.ingest.capture.command import hook, progress
+from sawtooth.ingest.capture.command.foreground import run_in_foreground
 from sawtooth.ingest.capture.command.no_profile import no_loop, no_profile
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.command.stretches import STEP, Stretch, runs_of
@@ -36,8 +36,6 @@ PROFILED_STEPS = 5  # enough for a median, few enough for a trace of some megaby
 SCALARS_S = 10.0  # between scalars: as dense as a curve of hours needs
 PACE_S = 1.0  # between what the Live page shows of the steps
 PACE_FILE = "pace.json"
-NOT_FOUND = 127  # the shell's exit code for a command that is not there
-NOT_RUNNABLE = 126
 PYTHON_FAILED = 1  # how Python ends by an exception, such as an import that fails
 AT_ONCE_S = 10.0  # a command that fails sooner, before a step, has its own message to read, and nothing worth keeping
 LOOK_SECONDS = 20.0  # a Python starts in a tenth of a second, on a shared file system in some
@@ -99,7 +97,7 @@ def run(
     """
     words = words_of(command)
     if _starts_nothing(words):
-        return Launched(_wait(words, dict(os.environ)))
+        return Launched(run_in_foreground(words, os.environ))
     with tempfile.TemporaryDirectory(prefix="sawtooth-run-") as scratch:
         folder = Path(scratch)
         sampler, missing = _start_sampler(folder, push, name or name_of(command)) if sample else (None, [])
@@ -116,23 +114,25 @@ def run(
         with _progress(folder, samples=samples, flops=flops, seconds=progress_s, scalars=scalars, missing=missing):
             at_start = frozenset(missing)
             start = time.monotonic()
-            launched = Launched(_wait(words, environment), missing=missing, at_start=at_start)
+            launched = Launched(run_in_foreground(words, environment), missing=missing, at_start=at_start)
             seconds = time.monotonic() - start
-        if sampler is not None:
-            launched.missing += _without(beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl"))
-        launched.missing += _troubles(folder)
-        runs = runs_of(folder)
-        if launched.exit_code and seconds < AT_ONCE_S and no_loop(runs) is not None:
-            python = _without_torch(words) if launched.exit_code == PYTHON_FAILED else None
-            own = command if words != list(command) else command[1:]
-            advice = [NO_TORCH.format(python=python, command=" ".join(own))] if python else []
-            return Launched(launched.exit_code, missing=advice)
-        launched.missing += _lacks(runs, launched.exit_code, steps, after_s)
-        if runs:
+        try:
+            if sampler is not None:
+                launched.missing += _without(beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl"))
+            launched.missing += _troubles(folder)
+            runs = runs_of(folder)
+            if launched.exit_code and seconds < AT_ONCE_S and no_loop(runs) is not None:
+                return Launched(launched.exit_code, missing=_advice(words, command, launched.exit_code))
+            launched.missing += _lacks(runs, launched.exit_code, steps, after_s)
             for one in runs:
                 one.facts.update({"samples_per_step": samples} if samples else {})
                 one.facts.update({"flops_per_step": flops} if flops else {})
-            _write(bundle, name or name_of(command), command, runs, launched)
+            if runs:
+                _write(bundle, name or name_of(command), command, runs, launched)
+        except (
+            Exception
+        ) as error:  # a full disk or a bug of ours: the training's exit code stands, and what it recorded is kept
+            launched.missing.append(_unpacked(error, folder, bundle))
         return launched
 
 
@@ -140,6 +140,13 @@ def _starts_nothing(words: Sequence[str]) -> bool:
     """Tell whether the command, or the script that a Python is to run, is not there: it says so itself, and there is nothing to record."""
     script = words[1] if len(words) > 1 and Path(words[0]).name.startswith("python") and words[1].endswith(".py") else None
     return shutil.which(words[0]) is None or (script is not None and not Path(script).exists())
+
+
+def _advice(words: Sequence[str], command: Sequence[str], exit_code: int) -> list[str]:
+    """Return what to do about a command that failed at once, where its Python has no PyTorch."""
+    python = _without_torch(words) if exit_code == PYTHON_FAILED else None
+    own = command if words != list(command) else command[1:]
+    return [NO_TORCH.format(python=python, command=" ".join(own))] if python else []
 
 
 def _lacks(runs: Sequence[Stretch], exit_code: int, steps: int, after_s: float) -> list[str]:
@@ -217,35 +224,6 @@ def _environment(folder: Path, options: dict[str, float]) -> dict[str, str]:
     return {**variables, "PYTHONPATH": path, **own}
 
 
-def _wait(words: list[str], environment: dict[str, str]) -> int:
-    """Run the command in the foreground and return its exit code as a shell would."""
-    try:
-        child = subprocess.Popen(words, env=environment)
-    except FileNotFoundError:
-        print(f"sawtooth run: There is no command {words[0]!r}.", file=sys.stderr)
-        return NOT_FOUND
-    except OSError as error:
-        print(f"sawtooth run: {words[0]!r} cannot be run ({error.strerror}).", file=sys.stderr)
-        return NOT_RUNNABLE
-    with _signals_to(child):
-        code = child.wait()
-    return code if code >= 0 else 128 - code
-
-
-@contextlib.contextmanager
-def _signals_to(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Ctrl-C reaches the training by the terminal itself; what is sent to this process alone is passed on."""
-    before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number)),
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _troubles(folder: Path) -> list[str]:
     sentences = []
     for path in sorted(folder.glob("trouble-*.json")):
@@ -264,11 +242,19 @@ def _write(bundle: Path, name: str, command: Sequence[str], runs: Sequence[Stret
         settings = {} if len(runs) == 1 else {STEP: str(run.step)}
         about = {"name": title, "notes": notes, "settings": settings, "facts": run.facts, "command": words}
         packed.append((about, run.sources))
-    try:
-        pack_runs(bundle, packed)
-        launched.bundle = bundle
-    except OSError as error:
-        launched.missing.append(f"{bundle} cannot be written: {error.strerror}.")
+    pack_runs(bundle, packed)
+    launched.bundle = bundle
+
+
+def _unpacked(error: Exception, folder: Path, bundle: Path) -> str:
+    """Keep the files of ``folder`` beside ``bundle``, or where they are if they do not fit there; return the sentence that says why and where."""
+    kept = folder
+    for target in (bundle.with_name(f"{bundle.stem}-files"), folder.with_name(f"{folder.name}-files")):
+        with contextlib.suppress(OSError):
+            kept = Path(shutil.move(folder, target))
+            break
+    why = f"{error.strerror}" if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+    return f"{bundle} cannot be written: {why}. What was recorded is in {kept}."
 
 
 def why_unwritable(bundle: Path) -> str | None:

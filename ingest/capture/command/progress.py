@@ -57,7 +57,7 @@ def pace_of(marks: Iterable[tuple[int, int, str]]) -> Pace | None:
     if len(spans) < LEAST:
         return None
     ordered = sorted(spans)
-    p50, p95 = (ordered[min(int(share * len(ordered)), len(ordered) - 1)] for share in (0.5, 0.95))
+    p50, p95 = (ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.95))
     return Pace(marks[-1][0], p50 / 1e6, p95 / 1e6, 1e9 * len(spans) / sum(spans))
 
 
@@ -133,7 +133,8 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        self.report(math.inf)  # the last steps
+        with contextlib.suppress(Exception):  # the training's exit code comes after it
+            self.report(math.inf)  # the last steps
 
     def report(self, now_s: float) -> None:
         """Show how it goes to those whose time has come by ``now_s`` of the clock, where a step came since they were last shown one."""

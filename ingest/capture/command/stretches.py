@@ -6,6 +6,7 @@ few that were profiled. Standard library only.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -44,8 +45,9 @@ def runs_of(folder: Path) -> list[Stretch]:
     if telemetry.exists():
         runs = runs or [Stretch()]
         runs[0].sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
-    if runs and (cost := batches.cost_of(folder)) is not None:
-        runs[0].facts.update(batches.facts_of(*cost))
+    with contextlib.suppress(Exception):  # the loader's times are the least of a recording
+        if runs and (cost := batches.cost_of(folder)) is not None:
+            runs[0].facts.update(batches.facts_of(*cost))
     return runs
 
 

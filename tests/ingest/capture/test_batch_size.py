@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import weakref
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -253,3 +254,9 @@ def test_ranks_of_a_job_are_sent_elsewhere(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     with pytest.raises(ValueError, match="on one GPU"):
         find_batch_size(lambda batch: pytest.fail("ran"), torch.ones(2, 1), changes=[])
+
+
+def test_a_batch_of_a_mapping_that_is_not_made_from_its_items_is_resized_too() -> None:
+    batch = defaultdict(list, {"x": torch.ones(4, 2)})
+    resized = finder._resized(torch, batch, 4, 6)
+    assert resized["x"].shape == (6, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import zipfile
 from types import SimpleNamespace
@@ -52,6 +53,13 @@ def test_the_training_data_counts_not_the_few_batches_of_another_set(tmp_path):
 def test_a_torn_or_short_file_tells_nothing(tmp_path, text):
     (tmp_path / "batches-1.jsonl").write_text(text)
     assert batches.cost_of(tmp_path) is None
+
+
+def test_a_batch_without_a_sample_tells_nothing_of_one(tmp_path):
+    """An iterable dataset may end on an empty batch, and a sampler may give one."""
+    _file(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000), (0, 9_000_000, 0, 0, 0)] * 5])
+    cost, _ = batches.cost_of(tmp_path)
+    assert (cost.wall_s, cost.batch) == (pytest.approx(0.010), 4)
 
 
 class Pauses:
@@ -132,6 +140,18 @@ def test_what_the_pinning_thread_takes_between_two_batches_counts_up_to_the_pinn
     lines = [f"10000000 {since_ms * 1_000_000 + wait * 1_000_000}" for wait in range(20)]
     (tmp_path / "pins-1.txt").write_text("\n".join(["90000000 0", *lines, ""]))
     assert 1e3 * batches._pin_s(tmp_path) == pytest.approx(pin_ms, abs=2.1)
+
+
+def test_the_first_batch_of_a_pinning_thread_came_after_none(tmp_path):
+    """Each epoch has a thread of its own: taken for 0 ns after another batch, its first would be what pinning waits for at the least."""
+    module = SimpleNamespace(pin_memory=lambda data, device=None: data)
+    batches.watch_pinning(module, tmp_path)
+    for _ in range(3):
+        epoch = threading.Thread(target=lambda: [module.pin_memory(1), module.pin_memory(2)])
+        epoch.start()
+        epoch.join()
+    (file,) = tmp_path.glob("pins-*.txt")
+    assert [len(line.split()) for line in file.read_text().splitlines()] == [1, 2, 1, 2, 1, 2]
 
 
 def test_pinning_that_fails_says_so_to_the_training_alone(tmp_path):

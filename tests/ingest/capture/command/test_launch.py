@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from sawtooth.ingest import children
-from sawtooth.ingest.capture.command import launch
+from sawtooth.ingest.capture.command import launch, stretches
+from sawtooth.ingest.capture.command.foreground import NOT_FOUND
 from sawtooth.ingest.capture.command.no_profile import no_profile
 from sawtooth.ingest.capture.command.stretches import runs_of
 from sawtooth.ingest.capture.marks import MarkWriter
@@ -180,7 +181,7 @@ def test_any_command_runs_as_it_is(tmp_path: Path, words: tuple[str, ...]) -> No
 
 def test_a_command_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     done = started("--no-sample", "no-such-command", cwd=tmp_path)
-    assert done.returncode == launch.NOT_FOUND
+    assert done.returncode == NOT_FOUND
     assert "There is no command 'no-such-command'." in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -190,8 +191,8 @@ def test_a_command_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     [
         (("trian.py", "--epochs", "3"), 2, "can't open file"),
         ((sys.executable, "trian.py"), 2, "can't open file"),
-        (("pyhton", "train.py"), launch.NOT_FOUND, "There is no command 'pyhton'."),
-        (("./no-such-script", "x"), launch.NOT_FOUND, "There is no command './no-such-script'."),
+        (("pyhton", "train.py"), NOT_FOUND, "There is no command 'pyhton'."),
+        (("./no-such-script", "x"), NOT_FOUND, "There is no command './no-such-script'."),
     ],
 )
 def test_a_name_with_a_typo_is_said_once_with_the_shell_s_exit_code(
@@ -321,10 +322,11 @@ def test_the_training_sees_its_own_packages_and_sitecustomize(tmp_path: Path) ->
     assert done.stdout == "mine True False\n", done.stderr
 
 
-def test_what_is_sent_to_the_recorder_reaches_the_training(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
+def test_what_is_sent_to_the_recorder_reaches_the_training(tmp_path: Path, sent: signal.Signals) -> None:
     (tmp_path / "train.py").write_text(
         "import pathlib, signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
+        f"signal.signal({int(sent)}, lambda *_: sys.exit(9))\n"
         "pathlib.Path('ready').touch()\n"
         "time.sleep(60)\n"
     )
@@ -333,8 +335,56 @@ def test_what_is_sent_to_the_recorder_reaches_the_training(tmp_path: Path) -> No
     deadline = time.monotonic() + 60
     while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(sent)
     assert process.wait(30) == 9
+
+
+MARKED = """
+import os, pathlib, sys
+folder = pathlib.Path(os.environ["SAWTOOTH_RUN_FOLDER"])
+(folder / "marks-1.jsonl").write_text("{}")
+(folder / "batches-1.jsonl").write_text('{"dataset": "a:1", "workers": 1}')
+sys.exit(5)
+"""
+
+
+@pytest.mark.usefixtures("sampled")
+@pytest.mark.parametrize(("error", "why"), [(ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"), (OSError(28, "No space left on device"), "No space left on device")])  # fmt: skip
+def test_what_was_recorded_is_kept_where_it_cannot_be_packed_and_the_exit_code_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(launch, "pack_runs", fails)
+    done = launch.run([sys.executable, "-c", MARKED], tmp_path / "x.sawtooth")
+    assert (done.exit_code, done.bundle) == (5, None)
+    assert (
+        done.at_end[-1]
+        == f"{tmp_path / 'x.sawtooth'} cannot be written: {why}. What was recorded is in {tmp_path / 'x-files'}."
+    )
+    assert (tmp_path / "x-files" / "marks-1.jsonl").read_text() == "{}"
+
+
+@pytest.mark.usefixtures("sampled")
+def test_times_of_the_loader_that_cannot_be_read_cost_the_recording_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(stretches.batches, "cost_of", lambda _: 1 // 0)
+    done = launch.run([sys.executable, "-c", MARKED], tmp_path / "x.sawtooth")
+    assert done.exit_code == 5 and done.bundle is not None
+    assert set(members(done.bundle)) == {"marks", "telemetry"}
+
+
+def test_a_name_with_a_slash_is_a_file_s_too(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    done = started("--no-sample", "--no-profile", "--name", "lr 1/3", "train.py", "--epochs", "3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (bundle,) = tmp_path.glob("lr 1-3-*.sawtooth")
+    with open_bundle(bundle) as opened:
+        assert opened.manifest.runs[0].name == "lr 1/3"
 
 
 LOADING = """

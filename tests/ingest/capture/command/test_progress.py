@@ -26,14 +26,14 @@ MS = 1_000_000
 
 
 def test_the_pace_by_hand() -> None:
-    # twenty steps: 18 of 10 ms, two of 30; the profile's own and the gap after it do not count
+    # twenty steps: 18 of 10 ms, one of 20 and one of 30, of which the 19th quickest is the 95th percentile; the profile's own and the gap after it do not count
     ends, at = [], 0
     for step in range(21):
-        at += (30 if step in (5, 9) else 10) * MS
+        at += {5: 20, 9: 30}.get(step, 10) * MS
         ends.append((step, at, "train"))
     pace = pace_of([*ends, (21, at + 900 * MS, "profile"), (22, at + 1900 * MS, "train")])
-    assert pace is not None and (pace.step, pace.p50_ms, pace.p95_ms) == (22, 10.0, 30.0)
-    assert pace.per_s == pytest.approx(1e3 * 20 / 240)
+    assert pace is not None and (pace.step, pace.p50_ms, pace.p95_ms) == (22, 10.0, 20.0)
+    assert pace.per_s == pytest.approx(1e3 * 20 / 230)
     assert pace_of(ends[:4]) is None
 
 

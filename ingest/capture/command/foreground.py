@@ -1,0 +1,41 @@
+"""The training's command in the foreground: its exit code as a shell's, and the signals that a scheduler or a user sends. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+NOT_FOUND = 127  # the shell's exit code for a command that is not there
+NOT_RUNNABLE = 126
+# What schedulers send before a job's time is over, for the training to save a checkpoint: Slurm's --signal=USR1@60, Lightning's requeueing
+PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def run_in_foreground(words: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run the command and return its exit code as a shell would."""
+    try:
+        child = subprocess.Popen(words, env=environment)
+    except FileNotFoundError:
+        print(f"sawtooth run: There is no command {words[0]!r}.", file=sys.stderr)
+        return NOT_FOUND
+    except OSError as error:
+        print(f"sawtooth run: {words[0]!r} cannot be run ({error.strerror}).", file=sys.stderr)
+        return NOT_RUNNABLE
+    with _signals_to(child):
+        code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
+@contextlib.contextmanager
+def _signals_to(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Pass on what is sent to this process alone. Ctrl-C is not: the terminal sends it to the training too, and twice it would break off its cleaning up."""
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
+    before |= {number: signal.signal(number, lambda sent, _: child.send_signal(sent)) for number in PASSED_ON}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
