@@ -1,13 +1,15 @@
 """cuDNN searches for convolution algorithms inside the run.
 
 What it checks
-    Convolutions of the counted steps that launch many kernels where one operator needs one to four: cuDNN tries algorithms, one after another.
+    Convolutions of the counted steps that launch many kernels where one operator needs one to four, and inside which the host waits for the GPU:
+    cuDNN tries algorithms, one after another, and times each.
 Why it costs time
     With ``cudnn.benchmark`` the search runs for every input shape that is new. It waits for the GPU after each trial, hundreds of milliseconds in all.
 What to do
     Keep shapes the same (crop, pad, drop the last partial batch), or turn the search off: ``torch.backends.cudnn.benchmark = False``.
 When it is wrong
     The first steps of a run search once for each shape, and then never again: profile later ones.
+    A convolution by Fourier transforms launches many kernels at every step, and waits for none: the rule is quiet.
     The other direction, switching the search on, has no rule: a trace cannot show what an algorithm that was not tried would take, and with
     cuDNN 9 it changed a step of a ResNet by 0.1 % on an H200, in bf16 channels-last as in TF32 channels-first.
 References

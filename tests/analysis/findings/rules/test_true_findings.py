@@ -423,3 +423,21 @@ def test_an_activation_may_run_as_quick_as_its_narrowest_kernel(tmp_path: Path) 
         assert found is not None and found.predicted_step_ms is not None and found.predicted_low_ms is not None
         margins.append(1e3 * (found.predicted_step_ms - found.predicted_low_ms))
     assert margins[0] - margins[1] > 20, "44 against 9 µs, and what any prediction may be off by"
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_convolution_of_many_kernels_searches_only_where_it_waits(tmp_path: Path, waits: bool) -> None:
+    # A 5x5 convolution over 64 channels by Fourier transforms: three kernels for each of nine parts of the batch, at every step the same.
+    trace = ChromeTrace()
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        kernels(trace, at + 10, 20)
+        trace.op("aten::convolution_backward", at + 200, at + 700, [[64, 64, 64, 64], [64, 64, 64, 64], [64, 64, 5, 5]], ["float"] * 3)
+        for i in range(27):
+            start = at + 205 + 16 * i
+            trace.launch((start, start + 4), (start + 6, start + 14), ("fft2d_r2c", "cgemm", "fft2d_c2r")[i % 3])
+            if waits:
+                trace.host("cuda_runtime", "cudaEventSynchronize", start + 5, start + 15)
+    found = of_rule(analysed(tmp_path, trace), "convolution-search")
+    assert (found is not None) == waits
