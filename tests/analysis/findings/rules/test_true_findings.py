@@ -433,7 +433,13 @@ def test_a_convolution_of_many_kernels_searches_only_where_it_waits(tmp_path: Pa
         at = STEP_US * k
         trace.step(k + 1, at, at + STEP_US)
         kernels(trace, at + 10, 20)
-        trace.op("aten::convolution_backward", at + 200, at + 700, [[64, 64, 64, 64], [64, 64, 64, 64], [64, 64, 5, 5]], ["float"] * 3)
+        trace.op(
+            "aten::convolution_backward",
+            at + 200,
+            at + 700,
+            [[64, 64, 64, 64], [64, 64, 64, 64], [64, 64, 5, 5]],
+            ["float"] * 3,
+        )
         for i in range(27):
             start = at + 205 + 16 * i
             trace.launch((start, start + 4), (start + 6, start + 14), ("fft2d_r2c", "cgemm", "fft2d_c2r")[i % 3])
