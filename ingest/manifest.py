@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from sawtooth.ingest.loop.command import command_of
+from sawtooth.ingest.loop.command import command_of, failure_of
 
 ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 
@@ -105,6 +105,11 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     def recorded_command(self) -> list[str]:
         """What `sawtooth run` was given, of runs that have it in their notes alone too; [] for a run that was recorded otherwise."""
         return command_of(self.command, self.notes)
+
+    @property
+    def failure(self) -> str | None:
+        """The sentence in which `sawtooth run` says that the training ended with an error; None of all other runs."""
+        return failure_of(self.notes)
 
     @property
     def traces(self) -> list[RecordingRef]:

@@ -129,7 +129,7 @@ def what_is_missing(result: RunResult, *, beside_answer: bool = False) -> None:
     elif result.manifest.traces:
         no_gpu_work(result.manifest)
     else:
-        no_trace(result)
+        no_trace(result, beside_answer=beside_answer)
     if not beside_answer and (result.host is not None or result.findings):
         frame.link("verdict", f"On the Verdict: {markdown(headline(result))}", run=result.manifest.id, icon=":material/gavel:")
 
@@ -150,14 +150,16 @@ def no_gpu_work(manifest: Manifest) -> None:
     )
 
 
-def no_trace(result: RunResult) -> None:
-    """Say that the run has telemetry only, or step marks only, and how to add a trace."""
+def no_trace(result: RunResult, *, beside_answer: bool = False) -> None:
+    """Say that the run has telemetry only, or step marks only, and how to add a trace; that it failed stands ``beside_answer`` already."""
     if not result.manifest.telemetry:
         missing = result.manifest.notes.splitlines()[1:] if result.manifest.recorded_command else []
-        why = " ".join(missing) or "The profile was turned off, or the loop ended before one began."
+        why = clean(" ".join(missing) or "The profile was turned off, or the loop ended before one began.", NOTES_SHOWN)
+        if beside_answer and (failure := result.manifest.failure) is not None:
+            why = clean(" ".join(line for line in missing if line != failure), NOTES_SHOWN)
         cards.empty_state(
             "This run has step marks only: no trace and no telemetry.",
-            f"{clean(why, NOTES_SHOWN)} A profile shows what a step is made of: record one as soon as the loop runs.",
+            f"{why} A profile shows what a step is made of: record one as soon as the loop runs.".lstrip(),
             f"sawtooth run --after 0.5 {shlex.join(result.manifest.recorded_command) or 'train.py'}",
         )
         return

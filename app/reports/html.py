@@ -107,6 +107,7 @@ def run_html(result: RunResult) -> str:
         title=headline_words.headline(result),
         headline=headline_words.on_poster(result),
         state=headline_words.below(result),
+        failure=result.manifest.failure,
         marker=Markup(report_text.MARKER),
         name=result.manifest.name,
         subtitle=run_words.subtitle(result),

@@ -34,7 +34,8 @@ TOP = 8  # rows of a table in a comment; the JSON has them all
 def markdown(result: RunResult) -> str:
     """Return the report as GitHub-flavoured Markdown: the answer, the step as a bar, what to change; the numbers folded."""
     lines = [MARKER, f"## {fmt.markdown(result.manifest.name)}", "", f"**{as_written(headline(result))}**", ""]
-    lines += [as_written(state), ""] if (state := below(result)) else []
+    for under in filter(None, (below(result), result.manifest.failure)):
+        lines += [as_written(under), ""]
     lines += _blocks(result)
     lines += _findings_markdown(result)
     lines += ["", "<details><summary>Numbers</summary>", "", "| metric | value | trust |", "| --- | ---: | --- |"]
@@ -81,7 +82,7 @@ def _blocks(result: RunResult) -> list[str]:
 
 def text(result: RunResult) -> str:
     """Return the report for a terminal: the answer, what to change, where a step goes; then the numbers it rests on."""
-    lines = [fmt.clean(result.manifest.name), headline(result), *filter(None, [below(result)])]
+    lines = [fmt.clean(result.manifest.name), headline(result), *filter(None, [below(result), result.manifest.failure])]
     lines += _findings_text(result)
     if result.lead is not None:
         lines += _ledger_text(result.lead)

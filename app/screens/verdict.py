@@ -10,6 +10,7 @@ from sawtooth.analysis.metrics.registry import CARDS
 from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import Judgement, columns_of, judge, parts_of
+from sawtooth.app import format as fmt
 from sawtooth.app.charts import step_bar
 from sawtooth.app.page import basis, cards, current, frame, panel
 from sawtooth.app.page.parts import findings, telemetry_strip
@@ -25,6 +26,8 @@ def main() -> None:
     share.bar(result)
     with st.container(key="answer"):  # on a phone it stands above the ways to hand it on
         cards.headline(headline.on_poster(result), headline.below(result))
+        if result.manifest.failure is not None:
+            cards.caution(fmt.clean(result.manifest.failure))
     if result.lead is None:
         poster.show(result)
         if result.host is not None:

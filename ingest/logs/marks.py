@@ -1,8 +1,11 @@
-"""Files of step marks, whose format ``sawtooth.ingest.capture.marks`` documents, to recordings with the table ``step_marks``."""
+"""Files of step marks to recordings with the table ``step_marks``: as ``sawtooth.ingest.capture.marks`` documents them, or as a script of one's own
+writes them, without a head and a line a step: ``{"step": 17, "t_ns": 1700000000123456789, "phase": "train"}``, whose phase may be absent."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Annotated, Any
 
 import msgspec
@@ -17,6 +20,9 @@ from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import Writer
 
 SIGNATURE = b'{"k": "marks"'
+PLAIN = re.compile(
+    rb'\{"step":\s*\d+,\s*"t_ns":\s*\d+\s*(?:,\s*"phase":\s*"\w*"\s*)?\}'
+)  # telemetry's samples have more in a line
 
 
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # of a rank, an optimizer, a process
@@ -42,9 +48,15 @@ class _Mark(msgspec.Struct):
     n: Amount | None = None
 
 
+class _PlainMark(msgspec.Struct):
+    step: Step
+    t_ns: Time
+    phase: str = "train"
+
+
 def is_marks(head: bytes) -> bool:
     """Tell from its first bytes whether a file holds step marks."""
-    return head.startswith(SIGNATURE)
+    return head.startswith(SIGNATURE) or PLAIN.match(head) is not None
 
 
 def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
@@ -53,12 +65,14 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
     Lines that are torn, of another kind or with an unknown phase are left out and counted.
     """
     every = lines(source)
+    first = next(every, b"")
     try:
-        head = from_json(next(every, b""), _Head)
+        head = from_json(first, _Head)
     except msgspec.MsgspecError:
         head = _Head()
+    plain = PLAIN.match(first) is not None
     skipped: list[bytes] = []
-    marks = sorted(_marks(every, skipped), key=lambda mark: mark.w)
+    marks = sorted(_marks(chain([first], every) if plain else every, skipped, plain=plain), key=lambda mark: mark.w)
     if not marks:
         raise SourceError("E-NOEV", "This file of step marks holds no mark: the loop ended before its first step.")
     writer.insert(
@@ -92,12 +106,12 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
     }
 
 
-def _marks(every: Iterable[bytes], skipped: list[bytes]) -> Iterator[_Mark]:
+def _marks(every: Iterable[bytes], skipped: list[bytes], *, plain: bool) -> Iterator[_Mark]:
     for line in every:
         if not line.strip():
             continue
         try:
-            mark = from_json(line, _Mark)
+            mark = _of_plain(from_json(line, _PlainMark)) if plain else from_json(line, _Mark)
         except msgspec.MsgspecError:
             skipped.append(line)
             continue
@@ -105,3 +119,7 @@ def _marks(every: Iterable[bytes], skipped: list[bytes]) -> Iterator[_Mark]:
             yield mark
         else:
             skipped.append(line)
+
+
+def _of_plain(mark: _PlainMark) -> _Mark:
+    return _Mark(mark.step, mark.t_ns, mark.phase)

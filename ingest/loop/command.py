@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 RECORDED_BY = "Recorded by `sawtooth run"  # how the notes of a run begin; before the command was a fact, they alone had it
+ENDED_WITH = "The training ended with exit code"  # how the line of the notes begins that says so
 LAUNCHERS = (
     "torch.distributed.run",
     "torch.distributed.launch",
@@ -23,6 +24,12 @@ def command_of(command: Sequence[str], notes: str) -> list[str]:
     if command or not notes.startswith(RECORDED_BY):
         return list(command)
     return notes.splitlines()[0].removeprefix(RECORDED_BY).rstrip(".").removesuffix("`").split()
+
+
+def failure_of(notes: str) -> str | None:
+    """Return the line of ``notes`` in which `sawtooth run` says that the training failed; None where it did not, or was recorded otherwise."""
+    lines = notes.splitlines() if notes.startswith(RECORDED_BY) else []
+    return next((line for line in lines if line.startswith(ENDED_WITH)), None)
 
 
 def program_of(command: Sequence[str]) -> str:

@@ -24,11 +24,11 @@ from sawtooth.ingest import children
 from sawtooth.ingest.capture import beside
 from sawtooth.ingest.capture.command import hook, progress
 from sawtooth.ingest.capture.command.foreground import run_in_foreground
-from sawtooth.ingest.capture.command.no_profile import no_loop, no_profile
+from sawtooth.ingest.capture.command.no_profile import no_loop, no_profile, steps_taken
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.command.stretches import STEP, Stretch, runs_of
 from sawtooth.ingest.capture.packing import pack_runs
-from sawtooth.ingest.loop.command import RECORDED_BY, name_of
+from sawtooth.ingest.loop.command import ENDED_WITH, RECORDED_BY, name_of
 from sawtooth.place import IMPORT_ROOT, recorder_version
 
 STARTUP = Path(__file__).resolve().parent / "startup"
@@ -39,7 +39,7 @@ PACE_FILE = "pace.json"
 PYTHON_FAILED = 1  # how Python ends by an exception, such as an import that fails
 AT_ONCE_S = 10.0  # a command that fails sooner, before a step, has its own message to read, and nothing worth keeping
 LOOK_SECONDS = 20.0  # a Python starts in a tenth of a second, on a shared file system in some
-FAILED = "The training ended with exit code {code}{when}."
+FAILED = f"{ENDED_WITH} {{code}}{{after}}{{when}}."
 BEFORE_PROFILE = ", before a profile was taken"
 NO_TORCH = "{python} has no PyTorch. Activate the training's environment, or name its Python: sawtooth run /path/to/env/bin/python {command}"
 
@@ -153,7 +153,8 @@ def _lacks(runs: Sequence[Stretch], exit_code: int, steps: int, after_s: float) 
     """Return the sentence that says what ``runs`` lack, of a training that failed or of one that has no loop or no profile; nothing where all is there."""
     profiled = steps <= 0 or any(about["kind"] == "trace" for run in runs[:1] for _, about in run.sources)
     if exit_code:
-        return [FAILED.format(code=exit_code, when="" if profiled else BEFORE_PROFILE)] if runs else []
+        after = f" after {taken}" if runs and (taken := steps_taken(runs[0])) else ""
+        return [FAILED.format(code=exit_code, after=after, when="" if profiled else BEFORE_PROFILE)] if runs else []
     if (unseen := no_loop(runs)) is not None:
         return [unseen]
     return [] if profiled else [no_profile(runs[0], steps, after_s)]

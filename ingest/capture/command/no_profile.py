@@ -37,14 +37,14 @@ def no_profile(run: Stretch, profiled: int, after_s: float) -> str:
 
     ``run`` has step marks; of several ranks, the first's are counted.
     """
-    marks = [path for path, about in run.sources if about["kind"] == "marks"]
+    marks = _marks_of(run)
     steps, seconds = _loop(marks[0])
     taken = profiled + 2  # the first is cut by the start, and the one after the last ends it
     ranks = hook.RANKS_LEAD + hook.LOOK_EVERY if len(marks) > 1 else 0
     least = hook.LEAST_STEPS + taken + ranks
     pace_s = seconds / (steps - 1) if steps > 1 else 0.0
     by_time = ceil(after_s / pace_s) + taken + ranks if pace_s else least
-    text = {"steps": "1 step" if steps == 1 else f"{steps:,} steps", "seconds": _seconds(seconds)}
+    text = {"steps": _steps(steps), "seconds": _seconds(seconds)}
     if steps >= max(least, by_time):
         return UNSTEADY.format(**text)
     if by_time <= least:
@@ -52,6 +52,20 @@ def no_profile(run: Stretch, profiled: int, after_s: float) -> str:
     after_s_too = EARLIER * (steps - taken - ranks) * pace_s
     sooner = f", or sawtooth run --after {after_s_too:.{0 if after_s_too >= 10 else 2}f} …" if steps >= least else ""
     return TOO_SHORT.format(**text, needed=f"{by_time:,}", at_pace=f" at this pace ({after_s:g} s)", or_sooner=sooner)
+
+
+def steps_taken(run: Stretch) -> str:
+    """Return how many steps ``run`` took, in words; of several ranks, the first's, and "" without marks."""
+    marks = _marks_of(run)
+    return _steps(_loop(marks[0])[0]) if marks else ""
+
+
+def _marks_of(run: Stretch) -> list[Path]:
+    return [path for path, about in run.sources if about["kind"] == "marks"]
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count:,} steps"
 
 
 def _loop(marks: Path) -> tuple[int, float]:

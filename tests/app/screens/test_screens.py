@@ -7,14 +7,18 @@ import msgspec
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
 from sawtooth.app.page import frame
 from sawtooth.app.page.frame import SCREENS, SECTIONS
+from sawtooth.app.reports.html import run_html
+from sawtooth.app.reports.text import markdown, text
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.manifest import Manifest, RecordingRef, new_manifest
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.pages import opened_at, run_of, text_of
-from tests.support.paths import ROOT
+from tests.support.paths import RECORDINGS, ROOT
 
 BUILT = [screen.name for screen in SCREENS]
 
@@ -150,10 +154,20 @@ def test_what_the_recorder_said_of_a_run_is_not_asked_for_again(app_data: DataFo
     writer.close()
     marked = run_of(app_data, tmp_path / "marks.jsonl")
     assert "The profile was turned off, or the loop ended" in _fine(opened_at("verdict", run=marked))
-    failed = "The training ended with exit code 1, before a profile was taken."
+    failed = "The training ended with exit code 1 after 40 steps, before a profile was taken."
     _noted(app_data, marked, f"Recorded by `sawtooth run train.py`.\n{failed}")
-    text = _fine(opened_at("verdict", run=marked))
-    assert failed in text and "turned off" not in text
+    shown = _fine(opened_at("verdict", run=marked))
+    assert shown.count(failed) == 1 and "turned off" not in shown
+
+
+def test_the_verdict_of_a_training_that_failed_says_so_beside_its_answer(app_data: DataFolder) -> None:
+    """With a profile of its first steps it read like any run, and the notes alone had the exit code."""
+    run = run_of(app_data, RECORDINGS / "gpt_small" / "trace.json.gz")
+    failed = "The training ended with exit code 137 after 262 steps."
+    _noted(app_data, run, f"Recorded by `sawtooth run train.py`.\n{failed}")
+    assert _fine(opened_at("verdict", run=run)).count(failed) == 1
+    result = analyse(app_data.read_manifest(run), Library(app_data))
+    assert [face(result).count(failed) for face in (text, markdown, run_html)] == [1, 1, 1]
 
 
 def _noted(data: DataFolder, run: str, notes: str) -> None:

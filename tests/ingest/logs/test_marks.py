@@ -93,3 +93,24 @@ def test_a_file_with_no_mark_is_one_sentence(folder: DataFolder, tmp_path: Path)
     (tmp_path / "marks.jsonl").write_text('{"k": "marks", "v": 1}\n')
     with pytest.raises(SourceError, match="holds no mark"):
         ingest_file(tmp_path / "marks.jsonl", folder)
+
+
+def test_marks_that_a_script_writes_by_itself_are_marks_and_no_telemetry(folder: DataFolder, tmp_path: Path) -> None:
+    """Read as samples of a GPU, 40 lines without a quantity were "telemetry without utilization", and the run had no step time."""
+    path, first_ns = tmp_path / "marks.jsonl", 1_700_000_000_000_000_000
+    lines = [json.dumps({"step": i, "t_ns": first_ns + i * STEP_NS, "phase": "train"}) for i in range(40)]
+    path.write_text("\n".join([*lines, '{"step": 40, "t_ns": 17']))
+    (run,) = bring_in(folder, [(path, path.name)]).runs
+    assert [ref.kind for ref in run.recordings] == ["marks"]
+    library = Library(folder)
+    step = analyse(run, library).metrics["best_step_time_ms"]
+    assert step.value == pytest.approx(STEP_NS / 1e6)
+    with library.open(run.recordings[0].id, derived=False) as recording:
+        assert recording.rows("SELECT count FROM diagnostics WHERE key = 'marks_skipped'") == [(1,)]
+    library.close()
+
+
+def test_samples_that_name_their_step_stay_telemetry(folder: DataFolder, tmp_path: Path) -> None:
+    sample = {"step": 1, "t_ns": 1_700_000_000_000_000_000, "gpu_util": 50}
+    (tmp_path / "nvml.jsonl").write_text(json.dumps(sample) + "\n")
+    assert ingest_file(tmp_path / "nvml.jsonl", folder).kind == "telemetry"

@@ -83,7 +83,7 @@ def test_a_script_with_flags_keeps_its_output_and_exit_code_and_is_recorded(tmp_
         cwd=tmp_path,
     )
     assert done.returncode == 7, done.stderr
-    assert "The training ended with exit code 7." in done.stderr and "No profile" not in done.stderr
+    assert "The training ended with exit code 7 after 60 steps." in done.stderr and "No profile" not in done.stderr
     assert {line.partition(":")[0] for line in done.stderr.splitlines()} == {
         "sawtooth"
     }  # the profiler's own lines are not the training's
@@ -111,7 +111,7 @@ def test_a_training_that_fails_before_its_profile_is_told_so_and_not_of_a_short_
     (tmp_path / "train.py").write_text(TRAINING)
     words = ("-o", "run.sawtooth", "--no-sample", "--after", "600", "train.py", "--epochs", "30", "--code", "3")
     done = started(*words, cwd=tmp_path)
-    assert "The training ended with exit code 3, before a profile was taken." in done.stderr
+    assert "The training ended with exit code 3 after 30 steps, before a profile was taken." in done.stderr
     assert "No profile" not in done.stderr
 
 
