@@ -30,6 +30,7 @@ from sawtooth.ingest.manifest import Manifest, is_id
 from sawtooth.ingest.schema import DataFolder
 
 __all__ = ["SCREENS", "Screen", "current_run", "dark", "data_folder", "library", "link", "page_of", "pages", "show"]
+PLACE = ("t0", "t1", "slice", "finding", "find", "lanes")  # what the address says of a place on the timeline
 SCREENS_FOLDER = Path(__file__).resolve().parents[1] / "screens"
 log = logging.getLogger("sawtooth")
 
@@ -153,6 +154,8 @@ def _run_label(run: str, names: dict[str, str]) -> str:
 
 def _follow_choice() -> None:
     st.query_params["run"] = st.session_state["run_choice"]
+    for name in PLACE:  # in the run before: an address opened with another run names a place in that one
+        st.query_params.pop(name, None)
 
 
 def navigation(page_name: str) -> None:

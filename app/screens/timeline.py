@@ -36,19 +36,9 @@ def main() -> None:
         current.no_trace(result)
         return
     recording_id = rank.recording_id if rank is not None else result.manifest.traces[0].id
-    _forget_other_run(result.manifest.id)
     _view(result, rank, recording_id)
     if rank is None:
         current.what_is_missing(result)
-
-
-def _forget_other_run(run: str) -> None:
-    """Drop the place in another run from the address when the run changes under it."""
-    before = st.session_state.get("timeline_run")
-    st.session_state["timeline_run"] = run
-    if before not in (None, run):
-        for name in timeline_picture.PLACE:
-            st.query_params.pop(name, None)
 
 
 @st.fragment

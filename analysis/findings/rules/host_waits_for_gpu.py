@@ -61,6 +61,12 @@ before AS (SELECT c.call_id FROM runtime_calls c LEFT JOIN cpu_ops o USING (cpu_
 SELECT call_id FROM charged UNION SELECT call_id FROM before"""
 
 
+_ENDING = """
+SELECT s.call_id FROM (SELECT * FROM runtime_calls SEMI JOIN (SELECT name_id FROM names WHERE contains(name, 'Synchronize')) USING (name_id)) s
+ASOF JOIN (SELECT call_id, thread_id, start_ns FROM runtime_calls WHERE gpu_ops > 0) sent ON s.thread_id = sent.thread_id AND s.start_ns > sent.start_ns
+WHERE sent.call_id IN (SELECT unnest($1::BIGINT[]))"""
+
+
 READ_BACK = "^aten::(item|is_nonzero|_local_scalar_dense)$"
 _IN_COUNTED = (
     "SELECT c.call_id FROM runtime_calls c ASOF JOIN (SELECT * FROM steps WHERE device = ? AND counted) t ON c.start_ns >= t.host_start_ns "
@@ -80,6 +86,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     plain = waits - set(waiting_calls(context, MASK_OPERATORS))
     # Without the plain reads a mask's wait is the mask rule's; among many reads, only removing all of them gives the host its lead back.
     calls = tuple(sorted(waits if len(plain) * 2 > len(waits) else plain))
+    if calls:
+        calls = tuple(sorted({*calls, *_ending_the_read(context, calls)}))
     if not calls:
         yield from _in_the_way(context)
         return
@@ -94,6 +102,11 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="Values read later are stale by N steps; NaN checks fire later.",
         changes=CHANGES,
     )
+
+
+def _ending_the_read(context: RuleContext, calls: tuple[int, ...]) -> set[int]:
+    """Return the synchronizations that follow a read in ``calls`` before anything else goes to the GPU: left alone, they would wait in its place."""
+    return {int(row[0]) for row in context.recording.rows(_ENDING, [list(calls)])}
 
 
 def _in_the_way(context: RuleContext) -> Iterator[Finding]:

@@ -30,7 +30,6 @@ from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 _HERE = Path(__file__).resolve().parents[2] / "components" / "timeline"
-PLACE = ("t0", "t1", "slice", "finding", "find", "lanes")  # of the address
 VISIT = "timeline_visit"  # of the session: what a row of the tables leads to
 POINTS_MOST = 20_000  # of a telemetry line: an hour at 5 Hz, 200 kB
 PANELS = (("%", ("util_pct", "tensor_active_pct", "dram_active_pct"), 100.0), ("W", ("power_w",), None))
@@ -62,7 +61,7 @@ def show(
 def _keep(key: str) -> None:
     """Keep in the address where the component says the reader is."""
     place: Any = st.session_state[key].place or {}
-    for name in PLACE:
+    for name in frame.PLACE:
         if name in place:
             st.query_params[name] = str(place[name])
         else:
@@ -123,7 +122,7 @@ def _data(
         ],
         "notes": timeline_notes.places(frame.data_folder().read_manifest(result.manifest.id).notes),
         "visit": st.session_state.get(VISIT),
-        "place": {name: st.query_params[name] for name in PLACE if name in st.query_params},
+        "place": {name: st.query_params[name] for name in frame.PLACE if name in st.query_params},
     }
 
 

@@ -253,11 +253,21 @@ def test_telemetry_of_the_same_time_lies_on_the_lanes(loop: str) -> None:
     assert {line["unit"] for line in picture(test)["lines"]} >= {"%"}
 
 
+def test_a_link_to_a_place_in_another_run_keeps_its_place(loop: str, app_data: DataFolder, tmp_path: Path) -> None:
+    """In a session whose timeline last showed another run, t0 and t1 of the link were dropped, and the whole recording was shown."""
+    test = opened("timeline", run_of(app_data, matmul_loop(steps=5).write(tmp_path / "other.json")))
+    link = {"run": loop, "t0": "1.74", "t1": "2.74"}
+    for key, value in link.items():
+        test.query_params[key] = value
+    words_of(test.run())
+    assert {name: test.query_params[name] for name in link} == link
+
+
 def test_another_run_chosen_on_the_timeline_is_shown_whole(loop: str, app_data: DataFolder, tmp_path: Path) -> None:
     other = run_of(app_data, matmul_loop(steps=5).write(tmp_path / "other.json"))
     test = opened("timeline", loop, t0="1.74", t1="2.74")
-    test.query_params["run"] = other
-    assert "The GPU works" in words_of(test.run())
+    assert "The GPU works" in words_of(test.selectbox(key="run_choice").set_value(other).run())
+    assert test.query_params["run"] == other
     assert "t0" not in test.query_params
 
 

@@ -23,8 +23,9 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.page.parts.findings import brings
 from sawtooth.app.reports.text import gain
-from sawtooth.ingest.manifest import UserFacts
+from sawtooth.ingest.manifest import Manifest, UserFacts
 from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import ChromeTrace
 from tests.support.findings_of import library, result_of
 from tests.support.run_results import run_of
 from tests.support.sampled_loop import HARDWARE_SLOWDOWN, SOFTWARE_HEAT, write
@@ -174,3 +175,30 @@ def test_a_larger_batch_is_no_advice_where_the_host_takes_longer_for_it() -> Non
         assert not (predicted and name != "called_batch_by_batch")
     assert rates["called_batch_by_batch"][0] > 1.5
     assert rates["called_sample_by_sample"] == rates["full_queue"] == []
+
+
+def test_a_read_goes_with_the_synchronization_that_ends_it(tmp_path: Path) -> None:
+    """Of each 1,000 µs the GPU works 600; the host waits for it in a copy to pageable memory and, a moment, in the synchronization after it, then writes a file.
+
+    Without the copy alone that synchronization would wait as long; without both the host needs about 440 µs a step and the GPU sets the pace.
+    """
+    loop = ChromeTrace()
+    for k in range(6):
+        t = 1000 * k
+        loop.step(k, t, t + 999)
+        loop.op("aten::mm", t + 2, t + 20)
+        loop.launch((t + 5, t + 10), (t + 15, t + 610), "gemm")
+        loop.op("copy", t + 30, t + 635)
+        loop.correlation += 1
+        loop.host("cuda_runtime", "cudaMemcpyAsync", t + 35, t + 620, correlation=loop.correlation)
+        loop.gpu((t + 610, t + 615), "Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", correlation=loop.correlation, bytes=8)
+        loop.host("cuda_runtime", "cudaStreamSynchronize", t + 630, t + 632)
+    library = Library(DataFolder(tmp_path / "data"))
+    result = analyse(run_in(library, loop.write(tmp_path / "trace.json")), library)
+    library.close()
+    reads = next(finding for finding in result.findings if finding.rule == "host-waits-for-gpu")
+    assert reads.claims == "gain" and reads.predicted_step_ms == pytest.approx(0.6, rel=0.1)
+
+
+def run_in(library: Library, trace: Path) -> Manifest:
+    return bring_in(library.folder, [(trace, trace.name)]).runs[0]
