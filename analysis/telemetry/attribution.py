@@ -44,7 +44,7 @@ Key = tuple[str, int]  # recording and device
 
 def trace_devices(manifest: Manifest, library: Library, traces: Iterable[RecordingRow]) -> list[TraceDevice]:
     """Return the devices with GPU work of ``traces``."""
-    marks = _marks(manifest, library)
+    marks = marked_gpus(manifest, library)
     traced = []
     for trace in traces:
         with library.open(trace.id) as recording:
@@ -59,7 +59,7 @@ def trace_devices(manifest: Manifest, library: Library, traces: Iterable[Recordi
     return traced
 
 
-def _marks(manifest: Manifest, library: Library) -> dict[int | None, str | None]:
+def marked_gpus(manifest: Manifest, library: Library) -> dict[int | None, str | None]:
     """Return, by rank, the UUID that the process wrote beside its step marks."""
     uuids: dict[int | None, str | None] = {}
     for ref in manifest.recordings:

@@ -22,18 +22,21 @@ WARM_UP_WITHIN = 0.10  # leading steps this much above the median of the later h
 SETTLING = 3  # steps after the profile, in which its trace is taken off the profiler
 SLOWED = 0.03  # less is no more than two stretches of one loop differ
 FAR_FROM_MEDIAN = 1.5  # the mean: then the median is no step that anybody knows
+UNSETTLED = 0.25  # of the steps that count: so many before them are told of
 PAUSE = 20.0  # times the median: evaluation or a wait for people, unless it comes again and again
 WAITS = 1.5  # times the mean: the host waits there for what it launched ahead
+STEPS_APART = 100  # on average between evaluations that are no part of the step: the host is a few steps ahead of a GPU, whose work ends within them
+STEPS_APART_ALONE = 10  # where the host is ahead of nothing; what comes more often than that is the loop's own
 PAUSES = 3  # a pause that comes as often is the loop's own: a checkpoint every hundred steps
 BATCHES = 10  # of consecutive steps, whose means show what the mean is worth although steps follow each other alike
 LEAST_HALF_WIDTH = 0.01  # the host's marks are a queue's length off the device's ends at both ends of the span
 NORMAL_90 = 1.645
 
 
-def witness(manifest: Manifest, library: Library, rank: int | None, *, may_stay: bool = True) -> Witness | None:
+def witness(manifest: Manifest, library: Library, rank: int | None, *, host_alone: bool = False) -> Witness | None:
     """Return what the marks of ``rank`` say (of the run, where marks carry no rank); None without enough marks outside the profile.
 
-    ``may_stay`` False: the profile was of the host alone, of which no profiler stays attached.
+    ``host_alone``: nothing runs on a GPU, as in ``by_marks``.
     """
     refs = [ref for ref in manifest.recordings if ref.kind == "marks" and (ref.rank == rank or ref.rank is None)]
     witnesses = []
@@ -41,7 +44,7 @@ def witness(manifest: Manifest, library: Library, rank: int | None, *, may_stay:
         with library.open(ref.id, derived=False) as recording:
             rows = recording.rows("SELECT optimizer, step, end_ns, phase FROM step_marks ORDER BY end_ns")
         loop = _leading(rows)
-        of_loop = by_marks([Mark(*row[1:]) for row in rows if row[0] == loop], may_stay=may_stay)
+        of_loop = by_marks([Mark(*row[1:]) for row in rows if row[0] == loop], host_alone=host_alone)
         witnesses.append(
             of_loop and replace(of_loop, notes=(*of_loop.notes[:1], *_other_loops(rows, loop), *of_loop.notes[1:]))
         )
@@ -80,50 +83,105 @@ def _other_loops(rows: Sequence[tuple[Any, ...]], loop: int) -> list[str]:
     ]
 
 
-def by_marks(marks: Sequence[Mark], *, may_stay: bool = True) -> Witness | None:
+def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | None:
     """Return the mean time between marks of consecutive training steps, with its interval; ``marks`` are in time order.
 
     Steps before and after the profile speak. Where they are slower after it, those before speak alone if they are enough: a profiler that stays
-    attached slows the host, as recorders before this one left it. Where none may, the host was busy elsewhere in one of the two, and both count.
+    attached slows the host, as recorders before this one left it. What the model evaluates between steps is told apart where it is seldom.
+
+    ``host_alone``: nothing runs on a GPU, so the host is ahead of nothing and no profiler stays. Whoever else uses the host is part of every step.
     """
     spans = [
-        (step, end - before)
-        for (previous, before, first), (step, end, second) in pairwise(marks)
-        if step == previous + 1 and first == second == "train"
+        _Span(mark.step, mark.end_ns - before.end_ns, mark.phase == "eval")
+        for before, mark in pairwise(marks)
+        if mark.step == before.step + 1 and {before.phase, mark.phase} <= {"train", "eval"}
     ]
-    profiled = [step for step, _, phase in marks if phase == "profile"]
-    earlier = np.array([ns for step, ns in spans if not profiled or step < profiled[0]], np.float64)
-    later = np.array([ns for step, ns in spans if profiled and step > profiled[-1] + SETTLING], np.float64)
-    slower = _slower(earlier, later) if may_stay else None
-    steady = _steady(earlier) if slower is not None else _steady(earlier, later)
+    profiled = [mark.step for mark in marks if mark.phase == "profile"]
+    earlier = [span for span in spans if not profiled or span.step < profiled[0]]
+    later = [span for span in spans if profiled and span.step > profiled[-1] + SETTLING]
+    evaluations = _evaluations([*earlier, *later], STEPS_APART_ALONE if host_alone else STEPS_APART)
+    before, after = (_stretches(part, apart=bool(evaluations)) for part in (earlier, later))
+    slower = None if host_alone else _slower(before, after)
+    parts = before if slower is not None else [*before, *after]
+    if host_alone:  # no queue fills between evaluations, and a long step is no wait for many before it
+        parts = [np.concatenate(before), np.concatenate(after)]
+    settled = _settled(*parts)
+    if host_alone:
+        settled = [
+            part if _comes_again(part[: len(part) - len(rest)], settled) else rest
+            for part, rest in zip(parts, settled, strict=True)
+        ]
+    steady = settled if host_alone else [_whole_bursts(ns) for ns in settled]
     if sum(map(len, steady)) < LEAST_STEPS:
         return None
     kept, pauses = _without_pauses(np.concatenate(steady))
     mean = float(kept.mean())
     half = max(NORMAL_90 * _error(kept), LEAST_HALF_WIDTH * mean)
     where = " outside the profile" if profiled else ""
-    notes = [f"The step time is the mean of {len(kept):,} steps that the loop marked{where}; {_median_in_words(kept)}."]
+    notes = [
+        f"The step time is the mean of {len(kept):,} steps that the loop marked{where}; {_median_in_words(kept, host_alone)}."
+    ]
+    unsettled = parts[0][: len(parts[0]) - len(settled[0])]
+    if len(unsettled) > max(LEAST_STEPS, UNSETTLED * len(kept)):
+        unsettled_ms = float(unsettled.mean()) / 1e6
+        notes.append(
+            f"The first {len(unsettled):,} steps, {in_words(unsettled_ms)} each, are left out: a warm-up, or another loop."
+        )
     if slower is not None:
         notes.append(
             f"After the profile its steps take {in_words(slower * mean / 1e6)}, {100 * (slower - 1):.0f} % longer, as where others use the host too or a profiler is "
-            f"still attached: those {len(later):,} are left out."
+            f"still attached: those {sum(map(len, after)):,} are left out."
         )
+    if evaluations:
+        notes.append(_evaluations_in_words(evaluations, mean))
     if pauses:
         notes.append(f"{pauses} of its pauses, {PAUSE:g} times as long as a step and more, are left out.")
     return Witness("marks", mean / 1e6, (mean - half) / 1e6, (mean + half) / 1e6, tuple(notes))
 
 
-def _slower(earlier: npt.NDArray[np.float64], later: npt.NDArray[np.float64]) -> float | None:
+class _Span(NamedTuple):
+    """The time from the mark before to that of ``step``, and whether the model was set to evaluate within it."""
+
+    step: int
+    ns: int
+    evaluates: bool
+
+
+def _evaluations(spans: Sequence[_Span], steps_apart: int) -> list[_Span]:
+    """Return the spans that hold an evaluation; none where it comes more often than every ``steps_apart`` steps: then it is the loop's own."""
+    evaluations = [span for span in spans if span.evaluates]
+    return evaluations if len(evaluations) * steps_apart <= len(spans) else []
+
+
+def _stretches(spans: Sequence[_Span], *, apart: bool) -> list[npt.NDArray[np.float64]]:
+    """Return the steps' times, of one stretch, or of those between evaluations where these are told ``apart``: the host's queue fills anew in each."""
+    ns = np.array([span.ns for span in spans], np.float64)
+    if not apart:
+        return [ns]
+    at = [index for index, span in enumerate(spans) if span.evaluates]
+    return [ns[start + 1 : end] for start, end in pairwise([-1, *at, len(ns)])]
+
+
+def _evaluations_in_words(evaluations: Sequence[_Span], step_ns: float) -> str:
+    """Say how often the model was evaluated and how long, the step that follows taken off."""
+    each_ms = max(float(np.mean([span.ns for span in evaluations])) - step_ns, 0.0) / 1e6
+    often = "once" if len(evaluations) == 1 else f"{len(evaluations):,} times"
+    return f"Between its steps it evaluated {often}, {in_words(each_ms)} {'long' if len(evaluations) == 1 else 'each'}: no part of the step time."
+
+
+def _slower(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> float | None:
     """Return how many times as long steps take after the profile; None where they are no longer, or too few came before it to speak alone."""
-    if min(len(earlier), len(later)) < 2 * LEAST_STEPS:
+    if min(sum(map(len, before)), sum(map(len, after))) < 2 * LEAST_STEPS:
         return None
-    before, after = (float(_without_pauses(*_steady(ns))[0].mean()) for ns in (earlier, later))
-    return after / before if after > (1 + SLOWED) * before else None
+    early, late = (
+        float(_without_pauses(np.concatenate([_whole_bursts(ns) for ns in _settled(*part)]))[0].mean())
+        for part in (before, after)
+    )
+    return late / early if late > (1 + SLOWED) * early else None
 
 
-def _steady(*stretches: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
-    """Return each stretch of steps without its first steps that are slower, or quicker while the host fills the queue, than the later half of all,
-    and in whole bursts.
+def _settled(*stretches: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
+    """Return each stretch of steps without its first steps that are slower, or quicker while the host fills the queue, than the later half of all.
 
     Steps that come in bursts, as from a loader's workers, are rarely like their median: where half of them would go, none is a warm-up.
     """
@@ -132,9 +190,16 @@ def _steady(*stretches: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]
         return list(stretches)
     usual = float(np.median(every[len(every) // 2 :]))
     settled = [ns[_first(np.abs(ns / usual - 1) <= WARM_UP_WITHIN) :] for ns in stretches]
-    if sum(map(len, settled)) < len(every) / 2:
-        settled = list(stretches)
-    return [_whole_bursts(ns) for ns in settled]
+    return settled if sum(map(len, settled)) >= len(every) / 2 else list(stretches)
+
+
+def _comes_again(unsettled: npt.NDArray[np.float64], settled: Sequence[npt.NDArray[np.float64]]) -> bool:
+    """Tell whether as many steps in a row are as slow later: then others use the host at times, and the first steps are no warm-up."""
+    count = len(unsettled)
+    sums = np.concatenate([[0.0], np.cumsum(np.concatenate(settled))])
+    return 0 < count < len(sums) and float((sums[count:] - sums[:-count]).max()) >= float(unsettled.sum()) > count * sums[
+        -1
+    ] / (len(sums) - 1)
 
 
 def _first(among: npt.NDArray[np.bool_]) -> int:
@@ -178,9 +243,10 @@ def _error(ns: npt.NDArray[np.float64]) -> float:
     return float(np.sqrt(np.square(took - ns.mean() * steps).sum() / (count * (count - 1))) / steps.mean())
 
 
-def _median_in_words(kept_ns: npt.NDArray[np.float64]) -> str:
+def _median_in_words(kept_ns: npt.NDArray[np.float64], host_alone: bool) -> str:
     """Say the median of the steps, or why it is not like their mean."""
     median, mean = float(np.median(kept_ns)), float(np.mean(kept_ns))
     if mean <= FAR_FROM_MEDIAN * median:
         return f"their median is {in_words(median / 1e6)}"
-    return f"half of them took up to {in_words(median / 1e6)}, and a few long ones the rest: the host runs ahead and then waits, or pauses"
+    why = "others use the host too, or the loop pauses" if host_alone else "the host runs ahead and then waits, or pauses"
+    return f"half of them took up to {in_words(median / 1e6)}, and a few long ones the rest: {why}"

@@ -11,7 +11,8 @@ A file of marks is JSON lines; a last line that is torn (the job was killed) is 
 
     i   index of the step, from 0, of this optimizer
     w   wall nanoseconds; steps of the wall clock do not show in it (the head's wall time plus monotonic time since)
-    p   phase: train, profile (torch.profiler runs or is being started or written during the step that ends here), eval, checkpoint
+    p   phase: train, profile (torch.profiler runs or is being started or written during the step that ends here), eval (the model was set
+        to evaluate since this optimizer's step before), checkpoint
     o   which optimizer stepped, by first appearance (a GAN has two); 0 where the loop itself marks its steps
     b   samples in the batch, n its length in tokens; absent where not known
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.devices import current_gpu
+from sawtooth.ingest.capture.evaluation import Evaluations
 from sawtooth.ingest.capture.job_place import number_of
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.profiler import StepProfiler
@@ -76,6 +77,10 @@ class HookSettings:
         )
 
 
+EVALUATIONS = Evaluations()
+watch_evaluation = EVALUATIONS.watch
+
+
 class Hook:
     """The hook of one process. ``on_step`` is called after every step of every optimizer."""
 
@@ -85,11 +90,14 @@ class Hook:
         *,
         torch: Any = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
+        evaluations: Evaluations = EVALUATIONS,
     ) -> None:
         self.settings = settings
         self._torch = torch
         self._clock_ns = clock_ns
         self._marks: MarkWriter | None = None
+        self._evaluations = evaluations
+        self._evaluated: dict[int, int] = {}  # by optimizer: the evaluations before its last step
         self._loop = LeadingOptimizer()
         self._steps: dict[int, tuple[int, int]] = {}  # by optimizer: its number in the order of first steps, and its last step
         self._timed: int | None = None  # the leading optimizer
@@ -123,7 +131,7 @@ class Hook:
             gpu = current_gpu(sys.modules.get("torch"))
             recorder = self.settings.recorder
             self._marks = MarkWriter(self._file("marks", "jsonl"), rank=self.settings.rank, recorder=recorder, gpu=gpu)
-        self._marks.mark(index, phase="profile" if self._profiler is not None else "train", optimizer=number)
+        self._marks.mark(index, phase=self._phase(number), optimizer=number)
         leads = self._loop.takes(number)
         if self._over:
             return
@@ -141,6 +149,15 @@ class Hook:
                 self._start()
                 self._beginner, self._began = number, self._loop.steps - 1
                 self._until = index + self.settings.steps + 1  # the first is cut by the start
+
+    def _phase(self, number: int) -> str:
+        """Return the phase of a step of optimizer ``number``: an evaluation since its step before is no part of it."""
+        count = self._evaluations.count
+        evaluated = self._evaluated.get(number, 0) != count
+        self._evaluated[number] = count
+        if self._profiler is not None:
+            return "profile"
+        return "eval" if evaluated else "train"
 
     def _is_time(self, index: int) -> bool:
         if index < self._not_before:

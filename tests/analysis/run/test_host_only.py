@@ -17,7 +17,7 @@ from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
-from sawtooth.analysis.telemetry.step_marks import by_marks
+from sawtooth.analysis.telemetry.step_marks import Mark, by_marks
 from sawtooth.app.cli import cli
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html, text
@@ -166,6 +166,18 @@ def test_marks_alone_tell_how_long_a_step_takes(tmp_path: Path) -> None:
     result = analysed(DataFolder(tmp_path / "data").create(), tmp_path / "marks.jsonl")
     assert result.metrics["best_step_time_ms"].value == pytest.approx(0.8)
     assert headline(result).startswith("A step takes 800\xa0µs. Neither a profile nor telemetry was recorded")
+
+
+def test_an_evaluation_between_steps_is_told_apart_without_a_trace_as_well(tmp_path: Path) -> None:
+    """20 ms after every 20th step of 0.8 ms; no GPU is named beside the marks and none was sampled."""
+    ends = iter([0, *np.cumsum([800_000 + 20_000_000 * (step % 20 == 0) for step in range(400)]).tolist()])
+    writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: next(ends))
+    for step in range(400):
+        writer.mark(step, phase="train" if step % 20 else "eval")
+    writer.close()
+    step = analysed(DataFolder(tmp_path / "data").create(), tmp_path / "marks.jsonl").metrics["best_step_time_ms"]
+    assert step.value == pytest.approx(0.8)
+    assert "evaluated 19 times, 20 ms each" in step.notes[1].replace("\xa0", " ")
 
 
 def test_a_host_that_is_busy_after_the_profile_is_part_of_the_run(tmp_path: Path) -> None:
@@ -329,7 +341,7 @@ def test_bursts_of_a_loader_are_no_warm_up() -> None:
     """Three batches come at once: 70 rounds of 28, 1 and 2 ms, then 30 of 20, 1 and 1.5 ms, whose middle one is the later half's median:
     (70 × 31 + 30 × 22.5) ÷ 300 = 9.48 ms a step, and not the 7.5 ms of the last 30 rounds."""
     ends = np.cumsum([28.0, 1.0, 2.0] * 70 + [20.0, 1.0, 1.5] * 30) * 1e6
-    seen = by_marks([(i, int(end), "train") for i, end in enumerate(ends)])
+    seen = by_marks([Mark(i, int(end), "train") for i, end in enumerate(ends)])
     assert seen is not None and seen.ms == pytest.approx(9.48, rel=0.02)
 
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from sawtooth.analysis.telemetry.step_marks import by_marks
+from sawtooth.analysis.telemetry.step_marks import Mark, by_marks
 
 MS = 1_000_000
 
 
-def marks(*gaps_ms: float, profiled: range = range(0)) -> list[tuple[int, int, str]]:
+def marks(*gaps_ms: float, profiled: range = range(0)) -> list[Mark]:
     ends = np.cumsum([0.0, *gaps_ms]) * MS
-    return [(step, int(end), "profile" if step in profiled else "train") for step, end in enumerate(ends)]
+    return [Mark(step, int(end), "profile" if step in profiled else "train") for step, end in enumerate(ends)]
 
 
 def test_the_mean_between_marks_is_the_step() -> None:
@@ -78,8 +78,57 @@ def test_steps_after_the_profile_count_unless_they_are_slower() -> None:
 
 def test_slower_steps_after_a_profile_of_the_host_alone_count() -> None:
     gaps = [*[20.0] * 40, *[90.0] * 6, *[25.0] * 40]
-    both = by_marks(marks(*gaps, profiled=range(41, 47)), may_stay=False)
+    both = by_marks(marks(*gaps, profiled=range(41, 47)), host_alone=True)
     assert both is not None and both.ms == pytest.approx(22.4, rel=0.01) and len(both.notes) == 1
+
+
+def evaluated(gaps_ms: list[float], every: int, ms: float) -> list[Mark]:
+    """Marks of ``gaps_ms``, where an evaluation of ``ms`` comes before every ``every``-th step."""
+    gaps = [gap + (ms if step % every == 0 else 0) for step, gap in enumerate(gaps_ms, 1)]
+    return [Mark(step, end, "eval" if step and step % every == 0 else phase) for step, end, phase in marks(*gaps)]
+
+
+@pytest.mark.parametrize(("every", "host_alone"), [(20, True), (250, True), (250, False)])
+def test_what_is_evaluated_between_steps_is_told_apart(every: int, host_alone: bool) -> None:
+    witness = by_marks(evaluated([7.0] * 1000, every, 500.0), host_alone=host_alone)
+    assert witness is not None and witness.ms == pytest.approx(7.0)
+    assert f"evaluated {1000 // every} times, 500 ms each" in witness.notes[1].replace("\xa0", " ")
+
+
+@pytest.mark.parametrize(("every", "host_alone"), [(5, True), (20, False)])
+def test_what_is_evaluated_every_few_steps_is_part_of_them(every: int, host_alone: bool) -> None:
+    """A host that is ahead of its GPU by some steps waits for them within the evaluation: with few between two, too much would go with it."""
+    witness = by_marks(evaluated([7.0] * 1000, every, 50.0), host_alone=host_alone)
+    assert witness is not None and witness.ms == pytest.approx(7.0 + 50.0 / every, rel=0.01)
+
+
+def test_a_queue_that_fills_again_after_an_evaluation_is_left_out() -> None:
+    """Eight steps are launched ahead at 1 ms each after an evaluation that held the wait for the eight before it."""
+    stretch = [1.0] * 8 + [9.0] * 142
+    witness = by_marks(evaluated(stretch * 6, 150, 400.0))
+    assert witness is not None and witness.ms == pytest.approx(9.0)
+
+
+def test_a_busy_host_is_no_wait_for_a_gpu() -> None:
+    """Long steps in the middle alone, as where others use the host there: without a GPU the quick steps around them count as well."""
+    gaps = [*[5.0] * 200, *[5.0, 5.0, 40.0] * 100, *[5.0] * 200]
+    witness = by_marks(marks(*gaps), host_alone=True)
+    assert witness is not None and witness.ms == pytest.approx(10.0)
+    assert "others use the host" in witness.notes[0] and "runs ahead" not in witness.notes[0]
+
+
+def test_slow_first_steps_are_no_warm_up_where_as_many_come_again() -> None:
+    """A host that others use for the first 40 steps and for 60 later; for the first alone they would be a warm-up."""
+    again = by_marks(marks(*[12.0] * 40, *[6.0] * 200, *[12.0] * 60, *[6.0] * 300), host_alone=True)
+    assert again is not None and again.ms == pytest.approx(7.0)
+    once = by_marks(marks(*[12.0] * 40, *[6.0] * 560), host_alone=True)
+    assert once is not None and once.ms == pytest.approx(6.0)
+
+
+def test_another_loop_of_the_same_optimizer_before_this_one_is_told_of() -> None:
+    witness = by_marks(marks(*[13.0] * 300, *[31.0] * 600), host_alone=True)
+    assert witness is not None and witness.ms == pytest.approx(31.0)
+    assert "The first 300 steps, 13 ms each, are left out" in witness.notes[1].replace("\xa0", " ")
 
 
 def test_too_few_marks_say_nothing() -> None:

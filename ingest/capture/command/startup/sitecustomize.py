@@ -17,6 +17,7 @@ from types import ModuleType
 HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib would cost every child its import
 AWAITED = {  # modules of PyTorch, and what of the hook is called with each once it is there
     "torch.optim.optimizer": "install",
+    "torch.nn.modules.module": "watch_evaluation",
     "torch.utils.data._utils.fetch": "watch_loaders",
     "torch.utils.data._utils.pin_memory": "watch_pinning",
 }
@@ -62,7 +63,7 @@ class _Loader(importlib.abc.Loader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Recognises the imports that tell that a process uses PyTorch's optimizers and loaders."""
+    """Recognises the imports that tell that a process uses PyTorch's optimizers, modules and loaders."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -20,6 +20,7 @@ from sawtooth.ingest.capture.command.hook import (
     HookSettings,
 )
 from sawtooth.ingest.capture.command.stretches import runs_of
+from sawtooth.ingest.capture.evaluation import Evaluations
 
 MS = 1_000_000
 
@@ -32,7 +33,10 @@ class Loop:
         self.profiled: list[tuple[str, int]] = []
         self.steps = 0
         chosen = {"steps": 3, "after_s": 1.0, "rank": None, "ranks": 1, "ranks_here": 1, **settings}
-        self.hook = Hook(HookSettings(folder, **chosen), torch=self._torch(), clock_ns=lambda: self.now_ns)
+        self.evaluations = Evaluations()
+        self.hook = Hook(
+            HookSettings(folder, **chosen), torch=self._torch(), clock_ns=lambda: self.now_ns, evaluations=self.evaluations
+        )
 
     def _torch(self) -> Any:
         loop = self
@@ -77,6 +81,16 @@ def test_a_steady_loop_is_profiled_once_and_every_step_is_marked(tmp_path: Path)
     marks = marks_of(tmp_path)
     assert [mark["i"] for mark in marks] == list(range(100))
     assert [mark["i"] for mark in marks if mark["p"] == "profile"] == list(range(LEAST_STEPS + 1, LEAST_STEPS + 5))
+
+
+def test_the_step_after_an_evaluation_says_so_of_every_optimizer(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, steps=0)
+    for turn in range(4):
+        loop.run(1, 50, "critic")
+        loop.run(1, 50, "generator")
+        loop.evaluations.count += 3 * (turn == 1)
+    loop.hook.finish()
+    assert [(mark["o"], mark["i"]) for mark in marks_of(tmp_path) if mark["p"] == "eval"] == [(0, 2), (1, 2)]
 
 
 @pytest.mark.parametrize(("after_s", "needed"), [(0.0, 25), (2.0, 45)])

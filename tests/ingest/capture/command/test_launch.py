@@ -97,6 +97,18 @@ def test_a_script_with_flags_keeps_its_output_and_exit_code_and_is_recorded(tmp_
     assert packed_by == marks[0]["recorder"] == recorder_version() != ""
 
 
+def test_the_step_after_an_evaluation_is_marked_so(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        TRAINING.replace(
+            "    optimizer.zero_grad()\n", "    optimizer.zero_grad()\n    if _ in (7, 9): model.eval(); model.train()\n"
+        )
+    )
+    done = started(*("-o", "run.sawtooth", "--no-sample", "--steps", "0"), "train.py", "--epochs", "12", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    marks = [json.loads(line) for line in members(tmp_path / "run.sawtooth")["marks"].splitlines()][1:]
+    assert [mark["i"] for mark in marks if mark["p"] == "eval"] == [7, 9]
+
+
 def test_python_calls_are_recorded_where_they_are_wanted(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     words = ("-o", "run.sawtooth", "--no-sample", "--after", "0.001", "--steps", "2", "train.py", "--epochs", "60")
