@@ -21,6 +21,7 @@ LEAST_STEPS = 10  # between marks: fewer may all belong to a warm-up
 WARM_UP_WITHIN = 0.10  # leading steps this much above the median of the later half are the loop's warm-up
 SETTLING = 3  # steps after the profile, in which its trace is taken off the profiler
 SLOWED = 0.03  # less is no more than two stretches of one loop differ
+OTHERWISE = 1.5  # times as long after the profile: of a host alone, told although both count
 FAR_FROM_MEDIAN = 1.5  # the mean: then the median is no step that anybody knows
 UNSETTLED = 0.25  # of the steps that count: so many before them are told of
 PAUSE = 20.0  # times the median: evaluation or a wait for people, unless it comes again and again
@@ -131,6 +132,10 @@ def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | No
         notes.append(
             f"After the profile its steps take {in_words(slower * mean / 1e6)}, {100 * (slower - 1):.0f} % longer, as where others use the host too or a profiler is "
             f"still attached: those {sum(map(len, after)):,} are left out."
+        )
+    if host_alone and min(map(len, parts)) >= LEAST_STEPS and (longer := float(parts[1].mean() / parts[0].mean())) > OTHERWISE:
+        notes.append(
+            f"After the profile its steps take {longer:.2g} × as long: others use the host, or it is another loop; those count."
         )
     if evaluations:
         notes.append(_evaluations_in_words(evaluations, mean))

@@ -21,7 +21,7 @@ class Evaluations:
 
         @functools.wraps(evaluate)
         def counted(model: Any) -> Any:
-            compiler = getattr(torch, "compiler", None)
+            compiler: Any = getattr(torch, "compiler", None)
             compiling = hasattr(compiler, "is_compiling") and compiler.is_compiling()
             if not compiling:  # a count would compile its function anew each time
                 self.count += 1

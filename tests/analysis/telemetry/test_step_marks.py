@@ -131,6 +131,14 @@ def test_another_loop_of_the_same_optimizer_before_this_one_is_told_of() -> None
     assert "The first 300 steps, 13 ms each, are left out" in witness.notes[1].replace("\xa0", " ")
 
 
+def test_a_longer_loop_of_the_same_optimizer_after_the_profiled_one_is_told_of() -> None:
+    """Marks cannot tell it from a busy host, so both count: who reads the mean is told."""
+    gaps = [*[20.0] * 100, *[90.0] * 6, *[20.0] * 100, *[60.0] * 100]
+    both = by_marks(marks(*gaps, profiled=range(101, 107)), host_alone=True)
+    assert both is not None and both.ms == pytest.approx(33.5, rel=0.03)
+    assert "2 × as long: others use the host, or it is another loop" in both.notes[1]
+
+
 def test_too_few_marks_say_nothing() -> None:
     assert by_marks(marks(*[20.0] * 6)) is None
     assert by_marks([]) is None
