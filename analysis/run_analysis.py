@@ -35,7 +35,6 @@ from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.recording_row import RecordingRow, row_of
 from sawtooth.analysis.telemetry import of_run as run_telemetry
 from sawtooth.analysis.telemetry import step_marks
-from sawtooth.analysis.telemetry.attribution import marked_gpus
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.troughs import link
 from sawtooth.analysis.units import in_words
@@ -115,7 +114,7 @@ def _of_the_host(result: RunResult, library: Library, marks: Mapping[str, Witnes
 
     Without a trace, the loop's own marks still tell how long a step takes.
     """
-    host_alone = not result.telemetry.devices and not any(marked_gpus(result.manifest, library).values())
+    host_alone = not result.telemetry.devices and not step_marks.names_gpu(result.manifest, library)
     if not marks and (alone := step_marks.witness(result.manifest, library, None, host_alone=host_alone)) is not None:
         step = Reading(alone.ms, low=alone.low_ms, high=alone.high_ms, notes=alone.notes)
         return replace(result, metrics={**result.metrics, "best_step_time_ms": step})

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from sawtooth.analysis.metrics.witness import Witness
 from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.attribution import marked_gpus
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.leading import leading
 from sawtooth.ingest.manifest import Manifest
@@ -50,6 +51,11 @@ def witness(manifest: Manifest, library: Library, rank: int | None, *, host_alon
             of_loop and replace(of_loop, notes=(*of_loop.notes[:1], *_other_loops(rows, loop), *of_loop.notes[1:]))
         )
     return next((one for one in witnesses if one is not None), None)
+
+
+def names_gpu(manifest: Manifest, library: Library) -> bool:
+    """Tell whether a process named the GPU that it uses beside its marks."""
+    return any(marked_gpus(manifest, library).values())
 
 
 class Mark(NamedTuple):
