@@ -34,15 +34,20 @@ SUMMARIES = (  # what sums a tensor up for the host to read or to test; a loss i
 _FIGURES = f"""regexp_matches(o.name, '^aten::(sum|mean|count_nonzero)$') AND regexp_matches(s.input_types, '^\\["(bool|int|long int)"')
     OR NOT ends_with(o.name, '_') AND NOT regexp_matches(s.input_dims, '[0-9]') AND regexp_matches(s.input_types, '"(float|double|c10::)')
     AND NOT exists (FROM named_cpu_ops n WHERE n.sequence_number = o.sequence_number AND starts_with(n.name, '{AUTOGRAD_NODE}'))"""
+# Millions of operators may be outermost: of all of them no more than thread and id is held at once, and ids are in the order of their starts.
 _ONLY_READ = f"""
-WITH outermost AS (SELECT o.cpu_op_id, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, regexp_matches(o.name, $1) AS reads,
-        NOT reads AND (regexp_matches(o.name, $2) OR coalesce({_FIGURES}, false)) AS sums_up
-    FROM named_cpu_ops o LEFT JOIN signatures s USING (signature_id)
+WITH outermost AS NOT MATERIALIZED (SELECT o.*, o.start_ns + o.dur_ns AS end_ns, regexp_matches(o.name, $1) AS reads FROM named_cpu_ops o
     WHERE o.kind = 'op' AND (o.parent_id IS NULL OR o.parent_id IN (SELECT cpu_op_id FROM cpu_ops WHERE kind = 'annotation'))),
-grouped AS (SELECT *, count(CASE WHEN NOT sums_up THEN 1 END) OVER (PARTITION BY thread_id ORDER BY start_ns, cpu_op_id) AS place FROM outermost),
-waiting AS (SELECT DISTINCT g.thread_id, g.place FROM runtime_calls c ASOF JOIN (SELECT * FROM grouped WHERE reads) g
-    ON c.thread_id = g.thread_id AND c.start_ns >= g.start_ns WHERE c.start_ns < g.end_ns AND c.call_id IN (SELECT unnest($3::BIGINT[]))),
-serving AS (SELECT g.* FROM grouped g JOIN waiting w ON w.thread_id = g.thread_id AND (g.sums_up AND g.place = w.place - 1 OR g.reads AND g.place = w.place))
+calls AS NOT MATERIALIZED (SELECT thread_id, start_ns FROM runtime_calls WHERE call_id IN (SELECT unnest($3::BIGINT[]))),
+waiting AS MATERIALIZED (SELECT DISTINCT r.thread_id, r.cpu_op_id, r.start_ns, r.end_ns FROM calls c
+    ASOF JOIN (FROM outermost WHERE reads) r ON c.thread_id = r.thread_id AND c.start_ns >= r.start_ns WHERE c.start_ns < r.end_ns),
+others AS NOT MATERIALIZED (SELECT o.thread_id, o.cpu_op_id FROM outermost o LEFT JOIN signatures s USING (signature_id)
+        WHERE o.reads OR NOT (regexp_matches(o.name, $2) OR coalesce({_FIGURES}, false))
+    UNION ALL SELECT thread_id, min(cpu_op_id) - 1 FROM cpu_ops GROUP BY thread_id),
+summing AS (SELECT w.thread_id, unnest(range(o.cpu_op_id + 1, w.cpu_op_id)) AS cpu_op_id
+    FROM waiting w ASOF JOIN others o ON w.thread_id = o.thread_id AND w.cpu_op_id > o.cpu_op_id),
+serving AS (SELECT thread_id, start_ns, end_ns FROM waiting
+    UNION ALL SELECT thread_id, start_ns, end_ns FROM outermost JOIN summing USING (thread_id, cpu_op_id))
 SELECT gpu_op_id FROM gpu_ops JOIN ({launches_within("serving")}) USING (call_id) ORDER BY 1"""
 
 
