@@ -29,7 +29,7 @@ CREATE VIEW named_cpu_ops AS FROM cpu_ops JOIN names USING (name_id)"""
 
 @pytest.fixture(scope="module")
 def context() -> Iterator[Any]:
-    with duckdb.connect(config={"memory_limit": "128MB", "threads": 2, "temp_directory": ""}) as con:
+    with duckdb.connect() as con:
         con.execute(f"{schema_sql()} {TRAINING}")
         yield SimpleNamespace(recording=Recording(con, "training"))
 
