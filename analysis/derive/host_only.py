@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from sawtooth.analysis.knowledge.frames import is_user_line
 LOADING = "enumerate(DataLoader)"  # PyTorch's own annotation around the next batch
 LOADS_INLINE = "_SingleProcessDataLoaderIter"  # stands in it where the training process loads the batch itself
 LOADS_IN_WORKERS = "_MultiProcessingDataLoaderIter"  # and where worker processes do
+OPTIMIZER = "Optimizer.step#"  # PyTorch's annotation of an optimizer's step
 TOP = 10  # operators: what follows is no answer to "where does the time go"
 FEWEST_STEPS = 2  # ends of steps that a time between them needs
 
@@ -30,6 +32,7 @@ def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, An
     ops = events.ops
     if not len(ops):
         return None
+    steps = _without_the_end_of_the_profile(events, steps)
     begin, end = int(ops.start.min()), int(ops.end.max())
     step_ns: list[int] = []
     if len(steps.ends) >= FEWEST_STEPS:
@@ -57,6 +60,21 @@ def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, An
             for thread in np.unique(ops.thread[working])
         ],
     }
+
+
+def _without_the_end_of_the_profile(events: Events, steps: HostSteps) -> HostSteps:
+    """Return ``steps``, the last as long as its operators where optimizers mark them.
+
+    A recorder ends its profile in a hook of the optimizer's step, whose annotation holds the end of the profile too: 810 ms after 360,000 Python calls.
+    """
+    ops = events.ops
+    if not (steps.annotation or "").startswith(OPTIMIZER) or len(steps.ends) < FEWEST_STEPS:
+        return steps
+    before, last = (int(end) for end in steps.ends[-2:])
+    works = ~ops.annotation & (ops.start >= before) & (ops.end <= last)
+    if not works.any():
+        return steps
+    return replace(steps, ends=np.append(steps.ends[:-1], ops.end[works].max()))
 
 
 def _loop_thread(events: Events, inside: NDArray[np.bool_]) -> int:

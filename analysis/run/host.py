@@ -12,6 +12,7 @@ from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.witness import Witness, by_user
 from sawtooth.analysis.store.library import Recording
 
+SLOWED = 1.5  # times: beyond it a profiled step's parts are longer than the run's whole step
 UNPROFILED_IS_SHORTER = "As profiled: the profiler slows the host, so a step of the run is shorter."
 NO_STEPS = "The trace has no steps: call profiler.step() after each, or put an NVTX range around it under Nsight Systems."
 
@@ -62,6 +63,11 @@ class HostWork:
     def of_the_step(self) -> float:
         """What turns a time of the profiled steps into one of the run's own step; 1 where that is not known."""
         return self.step.value / self.total_ms if self.step.value and self.steps and self.total_ms else 1.0
+
+    @property
+    def slowed(self) -> float | None:
+        """How many times as long the profiled steps are as the run's own; None where their times can stand beside it."""
+        return 1 / self.of_the_step if self.of_the_step * SLOWED <= 1 else None
 
 
 def host_work(recording: Recording, user_ms: float | None, marks: Witness | None) -> HostWork | None:

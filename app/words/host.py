@@ -16,6 +16,8 @@ MODULE = "<module>"  # what Python calls the code outside functions
 FUNCTIONS = "Your functions by their time outside operators"
 OPERATORS = "Operators by their own time on the host"
 THREADS = "Threads by their time inside operators"
+SLOWED = "profiled steps take {times} times as long as the run's, so these are shares"
+MOST = 0.5  # of the time of the user's functions
 WAITING, INSIDE, OUTSIDE = "Waiting for batches", "Inside operators", "Outside operators"
 
 
@@ -24,6 +26,7 @@ def first_line(work: HostWork) -> str:
     parts = _parts(work)
     name, ms = max(parts, key=lambda part: part[1])
     step = f"each {_step(work)} step" if work.step.value is not None else "the recorded time"
+    step = "a profiled step" if work.slowed else step
     share = fmt.share(ms / work.total_ms) if work.total_ms else fmt.MISSING
     leads = {
         WAITING: f"The host waits for batches {share} of {step}",
@@ -39,10 +42,15 @@ def _outside(work: HostWork) -> str:
     frame = FRAME.match(work.functions[0][0]) if work.functions else None
     if frame is None:
         return "Python, or what the profiler does not see. `sawtooth run --stacks` names the function"
-    ms = work.functions[0][1]
-    of = fmt.share(min(ms / work.rest_ms, 1.0)) if work.rest_ms else fmt.MISSING
+    share = work.functions[0][1] / _whole(work)
+    of = "most of it" if share >= MOST else f"{fmt.share(share)} of your functions'"
     function = "the script itself" if frame["function"] == MODULE else fmt.clean(frame["function"], 60)
-    return f"{of} of that in {function}, {fmt.clean(frame['file'], 60)} line {frame['line']}"
+    return f"{of} in {function}, {fmt.clean(frame['file'], 60)} line {frame['line']}"
+
+
+def _whole(work: HostWork) -> float:
+    """Return the ms of the user's functions together, of each with what it calls of libraries."""
+    return sum(ms for _, ms in work.functions) or 1.0
 
 
 def _step(work: HostWork) -> str:
@@ -84,23 +92,29 @@ Shown = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 
 def tables(work: HostWork) -> list[Shown]:
     """Return title, heads and rows of what is known: the loop's time, the operators, the threads."""
-    whole = work.total_ms
-    of = f"of each {_step(work)} step" if work.steps else "of the whole recording"
+    whole, slowed = work.total_ms, work.slowed
+    times = SLOWED.format(times=fmt.number(slowed)) if slowed else ""
+    of = times or (f"of each {_step(work)} step" if work.steps else "of the whole recording")
+
+    def timed(ms: float, of_ms: float = whole) -> str:
+        return fmt.duration_ms(ms) if not slowed else fmt.share(ms / of_ms)
+
+    took = "Share" if slowed else "Time"
     parts = [
-        (name, fmt.duration_ms(ms * work.of_the_step), fmt.share(ms / whole) if whole else fmt.MISSING)
+        (name, *(() if slowed else (fmt.duration_ms(ms * work.of_the_step),)), fmt.share(ms / whole) if whole else fmt.MISSING)
         for name, ms in _parts(work)
         if ms > 0
     ]
-    operators = [(fmt.clean(o.name, 60), fmt.duration_ms(o.ms), _calls(o.calls)) for o in work.operators]
-    threads = [(fmt.clean(t.name, 60), fmt.duration_ms(t.ms)) for t in work.threads]
+    operators = [(fmt.clean(o.name, 60), timed(o.ms), _calls(o.calls)) for o in work.operators]
+    threads = [(fmt.clean(t.name, 60), timed(t.ms)) for t in work.threads]
+    functions = [(fmt.clean(name, 90), timed(ms, _whole(work))) for name, ms in work.functions]
     per = ", a profiled step" if work.steps else ""
     shown: list[Shown] = [
-        (f"{PARTS}, {of}", ("Part", "Time", "Share"), parts),
-        (f"{OPERATORS}{per}", ("Operator", "Time", "Calls"), operators),
+        (f"{PARTS}{':' if slowed else ','} {of}", ("Part", "Share") if slowed else ("Part", "Time", "Share"), parts),
+        (f"{OPERATORS}{per}", ("Operator", took, "Calls"), operators),
     ]
-    functions = [(fmt.clean(name, 90), fmt.duration_ms(ms)) for name, ms in work.functions]
-    shown += [(f"{FUNCTIONS}{per}", ("Function", "Time"), functions)] if functions else []
-    return shown + ([(f"{THREADS}{per}", ("Thread", "Time"), threads)] if len(threads) > 1 else [])
+    shown += [(f"{FUNCTIONS}{per}", ("Function", took), functions)] if functions else []
+    return shown + ([(f"{THREADS}{per}", ("Thread", took), threads)] if len(threads) > 1 else [])
 
 
 def _calls(calls: float) -> str:
