@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from sawtooth.analysis.knowledge.frames import is_user_line
 
 LOADING = "enumerate(DataLoader)"  # PyTorch's own annotation around the next batch
 LOADS_INLINE = "_SingleProcessDataLoaderIter"  # stands in it where the training process loads the batch itself
+COLLECTIVE = re.compile(r"^(gloo|mpi|nccl|rccl|ucc):")  # the backends' own annotations: how long an operation of theirs takes
 LOADS_IN_WORKERS = "_MultiProcessingDataLoaderIter"  # and where worker processes do
 OPTIMIZER = "Optimizer.step#"  # PyTorch's annotation of an optimizer's step
 TOP = 10  # operators: what follows is no answer to "where does the time go"
@@ -26,7 +28,7 @@ def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, An
     """Return times in ns per step (of the whole recording where there are no steps); None where the trace has no operators.
 
     ``step_ns`` are the steps' durations. The time of the loop's thread is ``loading_ns``, ``operators_ns`` and ``rest_ns``: waiting for batches,
-    inside operators elsewhere, and outside both. ``operators`` are name, own time and calls; ``threads`` id and time inside operators; ``functions`` the
+    inside operators elsewhere, and outside both; in ``communication_ns`` of the last a collective runs, whose name is ``collective``. ``operators`` are name, own time and calls; ``threads`` id and time inside operators; ``functions`` the
     user's own with their time outside operators and loading, where Python calls are recorded.
     """
     ops = events.ops
@@ -45,6 +47,8 @@ def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, An
     loop = _loop_thread(events, inside)
     loading = _clipped(events, inside & loading_op & (ops.thread == loop), end)
     operators = intervals.subtract(_clipped(events, working & (ops.thread == loop), end), loading)
+    rest = intervals.subtract(intervals.subtract(intervals.union([begin], [end]), loading), operators)
+    communication, collective = _communication(events, inside, rest, end)
     outside = _own_functions(
         events, host, loop, (begin, end), _clipped(events, (working | (inside & loading_op)) & (ops.thread == loop), end)
     )
@@ -53,7 +57,9 @@ def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, An
         "step_ns": step_ns,
         "loading_ns": loading.total / divisor,
         "operators_ns": operators.total / divisor,
-        "rest_ns": (end - begin - loading.total - operators.total) / divisor,
+        "rest_ns": rest.total / divisor,
+        "communication_ns": communication / divisor,
+        "collective": collective,
         "operators": _operators(events, working, divisor),
         "threads": [
             [int(thread), _clipped(events, working & (ops.thread == thread), end).total / divisor]
@@ -75,6 +81,16 @@ def _without_the_end_of_the_profile(events: Events, steps: HostSteps) -> HostSte
     if not works.any():
         return steps
     return replace(steps, ends=np.append(steps.ends[:-1], ops.end[works].max()))
+
+
+def _communication(events: Events, inside: NDArray[np.bool_], rest: intervals.Intervals, end: int) -> tuple[int, str]:
+    """Return for how many ns of ``rest`` a collective runs on any thread, and the name of the one that takes longest; 0 and "" where none does."""
+    of_backend = np.array([COLLECTIVE.match(name) is not None for name in events.names] or [False], bool)
+    chosen = inside & of_backend[events.ops.name]
+    if not chosen.any():
+        return 0, ""
+    time = np.bincount(events.ops.name[chosen], weights=(events.ops.end - events.ops.start)[chosen])
+    return intervals.intersect(_clipped(events, chosen, end), rest).total, events.names[int(time.argmax())]
 
 
 def _loop_thread(events: Events, inside: NDArray[np.bool_]) -> int:

@@ -218,12 +218,13 @@ class HostThreadPart(TypedDict):
 
 
 class HostPart(TypedDict):
-    """Where the host's time goes in a run without GPU work, ms per step (of the whole recording where ``steps`` is 0)."""
+    """Where the host's time goes in a run without GPU work, ms per step (of the whole recording where ``steps`` is 0); ``communication_ms`` is part of ``rest_ms``."""
 
     steps: int
     loading_ms: float
     operators_ms: float
     rest_ms: float
+    communication_ms: float
     operators: list[HostOperatorPart]
     threads: list[HostThreadPart]
 

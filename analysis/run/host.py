@@ -38,7 +38,8 @@ class HostThread:
 class HostWork:
     """Where the host's time goes, ms per step (of the whole recording where ``steps`` is 0).
 
-    ``loading_ms``, ``operators_ms`` and ``rest_ms`` are the loop's own thread: waiting for batches, inside operators, and outside both.
+    ``loading_ms``, ``operators_ms`` and ``rest_ms`` are the loop's own thread: waiting for batches, inside operators, and outside both;
+    in ``communication_ms`` of the last a collective runs on the CPU, mostly ``collective``.
     ``step_ms`` are the profiled steps in order; ``loads_inline``: the loop's own process loads its batches;
     ``functions``: the user's own, ``file.py(12): name``, with their ms outside operators and loading, empty where no Python calls were recorded.
     """
@@ -53,6 +54,8 @@ class HostWork:
     step_ms: tuple[float, ...] = ()
     loads_inline: bool = False
     functions: tuple[tuple[str, float], ...] = ()
+    communication_ms: float = 0.0
+    collective: str = ""
 
     @property
     def total_ms(self) -> float:
@@ -89,6 +92,8 @@ def host_work(recording: Recording, user_ms: float | None, marks: Witness | None
         step_ms=tuple(ns / 1e6 for ns in work["step_ns"]),
         loads_inline=bool(inline),
         functions=tuple((name, ns / 1e6) for name, ns in work.get("functions", ())),
+        communication_ms=work.get("communication_ns", 0.0) / 1e6,
+        collective=work.get("collective", ""),
     )
 
 

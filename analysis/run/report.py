@@ -86,6 +86,7 @@ def _host(work: HostWork) -> HostPart:
         "loading_ms": work.loading_ms,
         "operators_ms": work.operators_ms,
         "rest_ms": work.rest_ms,
+        "communication_ms": work.communication_ms,
         "operators": [{"name": o.name, "ms": o.ms, "calls": o.calls} for o in work.operators],
         "threads": [{"name": t.name, "ms": t.ms} for t in work.threads],
     }

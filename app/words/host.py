@@ -19,6 +19,7 @@ THREADS = "Threads by their time inside operators"
 SLOWED = "profiled steps take {times} times as long as the run's, so these are shares"
 MOST = 0.5  # of the time of the user's functions
 WAITING, INSIDE, OUTSIDE = "Waiting for batches", "Inside operators", "Outside operators"
+COMMUNICATION = "Communication on the CPU"
 
 
 def first_line(work: HostWork) -> str:
@@ -32,6 +33,7 @@ def first_line(work: HostWork) -> str:
         WAITING: f"The host waits for batches {share} of {step}",
         INSIDE: f"{share} of {step} is operators on the host"
         + (f", {fmt.clean(work.operators[0].name, 60)} first" if work.operators else ""),
+        COMMUNICATION: f"{share} of {step} is communication on the CPU, {fmt.clean(work.collective, 60)} first",
         OUTSIDE: f"{share} of {step} lies outside operators: {_outside(work)}",
     }
     return f"{leads[name]}. No GPU work was recorded."
@@ -122,4 +124,9 @@ def _calls(calls: float) -> str:
 
 
 def _parts(work: HostWork) -> list[tuple[str, float]]:
-    return [(WAITING, work.loading_ms), (INSIDE, work.operators_ms), (OUTSIDE, work.rest_ms)]
+    return [
+        (WAITING, work.loading_ms),
+        (INSIDE, work.operators_ms),
+        (COMMUNICATION, work.communication_ms),
+        (OUTSIDE, work.rest_ms - work.communication_ms),
+    ]

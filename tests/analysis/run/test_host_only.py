@@ -76,6 +76,25 @@ def test_the_parts_of_a_step_are_loading_operators_and_the_rest(result: RunResul
     assert result.metrics["best_step_time_ms"].trust == "caution"  # profiled
 
 
+def test_collectives_on_the_cpu_cover_time_outside_operators(tmp_path: Path) -> None:
+    # Two threads of gloo reduce for 700 µs of each 1000 µs step, 600 of them together; the loop multiplies for 200 µs before.
+    trace = ChromeTrace()
+    for k in range(4):
+        at = 1000 * k
+        trace.thread = 1
+        trace.step(k, at, at + 1000)
+        trace.op("aten::mm", at + 10, at + 210)
+        for trace.thread, begin in ((2, 250), (3, 300)):
+            trace.host("user_annotation", "gloo:all_reduce", at + begin, at + begin + 650)
+    result = analysed(DataFolder(tmp_path / "data").create(), trace.write(tmp_path / "gloo.json"))
+    work = result.host
+    assert work is not None
+    assert (work.operators_ms, work.rest_ms, work.communication_ms) == pytest.approx((0.2, 0.8, 0.7))
+    assert first_line(result).startswith(
+        "70\u00a0% of each ≈\u00a01.00\u00a0ms step is communication on the CPU, gloo:all_reduce first"
+    )
+
+
 def test_operators_have_their_own_time_and_threads_their_names(result: RunResult) -> None:
     work = result.host
     assert work is not None
