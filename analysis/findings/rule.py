@@ -172,6 +172,8 @@ class RuleContext:
             predicted, between = self.predict_ms(edits), self.predict_range_ms(edits)
         if between is not None and self.step_ms and between[1] >= self.step_ms:
             note = " ".join(filter(None, (note, MAY_BRING_NOTHING.format(low=in_words(between[0]), high=in_words(between[1])))))
+            if ceiling_ms is not None:
+                ceiling_ms = min(ceiling_ms, max(self.step_ms - between[0], 0.0))  # no more than the note's shorter end
             severity, predicted, between = "info", None, None
         gain = self.step_ms - predicted if predicted is not None and self.step_ms else ceiling_ms or 0.0
         if ceiling_ms is not None and self.step_ms:

@@ -11,7 +11,7 @@ from sawtooth.analysis.run.model import Finding
 
 HELPS = {  # lost time whose cause is not known, by its owner
     "exposed_comm": "Overlap communication with computation, or send less.",
-    "exposed_memcpy": "Copy from pinned memory with non_blocking=True, beside computation, or copy less.",
+    "exposed_memcpy": "Send fewer bytes, or copy them on a stream of their own, beside computation.",  # asynchronous: pinned already
     "idle": CAUSE_OF["unattributed"].to_do,
     OUTSIDE_PROFILE: "Profile more steps: what is rare, such as an evaluation or a checkpoint, is in none of these.",
 }

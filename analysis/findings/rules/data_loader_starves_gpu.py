@@ -95,6 +95,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         changes = tuple(replace(change, after=change.after.replace("=8", f"={workers}")) for change in CHANGES)
     else:
         edits, bounded = _kept_up(context, host if limit == "worker" else None)
+        changes = _with_more(context, limit)
     needed = workers_needed(context.run.manifest.facts, context.predict_ms([WithoutHostCause("data_wait")]))
     yield context.finding(
         RULE.slug,
@@ -108,6 +109,17 @@ def check(context: RuleContext) -> Iterator[Finding]:
         changes=changes,
         evidence=context.gap_evidence("data_wait"),
     )
+
+
+def _with_more(context: RuleContext, limit: Limit | None) -> tuple[CodeChange, ...]:
+    """Return the changes that give a loader more workers than it has: none where something else holds them up, or each core has one already."""
+    host, facts = context.run.telemetry.host, context.run.manifest.facts
+    seen = int((host.means.get("workers") if host is not None else None) or facts.loader_workers or 0)
+    cores = int((host.means.get("cores") if host is not None else None) or facts.loader_cores or 2 * seen)
+    if limit not in (None, "worker") or (seen and seen >= cores):
+        return ()
+    use = min(2 * seen, cores) if seen else USUAL_WORKERS
+    return tuple(replace(change, after=change.after.replace("=8", f"={use}")) for change in CHANGES)
 
 
 def _advised(context: RuleContext, lost_ms: float) -> int:

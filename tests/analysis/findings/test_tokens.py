@@ -98,3 +98,12 @@ def test_more_workers_give_no_more_than_the_cores() -> None:
     assert found is not None and found.predicted_step_ms is not None and found.predicted_high_ms is not None
     assert found.predicted_step_ms < 12.31 < 12.4 < found.predicted_high_ms
     assert "16 cores need 7.48 ms" in found.prediction_note
+
+
+def test_a_change_of_workers_never_takes_some_away() -> None:
+    """Eight workers compute on sixteen cores: sixteen are tried. 64 on full cores, or workers that wait for a disk, are no question of their number."""
+    more = finding("loader_short_of_workers", "data-loader-starves-gpu")
+    assert more is not None and all("=16" in change.after for change in more.changes) and more.changes
+    for name in ("loader_on_full_cores", "loader_on_disk"):
+        other = finding(name, "data-loader-starves-gpu")
+        assert other is not None and not other.changes

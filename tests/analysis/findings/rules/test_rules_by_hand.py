@@ -16,6 +16,7 @@ from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.findings.rules import small_batch
 from sawtooth.analysis.findings.rules.python_between_operators import how_often
 from sawtooth.analysis.findings.rules.straggling_rank import check as straggling
+from sawtooth.analysis.replay.edits import WithoutWaits
 from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run_analysis import analyse, whatif_of
@@ -202,3 +203,17 @@ def test_a_read_goes_with_the_synchronization_that_ends_it(tmp_path: Path) -> No
 
 def run_in(library: Library, trace: Path) -> Manifest:
     return bring_in(library.folder, [(trace, trace.name)]).runs[0]
+
+
+def test_what_may_bring_nothing_saves_no_more_than_its_shorter_end() -> None:
+    # A wait of 32.4 ms, but the cores keep a step at 17.1 to 36.2 ms: at most 34.6 - 17.1 ms are saved.
+    context: Any = SimpleNamespace(
+        step_ms=34.6,
+        share=lambda ms: ms / 34.6,
+        predict_ms=lambda edits: 17.1,
+        predict_range_ms=lambda edits: (17.1, 36.2),
+        _of_another_run=lambda edits, between: (None, None),
+        _sure_enough=lambda severity, between: severity,
+    )
+    result = RuleContext.finding(context, "loader", "It waits.", "More workers.", ceiling_ms=32.4, edits=[WithoutWaits(())])
+    assert (result.predicted_step_ms, result.ceiling_ms_per_step) == (None, pytest.approx(17.5))
