@@ -71,6 +71,11 @@ def headline(verdict: Judgement, finding: Finding | None = None) -> str:
     if finding is not None and named is not None and not known:
         if verdict.kind == "starved":
             return f"The GPU works {busy} of {per}. {named.waits_for}"
+        if verdict.kind == "unrepresentative" and finding.gain_ms > (
+            verdict.profiled.value or 0.0
+        ):  # no profiled step holds it
+            waits = named.waits_for.removeprefix("It ").rstrip(".")
+            return f"The GPU works {busy} of {per}. Most likely it {waits}, for longer in the run than in the profiled steps."
         if verdict.step.value:
             share = f"{fmt.share(finding.gain_ms / verdict.step.value)} ({fmt.duration_ms(finding.gain_ms)})"
             return f"The GPU works {busy} of {per}; {share} goes to {named.loses_to}."

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sawtooth.analysis.findings.queries.calls import Events
 from sawtooth.analysis.findings.rule import RuleContext, once
 from sawtooth.analysis.findings.within import reach
+from sawtooth.analysis.metrics.step_time import NOT_REPRESENTATIVE
 
 PAGEABLE_TO_DEVICE = "(?i)pageable *-> *device|HtoD.*pageable"  # names of copies
 
@@ -33,6 +34,15 @@ def waits_beside(context: RuleContext, calls: Sequence[int]) -> tuple[int, ...]:
         [list(calls)],
     )
     return tuple(int(row[0]) for row in rows)
+
+
+@once
+def slower_in_run(context: RuleContext) -> bool:
+    """Tell whether making tensors on the host may be what the run's steps take longer than the profiled ones: such tensors are made, and no loader
+    hides in the rest."""
+    best = context.rank.best
+    longer = best.ms is not None and best.estimate.value is not None and best.ms > NOT_REPRESENTATIVE * best.estimate.value
+    return longer and not context.recording.named("DataLoader") and bool(copies_of_made_tensors(context).count)
 
 
 PINNED_BYTES_PER_NS = 55.0  # PCIe 5 ×16 as measured on an H200: 55.5 GB/s pinned against 10 to 23 GB/s pageable

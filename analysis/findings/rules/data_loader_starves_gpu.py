@@ -73,6 +73,12 @@ CHANGES = (
     ),
 )
 
+CHEAPER = CodeChange(
+    "PyTorch",
+    "def __getitem__(self, i):\n    return augment(decode(self.paths[i]))",
+    "def __getitem__(self, i):\n    return augment(self.decoded[i])   # decoded once, kept in memory or in few large files",
+)
+
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when the loader costs more than WORTH_NAMING of the step."""
@@ -112,12 +118,13 @@ def check(context: RuleContext) -> Iterator[Finding]:
 
 
 def _with_more(context: RuleContext, limit: Limit | None) -> tuple[CodeChange, ...]:
-    """Return the changes that give a loader more workers than it has: none where something else holds them up, or each core has one already."""
+    """Return the changes that give a loader more workers than it has: a cheaper sample where something else holds them up, or each core has
+    one already."""
     host, facts = context.run.telemetry.host, context.run.manifest.facts
     seen = int((host.means.get("workers") if host is not None else None) or facts.loader_workers or 0)
     cores = int((host.means.get("cores") if host is not None else None) or facts.loader_cores or 2 * seen)
     if limit not in (None, "worker") or (seen and seen >= cores):
-        return ()
+        return (CHEAPER,)
     use = min(2 * seen, cores) if seen else USUAL_WORKERS
     return tuple(replace(change, after=change.after.replace("=8", f"={use}")) for change in CHANGES)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.queries.copies import slower_in_run
 from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit, profiled_steps
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -35,8 +36,8 @@ CHANGES = (
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when something outside the profile contradicts it."""
     hidden = hidden_time(context)
-    if hidden is None or loader_may_limit(context):
-        return
+    if hidden is None or loader_may_limit(context) or slower_in_run(context):
+        return  # the last has a rule of its own, tensors-made-on-cpu, for the same time
     tooth = context.telemetry.sawtooth.period_s if context.telemetry is not None else None
     every = f", and stops about every {significant(tooth, 2)} s" if tooth else ""
     yield context.finding(

@@ -106,4 +106,4 @@ def test_a_change_of_workers_never_takes_some_away() -> None:
     assert more is not None and all("=16" in change.after for change in more.changes) and more.changes
     for name in ("loader_on_full_cores", "loader_on_disk"):
         other = finding(name, "data-loader-starves-gpu")
-        assert other is not None and not other.changes
+        assert other is not None and not any("num_workers" in change.after for change in other.changes)

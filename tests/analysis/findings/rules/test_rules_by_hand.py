@@ -24,9 +24,10 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.page.parts.findings import brings
 from sawtooth.app.reports.text import gain
+from sawtooth.app.words.run import first_line
 from sawtooth.ingest.manifest import Manifest, UserFacts
 from sawtooth.ingest.schema import DataFolder
-from tests.support.chrome_trace import ChromeTrace
+from tests.support.chrome_trace import ChromeTrace, matmul_loop
 from tests.support.findings_of import library, result_of
 from tests.support.run_results import run_of
 from tests.support.sampled_loop import HARDWARE_SLOWDOWN, SOFTWARE_HEAT, write
@@ -217,3 +218,21 @@ def test_what_may_bring_nothing_saves_no_more_than_its_shorter_end() -> None:
     )
     result = RuleContext.finding(context, "loader", "It waits.", "More workers.", ceiling_ms=32.4, edits=[WithoutWaits(())])
     assert (result.predicted_step_ms, result.ceiling_ms_per_step) == (None, pytest.approx(17.5))
+
+
+def test_time_outside_the_profiled_steps_has_one_explanation_that_is_no_surer_than_likely(tmp_path: Path) -> None:
+    # A tensor is drawn on the host in each profiled step of 1 ms; telemetry sees steps of several ms, which nothing else explains.
+    loop = matmul_loop()
+    for k in range(4):
+        at = 1000 * k
+        loop.op("aten::randint", at + 745, at + 860, [[]], ["Scalar"])
+        loop.op("aten::copy_", at + 865, at + 990)
+        loop.launch(
+            (at + 870, at + 980), (at + 900, at + 960), "Memcpy HtoD (Pageable -> Device)", "gpu_memcpy", bytes=1_000_000
+        )
+        loop.host("cuda_runtime", "cudaStreamSynchronize", at + 981, at + 988)
+    result = sampled(tmp_path, later_s=30, util=20, loop=loop)
+    made = next(f for f in result.findings if f.rule == "tensors-made-on-cpu")
+    assert "most likely" in made.title and made.confidence == "medium"
+    assert not any(f.rule == "profile-not-representative" for f in result.findings)
+    assert "Most likely it waits for tensors made on the CPU" in first_line(result)
