@@ -146,7 +146,7 @@ def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | No
     if evaluations:
         notes.append(_evaluations_in_words(evaluations, mean))
     if pauses:
-        notes.append(f"{pauses} of its pauses, {PAUSE:g} times as long as a step and more, are left out.")
+        notes.append(f"{pauses} {'pause' if pauses == 1 else 'pauses'} of {PAUSE:g} times a step or more left out.")
     return Witness("marks", mean / 1e6, (mean - half) / 1e6, (mean + half) / 1e6, tuple(notes))
 
 

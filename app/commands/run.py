@@ -67,6 +67,7 @@ def _explain(launched: launch.Launched, data: Path | None) -> None:
         say(line, err=True)
     for line in [words.headline(later), *words.sentences(later)] if later is not None else ():
         say(f"sawtooth: {fmt.clean(line)}", err=True)
+    say(f"sawtooth: recorded into {launched.bundle}.", err=True)
     say(_address(brought.runs[0].id, data), err=True)
 
 

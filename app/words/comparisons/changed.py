@@ -29,6 +29,9 @@ def rows(comparison: Comparison) -> list[Row]:
     return lines
 
 
+NOT_RECORDED = "not recorded"  # of a side without a profile, whose step nothing divides
+
+
 def sentences(comparison: Comparison) -> list[str]:
     """Return ``rows`` as sentences: Batches are loaded: in the training process → in worker processes (98 % of the gain: …)."""
     return [
@@ -71,13 +74,16 @@ def _explains(effect: Effect, comparison: Comparison) -> str:
         return "the only difference that shows" if only and comparison.verdict.shown else ""
     way = "gain" if comparison.verdict.word == "faster" else "loss"
     bars = [Bar(row.owner, row.cause, float(row.ms_a), float(row.ms_b)) for row in effect.parts[:PARTS]]
-    parts = ", ".join(f"{bar.label} {_none_or_ms(bar.ms_a)} → {_none_or_ms(bar.ms_b)}" for bar in bars)
+    unseen = [not side.first.manifest.traces for side in (comparison.a, comparison.b)]
+    parts = ", ".join(f"{bar.label} {_ms(bar.ms_a, unseen[0])} → {_ms(bar.ms_b, unseen[1])}" for bar in bars)
+    if NOT_RECORDED in parts:  # what is not known of one side is no share of the change
+        return parts
     least = "at least " if alone and effect.share < NEARLY_ALL else ""
     return f"{least}{fmt.share(effect.share)} of the {way}: {parts}"
 
 
-def _none_or_ms(ms: float) -> str:
-    return fmt.duration_ms(ms) if ms else "none"
+def _ms(ms: float, unseen: bool) -> str:
+    return fmt.duration_ms(ms) if ms else NOT_RECORDED if unseen else "none"
 
 
 def tested(comparison: Comparison) -> str | None:
@@ -132,6 +138,6 @@ def left(comparison: Comparison) -> str | None:
     change = first_change(comparison.b.first) if not comparison.other_model else None
     if change is None:
         return None
-    step = change[1].rstrip(".").removesuffix(" (low confidence)")
+    step = change[1].rstrip(".").replace(" (low confidence)", "")
     unsure = ", low confidence" if "(low confidence)" in change[1] else ""
     return f"Next in B: {step} (predicted{unsure})."

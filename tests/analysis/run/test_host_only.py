@@ -22,8 +22,8 @@ from sawtooth.app.cli import cli
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html, text
 from sawtooth.app.reports.brief import lines
+from sawtooth.app.words.comparisons import changed, two_steps
 from sawtooth.app.words.comparisons import comparison as words
-from sawtooth.app.words.comparisons import two_steps
 from sawtooth.app.words.headline import below, headline
 from sawtooth.app.words.run import first_line
 from sawtooth.ingest.capture.marks import MarkWriter
@@ -449,3 +449,14 @@ def test_a_second_loop_of_another_optimizer_is_not_passed_over(tmp_path: Path) -
     step = analysed(DataFolder(tmp_path / "data").create(), tmp_path / "marks.jsonl").metrics["best_step_time_ms"]
     assert step.value == pytest.approx(10.0)
     assert "Another optimizer made 300 steps after these, of 45 ms each" in step.notes[1]
+
+
+def test_what_a_run_without_a_profile_does_not_show_is_not_called_none(tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "data").create()
+    a = analysed(data, loop(20).write(tmp_path / "a.json"), loader_workers=0)
+    b = analysed(data, marked(tmp_path / "marks.jsonl", 0.4), **WAITS | {"loader_workers": 4})
+    library = Library(data)
+    said = " ".join(changed.sentences(compare(side_of([a], library), side_of([b], library))))
+    library.close()
+    assert "Waiting for batches 600" in said.replace("waiting", "Waiting") and "→ not recorded" in said
+    assert "→ none" not in said and "% of the gain" not in said

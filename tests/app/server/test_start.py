@@ -111,3 +111,4 @@ def test_ctrl_c_ends_the_server_with_one_sentence_and_a_start_says_nothing_of_ca
     said = running.log.read_text()
     assert said.rstrip().splitlines()[-1] == "Stopped."
     assert "Aborted" not in said and "Traceback" not in said and "No runtime found" not in said
+    assert "nanobind" not in said
