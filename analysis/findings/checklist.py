@@ -71,7 +71,8 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("No breaks of compiled graphs, no recompilation", PYTORCH, ("graph-breaks", "recompilation"), None, COMPILED),
     Technique("Products chosen by timing them (max-autotune)", PYTORCH, ("max-autotune",), "^triton_(tem|mm|bmm)", COMPILED),
     Technique("torch.compile instead of torch.jit", PYTORCH, ("scripted-code",)),
-    Technique("CUDA graphs for many short kernels", PYTORCH, ("launch-bound", "python-between-operators", "graph-capture"), "cudaGraphLaunch|cuGraphLaunch"),
+    Technique("No work of the host's own between launches", NVIDIA, ("python-between-operators", "operators-on-cpu")),
+    Technique("CUDA graphs for many short kernels", PYTORCH, ("launch-bound", "graph-capture"), "cudaGraphLaunch|cuGraphLaunch"),
     Technique("Fused attention", PYTORCH, ("unfused-attention", "attention-fallback"), "scaled_dot_product_(flash|efficient|cudnn|fused)|flash_(fwd|bwd)|fmha", ATTENTION),
     Technique("Fused optimizer", PYTORCH, ("optimizer-not-fused", "optimizer-foreach", "optimizer-share"), "_fused_(adam|sgd|adagrad)|FusedAdam",
               "Optimizer\\.step|_foreach_|_fused_|addcdiv"),
@@ -96,24 +97,32 @@ TECHNIQUES: tuple[Technique, ...] = (
 
 @dataclass(frozen=True)
 class Checked:
-    """What a run says of a technique. ``sentence`` is the finding's title or the reason; ``gain_ms`` a step, only where a gain is predicted."""
+    """What a run says of a technique. ``sentence`` is the finding's title or the reason; ``gain_ms`` a step, only where a gain is predicted.
+
+    ``leads``: it is the finding that the run's advice begins with.
+    """
 
     technique: Technique
     status: Status
     sentence: str
     rule: str | None = None
     gain_ms: float | None = None
+    leads: bool = False
 
 
-def checklist(run: RunResult, recording: Recording) -> tuple[Checked, ...]:
-    """Return every technique with what ``run`` says of it; ``recording`` is that of its slowest rank."""
-    return tuple(_checked(technique, run, recording) for technique in TECHNIQUES)
+def checklist(run: RunResult, recording: Recording, first: Finding | None = None) -> tuple[Checked, ...]:
+    """Return every technique with what ``run`` says of it; ``recording`` is that of its slowest rank.
+
+    ``first`` is the finding that the run's advice begins with: its technique speaks of it, and leads.
+    """
+    return tuple(_checked(technique, run, recording, first) for technique in TECHNIQUES)
 
 
-def _checked(technique: Technique, run: RunResult, recording: Recording) -> Checked:
+def _checked(technique: Technique, run: RunResult, recording: Recording, first: Finding | None) -> Checked:
     findings = [finding for finding in run.findings if finding.rule in technique.rules]
     if findings:
-        return _by_finding(technique, max(findings, key=lambda finding: (finding.claims == "gain", finding.gain_ms)))
+        most = max(findings, key=lambda finding: (finding is first, finding.claims == "gain", finding.gain_ms))
+        return _by_finding(technique, most, leads=most is first)
     lacking = {left.rule: left.because for left in run.not_checked if left.rule in technique.rules}
     undone = technique.undone is not None and _name(recording, technique.undone) is not None
     if technique.done and not undone and (name := _name(recording, technique.done)):
@@ -144,9 +153,10 @@ def _unseen(technique: Technique, run: RunResult, recording: Recording) -> str |
     return None
 
 
-def _by_finding(technique: Technique, finding: Finding) -> Checked:
+def _by_finding(technique: Technique, finding: Finding, *, leads: bool) -> Checked:
     gains = finding.claims == "gain"
-    return Checked(technique, "brings" if gains else "found", finding.title, finding.rule, finding.gain_ms if gains else None)
+    gain_ms = finding.gain_ms if gains else None
+    return Checked(technique, "brings" if gains else "found", finding.title, finding.rule, gain_ms, leads)
 
 
 def _name(recording: Recording, pattern: str) -> str | None:

@@ -18,6 +18,7 @@ from sawtooth.app.commands.inputs import opened
 from sawtooth.app.commands.output import OutputOption, format_for, write
 from sawtooth.app.printable import json_text, printable
 from sawtooth.app.words import checklist as checklist_words
+from sawtooth.app.words import headline
 from sawtooth.app.words.comparisons import chain as chain_words
 from sawtooth.ingest.errors import UsageError
 
@@ -61,7 +62,7 @@ def audit(
         if lead is None:
             raise UsageError("This run has no GPU work to check. Give a trace.")
         with runs[0].library.open(lead.recording_id) as recording:
-            checked = checklist(results[0], recording)
+            checked = checklist(results[0], recording, headline.leading(results[0]))
     write(_list(results[0].manifest.name, checked, chosen), output)
 
 

@@ -13,6 +13,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.app.page import cards, current, frame, panel
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.words import checklist as words
+from sawtooth.app.words import headline
 from sawtooth.app.words.comparisons import chain as chain_words
 from sawtooth.ingest.manifest import Manifest
 
@@ -28,7 +29,7 @@ def main() -> None:
         current.what_is_missing(result)
         return
     with frame.library().open(result.lead.recording_id) as recording:
-        checked = checklist(result, recording)
+        checked = checklist(result, recording, headline.leading(result))
     cards.headline(words.finding(checked), f"{words.title(checked)}.")
     to_do, rest = words.groups(checked)
     if to_do:

@@ -9,7 +9,7 @@ from sawtooth.analysis.run.model import CodeChange, Finding, RunResult
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes
-from sawtooth.app.words.headline import action, first_change, prepared_by
+from sawtooth.app.words.headline import action, leading, prepared_by
 
 CONFIDENCES = ("high", "medium", "low")
 NOTICEABLE = 1.1  # times the gain: a change that brings so much more than one before it asks why it stands behind
@@ -28,8 +28,7 @@ def numbered(result: RunResult) -> list[tuple[int, Finding]]:
 
     Where the largest loss has advice of its own (``of_the_loss``), that is number 1.
     """
-    first = first_change(result)
-    lead = first[0] if first is not None else None
+    lead = leading(result)
 
     def place(finding: Finding) -> tuple[bool, bool, bool, bool, bool, float]:
         changes_nothing = finding.claims == "caution" and not finding.ends_the_run

@@ -31,8 +31,8 @@ ORDER: tuple[Status, ...] = tuple(STATES)
 
 
 def rows(checked: Sequence[Checked]) -> list[tuple[str, str, str]]:
-    """Return technique, state and sentence of each, what brings most first."""
-    ordered = sorted(checked, key=lambda row: (ORDER.index(row.status), -(row.gain_ms or 0.0)))
+    """Return technique, state and sentence of each: what the run's advice begins with, then what brings most."""
+    ordered = sorted(checked, key=lambda row: (not row.leads, ORDER.index(row.status), -(row.gain_ms or 0.0)))
     return [(row.technique.title, state(row), sentence(row)) for row in ordered]
 
 
@@ -72,11 +72,14 @@ def sentence(row: Checked) -> str:
 
 
 def finding(checked: Sequence[Checked]) -> str:
-    """Return what the checklist finds first: the technique that saves most, else what to look at."""
+    """Return what the checklist finds first: what the run's advice begins with, else the technique that saves most, else what to look at."""
     looked = sum(row.status == "found" for row in checked)
     saving = [row for row in checked if row.status == "brings" and row.gain_ms is not None]
+    leading = next((row for row in checked if row.leads), None)
+    if leading is not None and leading not in saving:
+        return f"{leading.technique.title}: {leading.sentence.rstrip('.')}."
     if saving:
-        most = max(saving, key=lambda row: row.gain_ms or 0.0)
+        most = leading or max(saving, key=lambda row: row.gain_ms or 0.0)
         return f"{most.technique.title} would save ≈\u00a0{fmt.duration_ms(most.gain_ms or 0.0)} a step."
     if looked:
         return f"No technique is known to shorten the step; {looked} {'is' if looked == 1 else 'are'} worth a look."

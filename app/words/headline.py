@@ -123,6 +123,12 @@ def first_change(result: RunResult) -> tuple[Finding, str] | None:
     return None
 
 
+def leading(result: RunResult) -> Finding | None:
+    """Return the finding that the headline speaks of; None where it speaks of none."""
+    change = first_change(result)
+    return change[0] if change is not None else None
+
+
 def prepared_by(finding: Finding, result: RunResult) -> Finding | None:
     """Return what has to be changed before a graph can hold the step, and brings nothing by itself; None for all other changes."""
     if not finding.explains.as_graph:

@@ -105,3 +105,22 @@ def test_what_cannot_be_seen_says_what_to_record():
     assert unseen
     for row in unseen:
         assert "`" in row.sentence or "profile one evaluation" in row.sentence, row
+
+
+def test_a_finding_is_one_technique_s_and_python_work_is_no_matter_of_graphs():
+    rules = [rule for technique in TECHNIQUES for rule in technique.rules]
+    assert len(rules) == len(set(rules))
+    graphs = next(technique for technique in TECHNIQUES if technique.title.startswith("CUDA graphs"))
+    assert set(graphs.rules) == {"launch-bound", "graph-capture"}  # what a graph takes away
+
+
+def test_the_finding_that_the_advice_begins_with_speaks_for_its_technique():
+    result = result_of("adam_single")
+    technique = next(technique for technique in TECHNIQUES if "optimizer-not-fused" in technique.rules)
+    other = next(finding for finding in result.findings if finding.rule == "optimizer-not-fused")
+    first = replace(other, rule="optimizer-share", title="less, but first", predicted_speedup=1.01)
+    result = replace(result, findings=[*result.findings, first])
+    with library().open(result.lead.recording_id) as recording:
+        rows = {row.technique.title: row for row in checklist(result, recording, first)}
+    assert (rows[technique.title].sentence, rows[technique.title].leads) == ("less, but first", True)
+    assert sum(row.leads for row in rows.values()) == 1

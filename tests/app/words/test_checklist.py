@@ -30,3 +30,12 @@ def test_what_cannot_be_seen_is_no_all_clear_and_comes_before_what_is_well():
     )
     assert words.finding(CHECKED[1:]) == "No technique of the tuning guides would shorten the step."
     assert words.title(CHECKED) == "1 technique would shorten the step; 1 in use, 1 not needed, 1 cannot be seen"
+
+
+def test_the_audit_leads_with_what_the_run_s_advice_begins_with():
+    """Two techniques may save the same time; the one that is the cause stands first, whatever the other promises."""
+    cause = Checked(TECHNIQUES[4], "brings", "Python collects garbage", "garbage-collection", 11.9, leads=True)
+    assert words.finding([*CHECKED, cause]) == f"{TECHNIQUES[4].title} would save ≈\u00a011.9\u00a0ms a step."
+    assert [row[0] for row in words.rows([*CHECKED, cause])][:2] == [TECHNIQUES[4].title, TECHNIQUES[0].title]
+    ceiling = replace(cause, status="found", gain_ms=None)
+    assert words.finding([*CHECKED, ceiling]) == f"{TECHNIQUES[4].title}: Python collects garbage."
