@@ -34,12 +34,20 @@ from sawtooth.analysis.compare.significance.certainty import OTHER_MODEL, OTHER_
 from sawtooth.analysis.compare.significance.decision import MIN_RUNS_AS_UNIT, verdict
 from sawtooth.analysis.compare.significance.measured import mean_of_all
 from sawtooth.analysis.compare.throughput import Throughput, throughput
-from sawtooth.analysis.compare.waterfall import RunRow, WaterfallRow, profile_step_ns, profile_waterfall, run_waterfall
+from sawtooth.analysis.compare.waterfall import (
+    RunRow,
+    WaterfallRow,
+    is_gone,
+    profile_step_ns,
+    profile_waterfall,
+    run_waterfall,
+)
 from sawtooth.analysis.compare.worth import RowWord, of_audit, of_metric
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.run.same_time import same_time
 
 ONE_SHAPE = 0.8  # of the shapes of products: another batch leaves the weights' alone, a third to a half of them
 GPU_VARIES = 0.08  # of a step's work: clocks of a long run lie up to 8 % below those of a short one, with nothing changed
@@ -147,7 +155,8 @@ def compare(a: Side, b: Side) -> Comparison:
     operators = match(a.operators, b.operators)
     best = StepTimes(_best(a), _best(b))
     profile = (profile_step_ns(a.runs), profile_step_ns(b.runs))
-    findings = _findings(a.first, b.first)
+    of_run = run_waterfall(a.runs, b.runs)
+    findings = _findings(a.first, b.first, of_run)
     same = alike(a.products, b.products)
     one_shape = same is not None and same >= ONE_SHAPE
     rate = throughput(a.runs, b.runs, a.measured, b.measured, one_shape=one_shape)
@@ -158,6 +167,7 @@ def compare(a: Side, b: Side) -> Comparison:
     why_not = reasons(a.first, b.first, operators, one_shape=one_shape)
     strangers = other_model or any(reason.key == GPU_BESIDE_CPU for reason in why_not)
     followed = [finding for finding in findings.fixed if not unfollowed(finding, a.traits, b.traits)]
+    followed = [finding for finding in followed if same_time(a.first, finding) not in followed]
     changed = () if strangers else differences(a.traits, b.traits, a.first.findings, followed)
     arguments = changed_arguments(a.command, b.command) if not other_model else ()
     if rate is not None and not other_model:
@@ -167,7 +177,6 @@ def compare(a: Side, b: Side) -> Comparison:
         word = of_other_work(word, OTHER_PROGRAM if other_program else OTHER_MODEL)
     elif _one_command(a, b, changed) and not any(reason.key in OTHER_STEP for reason in why_not):
         word = of_one_command(word)
-    of_run = run_waterfall(a.runs, b.runs)
     return Comparison(
         a=a,
         b=b,
@@ -255,16 +264,18 @@ class _Findings(NamedTuple):
     not_comparable: tuple[str, ...]
 
 
-def _findings(a: RunResult, b: RunResult) -> _Findings:
-    """Return the findings of both beside each other.
+def _findings(a: RunResult, b: RunResult, of_run: Sequence[RunRow]) -> _Findings:
+    """Return the findings of both beside each other. What B could not check is fixed where what A loses by it is gone from B's step (``of_run``).
 
     Where one side alone has GPU work, nearly all rules speak of that side alone: what it has is neither fixed nor new.
     """
     rules_a, rules_b = {f.rule for f in a.findings}, {f.rule for f in b.findings}
     unchecked_a, unchecked_b = {n.rule for n in a.not_checked}, {n.rule for n in b.not_checked}
-    fixed = tuple(f for f in a.findings if f.rule not in rules_b | unchecked_b)
+    divided = b.lead is not None and len(b.lead.counted) > 0
+    gone = {f.rule for f in a.findings if f.rule in unchecked_b and divided and f.claims == "gain" and is_gone(f, of_run)}
+    fixed = tuple(f for f in a.findings if f.rule in gone or f.rule not in rules_b | unchecked_b)
     new = tuple(f for f in b.findings if f.rule not in rules_a | unchecked_a)
     if (a.lead is None) != (b.lead is None):
         return _Findings(fixed if a.lead is None else (), new if b.lead is None else (), ())
-    one_sided = sorted((rules_a & unchecked_b) | (rules_b & unchecked_a))
+    one_sided = sorted(((rules_a & unchecked_b) - gone) | (rules_b & unchecked_a))
     return _Findings(fixed, new, tuple(one_sided))

@@ -22,6 +22,7 @@ from sawtooth.analysis.run.verdict import uses_estimate
 
 UNSEEN_OWNER = "idle"  # of a ledger's row with what no profiled step shows
 MOSTLY_NEW = 0.5  # of what a finding may save: where no part of its kind grew by as much, A had it too
+MOSTLY_GONE = 0.1  # of what its cause took in A: no more is left of it in B
 ROUNDING = 1e-6  # of the step: what floats lose in a ledger's sum; no part is that small
 
 Part = tuple[str, str | None]
@@ -91,6 +92,13 @@ def is_grown(finding: Finding, rows: Sequence[RunRow]) -> bool:
     causes = finding.explains.causes
     about = [row for row in rows if (row.cause in causes if causes else row.owner in KERNEL_OWNERS)]
     return not stake or not about or any(row.change_ms >= MOSTLY_NEW * stake for row in about)
+
+
+def is_gone(finding: Finding, rows: Sequence[RunRow]) -> bool:
+    """Tell whether what A lost by the causes of ``finding`` is not lost in B; False where it names none, or A's step shows none of it."""
+    about = [row for row in rows if row.cause in finding.explains.causes]
+    before, after = (sum(ms, Fraction(0)) for ms in ([row.ms_a for row in about], [row.ms_b for row in about]))
+    return before - after >= MOSTLY_NEW * finding.gain_ms and before > 0 and after <= MOSTLY_GONE * before
 
 
 def _without_operators(parts: Mapping[Part, Fraction]) -> dict[Part, Fraction]:

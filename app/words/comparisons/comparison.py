@@ -212,7 +212,7 @@ def findings(comparison: Comparison) -> list[tuple[str, list[Finding]]]:
     there = [
         finding for finding in comparison.findings_new if finding not in grown
     ]  # in A too, where something else was to be changed first
-    sides = ((gone, comparison.findings_fixed), ("New in B", grown), ("In B alone", there))
+    sides = ((gone, comparison.findings_fixed), ("New in B", grown), ("Large enough to matter in B", there))
     costing = [(heading, [finding for finding in each if finding.claims != "caution"]) for heading, each in sides]
     return [(heading, each) for heading, each in costing if each]
 

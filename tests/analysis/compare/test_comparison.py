@@ -16,13 +16,15 @@ from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.replay.edits import WithoutHostCause
+from sawtooth.analysis.run.model import Explains, PlanStep
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 from tests.support.paths import RECORDINGS, SHARED
-from tests.support.run_results import run_of, side
+from tests.support.run_results import finding_of, run_of, side
 
 causes = st.sampled_from([None, "data_wait", "host_sync", "launch_bound", "unattributed"])
 rows = st.dictionaries(st.tuples(st.sampled_from(OWNER_KEYS), causes), st.integers(1, 10**12), min_size=1, max_size=12).map(
@@ -210,6 +212,31 @@ def test_findings_are_fixed_or_new_unless_the_other_side_could_not_check_them():
     assert [f.rule for f in found.findings_fixed] == ["loader"]
     assert [f.rule for f in found.findings_new] == ["fusion"]
     assert found.not_comparable_findings == ("memory",)
+
+
+def collected(gc_ms, findings, not_checked=(), plan=("garbage-collection",)):
+    """Return a run whose step of 20 ms and ``gc_ms`` loses the latter to Python's garbage collection."""
+    rows = (("other_compute", None, 20_000_000, 20.0), ("idle", "python_host", int(gc_ms * 1e6), gc_ms))
+    run = run_of(f"{gc_ms:016.0f}", ledger=rows[: 2 if gc_ms else 1], not_checked=not_checked)
+    found = [
+        replace(finding_of(rule), edits=(WithoutHostCause("python_host"),), explains=Explains(("python_host",)),
+                predicted_step_ms=20.0, predicted_speedup=1 + gc_ms / 20)
+        for rule in findings
+    ]  # fmt: skip
+    return replace(run, findings=found, plan=tuple(PlanStep(rule, 120.0, 20.0, 19.0, 21.0) for rule in plan))
+
+
+def test_advice_that_b_cannot_check_is_fixed_where_its_loss_is_gone():
+    """Python stacks of A show gc.collect; B was recorded without, and its step has no wait for Python at all."""
+    both = ["garbage-collection", "python-between-operators"]
+    a, b = collected(100.0, both), collected(0.0, [], ["garbage-collection"], plan=())
+    found = compare(side(a), side(b))
+    assert [f.rule for f in found.findings_fixed] == both
+    assert found.not_comparable_findings == ()
+    named = [difference.key for effect in found.effects for difference in effect.differences]
+    assert named == ["garbage-collection"]  # the other is the same time, under another name
+    still = compare(side(a), side(collected(60.0, [], ["garbage-collection"], plan=())))
+    assert still.not_comparable_findings == ("garbage-collection",)
 
 
 CONTRACT = {
