@@ -53,7 +53,7 @@ _CHECKS = (
     _Check("with_stack", "with_stack", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.with_stack)),
     _Check("with_modules", "with_modules", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.with_modules)),
     _Check("step_source", "What marks a step", "a step may mean something else on either side", lambda _, rank: rank.step_source),
-    _Check("step_time_source", "The source of the best step time", "sources alone differ by up to 10 %", lambda _, r: r.best.source),
+    _Check("step_time_source", "The source of the best step time", "sources alone may differ by 10 % and more", lambda _, r: r.best.source),
 )  # fmt: skip
 
 

@@ -15,6 +15,9 @@ a change of 10 % could have been seen                                  no_differ
 otherwise                                                              inconclusive            low
 =====================================================================  ======================  ==========================
 
+Whatever the word, how sure it is has a limit: where the interval leaves open a ratio of the step times that is more than 1.5 times as high at one end as
+at the other, it is of medium confidence at most, and above 3 times of low.
+
 The near end is the end of the interval next to 0, as a share of the faster side. The floor is what the sides may differ by with nothing changed:
 10 % where their step times come from two sources or from telemetry, all of a step where they are profiled steps alone, since the profiler slows one
 program more than another. Of single runs that their hosts limit nothing is surer than with a floor of 10 %: a host's own speed varies. How many steps are recorded does not count where the step times have intervals of their own.
@@ -33,6 +36,7 @@ Confidence = Literal["high", "medium", "low"]
 MIN_CHANGE = 0.02  # run-to-run noise of one machine reaches 2 % with nothing changed
 SURE_OF_NONE = 0.05  # a pair that would have shown a 5 % change and did not is worth a plain no
 CLEAR = 0.05  # the least that the change may be: beyond what a second recording of either program adds
+NARROW, WIDE = 1.5, 3.0  # times, from one end of the ratio's interval to the other: more leaves it open how much faster
 SURE_OF_SOME = 0.10  # five times the 2 % by which two recordings of one program may differ
 
 OF_ESTIMATES = "The interval is that of the step times themselves, widened to 95 %."
@@ -47,7 +51,8 @@ ONE_COMMAND = (
     "Nothing that was changed is known: the same command ran twice, no other work of the GPU is seen, and a host's own speed varies from run to run. "
     "Record both sides again to be sure."
 )
-TWO_SOURCES = "The two step times come from different sources, which alone may differ by 10 %."
+HOW_MUCH = "That it changed is clear; by how much is not."
+TWO_SOURCES = "The two step times come from different sources, which alone may differ by 10 % and more."
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,19 @@ def of_other_work(verdict: Verdict, why: str = OTHER_MODEL) -> Verdict:
 def of_one_command(verdict: Verdict) -> Verdict:
     """Return what may be said of one command that ran twice with nothing changed that is known: no step time tells the host's part from that of a change."""
     return replace(verdict, confidence="low", why=f"{verdict.why} {ONE_COMMAND}") if verdict.shown else verdict
+
+
+def limited(verdict: Verdict, ratio: Interval | None) -> Verdict:
+    """Return the verdict on a change no surer than the interval of the ratio of the step times, ``ratio``, is narrow; as it is where that is not known."""
+    if not verdict.shown or verdict.confidence == "low" or ratio is None:
+        return verdict
+    low, high = ratio
+    width = high / low if low is not None and high is not None and low > 0 else None
+    if width is not None and width <= NARROW:
+        return verdict
+    if width is not None and width <= WIDE:
+        return replace(verdict, confidence="medium")
+    return replace(verdict, confidence="low", why=f"{verdict.why} {HOW_MUCH}")
 
 
 def sure_of_change(evidence: Evidence) -> Confidence | None:

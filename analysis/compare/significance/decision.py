@@ -26,11 +26,19 @@ from sawtooth.analysis.compare.significance.certainty import (
     Evidence,
     Verdict,
     Word,
+    limited,
     settled,
     sure_of_change,
     sure_of_none,
 )
-from sawtooth.analysis.compare.significance.change_interval import RUN_TO_RUN, change_interval, holds_zero, widened
+from sawtooth.analysis.compare.significance.change_interval import (
+    RUN_TO_RUN,
+    Interval,
+    change_interval,
+    holds_zero,
+    ratio_interval,
+    widened,
+)
 from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
 from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.quantiles import student_t
@@ -53,8 +61,25 @@ def verdict(a: Sequence[Measured], b: Sequence[Measured], *, stored_floor_share:
     zero and a change of at least max(2 %, floor); below 20 steps a side the interval comes from the step times' own, and a word that
     it does not carry is of low confidence and needs at least 4 steps, ranges that do not overlap and max(10 %, floor); from 3 runs a
     side, runs are the unit. How sure it is says the table of ``certainty`` beside this; of a change that the host may have made by
-    itself nobody is as sure.
+    itself nobody is as sure, nor of one whose interval leaves its size open.
     """
+    judged = _varied(a, b, stored_floor_share)
+    return limited(judged, _ratio(judged, a, b))
+
+
+def _ratio(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> Interval | None:
+    """Return the interval of the ratio of the step times; where theirs are not known, as if all that is open were the slower one's."""
+    best_a, best_b = _mean_best(a), _mean_best(b)
+    if judged.ci95_ms is None or not best_a or not best_b:
+        return None
+    if (ratio := ratio_interval(a, b, judged.ci95_ms)) is not None:
+        return ratio
+    ends, faster = sorted(abs(end) for end in judged.ci95_ms if end is not None), min(best_a, best_b)
+    return (1 + ends[0] / faster, 1 + ends[1] / faster) if len(ends) == len(judged.ci95_ms) else (None, None)
+
+
+def _varied(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: float) -> Verdict:
+    """Return the verdict, of single runs that their hosts limit no surer than hosts vary."""
     judged = _possible(_verdict(a, b, stored_floor_share), a, b)
     single = min(len(a), len(b)) < MIN_RUNS_AS_UNIT
     if not (single and judged.shown and judged.ci95_ms is not None and any(run.host_bound for run in (*a, *b))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.analysis.compare.significance.certainty import Evidence, Verdict, of_other_work, settled
+from sawtooth.analysis.compare.significance.certainty import HOW_MUCH, Evidence, Verdict, of_other_work, settled
 from sawtooth.analysis.compare.significance.decision import verdict
 from sawtooth.analysis.compare.significance.measured import Measured
 
@@ -75,10 +75,10 @@ def step(best, half, source="telemetry", steps=3):
     return Measured((best,) * steps, best, source, (f"{best}{source}",), low_ms=best - half, high_ms=best + half)
 
 
-def test_a_change_much_larger_than_both_intervals_is_certain_with_three_steps():
+def test_a_change_much_larger_than_both_intervals_is_shown_by_three_steps():
     # 37.7 ± 4 → 9 ± 1.5 ms at 90 %: √(16 + 2.25) · 1.96 ÷ 1.645 = 5.1 ms, so at least 23.6 ms of 9 are saved: 262 %.
     found = verdict([step(37.7, 4.0)], [step(9.0, 1.5)])
-    assert (found.word, found.confidence) == ("faster", "high")
+    assert (found.word, found.confidence) == ("faster", "medium")  # 3.3 to 5.3 × as fast: that is clear, by how much is not
     assert found.ci95_ms == pytest.approx((-28.7 - 5.09, -28.7 + 5.09), abs=0.01)
     assert verdict([step(37.7, 4.0, "estimate")], [step(9.0, 1.5)]).confidence == "high"
 
@@ -97,3 +97,15 @@ def test_profiled_steps_alone_are_believed_where_they_are_far_apart():
 
     assert verdict([profiled(494.0)], [profiled(100.0)]).confidence == "high"  # 4.94 ×
     assert verdict([profiled(130.0)], [profiled(100.0)]).confidence == "low"  # the profiler may cost as much
+
+
+@pytest.mark.parametrize(
+    ("low_ms", "high_ms", "sure"), [(360.0, 376.0, "high"), (260.0, 400.0, "medium"), (135.0, 444.0, "low")]
+)
+def test_a_change_of_unknown_size_is_not_sure(low_ms, high_ms, sure):
+    """A step of 368 ms that may be 135 to 444, and of 34.6 ms: 2.6 to 14 × as fast (the stopwatches said 6.8)."""
+    a = Measured((), 368.0, "estimate", ("a",), low_ms=low_ms, high_ms=high_ms)
+    b = Measured((), 34.6, "telemetry", ("b",), low_ms=33.6, high_ms=35.6)
+    for found, word in ((verdict([a], [b]), "faster"), (verdict([b], [a]), "slower")):
+        assert (found.word, found.confidence) == (word, sure)
+        assert (HOW_MUCH in found.why) == (sure == "low")
