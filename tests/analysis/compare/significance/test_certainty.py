@@ -80,7 +80,7 @@ def test_a_change_much_larger_than_both_intervals_is_shown_by_three_steps():
     found = verdict([step(37.7, 4.0)], [step(9.0, 1.5)])
     assert (found.word, found.confidence) == ("faster", "medium")  # 3.3 to 5.3 × as fast: that is clear, by how much is not
     assert found.ci95_ms == pytest.approx((-28.7 - 5.09, -28.7 + 5.09), abs=0.01)
-    assert verdict([step(37.7, 4.0, "estimate")], [step(9.0, 1.5)]).confidence == "high"
+    assert verdict([step(37.7, 4.0, "estimate")], [step(9.0, 1.5)]).confidence == "medium"
 
 
 def test_a_stopwatch_beside_telemetry_is_not_as_sure_as_one_source():
