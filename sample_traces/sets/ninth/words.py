@@ -99,12 +99,12 @@ def listener(batch: int, precision: str, frames: int = 2400, width: int = 512, l
         context, bar = autocast(precision), Progress()
         sounds = [torch.randn(batch, 80, frames, device=DEVICE) for _ in range(2)]
         letters = torch.randint(1, 512, (batch, frames // 32), device=DEVICE)
-        long = [torch.full((batch,), frames // every, device=DEVICE) for every in (4, 32)]
+        frame_counts, letter_counts = (torch.full((batch,), frames // every, device=DEVICE) for every in (4, 32))
         for step in itertools.count():
             cosine(optimizer, step, 1e-3)
             with context():
                 out = net(sounds[step % 2])
-            loss = F.ctc_loss(out, letters, *long, zero_infinity=True)
+            loss = F.ctc_loss(out, letters, frame_counts, letter_counts, zero_infinity=True)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(net.parameters(), 5.0)
