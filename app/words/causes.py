@@ -20,6 +20,7 @@ ACTIONS = {  # the same as the short action of a headline, by cause, else by own
     "allocator": "Let the allocator reuse its blocks",
     "compilation": "Compile before the steps that count",
     "blocking_copy": "Pin the memory that is copied",
+    "host_compute": "Compute on the GPU instead of the CPU",
     "launch_bound": "Launch fewer kernels",
     "python_host": "Move Python work out of the loop",
     "host_sync": "Read fewer GPU values in the loop",
