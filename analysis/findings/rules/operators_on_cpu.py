@@ -60,7 +60,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         RULE.slug,
         f"Operators on CPU tensors hold the launches up for {in_words(lost)} of each step, {where}",
-        "Move the tensors to the GPU before they are worked on, or do this work in the data loader's workers."
+        "Move the tensors to the GPU first, or do this work in the data loader's workers."
         + ("" if line else " Record once with with_stack=True to see the line."),
         ceiling_ms=lost,
         edits=[
