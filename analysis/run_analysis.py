@@ -40,6 +40,9 @@ from sawtooth.analysis.telemetry.troughs import link
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.manifest import Manifest
 
+NO_GPU_WORK = "No GPU work is recorded in this run: profile with ProfilerActivity.CUDA, or `nsys profile --trace=cuda,nvtx`."
+ON_CPU = "No GPU work is recorded in this run, and the recorder saw no GPU."
+
 
 def analyse(manifest: Manifest, library: Library) -> RunResult:
     """Analyse ``manifest``, building derived files that are missing. Raises SawtoothError when a recording is missing or damaged."""
@@ -80,7 +83,7 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
         lead=lead,
         recordings=rows,
         diagnostics=diagnostics,
-        metrics=_run_metrics(lead, ranks, telemetry, communication),
+        metrics=_run_metrics(lead, ranks, telemetry, communication, on_cpu=_on_cpu(manifest, library, telemetry)),
         telemetry=telemetry,
         communication=communication,
         compile_log=compile_log.load(manifest, library, lead.rank if lead else None),
@@ -162,11 +165,22 @@ def whatif_of(recording: Recording, rank: RankResult) -> WhatIf | None:
     return WhatIf(replay_store.load(rows[0][0]), rank.device, counted)
 
 
+def _on_cpu(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> bool:
+    """Tell whether the recorder saw that the training has no GPU: it sampled none, and no process that marked steps named one."""
+    kinds = {ref.kind for ref in manifest.recordings}  # marks alone may be a script's own, which name none
+    return {"marks", "trace"} <= kinds and not telemetry.devices and not step_marks.names_gpu(manifest, library)
+
+
 def _run_metrics(
-    lead: RankResult | None, ranks: list[RankResult], telemetry: RunTelemetry, communication: Communication | None
+    lead: RankResult | None,
+    ranks: list[RankResult],
+    telemetry: RunTelemetry,
+    communication: Communication | None,
+    *,
+    on_cpu: bool,
 ) -> dict[str, Reading]:
     if lead is None:
-        reason = "No GPU work is recorded in this run: profile with ProfilerActivity.CUDA, or `nsys profile --trace=cuda,nvtx`."
+        reason = ON_CPU if on_cpu else NO_GPU_WORK
         return readings_without_trace(telemetry.busiest, reason)
     if len(ranks) == 1:
         return lead.metrics

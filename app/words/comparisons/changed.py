@@ -48,7 +48,7 @@ def nothing(comparison: Comparison) -> str | None:
         return "Both ran the same command: what differs is in the code, the data or the machine."
     lacking = [name for name, side in (("A", comparison.a), ("B", comparison.b)) if not side.first.manifest.traces]
     if lacking:
-        return f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no profile: what was changed is not recorded. Record one with `sawtooth run`."
+        return f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no profile: what was changed is not recorded. Record {' and '.join(lacking)} again with `sawtooth run`, a loop shorter than five seconds with `--after 1`."
     if same:
         return None
     if two_steps.steps_divided(comparison) and words.shown(comparison):

@@ -460,3 +460,13 @@ def test_what_a_run_without_a_profile_does_not_show_is_not_called_none(tmp_path:
     library.close()
     assert "Waiting for batches 600" in said.replace("waiting", "Waiting") and "→ not recorded" in said
     assert "→ none" not in said and "% of the gain" not in said
+
+
+def test_a_training_known_to_run_on_the_cpu_is_not_asked_for_a_gpu_s_activity(tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "data").create()
+    files = [loop().write(tmp_path / "host.json"), marked(tmp_path / "marks.jsonl", 20.0)]
+    refs = [ref for file in files for ref in prepared(data, file, name=file.stem).recordings]
+    library = Library(data)
+    said = text.text(result_of(register_run(data, refs, "both", {}), library))
+    library.close()
+    assert "more are not known: No GPU work is recorded in this run, and the recorder saw no GPU." in said
