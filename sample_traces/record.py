@@ -43,7 +43,10 @@ SETS = {
     package.__name__.rpartition(".")[2]: package.SCENARIOS
     for package in (first, second, third, fourth, fifth, sixth, seventh, eighth, ninth)
 }
-SCENARIOS = {name: plan for scenarios in SETS.values() for name, plan in scenarios.items()}
+SCENARIOS: dict[str, Scenario] = {}
+for scenarios in SETS.values():
+    assert not SCENARIOS.keys() & scenarios, "two sets name a scenario alike, and one would be recorded for the other"
+    SCENARIOS |= scenarios
 
 
 def build(name: str, rank: int) -> Workload:

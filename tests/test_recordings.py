@@ -124,3 +124,11 @@ def test_a_fix_is_a_recording_that_is_here_too(folder: Path) -> None:
 def test_the_readme_lists_every_recording() -> None:
     readme = (ROOT / "sample_traces" / "README.md").read_text()
     assert [path.name for path in folders() if f"\n| {path.name} | " not in readme] == []
+
+
+def test_no_two_sets_name_a_scenario_alike() -> None:
+    pytest.importorskip("torch")
+    from sawtooth.sample_traces import record
+
+    assert len(record.SCENARIOS) == sum(len(scenarios) for scenarios in record.SETS.values())
+    assert all(not plan.fixed_by or plan.fixed_by in record.SCENARIOS for plan in record.SCENARIOS.values())

@@ -115,7 +115,7 @@ class Bucket:
 
     def names(self) -> set[str]:
         """Return the names of the objects right under it."""
-        return {str(meta["path"]) for meta in self._list()}
+        return {path for meta in self._list() if "/" not in (path := str(meta["path"]))}
 
     def read(self, name: str) -> bytes:
         """Return an object's bytes. Raises NotFoundError."""

@@ -28,29 +28,31 @@ def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, An
     """Return times in ns per step (of the whole recording where there are no steps); None where the trace has no operators.
 
     ``step_ns`` are the steps' durations. The time of the loop's thread is ``loading_ns``, ``operators_ns`` and ``rest_ns``: waiting for batches,
-    inside operators elsewhere, and outside both; in ``communication_ns`` of the last a collective runs, whose name is ``collective``. ``operators`` are name, own time and calls; ``threads`` id and time inside operators; ``functions`` the
-    user's own with their time outside operators and loading, where Python calls are recorded.
+    inside operators elsewhere, and outside both; in ``communication_ns`` of the last a collective runs, whose name is ``collective``.
+    ``operators`` are name, own time and calls; ``threads`` id and time inside operators; ``functions`` the user's own with their time
+    outside operators and loading, where Python calls are recorded. Between two of the profiler's cycles nothing counts.
     """
     ops = events.ops
     if not len(ops):
         return None
     steps = _without_the_end_of_the_profile(events, steps)
-    begin, end = int(ops.start.min()), int(ops.end.max())
     step_ns: list[int] = []
-    if len(steps.ends) >= FEWEST_STEPS:
-        begin, end = int(steps.ends[0]), int(steps.ends[-1])
-        step_ns = [int(gap) for gap, apart in zip(np.diff(steps.ends), np.diff(steps.cycle), strict=True) if apart == 0]
+    window = intervals.union([int(ops.start.min())], [int(ops.end.max())])
+    if len(steps.ends) >= FEWEST_STEPS and len(kept := np.flatnonzero(np.diff(steps.cycle) == 0)):
+        step_ns = np.diff(steps.ends)[kept].tolist()
+        window = intervals.union(steps.ends[kept], steps.ends[kept + 1])
     divisor = max(len(step_ns), 1)
-    inside = (ops.start >= begin) & (ops.start < end)
+    part = np.searchsorted(window.starts, ops.start, side="right") - 1
+    inside = (part >= 0) & (ops.start < window.ends[part])
     loading_op = np.array([name.startswith(LOADING) for name in events.names], bool)[ops.name]
     working = inside & ~ops.annotation & ~loading_op
     loop = _loop_thread(events, inside)
-    loading = _clipped(events, inside & loading_op & (ops.thread == loop), end)
-    operators = intervals.subtract(_clipped(events, working & (ops.thread == loop), end), loading)
-    rest = intervals.subtract(intervals.subtract(intervals.union([begin], [end]), loading), operators)
-    communication, collective = _communication(events, inside, rest, end)
+    loading = _clipped(events, inside & loading_op & (ops.thread == loop), window)
+    operators = intervals.subtract(_clipped(events, working & (ops.thread == loop), window), loading)
+    rest = intervals.subtract(intervals.subtract(window, loading), operators)
+    communication, collective = _communication(events, inside, rest, window)
     outside = _own_functions(
-        events, host, loop, (begin, end), _clipped(events, (working | (inside & loading_op)) & (ops.thread == loop), end)
+        events, host, loop, window, _clipped(events, (working | (inside & loading_op)) & (ops.thread == loop), window)
     )
     return {
         "functions": [[name, ns / divisor] for name, ns in outside],
@@ -62,7 +64,7 @@ def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, An
         "collective": collective,
         "operators": _operators(events, working, divisor),
         "threads": [
-            [int(thread), _clipped(events, working & (ops.thread == thread), end).total / divisor]
+            [int(thread), _clipped(events, working & (ops.thread == thread), window).total / divisor]
             for thread in np.unique(ops.thread[working])
         ],
     }
@@ -83,14 +85,16 @@ def _without_the_end_of_the_profile(events: Events, steps: HostSteps) -> HostSte
     return replace(steps, ends=np.append(steps.ends[:-1], ops.end[works].max()))
 
 
-def _communication(events: Events, inside: NDArray[np.bool_], rest: intervals.Intervals, end: int) -> tuple[int, str]:
+def _communication(
+    events: Events, inside: NDArray[np.bool_], rest: intervals.Intervals, window: intervals.Intervals
+) -> tuple[int, str]:
     """Return for how many ns of ``rest`` a collective runs on any thread, and the name of the one that takes longest; 0 and "" where none does."""
     of_backend = np.array([COLLECTIVE.match(name) is not None for name in events.names] or [False], bool)
     chosen = inside & of_backend[events.ops.name]
     if not chosen.any():
         return 0, ""
     time = np.bincount(events.ops.name[chosen], weights=(events.ops.end - events.ops.start)[chosen])
-    return intervals.intersect(_clipped(events, chosen, end), rest).total, events.names[int(time.argmax())]
+    return intervals.intersect(_clipped(events, chosen, window), rest).total, events.names[int(time.argmax())]
 
 
 def _loop_thread(events: Events, inside: NDArray[np.bool_]) -> int:
@@ -101,8 +105,8 @@ def _loop_thread(events: Events, inside: NDArray[np.bool_]) -> int:
     return int(time.argmax())
 
 
-def _clipped(events: Events, chosen: NDArray[np.bool_], end: int) -> intervals.Intervals:
-    return intervals.union(events.ops.start[chosen], np.minimum(events.ops.end[chosen], end))
+def _clipped(events: Events, chosen: NDArray[np.bool_], window: intervals.Intervals) -> intervals.Intervals:
+    return intervals.intersect(intervals.union(events.ops.start[chosen], events.ops.end[chosen]), window)
 
 
 def _operators(events: Events, working: NDArray[np.bool_], divisor: int) -> list[list[Any]]:
@@ -118,21 +122,23 @@ def _operators(events: Events, working: NDArray[np.bool_], divisor: int) -> list
 
 
 def _own_functions(
-    events: Events, host: HostFacts, thread: int, window: tuple[int, int], inside: intervals.Intervals
+    events: Events, host: HostFacts, thread: int, window: intervals.Intervals, inside: intervals.Intervals
 ) -> list[tuple[str, int]]:
     """Return the user's functions, ``file.py(12): name``, with their ns on ``thread`` within ``window`` and outside ``inside``, most first.
 
     What a function calls of libraries and of Python itself is its own; empty where no Python calls were recorded.
     """
-    here = np.flatnonzero((host.python_thread == thread) & (host.python_end > window[0]) & (host.python_start < window[1]))
+    here = np.flatnonzero(
+        (host.python_thread == thread) & (host.python_end > window.starts[0]) & (host.python_start < window.ends[-1])
+    )
     user = _user(events.names)
     owner = _owners(host, here, user)
     mine = owner >= 0
     here, owner = here[mine], owner[mine]
     if not len(here):
         return []
-    begin, end = np.maximum(host.python_start[here], window[0]), np.minimum(host.python_end[here], window[1])
-    ns = end - begin - _covered(inside, begin, end)
+    begin, end = host.python_start[here], host.python_end[here]
+    ns = _covered(window, begin, end) - _covered(inside, begin, end)
     at = np.full(int(here.max()) + 1, -1, np.int64)
     at[here] = np.arange(len(here))
     parent = host.python_parent[here]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sawtooth.analysis.knowledge.frames import FRAME, is_user_line
 from sawtooth.analysis.store.library import Recording
 
-__all__ = ["FRAME", "common_line", "is_user_line", "user_lines", "user_stack"]
+__all__ = ["FRAME", "common_line", "in_user_code", "is_user_line", "user_lines", "user_stack"]
 
 MOST_FRAMES = 200  # deeper stacks are recursion: their line would not tell more
 
@@ -26,6 +27,12 @@ def common_line(recording: Recording, device: int, starts_ns: Sequence[int]) -> 
     shared = set.intersection(*(set(stack) for stack in stacks)) if stacks else set()
     lines = [name for call, name in stacks[0] if (call, name) in shared and is_user_line(name)] if shared else []
     return lines[-1] if lines else None
+
+
+def in_user_code(places: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return in words which line of the user's own is first among ``places``, the longest first: "most" only of the longest; None where none is theirs."""
+    at = next((number for number, place in enumerate(places) if is_user_line(str(place["place"]))), None)
+    return None if at is None else f"{'part of it' if at else 'most'} at {places[at]['place']}"
 
 
 def _frames(recording: Recording, device: int, start_ns: int) -> list[tuple[int, str]]:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from functools import cache
+from pathlib import Path
 
 RECORDER = re.compile(r"^(.*/)?(sawtooth/)?ingest/(capture|loop)/")  # Sawtooth's own hook in the training
 FRAME = re.compile(r"^(?P<file>[^<>]+\.pyx?)\((?P<line>\d+)\): (?P<function>.+)$")
+# PyTorch leaves out what is on Python's path: a library's file begins with its package. Deeper a folder of that name is the user's own
 LIBRARY = re.compile(
-    r"(^|/)(site-packages|dist-packages|lib/python[\d.]+|torch|torchvision|torchaudio|triton|lightning|lightning_fabric|pytorch_lightning|"
+    r"(^|/)(site-packages|dist-packages|lib/python[\d.]+)/|"
+    r"^(torch|torchvision|torchaudio|triton|lightning|lightning_fabric|pytorch_lightning|"
     r"transformers|accelerate|deepspeed|apex|numpy|pandas|PIL|tqdm|datasets)/|^<frozen "
 )
+OWN_SCRIPTS = (
+    "profile",
+    "code",
+    "trace",
+)  # modules of Python that a training does not call, and names that people give their scripts
 
 
 def is_user_line(name: str) -> bool:
@@ -18,5 +28,15 @@ def is_user_line(name: str) -> bool:
     match = FRAME.match(name)
     if match is None or LIBRARY.search(name) or RECORDER.match(name):
         return False
-    top = match["file"].split("/")[0].removesuffix(".py")
-    return top not in sys.stdlib_module_names or top == "profile"
+    top, _, below = match["file"].partition("/")
+    if below:
+        return top not in _standard_packages()
+    module = top.removesuffix(".py")
+    return module not in sys.stdlib_module_names or module in OWN_SCRIPTS
+
+
+@cache
+def _standard_packages() -> frozenset[str]:
+    """Return the modules of Python's standard library that are folders: ``code/train.py`` is none of ``code.py``."""
+    library = Path(os.__file__).parent
+    return frozenset(name for name in sys.stdlib_module_names if (library / name).is_dir())

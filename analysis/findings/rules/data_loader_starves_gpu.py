@@ -40,6 +40,7 @@ from sawtooth.ingest.manifest import UserFacts
 SHARED_CORES = 0.6  # of its speed a worker keeps on one of the two threads of a core, as `cores` counts them
 SHARE_HALVINGS = 7  # of the loader's wait: to within 1 % of it
 FEW_WORKERS = "Give the loader more workers and a deeper prefetch, or make a sample cheaper: decode smaller images, cache what is decoded."
+CHEAPER = "Make a sample cheaper: decode smaller images, cache what is decoded, read fewer and larger files."
 SEVERAL = "Load data in {workers}, with pinned memory and persistent workers; more only where the host has cores for them."
 WORTH_MORE = 1.1  # times the samples a second that more workers must promise to be worth their memory
 COPIES = "Each worker holds its own copy of the dataset object; a dataset kept in Python lists multiplies the host's memory."
@@ -209,13 +210,14 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     limited, _ = limited_by(facts) or ("", "")
     enough, after_ms = _fed(cost, facts, rest_ms, inline) if cost is not None else (None, None)
     most_ms = CROWDED * after_ms if after_ms is not None else math.inf
-    gains = after_ms is not None and after_ms < (1 - WORTH_NAMING) * step_ms
+    suffice = not inline and enough is not None and enough <= workers  # more than these take turns on the cores
+    gains = after_ms is not None and after_ms < (1 - WORTH_NAMING) * step_ms and not suffice
     sure = gains and most_ms < step_ms
     yield Finding(
         rule=RULE.slug,
         severity=severity_of(waits_ms / step_ms),
         title=f"The loop waits {in_words(waits_ms)} of each {in_words(step_ms)} step for batches, {where}{limited}",
-        fix=f"{_more(inline, enough, workers)} {workers_needed(facts, after_ms or rest_ms)}".rstrip(),
+        fix=f"{CHEAPER if suffice else _more(inline, enough, workers)} {workers_needed(facts, after_ms or rest_ms)}".rstrip(),
         confidence="medium",
         ceiling_ms_per_step=waits_ms,
         predicted_step_ms=after_ms if sure else None,
@@ -224,9 +226,9 @@ def check_host(result: RunResult) -> Iterator[Finding]:
         predicted_speedup=step_ms / after_ms if sure and after_ms else None,
         prediction_note=f"{(FED if sure else TOO_CROWDED) if gains else NOT_TIMED if cost is None else NOT_FED}{CORES_SHARED}",
         risk=COPIES,
-        changes=(_num_workers(0 if inline else workers, enough),),
+        changes=() if suffice else (_num_workers(0 if inline else workers, enough),),
         explains=RULE.explains,
-        advised=enough,
+        advised=None if suffice else enough,
     )
 
 
@@ -250,10 +252,10 @@ def _paced(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
     cores = cores_of(facts)
     further = [predict(cost, n, cores, workers) for n in range(workers + 1, BEYOND_CORES * cores + 1)]
     more = next((rate for rate in further if rate.value >= 2 * gives.value), max(further, key=lambda r: r.value, default=gives))
-    limited, cheaper = limited_by(facts) or ("", FEW_WORKERS)
+    limited, _ = limited_by(facts) or ("", "")
     helps = more.value > WORTH_MORE * gives.value
     at_stake_ms = step_ms - 1e3 * cost.batch / more.value if helps else None
-    fix = f"{_more(False, more.workers, workers)} They give up to {more.value:,.0f} samples/s." if helps else cheaper
+    fix = f"{_more(False, more.workers, workers)} They give up to {more.value:,.0f} samples/s." if helps else CHEAPER
     yield Finding(
         rule=RULE.slug,
         severity=severity_of((at_stake_ms or 0.0) / step_ms),
@@ -273,14 +275,12 @@ def _more(inline: bool, enough: int | None, workers: int) -> str:
     """Return what to do about the number of workers, in a sentence."""
     if inline:
         return f"Load batches in {enough} worker processes." if enough and enough > 1 else "Load batches in a worker process."
-    if enough and enough > workers > 0:
-        return f"Use {enough} loader workers instead of {workers}."
-    return FEW_WORKERS
+    return f"Use {enough} loader workers instead of {workers}." if enough and workers else FEW_WORKERS
 
 
 def _num_workers(before: int, after: int | None) -> CodeChange:
     was = f", num_workers={before}" if before else ""
-    use = max(after or 0, before + 1) if after else max(2 * before, 4)
+    use = after or max(2 * before, 4)
     return CodeChange(
         "PyTorch",
         f"loader = DataLoader(dataset, …{was})",

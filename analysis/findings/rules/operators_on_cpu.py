@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.copies import copies_of_made_tensors
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.source_lines import is_user_line
+from sawtooth.analysis.findings.source_lines import in_user_code
 from sawtooth.analysis.replay.edits import MoreLaunches, WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
@@ -55,11 +55,11 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if not lost or context.share(lost) < WORTH_NAMING:
         return
     places = context.places("host_compute")
-    line = next((str(place["place"]) for place in places if is_user_line(str(place["place"]))), None)
-    where = f"most at {line}" if line else f"most in {places[0]['place']}"
+    line = in_user_code(places)
+    where = f", {line}" if line else f", most in {places[0]['place']}" if places else ""
     yield context.finding(
         RULE.slug,
-        f"Operators on CPU tensors hold the launches up for {in_words(lost)} of each step, {where}",
+        f"Operators on CPU tensors hold the launches up for {in_words(lost)} of each step{where}",
         "Move the tensors to the GPU first, or do this work in the data loader's workers."
         + ("" if line else " Record once with with_stack=True to see the line."),
         ceiling_ms=lost,

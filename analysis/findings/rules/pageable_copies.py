@@ -71,7 +71,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     ]
     title = f"{in_bytes(float(size.sum()) / pageable.steps)} a step are copied from pageable memory while the host waits: {in_words(lost)} lost"
     thread_ms = float(size.sum()) / pageable.steps / THREAD_BYTES_PER_NS / 1e6 if loads_in_workers(context) else 0.0
-    slow_thread = thread_ms > (context.predict_ms(edits) or 0.0)
+    predicted = context.predict_ms(edits)
+    slow_thread = predicted is not None and thread_ms > predicted
     yield context.finding(
         RULE.slug,
         title,

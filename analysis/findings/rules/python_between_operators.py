@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.source_lines import is_user_line
+from sawtooth.analysis.findings.source_lines import in_user_code
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
@@ -55,9 +55,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     lost = min(sum(int(ns) for _, ns in rows) / steps / 1e6, context.lost_ms("python_host"))
     if context.share(lost) < WORTH_NAMING:
         return
-    places = context.places("python_host")
-    line = next((str(place["place"]) for place in places if is_user_line(str(place["place"]))), None)
-    named = f", most at {line}" if line else ""
+    line = in_user_code(context.places("python_host"))
+    named = f", {line}" if line else ""
     yield context.finding(
         RULE.slug,
         f"Python on the host holds the launches up {how_often(len(calls), steps)}: {in_words(lost)} a step{named}",

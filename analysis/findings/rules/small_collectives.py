@@ -16,8 +16,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -31,8 +30,8 @@ from sawtooth.analysis.units import in_number, in_words
 SMALL_BYTES = 1_000_000  # below about 1 MB latency, not bandwidth, decides on NVLink and on the network alike
 MANY = 20  # a step; a few small ones are metrics and flags
 WORTH_NAMING = 0.02  # of the step
-ELEMENT_BYTES = {"Float": 4, "BFloat16": 2, "Half": 2, "Double": 8, "Long": 8, "Int": 4, "Byte": 1}
 BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel's default
+FAR_SMALLER = 8  # times, in the mean: two buckets of half the size are a setting, not gradients one by one
 CALLED = "c10d::allreduce_"  # the operator of one all-reduce on the host
 CHANGE = "Put gradients together: a larger bucket_cap_mb, or one flat tensor for small values."
 RISK = "Larger buckets start later and overlap less."
@@ -56,22 +55,22 @@ def _exposed(context: RuleContext) -> Iterator[Finding]:
     lost = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.owner == "exposed_comm")
     if context.share(lost) < WORTH_NAMING:
         return
-    rows = context.recording.rows(
-        "SELECT c.dtype, c.in_elements, g.start_ns, g.start_ns + g.dur_ns, g.gpu_op_id FROM collectives c JOIN gpu_ops g USING (gpu_op_id) "
-        "JOIN gpu_op_steps s USING (gpu_op_id) JOIN steps t ON t.device = g.device AND t.step = s.step AND t.counted WHERE g.device = ? AND c.in_elements IS NOT NULL",
-        [context.rank.device],
-    )
-    small = [r for r in rows if _bytes(r) < SMALL_BYTES]
-    count = len(small) / max(len(context.rank.counted), 1)
+    every = collectives(context)
+    rows = every[every["bytes"].notna()].astype({"bytes": float})
+    small, large = rows[rows["bytes"] < SMALL_BYTES], rows[(rows["bytes"] >= SMALL_BYTES) & (rows["dur_ns"] > 0)]
+    steps = max(len(context.rank.counted), 1)
+    count = len(small) / steps
     if count < MANY:
         return
-    rate = max((_bytes(r) / (r[3] - r[2]) for r in rows if _bytes(r) >= SMALL_BYTES and r[3] > r[2]), default=None)
-    edits = [] if rate is None else [TimedOps(tuple(r[4] for r in small), tuple(int(_bytes(r) / rate) for r in small))]
+    edits: list[Edit] = []
+    if len(large):
+        quick = small["bytes"] / (large["bytes"] / large["dur_ns"]).max()
+        edits = [TimedOps(tuple(small["gpu_op_id"].astype(int).tolist()), tuple(quick.astype(int).tolist()))]
     yield context.finding(
         RULE.slug,
         f"{in_number(count, 'collective a step moves', 'collectives a step move')} less than 1 MB each, while {in_words(lost)} of communication is exposed",
         CHANGE,
-        ceiling_ms=min(lost, sum(r[3] - r[2] for r in small) / 1e6 / max(len(context.rank.counted), 1)),
+        ceiling_ms=min(lost, float(small["dur_ns"].sum()) / 1e6 / steps),
         confidence="medium",
         edits=edits,
         note="Predicted by the replay with these bytes moved at the rate of the largest collectives."
@@ -79,7 +78,7 @@ def _exposed(context: RuleContext) -> Iterator[Finding]:
         else "Not predicted: the time of a larger collective is not in the trace.",
         risk=RISK,
         changes=CHANGES,
-        evidence=[{"dtype": str(r[0]), "elements": int(r[1]), "start_ns": int(r[2]), "end_ns": int(r[3])} for r in small[:5]],
+        evidence=evidence_of(small),
     )
 
 
@@ -89,19 +88,22 @@ def _called_one_by_one(context: RuleContext) -> Iterator[Finding]:
     within = (every["name"] == "allreduce") & every["bytes"].notna() & every["launch_ns"].notna()
     within &= ~every["after_backward"].fillna(True).astype(bool) & ~every["forward"].fillna(True).astype(bool)
     rows = every[within].sort_values("launch_ns")
-    bucket = (rows.groupby("step")["bytes"].cumsum() // BUCKET_BYTES).rename("bucket")
-    gone = rows[rows.assign(bucket=bucket).duplicated(["step", "bucket"], keep="last")]
+    bucket = (rows.groupby(["step", "group"])["bytes"].cumsum() // BUCKET_BYTES).rename("bucket")
+    gone = rows[rows.assign(bucket=bucket).duplicated(["step", "group", "bucket"], keep="last")]
     steps = max(len(context.rank.counted), 1)
     if len(gone) < MANY * steps or context.step_ms is None:
+        return
+    mean = float(rows["bytes"].astype(float).mean())
+    if mean > BUCKET_BYTES / FAR_SMALLER:
         return
     edits = _together(context, rows, bucket, gone)
     predicted = context.predict_ms(edits)
     if predicted is None or context.share(context.step_ms - predicted) < WORTH_NAMING:
         return
-    count, mean = len(rows) / steps, float(rows["bytes"].astype(float).mean()) / 1e6
+    count = len(rows) / steps
     yield context.finding(
         RULE.slug,
-        f"Gradients are sent in {in_number(count, 'all-reduce', 'all-reduces')} a step of {mean:.2g} MB on average, and the host makes a call for each",
+        f"Gradients are sent in {in_number(count, 'all-reduce', 'all-reduces')} a step of {mean / 1e6:.2g} MB on average, and the host makes a call for each",
         CHANGE,
         ceiling_ms=context.step_ms - predicted,
         confidence="medium",
@@ -117,7 +119,7 @@ def _together(context: RuleContext, rows: pd.DataFrame, bucket: pd.Series, gone:
     """Return the edits that leave one all-reduce of each bucket, the last, with all its bytes at the quickest one's rate, and no call for the others."""
     bytes_, took = rows["bytes"].astype(float), rows["dur_ns"].astype(float)
     rate = float((bytes_ / took).max())
-    of_bucket = [rows["step"], bucket]
+    of_bucket = [rows["step"], rows["group"], bucket]
     needs = pd.concat(
         [bytes_.groupby(of_bucket).transform("sum") / rate, took.groupby(of_bucket).transform("sum")], axis=1
     ).min(axis=1)
@@ -130,10 +132,6 @@ def _together(context: RuleContext, rows: pd.DataFrame, bucket: pd.Series, gone:
         WithoutOps(tuple(gone["gpu_op_id"].astype(int).tolist())),
         WithoutCalls(tuple(calls.loc[first < last, "call_id"].astype(int).tolist())),
     ]
-
-
-def _bytes(row: Sequence[Any]) -> float:
-    return float(row[1]) * ELEMENT_BYTES.get(str(row[0]), 4)
 
 
 RULE = Rule("small-collectives", ("steps",), check, Explains(part_of="exposed-communication"))

@@ -9,6 +9,7 @@ import streamlit as st
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.analysis.telemetry.sparkline import SECONDS
 from sawtooth.app.charts import history
 from sawtooth.app.format import clean, markdown, reading, share
 from sawtooth.app.page import cards, controls, frame, panel
@@ -137,7 +138,7 @@ def _table(manifests: list[Manifest], group: str) -> None:
         "step_ms": number("Step, ms", format="%.4g"),
         "busy": number("GPU busy", format="percent"),
         "mfu": number("MFU", format="percent"),
-        "utilization": st.column_config.LineChartColumn("Utilization, last minute", y_min=0, y_max=1, width=150),
+        "utilization": st.column_config.LineChartColumn(f"Utilization, last {SECONDS} s", y_min=0, y_max=1, width=150),
         "gpu": text("GPU"),
         "tags": st.column_config.ListColumn("Tags"),
         "added": st.column_config.DatetimeColumn("Added", format="D MMM YYYY, HH:mm"),
@@ -171,7 +172,7 @@ def _row(group: str, manifest: Manifest, card: Card) -> dict[str, Any]:
         "step_ms": value.value if (value := card.readings.get("best_step_time_ms")) else None,
         "busy": card.busy,
         "mfu": value.value if (value := card.readings.get("mfu")) else None,
-        "utilization": [v if v is not None else 0.0 for v in card.utilization] or None,
+        "utilization": [v for v in card.utilization if v is not None] or None,  # a column's line knows no holes
         "gpu": clean(card.gpu, 40),
         "tags": [clean(tag, 40) for tag in manifest.tags],
         "added": pd.Timestamp(manifest.created_ns, tz="UTC"),

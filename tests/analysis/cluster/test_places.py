@@ -58,6 +58,8 @@ def test_a_map_of_a_bucket_is_that_of_a_folder(bucket: str, tmp_path: Path) -> N
     assert in_bucket == mapped(str(tmp_path / "traces"), str(tmp_path / "summaries"))
     (first, _) = list_sources([f"{bucket}/traces"])
     assert list_sources([first.url]) == [first], "one object by its address"
+    place_of(f"{bucket}/traces/below").write("c.json", b"{}")
+    assert place.names() == {"0.json", "1.json", "notes.md"} and len(list(place.sources())) == 4
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sawtooth.analysis.replay.edits import TimedOps, WithoutOps
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
@@ -29,7 +30,7 @@ class SlowHost:
     def __init__(self, elements: int = 5_000_000) -> None:
         self.elements = elements
         self.trace = ChromeTrace(distributedInfo={"backend": "nccl", "rank": 0, "world_size": 2})
-        self.now = 0.0
+        self.now, self.group = 0.0, "0"
 
     def launch(self, kernel: str = KERNEL, *inside: str) -> None:
         """Launch ``kernel`` inside operators or annotations of these names."""
@@ -43,7 +44,7 @@ class SlowHost:
                 "In msg nelems": self.elements,
                 "Out msg nelems": self.elements,
             }
-            | {"Group size": 2, "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}
+            | {"Group size": 2, "Process Group Name": self.group, "Process Group Ranks": "[0, 1]"}
             if kernel in CALLED
             else {}
         )
@@ -121,6 +122,29 @@ def test_larger_buckets_spare_the_host_a_call_for_each_small_one(tmp_path: Path)
     found, step_ms = finding_of([host.trace], "small-collectives", tmp_path)
     assert found.predicted_step_ms == pytest.approx(step_ms * (1 - 23 / 49), rel=0.05)
     assert "24 all-reduces a step" in found.title
+
+
+@pytest.mark.parametrize(
+    ("elements", "groups", "left"), [(250_000, ("0", "1"), 2), (250_000, ("0",), 1), (3_000_000, ("0",), None)]
+)
+def test_a_bucket_holds_gradients_of_one_group_and_those_of_12_mb_are_no_small_ones(
+    tmp_path: Path, elements: int, groups: tuple[str, ...], left: int | None
+) -> None:
+    """Of two groups that take turns one all-reduce each is left; 24 of 12 MB are half a bucket each, by somebody's own setting."""
+    host = SlowHost(elements)
+    for step in range(STEPS):
+        begin = host.now
+        for turn in range(24):
+            host.group = groups[turn % len(groups)]
+            host.launch(REDUCE, NODE, "c10d::allreduce_")
+        host.step(step, begin)
+    if left is None:
+        assert "small-collectives" not in rules_of([host.trace], tmp_path)
+        return
+    found, _ = finding_of([host.trace], "small-collectives", tmp_path)
+    (gone,) = (edit.ops for edit in found.edits if isinstance(edit, WithoutOps))
+    (kept,) = (edit.ops for edit in found.edits if isinstance(edit, TimedOps))
+    assert len(gone) / len(kept) == (24 - left) / left
 
 
 def test_what_copies_into_buckets_cost_a_slow_host_is_no_gain(tmp_path: Path) -> None:

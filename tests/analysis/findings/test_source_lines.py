@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.findings.source_lines import common_line, is_user_line, user_lines, user_stack
+from sawtooth.analysis.findings.source_lines import common_line, in_user_code, is_user_line, user_lines, user_stack
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
@@ -30,10 +30,30 @@ from tests.support.chrome_trace import ChromeTrace, matmul_loop
         ("<built-in method item of Tensor object at 0x7f>", False),
         ("nn.Module: Linear_0", False),
         ("train.py", False),
+        ("src/datasets/coco.py(31): __getitem__", True),  # a folder of the user's, called as a library is
+        ("my/transformers/block.py(8): forward", True),
+        ("code/train.py(12): step", True),
+        ("code.py(12): step", True),
+        ("/opt/env/lib/python3.12/site-packages/datasets/arrow_dataset.py(2): __getitem__", False),
+        ("datasets/arrow_dataset.py(2): __getitem__", False),
+        ("logging/__init__.py(1): info", False),
     ],
 )
 def test_a_line_is_the_users_where_no_library_and_no_built_in_holds_it(frame: str, own: bool) -> None:
     assert is_user_line(frame) is own
+
+
+@pytest.mark.parametrize(
+    ("places", "words"),
+    [
+        (["train.py(12): step", "aten::sort"], "most at train.py(12): step"),
+        (["aten::sort", "train.py(12): step"], "part of it at train.py(12): step"),
+        (["aten::sort"], None),
+        ([], None),
+    ],
+)
+def test_most_is_said_of_the_longest_place_alone(places: list[str], words: str | None) -> None:
+    assert in_user_code([{"place": place} for place in places]) == words
 
 
 def calls(trace: ChromeTrace, *stack: str) -> None:

@@ -95,6 +95,23 @@ def test_collectives_on_the_cpu_cover_time_outside_operators(tmp_path: Path) -> 
     )
 
 
+def test_what_lies_between_two_cycles_of_the_profiler_is_in_no_step(tmp_path: Path) -> None:
+    """The schedule waits 50 ms between steps 3 and 100, of which nothing is in a step of 1 ms; an operator runs in that gap."""
+    trace = python_loop()
+    for k in range(4):
+        at = 54_000 + 1000 * k
+        trace.step(100 + k, at, at + 1000)
+        trace.host("python_function", "data.py(4): features", at, at + 700, **{"Python id": 100 + k})
+        trace.op("aten::sum", at + 150, at + 250)
+        trace.op("aten::mm", at + 750, at + 950)
+    trace.op("aten::mm", 30_000, 40_000)
+    work = analysed(DataFolder(tmp_path / "data").create(), trace.write(tmp_path / "cycles.json")).host
+    assert work is not None and work.steps == 6
+    assert (work.operators_ms, work.rest_ms) == pytest.approx((0.3, 0.7))
+    assert dict(work.functions)["data.py(4): features"] == pytest.approx(0.6)
+    assert {operator.name: operator.calls for operator in work.operators} == pytest.approx({"aten::sum": 1, "aten::mm": 1})
+
+
 def test_operators_have_their_own_time_and_threads_their_names(result: RunResult) -> None:
     work = result.host
     assert work is not None
@@ -348,6 +365,25 @@ def test_what_a_profile_of_the_host_waits_for_batches_is_advice(result: RunResul
     assert finding.ceiling_ms_per_step == pytest.approx(0.6) and finding.predicted_step_ms is None  # no sample was timed
     assert headline(result) == "Load batches in a worker process: up to 600\u00a0µs of each 1.00\u00a0ms step"
     assert "The host waits for batches 60" in text.text(result)
+
+
+def test_more_workers_than_the_cores_feed_are_no_advice(tmp_path: Path) -> None:
+    """Sixteen workers compute on four cores, and the loop waits for them: more of them would wait for a core as well."""
+    trace = ChromeTrace()
+    for k in range(6):
+        at = 20_000 * k
+        trace.step(k, at, at + 20_000)
+        trace.host("user_annotation", LOADER.replace("_SingleProcess", "_MultiProcessing"), at, at + 12_000)
+        trace.op("aten::mm", at + 12_100, at + 19_900)
+    computing = {**WAITS, "loader_sample_cpu_ms": 1.0}
+    data = DataFolder(tmp_path / "data").create()
+    found = analysed(data, trace.write(tmp_path / "crowded.json"), **computing, loader_workers=16).findings
+    starves = next(f for f in found if f.rule == "data-loader-starves-gpu")
+    assert starves.fix.startswith("Make a sample cheaper: ") and "more workers" not in starves.fix
+    assert (starves.changes, starves.advised, starves.predicted_step_ms) == ((), None, None)
+    assert "workers-beyond-cores" in {f.rule for f in found}
+    few = analysed(data, trace.write(tmp_path / "few.json"), **WAITS, loader_workers=1).findings[0]
+    assert few.fix.startswith("Use 2 loader workers instead of 1.") and "num_workers=2" in few.changes[0].after
 
 
 def compared(data: DataFolder, a: RunResult, b: RunResult) -> Comparison:

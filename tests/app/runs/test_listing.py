@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.app.jobs import child as ingest_job
 from sawtooth.app.jobs.orders import JobFile, JobOrder
+from sawtooth.app.page.runs import listing as page
 from sawtooth.app.page.runs.editing import edited
 from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs import listing
@@ -50,6 +51,11 @@ def test_runs_are_found_by_name_tag_note_and_id(wanted: str, tag: str | None, fo
 )
 def test_runs_are_sorted_and_the_unknown_come_last(by: str, order: list[int]) -> None:
     assert ordered(RUNS, by, READINGS) == [RUNS[i] for i in order]
+
+
+def test_a_hole_in_telemetry_is_no_idle_gpu() -> None:
+    assert page._row("", RUNS[0], Card(utilization=[0.5, None, 0.7]))["utilization"] == [0.5, 0.7]
+    assert page._row("", RUNS[0], Card())["utilization"] is None
 
 
 def test_examples_are_listed_until_there_are_runs_of_the_users_own_or_one_is_asked_for() -> None:

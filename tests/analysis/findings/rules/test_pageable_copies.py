@@ -23,6 +23,9 @@ def test_pinning_promises_nothing_where_the_thread_that_pins_would_be_the_limit(
         size = float(copied.frame["bytes"].sum()) / copied.steps
         monkeypatch.setattr(pageable_copies, "THREAD_BYTES_PER_NS", size / (0.95 * context.step_ms * 1e6))
         (slow,) = pageable_copies.check(context)
+        monkeypatch.setattr(RuleContext, "predict_ms", lambda *_: None)
+        (unknown,) = pageable_copies.check(context)
+    assert unknown.fix.startswith("Pin the loader's memory"), "nothing tells that the thread would be slower"
     assert alone.predicted_step_ms == quick.predicted_step_ms is not None
     assert slow.predicted_step_ms is None and not slow.edits and slow.fix.startswith("Send fewer bytes")
     assert slow.ceiling_ms_per_step == pytest.approx(0.05 * context.step_ms, rel=0.2)

@@ -236,7 +236,7 @@ def test_a_step_whose_kernels_are_launched_for_the_first_time_says_nothing_of_la
     loading, launches = of_rule(result, "recompilation"), of_rule(result, "launch-bound")
     assert loading is not None and loading.severity == "info" and loading.predicted_step_ms is None
     assert "launched for the first time in 1 of 1 profiled steps" in loading.title
-    assert launches is None or (launches.severity, launches.predicted_step_ms) == ("info", None)
+    assert launches is None
     assert not [f for f in result.findings if f.severity == "critical"]
 
 
@@ -380,7 +380,7 @@ def test_a_graph_that_would_skip_python_too_says_how_much_there_is() -> None:
 def test_launches_that_the_gpu_may_not_wait_for_are_no_warning() -> None:
     """The GPU works 8.24 of 9.04 ms, dispatch included, and telemetry's step may be 8.46: by stopwatch 8.73, of which launches cost 0.3."""
     found = finding("likeness", "launch-bound")
-    assert found is None or found.severity == "info"
+    assert found is not None and found.severity == "info"
     assert finding("mlp_eager", "launch-bound").severity == "critical"
 
 
