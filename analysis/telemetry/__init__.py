@@ -44,7 +44,7 @@ __getattr__, __all__ = lazy(
             "line",
             "one_tooth",
         ),
-        "sparkline": ("recent_utilization",),
+        "sparkline": ("SPARKLINE_SECONDS", "recent_utilization"),
         "summary": (
             "ACTIVITY",
             "Activity",

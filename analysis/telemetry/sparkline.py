@@ -9,12 +9,12 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.quantities.registry import GAP_PERIODS
 
-SECONDS = 30  # shows a dozen teeth of a one-second sawtooth at the 10 Hz most samplers run at
+SPARKLINE_SECONDS = 30  # shows a dozen teeth of a one-second sawtooth at the 10 Hz most samplers run at
 POINTS = 240  # one per pixel of the thumbnail
 
 
 def recent_utilization(library: Library, manifest: Manifest) -> list[float | None]:
-    """Return the shares (0 to 1) of the run's last SECONDS of telemetry, of its first sampled device; None marks a hole. Empty without."""
+    """Return the shares (0 to 1) of the run's last SPARKLINE_SECONDS of telemetry, of its first sampled device; None marks a hole. Empty without."""
     for ref in manifest.telemetry:
         ensure_derived(library.folder, ref.id)
         with library.open(ref.id) as recording:
@@ -22,7 +22,7 @@ def recent_utilization(library: Library, manifest: Manifest) -> list[float | Non
                 """SELECT time_ns, util_pct FROM samples
                    WHERE util_pct IS NOT NULL AND device = (SELECT min(device) FROM samples WHERE util_pct IS NOT NULL)
                      AND time_ns >= (SELECT max(time_ns) FROM samples) - ? ORDER BY time_ns""",
-                [SECONDS * 1_000_000_000],
+                [SPARKLINE_SECONDS * 1_000_000_000],
             )
         if len(rows) > 1:
             return _with_holes([(int(t), float(v) / 100) for t, v in rows])

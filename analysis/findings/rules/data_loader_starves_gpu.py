@@ -40,7 +40,7 @@ from sawtooth.ingest.manifest import UserFacts
 SHARED_CORES = 0.6  # of its speed a worker keeps on one of the two threads of a core, as `cores` counts them
 SHARE_HALVINGS = 7  # of the loader's wait: to within 1 % of it
 FEW_WORKERS = "Give the loader more workers and a deeper prefetch, or make a sample cheaper: decode smaller images, cache what is decoded."
-CHEAPER = "Make a sample cheaper: decode smaller images, cache what is decoded, read fewer and larger files."
+CHEAPER_SAMPLE = "Make a sample cheaper: decode smaller images, cache what is decoded, read fewer and larger files."
 SEVERAL = "Load data in {workers}, with pinned memory and persistent workers; more only where the host has cores for them."
 WORTH_MORE = 1.1  # times the samples a second that more workers must promise to be worth their memory
 COPIES = "Each worker holds its own copy of the dataset object; a dataset kept in Python lists multiplies the host's memory."
@@ -74,7 +74,7 @@ CHANGES = (
     ),
 )
 
-CHEAPER = CodeChange(
+DECODED_ONCE = CodeChange(
     "PyTorch",
     "def __getitem__(self, i):\n    return augment(decode(self.paths[i]))",
     "def __getitem__(self, i):\n    return augment(self.decoded[i])   # decoded once, kept in memory or in few large files",
@@ -125,7 +125,7 @@ def _with_more(context: RuleContext, limit: Limit | None) -> tuple[CodeChange, .
     seen = int((host.means.get("workers") if host is not None else None) or facts.loader_workers or 0)
     cores = int((host.means.get("cores") if host is not None else None) or facts.loader_cores or 2 * seen)
     if limit not in (None, "worker") or (seen and seen >= cores):
-        return (CHEAPER,)
+        return (DECODED_ONCE,)
     use = min(2 * seen, cores) if seen else USUAL_WORKERS
     return tuple(replace(change, after=change.after.replace("=8", f"={use}")) for change in CHANGES)
 
@@ -217,7 +217,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
         rule=RULE.slug,
         severity=severity_of(waits_ms / step_ms),
         title=f"The loop waits {in_words(waits_ms)} of each {in_words(step_ms)} step for batches, {where}{limited}",
-        fix=f"{CHEAPER if suffice else _more(inline, enough, workers)} {workers_needed(facts, after_ms or rest_ms)}".rstrip(),
+        fix=f"{CHEAPER_SAMPLE if suffice else _more(inline, enough, workers)} {workers_needed(facts, after_ms or rest_ms)}".rstrip(),
         confidence="medium",
         ceiling_ms_per_step=waits_ms,
         predicted_step_ms=after_ms if sure else None,
@@ -255,7 +255,7 @@ def _paced(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
     limited, _ = limited_by(facts) or ("", "")
     helps = more.value > WORTH_MORE * gives.value
     at_stake_ms = step_ms - 1e3 * cost.batch / more.value if helps else None
-    fix = f"{_more(False, more.workers, workers)} They give up to {more.value:,.0f} samples/s." if helps else CHEAPER
+    fix = f"{_more(False, more.workers, workers)} They give up to {more.value:,.0f} samples/s." if helps else CHEAPER_SAMPLE
     yield Finding(
         rule=RULE.slug,
         severity=severity_of((at_stake_ms or 0.0) / step_ms),

@@ -9,7 +9,7 @@ import streamlit as st
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
-from sawtooth.analysis.telemetry.sparkline import SECONDS
+from sawtooth.analysis.telemetry.sparkline import SPARKLINE_SECONDS
 from sawtooth.app.charts import history
 from sawtooth.app.format import clean, markdown, reading, share
 from sawtooth.app.page import cards, controls, frame, panel
@@ -138,7 +138,9 @@ def _table(manifests: list[Manifest], group: str) -> None:
         "step_ms": number("Step, ms", format="%.4g"),
         "busy": number("GPU busy", format="percent"),
         "mfu": number("MFU", format="percent"),
-        "utilization": st.column_config.LineChartColumn(f"Utilization, last {SECONDS} s", y_min=0, y_max=1, width=150),
+        "utilization": st.column_config.LineChartColumn(
+            f"Utilization, last {SPARKLINE_SECONDS} s", y_min=0, y_max=1, width=150
+        ),
         "gpu": text("GPU"),
         "tags": st.column_config.ListColumn("Tags"),
         "added": st.column_config.DatetimeColumn("Added", format="D MMM YYYY, HH:mm"),
