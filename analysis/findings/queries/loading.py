@@ -12,6 +12,7 @@ from sawtooth.analysis.findings.queries.calls import Events, frames
 from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.metrics.feeding import cores_of, feeding, sample_cost
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
+from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.units import in_words, significant
 from sawtooth.ingest.loop.loading import BEYOND_CORES, least_workers
 from sawtooth.ingest.manifest import UserFacts
@@ -110,3 +111,14 @@ def worker_starts(context: RuleContext) -> Events:
     moments = np.sort(started.frame["start_ns"].to_numpy(np.int64))
     first, last = (np.searchsorted(moments, made.frame[edge].to_numpy(np.int64)) for edge in ("start_ns", "end_ns"))
     return made.where(last > first)
+
+
+CPU_LIMITS = "Make a sample cheaper, or compute less in the step: the CPU is the limit, and more workers only take its cores from the training."
+
+
+def crowds_the_training(result: RunResult) -> bool:
+    """Tell whether a training that computes on the host for half of its time or more has as many loader workers as cores already."""
+    work, facts = result.host, result.manifest.facts
+    if work is None or not facts.loader_cores:
+        return False
+    return (facts.loader_workers or 0) >= facts.loader_cores and 2 * work.operators_ms >= work.total_ms

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
-from sawtooth.analysis.findings.queries.loading import WORTH_NAMING, limited_by, workers_needed
+from sawtooth.analysis.findings.queries.loading import CPU_LIMITS, WORTH_NAMING, crowds_the_training, limited_by, workers_needed
 from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
 from sawtooth.analysis.knowledge.owners import HOST_LOADING
 from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
@@ -210,6 +210,8 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     limited, _ = limited_by(facts) or ("", "")
     enough, after_ms = _fed(cost, facts, rest_ms, inline) if cost is not None else (None, None)
     most_ms = CROWDED * after_ms if after_ms is not None else math.inf
+    if crowded := not inline and crowds_the_training(result):
+        enough = after_ms = None
     suffice = not inline and enough is not None and enough <= workers  # more than these take turns on the cores
     gains = after_ms is not None and after_ms < (1 - WORTH_NAMING) * step_ms and not suffice
     sure = gains and most_ms < step_ms
@@ -217,7 +219,9 @@ def check_host(result: RunResult) -> Iterator[Finding]:
         rule=RULE.slug,
         severity=severity_of(waits_ms / step_ms),
         title=f"The loop waits {in_words(waits_ms)} of each {in_words(step_ms)} step for batches, {where}{limited}",
-        fix=f"{CHEAPER_SAMPLE if suffice else _more(inline, enough, workers)} {workers_needed(facts, after_ms or rest_ms)}".rstrip(),
+        fix=CPU_LIMITS
+        if crowded
+        else f"{CHEAPER_SAMPLE if suffice else _more(inline, enough, workers)} {workers_needed(facts, after_ms or rest_ms)}".rstrip(),
         confidence="medium",
         ceiling_ms_per_step=waits_ms,
         predicted_step_ms=after_ms if sure else None,
@@ -226,7 +230,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
         predicted_speedup=step_ms / after_ms if sure and after_ms else None,
         prediction_note=f"{(FED if sure else TOO_CROWDED) if gains else NOT_TIMED if cost is None else NOT_FED}{CORES_SHARED}",
         risk=COPIES,
-        changes=() if suffice else (_num_workers(0 if inline else workers, enough),),
+        changes=(DECODED_ONCE,) if crowded else () if suffice else (_num_workers(0 if inline else workers, enough),),
         explains=RULE.explains,
         advised=None if suffice else enough,
     )

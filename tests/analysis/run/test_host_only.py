@@ -506,3 +506,17 @@ def test_a_training_known_to_run_on_the_cpu_is_not_asked_for_a_gpu_s_activity(tm
     said = text.text(result_of(register_run(data, refs, "both", {}), library))
     library.close()
     assert "more are not known: No GPU work is recorded in this run, and the recorder saw no GPU." in said
+
+
+def test_workers_on_all_cores_of_a_training_on_the_cpu_are_not_told_of_more(tmp_path: Path) -> None:
+    """300 of 1000 µs wait for 5 workers, 600 are operators, on 2 cores."""
+    trace = ChromeTrace()
+    for k in range(5):
+        at = 1000 * k
+        trace.step(k, at, at + 1000)
+        trace.host("user_annotation", LOADER.replace("Single", "Multi").replace("Process", "Processing", 1), at, at + 300)
+        trace.op("aten::mm", at + 350, at + 950)
+    facts = WAITS | {"loader_workers": 5, "loader_cores": 2}
+    finding = analysed(DataFolder(tmp_path / "data").create(), trace.write(tmp_path / "cpu.json"), **facts).findings[0]
+    assert "the CPU is the limit" in finding.fix and finding.advised is None and finding.predicted_step_ms is None
+    assert not any("num_workers" in change.after for change in finding.changes)
