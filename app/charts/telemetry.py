@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from sawtooth.analysis.telemetry.series import Telemetry, line, one_tooth
+from sawtooth.analysis.telemetry.series import Telemetry, facts, line, one_tooth
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
@@ -21,6 +21,9 @@ from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
 PANEL_PX = 128
+FIRST = 1.7  # times as high as the others: the lane of the signal that the sentence speaks of
+LINE_PX = 17  # of a lane's heading
+IN_A_LINE = 3  # quantities that a heading names in a phone's width
 SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct")  # what a sawtooth is sought in, the quickest to follow first
 
 
@@ -34,8 +37,7 @@ class Panel:
 
     def axis(self) -> dict[str, Any]:
         """Return what its y axis looks like."""
-        limits = [0, self.top] if self.top else None
-        return {"title": {"text": self.heading, "font": {"size": 11}}, "range": limits, "rangemode": "tozero"}
+        return {"range": [0, self.top] if self.top else None, "rangemode": "tozero"}
 
 
 # From top to bottom. Which quantities a panel shows stands in their rows (sawtooth.ingest.quantities).
@@ -72,15 +74,26 @@ def lanes(
     height: int = PANEL_PX,
     sawtooth: Sawtooth | None = None,
 ) -> Chart:
-    """Draw the quantities that were measured, one panel per unit; ``steps`` are (start, end) seconds to shade."""
+    """Draw the quantities that were measured, one panel per unit, that of the signal of activity first; ``steps`` are (start, end) seconds to shade."""
     panels = [
         (panel, measured)
         for key, panel in PANELS.items()
         if (wanted is None or set(columns_of(key)) & set(wanted))
         and (measured := [column for column in columns_of(key) if telemetry.has(column)])
     ]
+    spoken_of = SIGNALS if sawtooth is not None and sawtooth.period_s is not None else ("util_pct", *SIGNALS)
+    signal = next((column for column in spoken_of if telemetry.has(column)), None)
+    panels.sort(key=lambda drawn: signal not in drawn[1])
+    rows = max(len(panels), 1)
+    first = FIRST if rows > 1 else 1.0
+    drawn_px = height * (rows - 1 + first)
+    heading_px = LINE_PX * max((len(range(0, len(measured), IN_A_LINE)) for _, measured in panels), default=1) + 10
     figure = make_subplots(
-        rows=max(len(panels), 1), cols=1, shared_xaxes=True, vertical_spacing=min(0.05, 0.3 / max(len(panels), 1))
+        rows=rows,
+        cols=1,
+        shared_xaxes=True,
+        row_heights=[first] + [1.0] * (rows - 1),
+        vertical_spacing=min(heading_px / drawn_px, 0.6 / rows),
     )
     for row, (panel, measured) in enumerate(panels, start=1):
         for column in measured:
@@ -94,6 +107,7 @@ def lanes(
                 row=row,
             )
         figure.update_yaxes(**panel.axis(), row=row, col=1)
+        _heading(figure, row, panel, measured, telemetry, dark)
     shapes = [_band(a, b, ACCENT.on(dark), 0.12) for a, b in steps]
     clock = next((row for row, (panel, _) in enumerate(panels, start=1) if panel is PANELS["clock"]), None)
     if clock is not None:  # what throttling lowers: over all panels the bands would drown the lines
@@ -105,11 +119,11 @@ def lanes(
     shown = [(row, column) for column in SIGNALS for row, (_, measured) in enumerate(panels, start=1) if column in measured]
     if sawtooth is not None and shown:
         _tooth(figure, telemetry, sawtooth, shown[0], origin_ns=origin_ns, dark=dark)
-    framed(figure, height * max(len(panels), 1) + 50)
+    framed(figure, round(drawn_px) + 50).update_layout(margin={"t": heading_px})
     figure.update_layout(dragmode="select", selectdirection="h", hovermode="x unified")
     low, high = (telemetry.span.start_ns - origin_ns) / 1e9, (telemetry.span.end_ns - origin_ns) / 1e9
     figure.update_xaxes(range=[low, high], zeroline=False)
-    figure.update_xaxes(title={"text": "seconds since the telemetry began"}, row=max(len(panels), 1), col=1)
+    figure.update_xaxes(title={"text": "seconds since the telemetry began"}, row=rows, col=1)
     columns = [column for _, measured in panels for column in measured]
     table = telemetry.samples[["time_ns", *columns]].assign(time_s=seconds(telemetry.samples["time_ns"].to_numpy(), origin_ns))
     return Chart(
@@ -121,8 +135,23 @@ def lanes(
         metrics=("nvml_gpu_util_mean", "tensor_active_measured"),
         method="A sample describes the window that ends at its time, so a value is drawn back to the sample before. Lines are thinned so that every "
         "peak and valley stays; times without samples are left empty; bands on the clock mark throttling.",
-        legend=_legend(telemetry, columns, dark, bool(steps), throttled=clock is not None),
+        legend=_legend(telemetry, dark, bool(steps), throttled=clock is not None),
     )
+
+
+def _heading(figure: go.Figure, row: int, panel: Panel, measured: Sequence[str], telemetry: Telemetry, dark: bool) -> None:
+    """Write above a panel what each of its lines is and comes to on average, in the line's colour."""
+    named = []
+    for column in measured:
+        mean = facts(telemetry, column).get("mean")
+        average = f" <b>{fmt.number(mean / panel.divisor)}</b>" if mean is not None else ""
+        named.append(f'<span style="color:{colour_of_quantity(column).on(dark)}">━</span> {BY_COLUMN[column].label}{average}')
+    lines = [", ".join(named[i : i + IN_A_LINE]) for i in range(0, len(named), IN_A_LINE)]
+    unit = panel.heading.rpartition(", ")[2]
+    figure.add_annotation(
+        x=0, xref="paper", xanchor="left", y=1, yref=f"y{row if row > 1 else ''} domain", yanchor="bottom",
+        text=f"{',<br>'.join(lines)} {unit} on average", showarrow=False, font={"size": 12}, align="left",
+    )  # fmt: skip
 
 
 def _line(
@@ -188,12 +217,9 @@ def _band(start: float, end: float, colour: str, opacity: float, *, row: int | N
     }  # fmt: skip
 
 
-def _legend(
-    telemetry: Telemetry, columns: Sequence[str], dark: bool, steps: bool, *, throttled: bool
-) -> tuple[LegendEntry, ...]:
-    entries = [LegendEntry(BY_COLUMN[c].label, colour_of_quantity(c).on(dark)) for c in columns]
-    if steps:
-        entries.append(LegendEntry("every second step", faint(ACCENT.on(dark))))
+def _legend(telemetry: Telemetry, dark: bool, steps: bool, *, throttled: bool) -> tuple[LegendEntry, ...]:
+    """Return what bands mean; lines are named above their panel."""
+    entries = [LegendEntry("every second step", faint(ACCENT.on(dark)))] if steps else []
     for reason in dict.fromkeys(telemetry.throttles["reason"] if throttled else ()):
         entries.append(LegendEntry(f"throttled: {reason}", faint(CAUSES["data_wait"].on(dark))))
     return tuple(entries)

@@ -132,7 +132,8 @@ def run_selector(page_name: str) -> None:
     run = asked if asked is not None and asked in names else next(iter(names))
     st.session_state["run"] = run
     if not screen_named(page_name).needs_run:
-        if asked == run and page_name != "runs":
+        compared = ",".join(st.query_params.get(side, "") for side in "ab").split(",") if page_name == "compare" else [run]
+        if asked == run and page_name != "runs" and run in compared:
             link("verdict", f"Back to {fmt.markdown(_run_label(run, names), 40)}", run=run, icon=":material/arrow_back:")
         return
     if asked is None:

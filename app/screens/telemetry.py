@@ -141,7 +141,8 @@ def _lanes(telemetry: Telemetry, run_id: str, summary: DeviceTelemetry | None) -
             st.rerun(scope="fragment")
     strip = _overview(telemetry, view) if view is not None else None  # else the chart below is the whole
     shown = series.within(telemetry, series.seconds_span(view, origin)) if view else telemetry
-    title = _title(shown, view, telemetry_strip.steady(telemetry, summary) is not telemetry)
+    steady = telemetry_strip.steady(telemetry, summary)
+    title = _title(shown, view, steady.span.ns if steady is not telemetry else None)
     chart = charts.lanes(
         shown,
         title,
@@ -174,10 +175,10 @@ def _range(view: tuple[float, float]) -> str:
     return f"{fmt.number(view[0])} s to {fmt.number(view[1])} s"
 
 
-def _title(shown: Telemetry, view: tuple[float, float] | None, in_part: bool) -> str:
+def _title(shown: Telemetry, view: tuple[float, float] | None, steady_ns: int | None) -> str:
     """Return what the chart shows: means of what is in view, but no second mean of the whole where the one above is of the steady part."""
-    if view is None and in_part:
-        return f"The whole recording, {fmt.duration_ns(shown.span.ns)}, with what comes before and after the steady part"
+    if view is None and steady_ns is not None:
+        return f"The loop is steady for {fmt.duration_ns(steady_ns)} of the {fmt.duration_ns(shown.span.ns)} recorded"
     column, name = _activity(shown)
     facts = series.facts(shown, column) if column else {}
     power = series.facts(shown, "power_w") if shown.has("power_w") else {}

@@ -8,7 +8,7 @@ from sawtooth.analysis.run.audit import AuditRow, audit
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons.changes import MARKS, UNMARKED
-from sawtooth.app.words.comparisons.row import Row
+from sawtooth.app.words.comparisons.row import Row, reasons_once
 
 TITLE = "Audit"
 COLUMNS = ("Audit", "A", "B", "Change")
@@ -40,7 +40,7 @@ def pair_rows(comparison: Comparison) -> list[Row]:
                 amount = fmt.points(line.change)
             change = UNMARKED.get(word) or f"{amount}{MARKS.get(word, '')}"
         lines.append(Row(line.row.label, shown(line.row, line.a), shown(line.row, line.b), change))
-    return lines if len(lines) > 1 else []
+    return reasons_once(lines) if len(lines) > 1 else []
 
 
 def shown(row: AuditRow, reading: Reading) -> str:

@@ -11,7 +11,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.rankings import middle, short
 from sawtooth.app.charts.waterfall import directed
-from sawtooth.app.words.comparisons.row import Row
+from sawtooth.app.words.comparisons.row import Row, reasons_once
 
 MARKS: dict[RowWord, str] = {"better": " ✓ better", "worse": " ✗ worse", "profiles_alone": ", of the profiles alone"}
 NOT_MEASURABLE = "no measurable change"
@@ -107,7 +107,7 @@ def host_operators(comparison: Comparison) -> list[Row]:
 
 def metric_rows(comparison: Comparison) -> list[Row]:
     """Return label, A, B and marked change of every metric that at least one side has; of both where a GPU worked on one side alone."""
-    return [_metric_row(c, comparison) for c in _known(comparison)]
+    return reasons_once([_metric_row(c, comparison) for c in _known(comparison)])
 
 
 def _metric_row(change: MetricChange, comparison: Comparison) -> Row:
@@ -126,7 +126,7 @@ def changed_rows(comparison: Comparison) -> tuple[list[Row], int]:
     known = _known(comparison)
     changed = [c for c in known if comparison.metric_word(c) not in ("none", *UNMARKED) or c.key == STEP]
     changed = sorted(changed, key=lambda c: (c.key == STEP, _effect(c)), reverse=True)
-    return [_metric_row(c, comparison) for c in changed], len(known) - len(changed)
+    return reasons_once([_metric_row(c, comparison) for c in changed]), len(known) - len(changed)
 
 
 def _effect(change: MetricChange) -> float:

@@ -185,6 +185,7 @@ def why(comparison: Comparison) -> str | None:
 def sentences(comparison: Comparison, *, profiles: bool = True) -> list[str]:
     """Return what a training's later steps lose time to, and what limits the verdict: reasons not to compare, with ``profiles`` where those and runs disagree."""
     limits = [
+        *_failures(comparison),
         *filter(None, [stretches.why(comparison)]),
         *([comparison.disagreement] if comparison.disagreement and profiles else []),
         *(
@@ -194,6 +195,12 @@ def sentences(comparison: Comparison, *, profiles: bool = True) -> list[str]:
         ),
     ]
     return [fmt.spaced(sentence) for sentence in limits]
+
+
+def _failures(comparison: Comparison) -> list[str]:
+    """Return what `sawtooth run` says of the trainings that ended with an error."""
+    sides = zip("AB", (comparison.a, comparison.b), strict=True)
+    return [f"{name}: {fmt.clean(run.manifest.failure)}" for name, side in sides for run in side.runs if run.manifest.failure]
 
 
 def _is_said(reason: str, comparison: Comparison) -> bool:

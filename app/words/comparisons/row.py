@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+A_REASON = 24  # characters from which a change is a sentence
 
 
 class Row(NamedTuple):
@@ -12,3 +15,14 @@ class Row(NamedTuple):
     a: str
     b: str
     change: str
+
+
+def reasons_once(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with a reason that several share written out at the first of them alone."""
+    said: set[str] = set()
+    shown = []
+    for row in rows:
+        shown.append(row._replace(change="for the same reason") if row.change in said else row)
+        if len(row.change) >= A_REASON:
+            said.add(row.change)
+    return shown

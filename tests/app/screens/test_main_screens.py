@@ -134,6 +134,10 @@ def test_telemetry_shows_holes_throttling_and_the_average(app_data: DataFolder, 
     values = _numbers(lanes["data"][0]["y"])
     assert any(v is None or v != v for v in values), "a hole is drawn as a hole"
     assert len(lanes["layout"]["shapes"]) >= 1  # the throttle band
+    headings = [note["text"] for note in lanes["layout"]["annotations"] if "on average" in note["text"]]
+    assert "GPU utilization" in headings[0] and len(headings) == len({line["yaxis"] for line in lanes["data"]})
+    heights = [b - a for a, b in (lanes["layout"][f"yaxis{n}"]["domain"] for n in ("", "2"))]
+    assert heights[0] > 1.5 * heights[1]  # the lane that the sentence speaks of
     test.session_state[f"telemetry-view-{run}-0"] = (1.0, 2.0)
     strip, lanes = charts(test.run())
     assert strip["layout"]["dragmode"] == "select" and len(lanes["data"][0]["x"]) > 0
@@ -336,8 +340,8 @@ def test_the_period_is_drawn_in_the_signal_that_shows_it_best(app_data: DataFold
     path.write_text("\n".join(map(json.dumps, [head, *({**line, "gpm_graphics": line["gpu_util"]} for line in lines)])))
     layout = charts(opened("telemetry", run_of(app_data, path)))[0]["layout"]
     (label,) = (a for a in layout["annotations"] if "one period" in a["text"])
-    panel = layout["yaxis" + label["yref"].removeprefix("y")]["title"]["text"]
-    assert panel == "Measured activity, %"
+    (heading,) = (a["text"] for a in layout["annotations"] if a["yref"] == f"{label['yref']} domain")
+    assert "GPU activity" in heading and label["yref"] == "y"  # which is then the first lane
 
 
 def test_one_rank_of_several_says_how_to_bring_the_others(app_data: DataFolder, tmp_path: Path) -> None:

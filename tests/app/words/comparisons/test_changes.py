@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+import msgspec
+
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.compare.report import compare_json
@@ -16,6 +18,7 @@ from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.reports import comparison as comparison_text
 from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
 from sawtooth.app.words.comparisons import comparison as words
+from sawtooth.app.words.comparisons.row import Row, reasons_once
 from sawtooth.ingest.manifest import UserFacts
 from tests.support.run_results import run_of, side
 
@@ -43,6 +46,25 @@ def test_rows_that_rest_on_the_step_say_what_the_headline_says():
     data = compare_json(found)
     assert data["metrics"]["mfu"]["says"] == data["metrics"]["best_step_time_ms"]["says"] == "not_measurable"
     assert "no measurable change" in comparison_text.markdown(found) and "✓ better" not in words.tab_title(found)
+
+
+def test_a_reason_that_several_rows_share_is_written_once():
+    why = "No shapes of matrix products are recorded. Profile with `record_shapes=True`."
+    rows = [
+        Row("MFU", "—", "22 %", why),
+        Row("Step", "1 ms", "2 ms", "+1 ms"),
+        Row("HFU", "—", "25 %", why),
+        Row("Wait", "1 ms", "2 ms", "+1 ms"),
+    ]
+    assert [row.change for row in reasons_once(rows)] == [why, "+1 ms", "for the same reason", "+1 ms"]
+
+
+def test_a_comparison_says_whose_training_failed():
+    """Two trainings that ended with an error were compared without a word of it."""
+    failed = "The training ended with exit code 1 after 351 steps."
+    a, b = (run_of(n * 16, best_ms=ms, source="user") for n, ms in (("a", 30.0), ("b", 20.0)))
+    b = replace(b, manifest=msgspec.structs.replace(b.manifest, notes=f"Recorded by `sawtooth run train.py`.\n{failed}"))
+    assert [line for line in words.sentences(compare(side(a), side(b))) if "exit code" in line] == [f"B: {failed}"]
 
 
 def test_less_than_a_percent_is_neither_better_nor_worse():
