@@ -19,10 +19,10 @@ class Row(NamedTuple):
 
 def reasons_once(rows: Sequence[Row]) -> list[Row]:
     """Return the rows with a reason that several share written out at the first of them alone."""
-    said: set[str] = set()
+    written: set[str] = set()
     shown = []
     for row in rows:
-        shown.append(row._replace(change="for the same reason") if row.change in said else row)
+        shown.append(row._replace(change="for the same reason") if row.change in written else row)
         if len(row.change) >= A_REASON:
-            said.add(row.change)
+            written.add(row.change)
     return shown
