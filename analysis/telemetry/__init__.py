@@ -41,6 +41,7 @@ __getattr__, __all__ = lazy(
         "series": (
             "DRAWN",
             "Telemetry",
+            "facts",
             "line",
             "one_tooth",
         ),

@@ -165,5 +165,5 @@ def test_low_confidence_has_its_reason_and_a_missing_gpu_comes_first():
 
 
 def test_a_part_that_is_gone_is_none_and_a_narrow_interval_one_number():
-    assert changed._none_or_ms(0.0) == "none"
+    assert changed._ms(0.0, unseen=False) == "none"
     assert fmt.span_ms(101.9, 102.1) == "102\u00a0ms"
