@@ -20,6 +20,7 @@ from sawtooth.app.words.comparisons import audit as audit_words
 from sawtooth.app.words.comparisons import changes
 from sawtooth.app.words.headline import action, below, best_ms, forecast, headline
 from sawtooth.app.words.run import step_time
+from sawtooth.app.words.savings import between_predicted
 
 MARKER = "<!-- sawtooth-report -->"  # lets a bot find and replace its own comment
 BUSY_OF_RUN = "GPU busy"
@@ -199,11 +200,16 @@ def _findings_text(result: RunResult) -> list[str]:
         lines += [
             f"  {number}. {fmt.spaced(fmt.clean(finding.title))}",
             f"     {finding.fix}",
-            f"     {gain(finding, best_ms(result))}, confidence {finding.confidence}",
+            f"     {gain(finding, best_ms(result))}{_range_without_plan(result, finding)}, confidence {finding.confidence}",
         ]
     if title := plan_title(result):
         lines += ["", title, *(f"  {number}. {line}" for number, line in enumerate(plan_lines(result), 1))]
     return lines
+
+
+def _range_without_plan(result: RunResult, finding: Finding) -> str:
+    """Return a prediction's range where no plan says it, as of a host alone."""
+    return f" ({between})" if not result.plan and (between := between_predicted(finding)) else ""
 
 
 def worth_knowing(result: RunResult) -> list[Diagnostic]:
