@@ -18,6 +18,6 @@ __getattr__, __all__ = lazy(
             "tab_title",
         ),
         "run": ("first_line", "first_seen", "lost_to", "step_time"),
-        "savings": ("Amount",),
+        "savings": ("Amount", "between_predicted"),
     },
 )
