@@ -225,7 +225,7 @@ def test_a_command_that_fails_at_once_says_why_itself(tmp_path: Path, monkeypatc
 
 
 def test_a_sampler_that_was_stopped_before_it_listened_is_told_in_words(tmp_path: Path) -> None:
-    code = "import sys; print('ready', flush=True); input()"
+    code = "import time; print('ready', flush=True); time.sleep(60)"  # not input(): its end may come before the signal
     python = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
