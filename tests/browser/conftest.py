@@ -13,8 +13,9 @@ from tests.support.servers import Server, start_server
 expect.set_options(timeout=30_000)  # ms; Playwright's 5 s are short where two servers and two browsers share two cores
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """A Chromium for the tests of a module: while Playwright is there its loop runs in this thread, and asyncio.run of other tests fails."""
     path = executable()
     if path is None:
         pytest.fail(
