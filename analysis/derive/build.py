@@ -36,9 +36,8 @@ from sawtooth.ingest.schema import DataFolder
 
 MOST_ANALYSED = 16  # GPUs of one trace: as many as a host has; each costs a replay of the whole trace
 MEMORY_MB = 192  # of the engine, which spills beyond; the columns held by numpy come on top
-MEDIAN_BYTES = (
-    80  # a GPU operation: what the engine cannot spill are the durations that a median is of, and it holds them twice
-)
+# A GPU operation: what the engine cannot spill are the durations that a median is of, and it holds them twice
+MEDIAN_BYTES = 80
 MANY_OPERATORS = 500_000  # of a trace whose memory is watched; for fewer it costs more time than it saves bytes
 
 
@@ -104,9 +103,10 @@ def _derive_trace(con: duckdb.DuckDBPyConnection, storing: Storing, *, all_sums:
         events, alone = part.events, part.parts == 1
         large = len(events.ops) > MANY_OPERATORS or not alone
         work = work_of(part, signatures, *vendor)
-        storing.then(con.execute, f"SET memory_limit = '{limit if alone else f'{MEMORY_MB}MB'}'")
+        beside = limit if alone else f"{MEMORY_MB}MB"  # of a part that is held
+        storing.then(con.execute, f"SET memory_limit = '{beside}'")
         if large:
-            storing.then(give_up_memory, con, limit if alone else f"{MEMORY_MB}MB")
+            storing.then(give_up_memory, con, beside)
         if part.first:
             storing.then(_store_steps, con, part)
         storing.then(_store_operations, con, work)

@@ -17,8 +17,8 @@ from sawtooth.analysis.knowledge.frames import is_user_line
 
 LOADING = "enumerate(DataLoader)"  # PyTorch's own annotation around the next batch
 LOADS_INLINE = "_SingleProcessDataLoaderIter"  # stands in it where the training process loads the batch itself
-COLLECTIVE = re.compile(r"^(gloo|mpi|nccl|rccl|ucc):")  # the backends' own annotations: how long an operation of theirs takes
 LOADS_IN_WORKERS = "_MultiProcessingDataLoaderIter"  # and where worker processes do
+COLLECTIVE = re.compile(r"^(gloo|mpi|nccl|rccl|ucc):")  # the backends' own annotations: how long an operation of theirs takes
 OPTIMIZER = "Optimizer.step#"  # PyTorch's annotation of an optimizer's step
 TOP = 10  # operators: what follows is no answer to "where does the time go"
 FEWEST_STEPS = 2  # ends of steps that a time between them needs
@@ -131,8 +131,9 @@ def _own_functions(
     here = np.flatnonzero(
         (host.python_thread == thread) & (host.python_end > window.starts[0]) & (host.python_start < window.ends[-1])
     )
-    user = _user(events.names)
-    owner = _owners(host, here, user)
+    if not len(here):
+        return []  # before every name is matched
+    owner = _owners(host, here, np.array([is_user_line(name) for name in events.names], bool))
     mine = owner >= 0
     here, owner = here[mine], owner[mine]
     if not len(here):
@@ -148,10 +149,6 @@ def _own_functions(
     np.subtract.at(own, at[parent[nested]], ns[nested])
     time = np.bincount(host.python_name[owner], weights=np.maximum(own, 0), minlength=len(events.names))
     return [(events.names[name], int(time[name])) for name in np.argsort(-time, kind="stable")[:TOP] if time[name] > 0]
-
-
-def _user(names: list[str]) -> NDArray[np.bool_]:
-    return np.array([is_user_line(name) for name in names] or [False], bool)
 
 
 def _owners(host: HostFacts, calls: I64, user: NDArray[np.bool_]) -> I64:

@@ -16,11 +16,8 @@ LIBRARY = re.compile(
     r"^(torch|torchvision|torchaudio|triton|lightning|lightning_fabric|pytorch_lightning|"
     r"transformers|accelerate|deepspeed|apex|numpy|pandas|PIL|tqdm|datasets)/|^<frozen "
 )
-OWN_SCRIPTS = (
-    "profile",
-    "code",
-    "trace",
-)  # modules of Python that a training does not call, and names that people give their scripts
+# Modules of Python that a training does not call, and names that people give their scripts
+OWN_SCRIPTS = ("profile", "code", "trace")
 
 
 def is_user_line(name: str) -> bool:

@@ -23,7 +23,6 @@ COMPUTING = re.compile(
     r"^(aten|torchvision|torchaudio)::(?!_?(un)?(view|reshape|expand|transpose|t$|permute|slice|select|split|chunk|bind|narrow|as_strided|squeeze|flatten|unflatten|"
     r"detach|alias|(new_)?empty|result_type|lift|resize|set_|movedim|numpy_T|item|local_scalar|is_nonzero|diagonal|real$|imag$|to$|broadcast|record_stream|pin_memory|is_pinned))"
 )
-COMPUTES_AT_LEAST_NS = (
-    50_000  # an operator on a GPU tensor that has nothing to launch takes 1 to 20 µs, recorded and on a slow host
-)
+# An operator on a GPU tensor that has nothing to launch takes 1 to 20 µs, recorded and on a slow host
+COMPUTES_AT_LEAST_NS = 50_000
 COMPILE_OVERHEAD = re.compile(r"Lazy Function Loading|Driver Compiler|Runtime Triggered Module Loading", re.IGNORECASE)

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from sawtooth.analysis.compare.matching import Piece
 
 FEWEST = 4  # kinds of kernels: one hand-written kernel replaced by another leaves nothing in common
-HARDLY_ANY = (
-    0.1  # of 22 recorded pairs of one program each shares half of a side's time and more; CuPy's kernels beside PyTorch's, 5 %
-)
+# Of 22 recorded pairs of one program each shares half of a side's time and more; CuPy's kernels beside PyTorch's, 5 %
+HARDLY_ANY = 0.1
 KNOWN_LEAST = 0.5  # of a side's time: what a graph or a compiler hides has no names to compare
 _HIDDEN = re.compile(r"^(triton_|CUDA graph|HIP graph)")
 _NO_KERNEL = re.compile(r"^(Memcpy|Memset)")

@@ -63,9 +63,14 @@ def limited_by(facts: UserFacts) -> tuple[str, str] | None:
     )
 
 
+def loads_in_workers(context: RuleContext) -> bool:
+    """Tell whether worker processes load the batches of the run."""
+    return bool(context.recording.named(LOADS_IN_WORKERS))
+
+
 def loader_may_limit(context: RuleContext) -> bool:
     """Tell whether worker processes load the batches of the run and, as far as they were timed, may give no more than its steps take."""
-    return bool(context.recording.named(LOADS_IN_WORKERS)) and not keeps_up(context.run.manifest.facts, context.step_ms)
+    return loads_in_workers(context) and not keeps_up(context.run.manifest.facts, context.step_ms)
 
 
 def profiled_steps(context: RuleContext) -> list[dict[str, Any]]:

@@ -50,9 +50,7 @@ FED = "The step without its wait for batches, as far as the workers keep up by w
 NOT_TIMED = "What a sample takes was not timed (`sawtooth run` does), so that nothing tells how many workers feed the step."
 NOT_FED = "By what a sample takes, more workers hardly shorten the step."
 CORES_SHARED = " Loader and training share the cores of the host where it trains on them."
-CROWDED = (
-    2.0  # times: a training's threads wait for the one whose core a worker has (70 ms were predicted of one, 133 measured)
-)
+CROWDED = 2.0  # times: a training's threads wait for the one whose core a worker has (70 ms predicted of one, 133 measured)
 TOO_CROWDED = "Not predicted: workers would take cores from the training, and a step may take as long as now."
 UNSEEN_REST = "At most: how long a step takes that never waits for batches, a profile would tell."
 

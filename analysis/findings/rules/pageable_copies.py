@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.copies import PAGEABLE_TO_DEVICE, PINNED_BYTES_PER_NS, copies, copies_of_made_tensors
+from sawtooth.analysis.findings.queries.loading import loads_in_workers
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -28,7 +28,7 @@ from sawtooth.analysis.units import in_bytes, in_words
 WORTH_NAMING = 0.02  # of the step: smaller copies drown in the noise of step times
 
 # What one thread of the training takes from the workers, pins and gives back: 2.8 GB/s on an H100's host, and 157 MB in 53.6 ms on an H200's
-THREAD_BYTES_PER_NS = 2.9
+THREAD_BYTES_PER_NS = 2.9  # where worker processes load, it pins all their batches
 PINNED = "The copies at the speed of a pinned copy over PCIe 5 (55 GB/s), without the host's waiting for them."
 THREAD = "One thread pins the batches of all workers, which takes about {ms} a step then: the wait would move there."
 SMALLER = "Send fewer bytes (uint8 instead of float32, smaller inputs) and convert them on the GPU; then pin the loader's memory: pin_memory=True and .to(device, non_blocking=True)."
@@ -87,11 +87,6 @@ def check(context: RuleContext) -> Iterator[Finding]:
         changes=CHANGES,
         evidence=pageable.rows(),
     )
-
-
-def loads_in_workers(context: RuleContext) -> bool:
-    """Tell whether worker processes load the batches: then one thread of the training pins them all."""
-    return bool(context.recording.named(LOADS_IN_WORKERS))
 
 
 RULE = Rule("pageable-copies", ("steps",), check, Explains(("blocking_copy",), sets=("host_memory",)))

@@ -44,11 +44,7 @@ CHANGES = (
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when many collectives are small and communication is exposed, else where the host makes a call for each small bucket of gradients."""
-    exposed = next(_exposed(context), None)
-    if exposed is not None:
-        yield exposed
-    else:
-        yield from _called_one_by_one(context)
+    yield from list(_exposed(context)) or _called_one_by_one(context)
 
 
 def _exposed(context: RuleContext) -> Iterator[Finding]:

@@ -37,7 +37,6 @@ CHANGES = (
     CodeChange("Transformers", "TrainingArguments(dataloader_num_workers=64)", "TrainingArguments(dataloader_num_workers=15)"),
 )
 
-
 FEWER = "Use at most {workers}: more of them take turns, and take cores from the training process."
 NOT_PREDICTED = "Not predicted: how long each waits for a core is not recorded."
 RISK = "None where the cores are the limit; measure samples a second before and after."

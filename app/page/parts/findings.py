@@ -119,7 +119,7 @@ def _finding(number: int, finding: Finding, result: RunResult) -> list[Finding]:
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             cards.numbered(number, finding.title)
             st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])
-        cards.small(", ".join(filter(None, (brings(finding), detail(finding)))))
+        cards.small(promise(finding))
         cards.paragraph(finding.fix)
         if advice.same_as_lateness(result, finding):
             cards.small(SAME_TIME)
@@ -140,7 +140,7 @@ def why_button(number: int, finding: Finding, result: RunResult) -> None:
 def _why(number: int, finding: Finding, result: RunResult) -> None:
     cards.strong(finding.title)
     cards.paragraph(finding.fix)
-    cards.small(", ".join(filter(None, (brings(finding), detail(finding)))) + ".")
+    cards.small(f"{promise(finding)}.")
     if finding.evidence:
         _evidence(number, finding, result)
     for label, note in (("The prediction", finding.prediction_note), ("The risk", finding.risk)):
@@ -215,6 +215,11 @@ def detail(finding: Finding) -> str:
         return sure
     between = f" ({between})" if (between := savings.between_predicted(finding)) else ""
     return f"then ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{between}, {sure}"
+
+
+def promise(finding: Finding) -> str:
+    """Return what a finding brings, and the step after it with how sure that is, where that is claimed."""
+    return ", ".join(filter(None, (brings(finding), detail(finding))))
 
 
 def left(finding: Finding) -> float:
