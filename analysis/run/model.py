@@ -84,7 +84,8 @@ class Finding:
 
     ``ceiling_ms_per_step`` is all that the cause owns; ``predicted_step_ms`` comes from the replay with the cause removed, None where the
     gain cannot be predicted (``prediction_note`` says why), with the interval that holds four of five such predictions. ``evidence`` rows are plain data; a row with ``start_ns`` and ``end_ns`` links
-    to the timeline. ``edits`` are the replay's changes, so that several fixes can be combined. ``ends_the_run`` puts a finding before
+    to the timeline. ``places`` are start and end (absolute ns) of the events that it speaks of, in order of time; without any, its places are the gaps of
+    the causes that it explains. ``edits`` are the replay's changes, so that several fixes can be combined. ``ends_the_run`` puts a finding before
     those that only cost time. ``explains`` is its rule's. ``advised`` is the amount of what the advice sets, such as loader workers. ``samples_per_second_times``, at most, is what a change brings that leaves the step as long.
     """
 
@@ -102,6 +103,7 @@ class Finding:
     risk: str = ""
     changes: tuple[CodeChange, ...] = ()
     evidence: tuple[dict[str, Any], ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
     edits: tuple[Edit, ...] = ()
     ends_the_run: bool = False
     explains: Explains = Explains()
@@ -114,6 +116,12 @@ class Finding:
         if self.predicted_speedup is not None and self.predicted_step_ms is not None:
             return self.predicted_step_ms * (self.predicted_speedup - 1)
         return self.ceiling_ms_per_step or 0.0
+
+    def accounts_for(self, cause: str | None, start_ns: int, end_ns: int) -> bool:
+        """Tell whether time lost to ``cause`` there is what the finding speaks of: of a finding with places, where one of them reaches into it."""
+        if cause not in self.explains.causes:
+            return False
+        return not self.places or any(start < end_ns and end > start_ns for start, end in self.places)
 
     @property
     def claims(self) -> Claim:

@@ -8,6 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sawtooth.analysis.tables import timeline
 from sawtooth.analysis.tables import timeline_details as tables
 from sawtooth.app.api.answers import json
 from sawtooth.app.api.timeline import answered, number, opened, result_asked
@@ -32,7 +33,9 @@ def _slice(request: Request) -> Response:
                 "links": [],
                 "same": None,
             }
-            return json({**gap, **words.gap(row, result_asked(request)), "stack": words.stack(row["stack"])})
+            row["next_operation"] = short(row["next_operation"], NAME_LENGTH) if row["next_operation"] else None
+            origin = timeline.extent(rank.recording).start_ns
+            return json({**gap, **words.gap(row, result_asked(request), origin), "stack": words.stack(row["stack"])})
         details = tables.slice_details(rank, source, number(request, "id"))
         links = [{**_placed(link, link["source"]), "role": link["role"]} for link in details.links]
         return json(
@@ -104,13 +107,15 @@ def _find(request: Request) -> Response:
 
 
 def _occurrences(request: Request) -> Response:
-    """Every place of a finding: the gaps with its causes, in order of time."""
+    """Every place of a finding, in order of time: the events that it speaks of, else the gaps with its causes."""
     rule = request.query_params.get("rule", "")
     finding = next((f for f in result_asked(request).findings if f.rule == rule), None)
     if finding is None:
         raise UsageError("This run has no such finding.")
     with opened(request) as rank:
-        places = tables.occurrences(rank, finding.explains.causes, OCCURRENCES_MOST)
+        origin = timeline.extent(rank.recording).start_ns
+        places = [(start - origin, end - origin) for start, end in finding.places]
+        places = places or tables.occurrences(rank, finding.explains.causes, OCCURRENCES_MOST)
     return json({"places": places})
 
 

@@ -78,8 +78,11 @@ def stack(frames: list[str]) -> list[dict[str, Any]]:
     return [first, *(row for row in rows if row is not first)] if first else rows
 
 
-def gap(row: dict[str, Any], result: RunResult) -> dict[str, Any]:
-    """Return what is said of a piece of lost time: title, evidence, what helps, and the finding that would take it away."""
+def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any]:
+    """Return what is said of a piece of lost time: title, evidence, and the finding that would take it away, else what helps in general.
+
+    The row's times are ns after ``origin_ns``.
+    """
     cause = CAUSE_OF.get(row["cause"])
     facts: Facts = []
     if row.get("step"):
@@ -95,12 +98,14 @@ def gap(row: dict[str, Any], result: RunResult) -> dict[str, Any]:
     ):
         if row.get(key):
             facts.append((label, fmt.clean(str(row[key]), 300)))
-    finding = next((f for f in result.findings if row["cause"] in f.explains.causes and f.gain_ms > 0), None)
+    start = origin_ns + row["start"]
+    accounts = (f for f in result.findings if f.gain_ms > 0 and f.accounts_for(row["cause"], start, start + row["dur"]))
+    finding = next(accounts, None)
     return {
         "title": f"{fmt.duration_ns(row['dur'])} lost to {cause_words.loses_to(row['owner'], row['cause'])}",
         "facts": facts,
         "evidence": row["evidence"],
-        "to_do": cause.to_do if cause else None,
+        "to_do": cause.to_do if cause and finding is None else None,  # the finding knows better
         "finding": {"rule": finding.rule, "title": finding.title, "gain": gain(finding), "fix": finding.fix}
         if finding
         else None,

@@ -18,6 +18,7 @@ FACTORIZES = (
     r"^aten::_?(linalg_(cholesky|lu|qr|svd|eig|inv|solve|lstsq|pinv|ldl)|cholesky|triangular_solve|lu_solve|svd|inverse)"
 )
 EVIDENCE_ROWS = 5  # the largest few prove it; more only lengthen the page
+PLACES_MOST = 1000  # marks on a timeline: more are a line
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,13 @@ class Events:
             {"name": str(r["name"]), "start_ns": int(r["start_ns"]), "end_ns": int(r["end_ns"]), "ms": float(r["ms"])}
             for r in longest.to_dict("records")
         ]
+
+    def places(self, most: int = PLACES_MOST) -> tuple[tuple[int, int], ...]:
+        """Return start and end of each, absolute ns, in order of time; at most ``most``, the longest."""
+        spans = self.frame[["start_ns", "end_ns"]]
+        if len(spans) > most:
+            spans = spans.loc[(spans["end_ns"] - spans["start_ns"]).nlargest(most).index]
+        return tuple(sorted((int(start), int(end)) for start, end in spans.itertuples(index=False)))
 
     def where(self, mask: Any) -> Events:
         """Return those that ``mask`` selects."""

@@ -60,6 +60,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="Other processes on the GPU no longer get the memory between steps.",
         changes=CHANGES,
         evidence=driver_calls.rows(),
+        places=driver_calls.places(),
     )
 
 

@@ -50,6 +50,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="Change a batch in place only after its copy has ended.",
         changes=CHANGES,
         evidence=pinned.rows(),
+        places=pinned.places(),
     )
 
 

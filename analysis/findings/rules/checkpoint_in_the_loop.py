@@ -64,6 +64,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="Fewer checkpoints lose more steps after a crash; background saving holds a copy of the state in host memory.",
         changes=CHANGES,
         evidence=saved.rows(),
+        places=saved.places(),
     )
 
 

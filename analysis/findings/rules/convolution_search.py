@@ -55,6 +55,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="Without the search cuDNN chooses by a heuristic, which a few shapes are slower with.",
         changes=CHANGES,
         evidence=searches.rows(),
+        places=searches.places(),
     )
 
 

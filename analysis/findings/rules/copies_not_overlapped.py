@@ -70,6 +70,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="One more batch is held in GPU memory; without record_stream the allocator may reuse it too early.",
         changes=CHANGES,
         evidence=inputs.rows(),
+        places=inputs.places(),
     )
 
 

@@ -51,6 +51,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="Cycles that hold GPU tensors live longer.",
         changes=CHANGES,
         evidence=collections.rows(),
+        places=collections.places(),
     )
 
 

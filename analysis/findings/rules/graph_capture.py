@@ -52,6 +52,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="None.",
         changes=CHANGES,
         evidence=captures.rows(),
+        places=captures.places(),
     )
 
 

@@ -79,6 +79,7 @@ def _finding(context: RuleContext, title: str, moved: Events, note: str, *edits:
         risk="What was computed from the values on the CPU is computed on the GPU instead.",
         changes=CHANGES,
         evidence=moved.rows(),
+        places=moved.places(),
     )
 
 

@@ -86,6 +86,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="Pinned memory cannot be swapped; change a batch in place only after its copy has ended.",
         changes=CHANGES,
         evidence=pageable.rows(),
+        places=pageable.places(),
     )
 
 

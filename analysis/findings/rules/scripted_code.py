@@ -50,6 +50,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="Compiling takes minutes at the start, and again when shapes change.",
         changes=CHANGES,
         evidence=graphs.rows(),
+        places=graphs.places(),
     )
 
 

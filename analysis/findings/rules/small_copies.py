@@ -69,6 +69,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="None, unless values are made one after the other.",
         changes=CHANGES,
         evidence=small.rows(),
+        places=small.places(),
     )
 
 

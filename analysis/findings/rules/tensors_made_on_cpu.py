@@ -64,6 +64,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="Random numbers drawn on the GPU differ from those of the CPU.",
         changes=CHANGES,
         evidence=made.rows(),
+        places=made.places(),
     )
 
 

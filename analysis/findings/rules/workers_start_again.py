@@ -60,6 +60,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="Workers keep their memory between epochs; a data set changed in the main process is not seen by them.",
         changes=CHANGES,
         evidence=starts.rows(),
+        places=starts.places(),
     )
 
 

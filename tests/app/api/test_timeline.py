@@ -11,12 +11,12 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from sawtooth.analysis.tables import timeline_tiles
+from sawtooth.analysis.tables import timeline, timeline_tiles
 from sawtooth.app.api import routes
 from sawtooth.app.library import library
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
-from tests.support.paths import SAMPLES
+from tests.support.paths import RECORDINGS, SAMPLES
 from tests.support.prepared import prepared
 
 
@@ -105,6 +105,30 @@ def test_details_and_sums_speak_of_the_run(client: TestClient, run: Manifest) ->
     assert all(operation["ms"] > 0 for operation in stretch["operations"])
     longest = max(stretch["lost"], key=lambda row: row["ms"])
     assert longest["label"]
+
+
+def test_a_finding_of_events_is_marked_at_each_of_them_and_only_time_lost_there_is_its_own(
+    client: TestClient, app_data: DataFolder
+) -> None:
+    """Python on the host is lost in a hundred places, collecting garbage is two of them."""
+    run = prepared(app_data, RECORDINGS / "collected_garbage" / "trace.json.gz")
+    recording = run.traces[0].id
+    ask = f"/api/v1/runs/{run.id}/timeline/{{}}?recording={recording}&device=0&"
+    with library().open(recording) as opened:
+        origin = timeline.extent(opened).start_ns
+        calls = opened.rows(
+            "SELECT p.start_ns, p.start_ns + p.dur_ns FROM named_python_calls p JOIN steps t ON counted AND p.start_ns BETWEEN host_start_ns AND host_end_ns "
+            "WHERE p.name LIKE '%function collect>' ORDER BY 1"
+        )
+        gaps = opened.rows("SELECT start_ns, end_ns FROM gaps WHERE cause = 'python_host' ORDER BY end_ns - start_ns DESC")
+    places = client.get(ask.format("occurrences") + "rule=garbage-collection").json()["places"]
+    assert [tuple(place) for place in places] == [(start - origin, end - origin) for start, end in calls]
+    assert len(gaps) > 10 * len(calls)
+    beside = next((s, e) for s, e in gaps if not any(s < end and e > start for start, end in calls))
+    for (start, _), ours in ((gaps[0], True), (beside, False)):
+        said = client.get(ask.format("slice") + f"source=gaps&id={start - origin}").json()
+        assert (said["finding"] is not None and said["finding"]["rule"] == "garbage-collection") == ours
+        assert (said["to_do"] is None) == (said["finding"] is not None), "a finding knows better than its cause"
 
 
 TABLES = {"gpu": ("gpu_ops", "gpu_op_id"), "operators": ("cpu_ops", "cpu_op_id"), "calls": ("runtime_calls", "call_id")}
