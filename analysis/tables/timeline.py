@@ -87,6 +87,11 @@ def threads(recording: Recording) -> dict[int, str]:
     return dict(recording.rows(_SQL["threads"]))
 
 
+def backward_threads(recording: Recording) -> set[int]:
+    """Return the thread_ids of the threads that autograd's engine runs the backward pass on."""
+    return {int(row[0]) for row in recording.rows(_SQL["backward_threads"])}
+
+
 @dataclass(frozen=True)
 class InView:
     """What a view comes to: the share of it in which the GPU worked, and lost time by owner and cause, ms, largest first."""

@@ -7,6 +7,11 @@ WHERE device IS NULL OR device = ? GROUP BY ALL ORDER BY source, lane
 -- name: threads
 SELECT thread_id, coalesce(name, 'thread ' || coalesce(tid, thread_id::VARCHAR)) FROM threads
 
+-- name: backward_threads
+-- a thread whose operators are called by autograd's engine; where a backward pass runs on the thread of the forward pass, most are not
+SELECT thread_id FROM cpu_ops WHERE parent_id IS NULL GROUP BY 1
+HAVING 2 * count(*) FILTER (name_id IN (SELECT name_id FROM names WHERE starts_with(name, 'autograd::engine::evaluate_function'))) > count(*)
+
 -- name: by_name
 SELECT n.name, s.kind, s.{count}, s.ms, s.longest_us FROM (
     SELECT name_id, min(kind) AS kind, sum(operations)::BIGINT AS {count}, sum(busy_ns) / 1e6 AS ms, max(longest_ns) / 1e3 AS longest_us

@@ -15,7 +15,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts import timeline as drawing
 from sawtooth.app.charts.rankings import short
 from sawtooth.app.page import cards, current, panel
-from sawtooth.app.page.parts import step_strip, telemetry_strip
+from sawtooth.app.page.parts import telemetry_strip
 from sawtooth.app.page.timeline import beside, perfetto, views
 from sawtooth.app.page.timeline import picture as timeline_picture
 from sawtooth.app.words import causes as cause_words
@@ -49,13 +49,11 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
         with st.container():
             _headline(rank, view, whole)
         other = beside.choose(result, rank) if rank is not None else None
-    if rank is not None:
-        step_strip.show(result.manifest.id, rank, view=view)
+    cards.legend(timeline_picture.legend(rank))
     telemetry = _overlapping(result, rank, whole)
     if rank is not None and other is not None:
         cards.small(beside.sentence(rank, other))
     timeline_picture.show(result, rank, recording_id, telemetry, other)
-    cards.legend(timeline_picture.legend(rank))
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         panel.explain(("gpu_busy_share", "step_time_ms"), METHOD, "timeline")
         perfetto.button(result.manifest, recording_id)

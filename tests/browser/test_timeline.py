@@ -66,7 +66,7 @@ def test_hands_zoom_pan_and_choose(server: Server, run: str, page: Page, seen: S
     box = picture.bounding_box()
     assert box is not None
     lanes = page.locator(".gutter").inner_text()
-    middle, y = box["x"] + box["width"] / 2, box["y"] + 74
+    middle, y = box["x"] + box["width"] / 2, box["y"] + 88
     whole = view(page)
 
     page.mouse.move(middle, y)
@@ -128,8 +128,7 @@ def test_the_keyboard_alone_searches_walks_and_reads(server: Server, run: str, p
 def test_the_longest_lost_time_is_one_key_away_and_the_next_another(server: Server, run: str, page: Page) -> None:
     opened(page, server, run)
     whole = view(page)
-    page.locator("canvas.lanes").focus()
-    page.keyboard.press("l")
+    page.keyboard.press("l")  # nobody walks to the picture first
     details = page.get_by_role("region", name="Details")
     expect(details).to_contain_text("lost to")
     chosen = "(({start, end, source}) => [start, end, source])(sawtoothTimeline.scene.selected)"
@@ -168,6 +167,22 @@ def test_a_finding_opens_with_all_its_places_and_a_link_brings_it_back(
     there = view(page)
     page.go_back()
     until(page, f"sawtoothTimeline.target.start !== {there[0]}")
+
+
+def test_what_to_change_stands_over_the_picture_and_one_key_leads_through_it(server: Server, run: str, page: Page) -> None:
+    findings = [f for f in json.loads(fetch(server, f"/api/v1/runs/{run}/report"))["findings"] if f["predicted_step_ms"]]
+    opened(page, server, run)
+    changes, card = page.get_by_role("group", name="What to change"), page.locator(".finding")
+    expect(changes.get_by_role("button")).to_have_count(min(len(findings), 3))
+    expect(changes.get_by_role("button").first).to_contain_text(findings[0]["title"])
+    page.keyboard.press("g")
+    expect(card).to_contain_text(findings[0]["fix"])
+    expect(card.get_by_role("status")).to_have_text(re.compile(r"^1 of \d+$"))
+    expect(changes).to_be_hidden()
+    page.keyboard.press("Shift+G")
+    expect(changes).to_be_visible()
+    changes.get_by_role("button").first.click()
+    expect(card).to_contain_text(findings[0]["fix"])
 
 
 def test_lanes_fold_and_are_pinned_by_name(server: Server, run: str, page: Page) -> None:
@@ -289,8 +304,8 @@ class Fingers:
 def test_fingers_zoom_move_choose_and_select(server: Server, run: str, phone: Page) -> None:
     opened(phone, server, run)
     fingers, whole = Fingers(phone), view(phone)
-    middle, y = fingers.width / 2, 74.0
-    lost = y - 24  # the lane above the stream's
+    middle, y = fingers.width / 2, 88.0
+    lost = y - 28  # the lane above the stream's
     fingers.pinch(middle, y, 40, 160)
     until(phone, "sawtoothTimeline.tiles.settled()")
     near = view(phone)

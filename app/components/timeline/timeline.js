@@ -125,7 +125,7 @@ var Crumbs = class {
   place;
   whole;
   push(view) {
-    this.views.push(view);
+    if (!this.isWhole(view)) this.views.push(view);
   }
   pop() {
     this.views.pop();
@@ -135,7 +135,7 @@ var Crumbs = class {
   }
   /** Show the way to `view`. */
   show(view) {
-    const whole = view.start <= 0 && view.end >= this.extent;
+    const whole = this.isWhole(view);
     this.whole.disabled = whole;
     const shown = `${this.views.length} ${this.name(view)}`;
     if (this.place.getAttribute("data-shown") === shown) return;
@@ -156,9 +156,12 @@ var Crumbs = class {
     };
     return button2;
   }
+  isWhole(view) {
+    return view.start <= 0 && view.end >= this.extent;
+  }
   name(view) {
     const step2 = tick(view.end - view.start, 100, 10);
-    return `${time(view.start, step2, this.extent)} + ${duration(view.end - view.start)}`;
+    return `${duration(view.end - view.start)} from ${time(view.start, step2, this.extent)}`;
   }
 };
 
@@ -660,7 +663,7 @@ var Painter = class {
       context.fillStyle = colour;
       context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), room);
       if (mark && to - from >= 8) this.textured(from, y, to - from - 1, room, mark, scene.data.dark);
-      const name = source === "gaps" ? label : tile.names.get(tile.name[slice2]) ?? label;
+      const name = source === "gaps" ? lostLabel(label, tile.dur[slice2], to - from - 7) : tile.names.get(tile.name[slice2]) ?? label;
       const text = to - from > TEXT_PX ? fit(name, to - from - 7, LETTER) : "";
       if (text) {
         if (mark) {
@@ -747,6 +750,10 @@ function stepLabel(step2, room) {
   const short = step2.name.replace(/ \(not counted:.*/, "").replace(/^ProfilerStep/, "");
   const labels = [`${step2.name} · ${length}`, `${short} · ${length}`, length];
   return labels.find((label) => label.length * LETTER <= room) ?? fit(short, room, LETTER);
+}
+function lostLabel(label, ns, room) {
+  const whole = `${label} · ${duration(ns)}`;
+  return whole.length * LETTER <= room ? whole : label;
 }
 function trace(context, line, view, scale, at) {
   let before = null;
@@ -868,7 +875,7 @@ var Gutter = class {
     if (lane.lines) name.append(...lane.lines.map((line) => element("span", { class: "line" }, element("span", { class: "swatch", style: `background:${this.dark ? line.dark : line.light}` }), line.label)));
     else name.append(lane.label);
     if (lane.height < 30) name.classList.add("one");
-    if (lane.folds) row.append(this.button(lane, "fold", lane.folded ? "▸" : "▾", !lane.folded, `${lane.label}: all rows`));
+    if (lane.folds) row.append(this.button(lane, "fold", lane.folded ? "▶" : "▼", !lane.folded, `${lane.label}: all rows`));
     row.append(name);
     if (lane.kind !== "track") row.append(this.button(lane, "pin", "⌃", lane.pinned, `${lane.label}: keep at the top`));
     return row;
@@ -892,7 +899,9 @@ var Gutter = class {
 // src/lanes.ts
 var ROW_PX = 18;
 var NESTED_PX = 15;
-var PANEL_PX = 54;
+var LOST_PX = 26;
+var LINE_PX = 15;
+var PANEL_PX = 30;
 var GAP_PX = 6;
 var HEAD_PX = 22;
 var LaneChoice = class _LaneChoice {
@@ -923,15 +932,19 @@ function placed(tracks, steps, lines, choice) {
   if (tracks[0].mark) lanes.push(head(tracks[0], 0));
   const mark = tracks[0].mark ? `${tracks[0].mark} · ` : "";
   if (steps.length) lanes.push({ ...single("steps", "steps", `${mark}Steps`, ROW_PX + 2), steps });
+  const panels = [];
   const units = [...new Set(lines.map((line) => line.unit))];
   for (const unit of units) {
     const of = lines.filter((line) => line.unit === unit);
-    lanes.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), PANEL_PX), lines: of });
+    panels.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), Math.max(PANEL_PX, LINE_PX * of.length)), lines: of });
   }
   tracks.forEach((track, t) => {
     if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));
     if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX + 2), track: t, steps: onClock(track) });
-    lanes.push(...track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice)));
+    const own = track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice));
+    const host = own.findIndex((lane) => lane.spec.source !== "gaps" && lane.spec.source !== "gpu");
+    if (t === 0) own.splice(host < 0 ? own.length : host, 0, ...panels);
+    lanes.push(...own);
   });
   for (const lane of lanes) lane.pinned = choice.pinned.includes(lane.id);
   const order = [...lanes.filter((lane) => lane.pinned), ...lanes.filter((lane) => !lane.pinned)];
@@ -956,7 +969,7 @@ function slices(spec, track, several, choice) {
   const folds = spec.rows > 1 || spec.source === "python";
   const folded = folds && Boolean(spec.folded) !== choice.changed.has(id);
   const rows = folded ? 1 : spec.rows;
-  const row = spec.rows > 1 ? NESTED_PX : ROW_PX;
+  const row = spec.source === "gaps" ? LOST_PX : spec.rows > 1 ? NESTED_PX : ROW_PX;
   return { kind: "slices", id, label: spec.label, track, top: 0, height: rows * row, row, rows, spec, folds, folded, pinned: false };
 }
 
@@ -994,7 +1007,8 @@ function drawMap(context, scene, tiles, ink, width, level) {
   }
   const scale = width / data.extent;
   context.fillStyle = ink.accent;
-  for (const finding of scene.marks) context.fillRect(finding.start * scale - 1, 0, Math.max((finding.end - finding.start) * scale, 2), 3);
+  const marks = scene.marks.length ? scene.marks : data.findings.flatMap((finding) => finding.marks);
+  for (const finding of marks) context.fillRect(finding.start * scale - 1, 0, Math.max((finding.end - finding.start) * scale, 2), 3);
 }
 function drawWindow(context, scene, ink, width) {
   const scale = width / scene.data.extent;
@@ -1108,7 +1122,7 @@ var Drawer = class {
       element("strong", {}, `${finding.title} ${finding.gain}. `),
       finding.fix,
       " ",
-      button("Mark all its places", () => this.picture.findings.open(finding.rule, true, true))
+      this.picture.findings.rule !== finding.rule && button("Mark all its places", () => this.picture.findings.open(finding.rule, true, true))
     );
   }
   head(title, span) {
@@ -1230,13 +1244,33 @@ function table(caption, rows) {
 }
 
 // src/finding.ts
+var LISTED = 3;
 var ROOM = 8;
 var FindingBar = class {
-  constructor(place, picture) {
+  constructor(place, changes, picture) {
     this.place = place;
+    this.changes = changes;
     this.picture = picture;
+    this.list();
   }
   rule = "";
+  /** What to change, as it is first seen: the findings that bring something, the most first. */
+  get worth() {
+    return this.picture.data.findings.filter((finding) => finding.gain);
+  }
+  list() {
+    this.changes.hidden = Boolean(this.rule) || !this.worth.length;
+    this.changes.replaceChildren("What to change:", element("div", {}, ...this.worth.slice(0, LISTED).map((finding) => {
+      const change = button("", () => this.open(finding.rule, true, true), { title: `${finding.title}. ${finding.fix}` });
+      change.append(element("span", { class: "title" }, finding.title), element("strong", {}, finding.gain));
+      return change;
+    })));
+  }
+  /** Open the next of what to change; behind the last none is open. */
+  next(by) {
+    const rules = ["", ...this.worth.map((finding) => finding.rule)];
+    this.open(rules[(Math.max(rules.indexOf(this.rule), 0) + by + rules.length) % rules.length], true, true);
+  }
   /** Mark the places of a finding; "" or an unknown one marks none. With `go`, the view moves to the first. */
   open(rule, tell = false, go = false) {
     const finding = this.picture.data.findings.find((f) => f.rule === rule);
@@ -1245,6 +1279,7 @@ var FindingBar = class {
     this.picture.scene.marks = [];
     this.picture.scene.mark = -1;
     this.place.hidden = !finding;
+    this.list();
     if (finding) void this.load(go);
     else this.picture.remap();
     if (tell) this.picture.moved(false);
@@ -1436,6 +1471,7 @@ var DRAG_PX = 4;
 var FINGER_PX = 10;
 var WHEEL_ZOOM = 22e-4;
 var WHEEL_LINE_PX = 16;
+var LETTERS = /^[wasdlgfnp0[\]]$/i;
 var KEY_SPEED = 1.1;
 function listen(picture) {
   const ends = [pointer(picture), wheel(picture), map(picture), keys(picture)];
@@ -1524,8 +1560,10 @@ function hover(picture, x, y) {
     const slice2 = sliceAt(picture, row.lane, row.depth, x);
     const sum = slice2 ? null : sumAt(picture.painter.drawn.rows.get(`${row.lane.id}/${row.depth}`), x);
     const label = (kind) => kindOf(picture.data, row.lane.spec.source, kind)[0];
-    if (slice2) words = `${slice2.source === "gaps" || !slice2.name ? label(slice2.kind) : slice2.name}
-${duration(slice2.end - slice2.start)}`;
+    const length = slice2 ? duration(slice2.end - slice2.start) : "";
+    if (slice2) words = slice2.source === "gaps" || !slice2.name ? `${label(slice2.kind)}
+${length}` : `${slice2.name}
+${length} · ${label(slice2.kind)}`;
     else if (sum) words = `Many, mostly ${label(sum.kind)}
 ${share(sum.share)} of ${duration(picture.nsPerPixel())} filled. Select to zoom in.`;
   } else if (row?.lane.kind === "lines") {
@@ -1628,6 +1666,13 @@ function keys(picture) {
     on(canvas, "keyup", (event) => down.delete(event.key.toLowerCase())),
     on(canvas, "blur", () => down.clear())
   ];
+  const anywhere = (event) => {
+    if (event.composedPath()[0] !== document.body || !LETTERS.test(event.key)) return;
+    canvas.focus({ preventScroll: true });
+    pressed(event);
+  };
+  document.addEventListener("keydown", anywhere);
+  ends.push(() => document.removeEventListener("keydown", anywhere));
   const slash = (event) => {
     const target = event.composedPath()[0];
     if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName ?? "")) return;
@@ -1648,6 +1693,7 @@ function act(picture, key2, shift) {
     picture.selectRange(null, true);
     picture.select(null);
   } else if (key2 === "f" && chosen) picture.go(around(chosen, scene.range ? 1 : 1.6, picture.data.extent), true);
+  else if (key2 === "g") picture.findings.next(shift ? -1 : 1);
   else if (key2 === "l") void picture.losses.next();
   else if (key2 === "0" || key2 === "Home") picture.go({ start: 0, end: picture.data.extent }, true);
   else if (key2 === "n" || key2 === "]") picture.findings.rule && !picture.finder.words ? picture.findings.step(1) : picture.finder.step(shift ? -1 : 1);
@@ -1815,7 +1861,7 @@ var Timeline = class {
     });
     this.drawer = new Drawer(root.querySelector(".drawer"), this);
     this.finder = new Finder(root.querySelector(".find"), this);
-    this.findings = new FindingBar(root.querySelector(".finding"), this);
+    this.findings = new FindingBar(root.querySelector(".finding"), root.querySelector(".changes"), this);
     this.crumbs = new Crumbs(root, data.extent, (view) => this.go(view, true));
     showToolbar(this, () => this.crumbs.clear());
     this.stop.push(listen(this));
@@ -2094,6 +2140,7 @@ var KEYS = [
   ["F", "zoom to what is chosen"],
   ["0", "the whole recording"],
   ["L", "the longest lost time in view, then the next"],
+  ["G", "what to change, one after the other, each with its places marked"],
   ["/", "find by name; Enter and Shift Enter walk through the matches"],
   ["[ ]", "previous and next place of a finding, or match"],
   ["Enter", "to the details"],

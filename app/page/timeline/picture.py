@@ -32,6 +32,7 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 _HERE = Path(__file__).resolve().parents[2] / "components" / "timeline"
 VISIT = "timeline_visit"  # of the session: what a row of the tables leads to
 POINTS_MOST = 20_000  # of a telemetry line: an hour at 5 Hz, 200 kB
+LEGEND_MOST = 6  # entries: a line of a wide page
 PANELS = (("%", ("util_pct", "tensor_active_pct", "dram_active_pct"), 100.0), ("W", ("power_w",), None))
 
 
@@ -127,16 +128,16 @@ def _data(
 
 
 def legend(rank: RankResult | None) -> tuple[LegendEntry, ...]:
-    """Return what the colours of work and of lost time mean, of those that the device has."""
+    """Return what the colours of lost time and of work mean, those that fill most of the steps, most first; the others are named where one points."""
     if rank is None:
         return ()
     work, gaps = colours.work_colours(), colours.gap_colours()
     entries: dict[str, LegendEntry] = {}
-    for row in rank.ledger:
+    for row in sorted(rank.ledger, key=lambda row: -row.ns):
         colour = gaps.get(row.cause) if row.cause else work.get(row.owner)
         if colour is not None and row.ns > 0:
             entries.setdefault(colour.label, LegendEntry(colour.label, colour.on(frame.dark()), colour.hatched, colour.texture))
-    return tuple(entries.values())
+    return tuple(entries.values())[:LEGEND_MOST]
 
 
 def _kinds(known: dict[str, Colour]) -> dict[str, list[str]]:

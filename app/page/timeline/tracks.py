@@ -42,7 +42,7 @@ def own(result: RunResult, rank: RankResult | None, recording_id: str) -> dict[s
 
 
 def other_ranks(result: RunResult, chosen: RankResult) -> list[dict[str, Any]]:
-    """Return the other ranks on the chosen one's clock: lost time, streams, and the operators of the thread that calls most, folded."""
+    """Return the other ranks on the chosen one's clock: lost time, streams, and the operators of the main thread, folded."""
     clocks = {r.position: r.clock_offset_ns or 0 for r in result.communication.ranks} if result.communication else {}
     at = {id(r): views.extent(r.recording_id).start_ns - clocks.get(i, 0) for i, r in enumerate(result.ranks)}
     tracks: list[dict[str, Any]] = []
@@ -57,7 +57,7 @@ def other_ranks(result: RunResult, chosen: RankResult) -> list[dict[str, Any]]:
 
 
 def pair(result: RunResult, rank: RankResult, beside: Beside) -> list[dict[str, Any]]:
-    """Return the device and that of another run under it: of each its lost time, its streams and the thread that calls most; lanes say whose they are.
+    """Return the device and that of another run under it: of each its lost time, its streams and the main thread; lanes say whose they are.
 
     The other's times are shifted so that the chosen step of both begins at one place. ``ends`` is where its recording ends then.
     """
@@ -80,7 +80,7 @@ def pair(result: RunResult, rank: RankResult, beside: Beside) -> list[dict[str, 
 
 
 def _marked(mark: str, lanes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the lanes of a device and of the thread that calls most, folded, so that two runs fit under each other."""
+    """Return the lanes of a device and of the main thread, folded, so that two runs fit under each other."""
     leading = next((lane["lane"] for lane in lanes if lane["source"] in HOST_LANES), None)
     kept = [lane for lane in lanes if lane["source"] not in HOST_LANES or lane["lane"] == leading]
     return [
@@ -102,32 +102,45 @@ def shift_ns(rank: RankResult, beside: Beside) -> int:
 
 
 def _lanes(rank: RankResult | None, recording_id: str) -> list[dict[str, Any]]:
-    """Return the lanes from top to bottom: lost time, streams, then threads, those that call the runtime most first."""
-    known, names = views.lanes(recording_id, rank.device if rank else 0)
+    """Return the lanes from top to bottom: lost time, streams, then threads, the main one first and those of the backward pass last, the others folded."""
+    known, names, backward = views.lanes(recording_id, rank.device if rank else 0)
     shown: list[dict[str, Any]] = []
     if rank is not None:
         shown.append({"id": "gaps", "source": "gaps", "lane": 0, "label": "Lost time", "rows": 1})
     streams = sorted((lane for lane in known if lane.source == "gpu"), key=lambda lane: -lane.busy_ns)[:STREAMS_MOST]
-    shown += [_lane(lane, f"Stream {lane.lane}") for lane in sorted(streams, key=lambda lane: lane.lane)]
+    shown += [_lane(lane, f"GPU stream {lane.lane}") for lane in sorted(streams, key=lambda lane: lane.lane)]
     host = [lane for lane in known if lane.source in HOST_LANES]
-    calls = {lane.lane: lane.slices for lane in host if lane.source == "calls"}
-    threads = sorted({lane.lane for lane in host}, key=lambda thread: (-calls.get(thread, 0), thread))[:THREADS_MOST]
-    for thread in threads:
+    threads = _in_order(host, backward)
+    for place, thread in enumerate(threads):
         of = {lane.source: lane for lane in host if lane.lane == thread}
-        name = thread_name(names.get(thread, f"thread {thread}"))
-        shown += [_lane(of[source], f"{name} {what}") for source, what in HOST_LANES.items() if source in of]
+        name = _name(thread, threads, names, backward)
+        shown += [_lane(of[source], f"{name} {what}", folded=place > 0) for source, what in HOST_LANES.items() if source in of]
     return shown
 
 
-def _lane(lane: Lane, label: str) -> dict[str, Any]:
-    folded = {"folded": True} if lane.source == "python" else {}
+def _in_order(host: list[Lane], backward: set[int]) -> list[int]:
+    """Return the threads to draw: the busiest of the forward pass first, since what it does not launch the others wait for."""
+    busy = {thread: sum(lane.busy_ns for lane in host if lane.lane == thread) for thread in {lane.lane for lane in host}}
+    return sorted(busy, key=lambda thread: (thread in backward, -busy[thread], thread))[:THREADS_MOST]
+
+
+def _name(thread: int, threads: list[int], names: dict[int, str], backward: set[int]) -> str:
+    """Return what a thread is called: by its part in the step where only one thread plays it."""
+    if thread in backward and len(backward) == 1:
+        return "Backward"
+    if backward and thread == threads[0]:
+        return "Main"
+    return thread_name(names.get(thread, f"thread {thread}"))
+
+
+def _lane(lane: Lane, label: str, *, folded: bool = False) -> dict[str, Any]:
     return {
         "id": f"{lane.source}-{lane.lane}",
         "source": lane.source,
         "lane": lane.lane,
         "label": label,
         "rows": lane.rows,
-        **folded,
+        **({"folded": True} if folded or lane.source == "python" else {}),
     }
 
 

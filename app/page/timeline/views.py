@@ -22,10 +22,10 @@ def extent(recording_id: str) -> Span:
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False)
-def lanes(recording_id: str, device: int) -> tuple[list[timeline.Lane], dict[int, str]]:
-    """Return the lanes of a device and of the host, and the names of threads."""
+def lanes(recording_id: str, device: int) -> tuple[list[timeline.Lane], dict[int, str], set[int]]:
+    """Return the lanes of a device and of the host, the names of threads, and which of them run the backward pass."""
     with frame.library().open(recording_id) as recording:
-        return timeline.lanes(recording, device), timeline.threads(recording)
+        return timeline.lanes(recording, device), timeline.threads(recording), timeline.backward_threads(recording)
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})

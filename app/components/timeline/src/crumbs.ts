@@ -17,7 +17,7 @@ export class Crumbs {
   }
 
   push(view: Span): void {
-    this.views.push(view);
+    if (!this.isWhole(view)) this.views.push(view); // there is a button for the whole
   }
 
   pop(): void {
@@ -30,7 +30,7 @@ export class Crumbs {
 
   /** Show the way to `view`. */
   show(view: Span): void {
-    const whole = view.start <= 0 && view.end >= this.extent;
+    const whole = this.isWhole(view);
     this.whole.disabled = whole;
     const shown = `${this.views.length} ${this.name(view)}`;
     if (this.place.getAttribute("data-shown") === shown) return;
@@ -53,8 +53,12 @@ export class Crumbs {
     return button;
   }
 
+  private isWhole(view: Span): boolean {
+    return view.start <= 0 && view.end >= this.extent;
+  }
+
   private name(view: Span): string {
     const step = tick(view.end - view.start, 100, 10);
-    return `${time(view.start, step, this.extent)} + ${duration(view.end - view.start)}`;
+    return `${duration(view.end - view.start)} from ${time(view.start, step, this.extent)}`;
   }
 }

@@ -183,7 +183,7 @@ export class Painter {
       context.fillStyle = colour;
       context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), room);
       if (mark && to - from >= 8) this.textured(from, y, to - from - 1, room, mark, scene.data.dark);
-      const name = source === "gaps" ? label : (tile.names.get(tile.name[slice]) ?? label);
+      const name = source === "gaps" ? lostLabel(label, tile.dur[slice], to - from - 7) : (tile.names.get(tile.name[slice]) ?? label);
       const text = to - from > TEXT_PX ? fit(name, to - from - 7, LETTER) : "";
       if (text) {
         if (mark) {
@@ -278,6 +278,12 @@ export function stepLabel(step: Step, room: number): string {
   const short = step.name.replace(/ \(not counted:.*/, "").replace(/^ProfilerStep/, "");
   const labels = [`${step.name} · ${length}`, `${short} · ${length}`, length];
   return labels.find((label) => label.length * LETTER <= room) ?? fit(short, room, LETTER);
+}
+
+/** Return a cause with how long it lasted, where both fit. */
+function lostLabel(label: string, ns: number, room: number): string {
+  const whole = `${label} · ${duration(ns)}`;
+  return whole.length * LETTER <= room ? whole : label;
 }
 
 /** Trace a sampled line: a value holds for the time up to its sample. */

@@ -134,7 +134,7 @@ export class Drawer {
 
   private findingLine(finding: NonNullable<SliceDetails["finding"]>): HTMLElement {
     return element("p", {}, element("strong", {}, `${finding.title} ${finding.gain}. `), finding.fix, " ",
-      button("Mark all its places", () => this.picture.findings.open(finding.rule, true, true)));
+      this.picture.findings.rule !== finding.rule && button("Mark all its places", () => this.picture.findings.open(finding.rule, true, true)));
   }
 
   private head(title: string, span: Span): HTMLElement {

@@ -3,14 +3,38 @@
 import { asked, button, element } from "./dom";
 import { count } from "./format";
 import type { Picture } from "./picture";
+import type { Finding } from "./types";
 import { showing } from "./view";
 
+const LISTED = 3; // of what to change: more are no longer read at first look
 const ROOM = 8; // a place is shown with so many times its own length around it
 
 export class FindingBar {
   rule = "";
 
-  constructor(private readonly place: HTMLElement, private readonly picture: Picture) {}
+  constructor(private readonly place: HTMLElement, private readonly changes: HTMLElement, private readonly picture: Picture) {
+    this.list();
+  }
+
+  /** What to change, as it is first seen: the findings that bring something, the most first. */
+  private get worth(): Finding[] {
+    return this.picture.data.findings.filter((finding) => finding.gain);
+  }
+
+  private list(): void {
+    this.changes.hidden = Boolean(this.rule) || !this.worth.length;
+    this.changes.replaceChildren("What to change:", element("div", {}, ...this.worth.slice(0, LISTED).map((finding) => {
+      const change = button("", () => this.open(finding.rule, true, true), { title: `${finding.title}. ${finding.fix}` });
+      change.append(element("span", { class: "title" }, finding.title), element("strong", {}, finding.gain));
+      return change;
+    })));
+  }
+
+  /** Open the next of what to change; behind the last none is open. */
+  next(by: number): void {
+    const rules = ["", ...this.worth.map((finding) => finding.rule)];
+    this.open(rules[(Math.max(rules.indexOf(this.rule), 0) + by + rules.length) % rules.length], true, true);
+  }
 
   /** Mark the places of a finding; "" or an unknown one marks none. With `go`, the view moves to the first. */
   open(rule: string | undefined, tell = false, go = false): void {
@@ -20,6 +44,7 @@ export class FindingBar {
     this.picture.scene.marks = [];
     this.picture.scene.mark = -1;
     this.place.hidden = !finding;
+    this.list();
     if (finding) void this.load(go);
     else this.picture.remap();
     if (tell) this.picture.moved(false);

@@ -30,7 +30,7 @@ export class Gutter {
     if (lane.lines) name.append(...lane.lines.map((line) => element("span", { class: "line" }, element("span", { class: "swatch", style: `background:${this.dark ? line.dark : line.light}` }), line.label)));
     else name.append(lane.label);
     if (lane.height < 30) name.classList.add("one");
-    if (lane.folds) row.append(this.button(lane, "fold", lane.folded ? "▸" : "▾", !lane.folded, `${lane.label}: all rows`));
+    if (lane.folds) row.append(this.button(lane, "fold", lane.folded ? "▶" : "▼", !lane.folded, `${lane.label}: all rows`));
     row.append(name);
     if (lane.kind !== "track") row.append(this.button(lane, "pin", "⌃", lane.pinned, `${lane.label}: keep at the top`));
     return row;

@@ -14,6 +14,7 @@ const DRAG_PX = 4; // less is a click with an unsteady hand
 const FINGER_PX = 10; // beside what a finger meant it lands
 const WHEEL_ZOOM = 0.0022; // of a wheel's pixel: a notch of 100 zooms by a quarter
 const WHEEL_LINE_PX = 16;
+const LETTERS = /^[wasdlgfnp0[\]]$/i;
 const KEY_SPEED = 1.1; // views a second that A and D move by; W and S zoom by e to this power
 
 /** Listen for everything a reader does to the picture; returns what ends it. */
@@ -105,7 +106,8 @@ function hover(picture: Picture, x: number, y: number): void {
     const slice = sliceAt(picture, row.lane, row.depth, x);
     const sum = slice ? null : sumAt(picture.painter.drawn.rows.get(`${row.lane.id}/${row.depth}`), x);
     const label = (kind: string) => kindOf(picture.data, row.lane.spec!.source, kind)[0];
-    if (slice) words = `${slice.source === "gaps" || !slice.name ? label(slice.kind) : slice.name}\n${duration(slice.end - slice.start)}`;
+    const length = slice ? duration(slice.end - slice.start) : "";
+    if (slice) words = slice.source === "gaps" || !slice.name ? `${label(slice.kind)}\n${length}` : `${slice.name}\n${length} · ${label(slice.kind)}`;
     else if (sum) words = `Many, mostly ${label(sum.kind)}\n${share(sum.share)} of ${duration(picture.nsPerPixel())} filled. Select to zoom in.`;
   } else if (row?.lane.kind === "lines") {
     const at = picture.scene.view.start + x * picture.nsPerPixel();
@@ -203,6 +205,14 @@ function keys(picture: Picture): () => void {
     on(canvas, "keyup", (event) => down.delete(event.key.toLowerCase())),
     on(canvas, "blur", () => down.clear()),
   ];
+  /** Letters are the picture's where nothing else has the focus: nobody should have to walk to it first. */
+  const anywhere = (event: KeyboardEvent) => {
+    if (event.composedPath()[0] !== document.body || !LETTERS.test(event.key)) return;
+    canvas.focus({ preventScroll: true });
+    pressed(event);
+  };
+  document.addEventListener("keydown", anywhere);
+  ends.push(() => document.removeEventListener("keydown", anywhere));
   const slash = (event: KeyboardEvent) => {
     const target = event.composedPath()[0] as HTMLElement;
     if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName ?? "")) return;
@@ -223,6 +233,7 @@ function act(picture: Picture, key: string, shift: boolean): boolean {
   else if (key === "Enter") picture.drawer.focus();
   else if (key === "Escape") { picture.selectRange(null, true); picture.select(null); }
   else if (key === "f" && chosen) picture.go(around(chosen, scene.range ? 1 : 1.6, picture.data.extent), true);
+  else if (key === "g") picture.findings.next(shift ? -1 : 1);
   else if (key === "l") void picture.losses.next();
   else if (key === "0" || key === "Home") picture.go({ start: 0, end: picture.data.extent }, true);
   else if (key === "n" || key === "]") (picture.findings.rule && !picture.finder.words ? picture.findings.step(1) : picture.finder.step(shift ? -1 : 1));

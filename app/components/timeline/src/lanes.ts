@@ -4,7 +4,9 @@ import type { LaneSpec, Line, Step, Track } from "./types";
 
 export const ROW_PX = 18;
 export const NESTED_PX = 15;
-export const PANEL_PX = 54;
+export const LOST_PX = 26; // what a reader comes for is larger than the rest
+const LINE_PX = 15; // a line of telemetry has its name beside it
+const PANEL_PX = 30;
 const GAP_PX = 6;
 const HEAD_PX = 22;
 
@@ -61,15 +63,19 @@ export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: La
   if (tracks[0].mark) lanes.push(head(tracks[0], 0)); // all that follows, telemetry too, is of this run
   const mark = tracks[0].mark ? `${tracks[0].mark} · ` : "";
   if (steps.length) lanes.push({ ...single("steps", "steps", `${mark}Steps`, ROW_PX + 2), steps });
+  const panels: Placed[] = [];
   const units = [...new Set(lines.map((line) => line.unit))];
   for (const unit of units) {
     const of = lines.filter((line) => line.unit === unit);
-    lanes.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), PANEL_PX), lines: of });
+    panels.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), Math.max(PANEL_PX, LINE_PX * of.length)), lines: of });
   }
   tracks.forEach((track, t) => {
     if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));
     if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX + 2), track: t, steps: onClock(track) });
-    lanes.push(...track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice)));
+    const own = track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice));
+    const host = own.findIndex((lane) => lane.spec!.source !== "gaps" && lane.spec!.source !== "gpu");
+    if (t === 0) own.splice(host < 0 ? own.length : host, 0, ...panels); // telemetry is the GPU's: under what it did
+    lanes.push(...own);
   });
   for (const lane of lanes) lane.pinned = choice.pinned.includes(lane.id);
   const order = [...lanes.filter((lane) => lane.pinned), ...lanes.filter((lane) => !lane.pinned)];
@@ -99,6 +105,6 @@ function slices(spec: LaneSpec, track: number, several: boolean, choice: LaneCho
   const folds = spec.rows > 1 || spec.source === "python";
   const folded = folds && Boolean(spec.folded) !== choice.changed.has(id);
   const rows = folded ? 1 : spec.rows;
-  const row = spec.rows > 1 ? NESTED_PX : ROW_PX;
+  const row = spec.source === "gaps" ? LOST_PX : spec.rows > 1 ? NESTED_PX : ROW_PX;
   return { kind: "slices", id, label: spec.label, track, top: 0, height: rows * row, row, rows, spec, folds, folded, pinned: false };
 }

@@ -53,7 +53,8 @@ export function drawMap(context: CanvasRenderingContext2D, scene: Scene, tiles: 
   }
   const scale = width / data.extent;
   context.fillStyle = ink.accent;
-  for (const finding of scene.marks) context.fillRect(finding.start * scale - 1, 0, Math.max((finding.end - finding.start) * scale, 2), 3);
+  const marks = scene.marks.length ? scene.marks : data.findings.flatMap((finding) => finding.marks);
+  for (const finding of marks) context.fillRect(finding.start * scale - 1, 0, Math.max((finding.end - finding.start) * scale, 2), 3);
 }
 
 /** Draw what part is in view over the strip. */

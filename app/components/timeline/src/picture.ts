@@ -14,7 +14,7 @@ export interface Picture {
   readonly painter: Painter;
   readonly drawer: { focus(): void };
   readonly finder: { readonly words: string; focus(): void; search(words: string): void; step(by: number): void };
-  readonly findings: { readonly rule: string | null; open(rule: string | undefined, tell?: boolean, go?: boolean): void; step(by: number): void };
+  readonly findings: { readonly rule: string | null; open(rule: string | undefined, tell?: boolean, go?: boolean): void; next(by: number): void; step(by: number): void };
   readonly losses: { next(): Promise<void> };
   readonly note: (note: Note) => void;
   readonly width: number;

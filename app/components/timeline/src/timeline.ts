@@ -68,7 +68,7 @@ export class Timeline implements Picture {
     this.gutter = new Gutter(root.querySelector(".gutter")!, this.choice, data.dark, () => { this.layout(); this.moved(false); });
     this.drawer = new Drawer(root.querySelector(".drawer")!, this);
     this.finder = new Finder(root.querySelector(".find")!, this);
-    this.findings = new FindingBar(root.querySelector(".finding")!, this);
+    this.findings = new FindingBar(root.querySelector(".finding")!, root.querySelector(".changes")!, this);
     this.crumbs = new Crumbs(root, data.extent, (view) => this.go(view, true));
     showToolbar(this, () => this.crumbs.clear());
     this.stop.push(listen(this));
