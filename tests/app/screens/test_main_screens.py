@@ -226,7 +226,7 @@ def test_timeline_draws_what_the_address_says(loop: str) -> None:
     assert "The GPU works 70\u00a0% of the 1.00\u00a0ms in view" in words_of(near)
     data = picture(near)
     assert data["place"] == {"t0": "1.74", "t1": "2.74"}
-    assert [lane["label"] for lane in data["tracks"][0]["lanes"]][:2] == ["Lost time", "Stream 7"]
+    assert [lane["label"] for lane in data["tracks"][0]["lanes"]][:2] == ["Lost time", "GPU stream 7"]
     assert (1_740_000, 2_740_000) in [(start, end) for start, end, *_ in data["steps"]]
     assert {"tensor_core_compute", "other_compute"} <= set(data["kinds"]["gpu"])
 
