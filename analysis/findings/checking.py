@@ -26,6 +26,7 @@ NO_SURER = (
     + SAMPLE_IT
 )
 WAITS_FIRST = "“{title}” comes first: one graph cannot hold these waits, and where they stay a step is several graphs."
+GATHERS_FIRST = "“{title}” comes first: it is the smaller change, and a CUDA graph of a step that frees its weights and gathers them again often cannot be captured."
 ANOTHER_WAY = "Another way out of the same:"
 ONCE = "The profiled steps capture a CUDA graph, which the run does once: its steps after that launch otherwise."
 PART_FIRST = "“{title}” is part of it, and has a remedy of its own: it comes first."
@@ -69,7 +70,8 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
     if doubt is not None:
         findings = [_doubted(finding, doubt) if finding.explains.host_pace else finding for finding in findings]
     findings = [_as_sure_as_the_profile(context, finding) for finding in findings]
-    return _parts_first(_waits_first(context, _each_cause_once(sorted(findings, key=_order)))), not_checked
+    ordered = _waits_first(context, _each_cause_once(sorted(findings, key=_order)))
+    return _parts_first(_before_graph(ordered)), not_checked
 
 
 def _as_sure_as_the_profile(context: RuleContext, finding: Finding) -> Finding:
@@ -115,6 +117,18 @@ def _waits_first(context: RuleContext, findings: list[Finding]) -> list[Finding]
     if waits.severity != "info" and graph.edits and context.share(_kept_from_graph_ms(context)) >= WARNING_SHARE:
         ordered.remove(waits)
         ordered.insert(min(ordered.index(noted), findings.index(waits)), waits)
+    return ordered
+
+
+def _before_graph(findings: list[Finding]) -> list[Finding]:
+    """Return the findings, that on graphs behind what is to be mended before one is tried."""
+    first = next((f for f in findings if f.explains.before_graph and f.severity != "info"), None)
+    graph = next((f for f in findings if f.explains.as_graph), None)
+    if first is None or graph is None:
+        return findings
+    noted = _with_note(graph, GATHERS_FIRST.format(title=first.title))
+    ordered = [noted if f is graph else f for f in findings if f is not first]
+    ordered.insert(min(ordered.index(noted), findings.index(first)), first)
     return ordered
 
 

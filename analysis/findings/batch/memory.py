@@ -25,6 +25,7 @@ NEAR_LEAST = 0.02  # above the least in use in a step: a batch that waits for it
 SIXTEEN_BIT_CODES = ("5", "15")  # PyTorch's numbers of half and bfloat16
 GRADIENTS = "torch::autograd::AccumulateGrad"
 
+PASSED = "SELECT DISTINCT in_elements FROM collectives WHERE name IN ('send', 'recv') AND in_elements IS NOT NULL"
 ZEROED = "SELECT start_ns, start_ns + dur_ns FROM cpu_ops JOIN names USING (name_id) WHERE starts_with(name, 'Optimizer.zero_grad#') ORDER BY 1"
 
 Shape = tuple[int, ...]
@@ -36,7 +37,11 @@ _IN_STEPS = (
 
 
 def parameters_of(recording: Recording, device: int) -> Counter[Shape]:
-    """Return the shapes of the parameters that got a gradient in a step, and how many have each: as autograd accumulated them."""
+    """Return the shapes of the parameters that got a gradient in a step, and how many have each: as autograd accumulated them.
+
+    A pipeline's stage accumulates the gradient of what it was sent too, to send it back: as many elements as its ranks pass on are no parameter.
+    """
+    passed = {size for (size,) in recording.rows(PASSED)}
     rows = recording.rows(
         f"SELECT s.input_dims, count(*) / count(DISTINCT t.step) {_IN_STEPS} WHERE n.name = ? GROUP BY 1",
         [device, GRADIENTS],
@@ -44,7 +49,7 @@ def parameters_of(recording: Recording, device: int) -> Counter[Shape]:
     shapes: Counter[Shape] = Counter()
     for dims, count in rows:
         for shape in json.loads(dims) if dims else []:
-            if isinstance(shape, list) and numel(shape):
+            if isinstance(shape, list) and numel(shape) and numel(shape) not in passed:
                 shapes[tuple(shape)] += max(round(float(count)), 1)
     return shapes
 

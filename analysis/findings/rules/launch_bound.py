@@ -9,8 +9,10 @@ What to do
     Launch less often: ``torch.compile(mode="reduce-overhead")`` or a CUDA graph replays the whole step with one launch; a larger batch gives
     each launch more work; fused and foreach optimizers launch a few kernels where single-tensor ones launch thousands.
 When it is wrong
-    With a batch that grows at no cost, batch size is the better change. Graphs need static shapes and no synchronization inside.
+    With a batch that grows at no cost, batch size is the better change. Graphs need static shapes and no synchronization inside. They hold no step of
+    ``FullyShardedDataParallel``: there, and where a graph cannot be captured, compile block by block.
 References
+    https://github.com/pytorch/pytorch/issues/127225 (FullyShardedDataParallel)
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs and https://docs.pytorch.org/docs/stable/generated/torch.compile.html
 """
 
@@ -62,9 +64,24 @@ CHANGES = (
 )
 
 
+SHARDED_CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "for block in model.blocks:\n    wrap(block)",
+        "for block in model.blocks:\n    block.compile()   # fewer, larger kernels; the host gathers weights between the blocks as before\n    wrap(block)",
+    ),
+)
+SHARDED = r"^FullyShardedDataParallel\."  # how the older FSDP's annotations begin; fully_shard's are called FSDP::
+
 STEP_FIX = "Launch the step as one CUDA graph, by hand or with torch.compile(mode='reduce-overhead'); or give each launch more work with a larger batch."
 TOKEN_FIX = "Keep keys and values in a cache of one size and launch each token as one CUDA graph, by hand or with torch.compile(mode='reduce-overhead')."
 STEP_NOTE = "Each step launched as one graph; kernels keep their durations. Compiling would also fuse some of them."
+SHARDED_FIX = (
+    "Compile the model block by block, so that it launches fewer kernels; or give each launch more work with a larger batch."
+)
+SHARDED_NOTE = (
+    "Not predicted: how many launches compiling takes away. A CUDA graph does not hold a step of FullyShardedDataParallel."
+)
 AFTER_WAITS = "Not predicted: the host's waits come first. They cost it its head start, and a graph cannot hold them."
 AFTER_LOADER = "Not predicted: the run waits for its loader's workers, which the profiled steps hide. Launching sooner brings nothing before they give more."
 AFTER_LOADING = (
@@ -184,22 +201,27 @@ def check(context: RuleContext) -> Iterator[Finding]:
         unknown = AFTER_WAITS
     elif context.share(context.lost_ms("compilation")) >= LOADS_CODE:
         unknown = AFTER_LOADING
+    sharded = bool(context.recording.named(SHARDED))
+    note = TOKEN_NOTE if tokens else SHARDED_NOTE if sharded else f"{STEP_NOTE}{_masks(context)}{_python(context)}"
+    graph = AsGraph(first_ops=tokens.first) if tokens else AsGraph()
     yield context.finding(
         RULE.slug,
         f"The GPU waits {in_words(lost)} of each step for kernel launches: {in_number(kernels / steps, 'kernel')} a step, {short / kernels:.0%} shorter than 10 µs"
         + (_of_tokens(context, tokens) if tokens else ""),
-        TOKEN_FIX if tokens else STEP_FIX,
+        TOKEN_FIX if tokens else SHARDED_FIX if sharded else STEP_FIX,
         ceiling_ms=lost + context.lost_ms("python_host"),
-        edits=[] if unknown else [AsGraph(first_ops=tokens.first) if tokens else AsGraph()],
+        edits=[] if unknown or sharded else [graph],
         severity="info"
         if unknown or _gpu_may_limit(context)
         else None
         if idle is None or idle >= lost
         else severity_of(context.share(idle)),
         confidence="low" if unknown else "medium",
-        note=unknown or (TOKEN_NOTE if tokens else f"{STEP_NOTE}{_masks(context)}{_python(context)}"),
-        risk="Graphs need static shapes and addresses; anything that reads a GPU value inside the step must move out.",
-        changes=CHANGES,
+        note=unknown or note,
+        risk=""
+        if sharded
+        else "Graphs need static shapes and addresses; anything that reads a GPU value inside the step must move out.",
+        changes=SHARDED_CHANGES if sharded else CHANGES,
         evidence=context.gap_evidence("launch_bound"),
     )
 

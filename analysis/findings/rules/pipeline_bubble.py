@@ -10,7 +10,7 @@ What to do
     More microbatches a step, up to four for each stage, as long as the host can launch them: each launches as many kernels, however small it is. Where it
     cannot, fewer launches first. Layers moved from the slowest stage to the others; an interleaved or zero-bubble schedule.
 When it is wrong
-    Smaller microbatches use the GPU less well, which the prediction leaves out: measure the kernels of the smaller ones.
+    What kernels of smaller microbatches take is the kernel-time model's, of the slowest rank's stage: libraries may choose others.
 References
     https://docs.pytorch.org/docs/stable/distributed.pipelining.html
     https://arxiv.org/abs/1811.06965
@@ -20,6 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.findings.batch.step import kernels_at
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.ranks.pipeline import shortest_ms
 from sawtooth.analysis.replay.edits import ScaledOps, WithoutWaits
@@ -47,7 +51,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     stages, micro = len(pipeline.stages), pipeline.microbatches
     host_ms = _host_ms(context)
-    more, gains_ms, for_gpu_ms = _more_microbatches(pipeline, host_ms)
+    more, gains_ms, for_gpu_ms = _more_microbatches(context, pipeline, host_ms)
     even_ms = _even_stages_ms(pipeline, host_ms)
     host_forbids = context.share(max(gains_ms, even_ms)) < WORTH_NAMING
     if host_forbids and context.share(for_gpu_ms) < WORTH_NAMING:
@@ -60,7 +64,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         note = f"No gain is predicted: the host takes {in_words(host_ms)} to launch {micro} microbatches, and more take it as much longer."
     elif gains_ms >= even_ms:
         fix = f"Cut the batch into {more} microbatches{', four for each stage' if more == EACH_STAGE * stages else ''}."
-        note = f"Predicted from the stages' kernels, for {more} microbatches that take as long together as the {micro} do now, and the host's time to launch each."
+        note = f"Predicted from the stages' kernels, each launched for {more} smaller microbatches in place of {micro}, and the host's time to launch them."
     else:
         slowest = pipeline.stage_ms.index(max(pipeline.stage_ms))
         mean_ms = sum(pipeline.stage_ms) / stages
@@ -77,7 +81,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         severity="info" if host_forbids else None,
         confidence="medium",
         note=note,
-        risk="Smaller microbatches use the GPU less well; more of them keep more activations, unless backward passes begin early (1F1B).",
+        risk="More microbatches keep more activations, unless backward passes begin early (1F1B).",
         changes=CHANGES,
         evidence=[
             *(
@@ -89,16 +93,39 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-def _more_microbatches(pipeline: Pipeline, host_ms: float) -> tuple[int, float, float]:
+def _more_microbatches(context: RuleContext, pipeline: Pipeline, host_ms: float) -> tuple[int, float, float]:
     """Return how many microbatches gain most, what they gain a step, and what EACH_STAGE for each stage would gain were they launched in no time, ms."""
     micro, now_ms = pipeline.microbatches, shortest_ms(pipeline.stage_ms, pipeline.turns)
     most = max(EACH_STAGE * len(pipeline.stages), micro)
-    for_gpu_ms = {
-        m: now_ms - shortest_ms(pipeline.stage_ms, m * pipeline.chunks) for m in (*range(2 * micro, most, micro), most)
-    }
+    for_gpu_ms = {}
+    for m in (*range(2 * micro, most, micro), most):
+        longer = _longer(context, pipeline, m / micro)
+        for_gpu_ms[m] = now_ms - shortest_ms([ms * longer for ms in pipeline.stage_ms], m * pipeline.chunks)
     gains_ms = {m: min(ms, max(now_ms, host_ms) - host_ms * m / micro) for m, ms in for_gpu_ms.items()}
     best = max(gains_ms, key=lambda m: gains_ms[m])
     return best, max(gains_ms[best], 0.0), for_gpu_ms[most]
+
+
+def _longer(context: RuleContext, pipeline: Pipeline, times: float) -> float:
+    """Return how many times as long a stage works where its batch is cut into ``times`` as many microbatches: each kernel is launched so often, for less
+    work, and the GPU waits for its dispatch each time. What follows the backward pass stays. Told by the rank in ``context`` for all stages."""
+    work = context.work
+    if work.empty:
+        return 1.0
+    stays = (work["category"] == "communication").to_numpy() | _after_backward(context)
+    now_ns, then_ns = work["dur_ns"].to_numpy(float), np.array(kernels_at(context, work, 1 / times).dur_ns, float)
+    added_ms = np.where(stays, 0.0, times * then_ns - now_ns).sum() / context.work_steps / 1e6
+    dispatch_ms = context.lost_ms("launch_latency") * float((~stays).mean()) * (times - 1)
+    return 1 + max(float(added_ms) + dispatch_ms, 0.0) / max(pipeline.stage_ms)
+
+
+def _after_backward(context: RuleContext) -> NDArray[np.bool_]:
+    """Tell which operations of ``context.work`` run after the last of their step's backward pass: once a step, however many microbatches there are."""
+    last = np.full(context.work_steps, -1)
+    step = context.work["step"].rank(method="dense").to_numpy(np.int64) - 1
+    backward = context.launches.in_backward()
+    np.maximum.at(last, step[backward], backward)
+    return (last[step] >= 0) & (np.arange(len(step)) > last[step])
 
 
 def _even_stages_ms(pipeline: Pipeline, host_ms: float) -> float:

@@ -31,7 +31,8 @@ SMALL_BYTES = 1_000_000  # below about 1 MB latency, not bandwidth, decides on N
 MANY = 20  # a step; a few small ones are metrics and flags
 WORTH_NAMING = 0.02  # of the step
 BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel's default
-FAR_SMALLER = 8  # times, in the mean: two buckets of half the size are a setting, not gradients one by one
+# Times, most of them: two buckets of half the size are a setting, not gradients one by one. A gradient larger than any bucket is sent alone.
+FAR_SMALLER = 8
 CALLED = "c10d::allreduce_"  # the operator of one all-reduce on the host
 CHANGE = "Put gradients together: a larger bucket_cap_mb, or one flat tensor for small values."
 RISK = "Larger buckets start later and overlap less."
@@ -89,8 +90,8 @@ def _called_one_by_one(context: RuleContext) -> Iterator[Finding]:
     steps = max(len(context.rank.counted), 1)
     if len(gone) < MANY * steps or context.step_ms is None:
         return
-    mean = float(rows["bytes"].astype(float).mean())
-    if mean > BUCKET_BYTES / FAR_SMALLER:
+    usual = float(rows["bytes"].astype(float).median())
+    if usual > BUCKET_BYTES / FAR_SMALLER:
         return
     edits = _together(context, rows, bucket, gone)
     predicted = context.predict_ms(edits)
@@ -99,7 +100,7 @@ def _called_one_by_one(context: RuleContext) -> Iterator[Finding]:
     count = len(rows) / steps
     yield context.finding(
         RULE.slug,
-        f"Gradients are sent in {in_number(count, 'all-reduce', 'all-reduces')} a step of {mean / 1e6:.2g} MB on average, and the host makes a call for each",
+        f"Gradients are sent in {in_number(count, 'all-reduce', 'all-reduces')} a step, most of {usual / 1e6:.2g} MB or less, and the host makes a call for each",
         CHANGE,
         ceiling_ms=context.step_ms - predicted,
         confidence="medium",

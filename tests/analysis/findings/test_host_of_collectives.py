@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sawtooth.analysis.findings.batch.memory import parameters_of
 from sawtooth.analysis.replay.edits import TimedOps, WithoutOps
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run_analysis import analyse
@@ -90,8 +91,24 @@ def test_weights_that_stay_spare_the_host_all_that_a_second_gather_has_it_do(tmp
                 host.launch(KERNEL, *node)
         host.launch(SCATTER)
         host.step(step, begin)
-    found, step_ms = finding_of([host.trace], "fsdp-reshard", tmp_path)
-    assert found.predicted_step_ms == pytest.approx(step_ms * (1 - 6 / 19), rel=0.05)
+    findings = analysed([host.trace], tmp_path).findings
+    found = next(each for each in findings if each.rule == "fsdp-reshard")
+    graph = next(each for each in findings if each.rule == "launch-bound")
+    assert found.predicted_speedup == pytest.approx(1 / (1 - 6 / 19), rel=0.05)
+    assert graph.gain_ms > found.gain_ms and findings.index(found) < findings.index(graph), (
+        "no graph holds gathers that come again"
+    )
+
+
+def test_no_graph_is_promised_for_a_step_of_the_older_fsdp(tmp_path: Path) -> None:
+    host = SlowHost()
+    for step in range(STEPS):
+        begin = host.now
+        for _ in range(LAYERS):
+            host.launch(KERNEL, "FullyShardedDataParallel.forward")
+        host.step(step, begin)
+    found, _ = finding_of([host.trace], "launch-bound", tmp_path)
+    assert (found.predicted_step_ms, found.severity) == (None, "critical") and "block by block" in found.fix
 
 
 def test_under_no_sync_the_host_makes_no_copies_to_buckets_but_for_the_last_micro_batch(tmp_path: Path) -> None:
@@ -110,7 +127,7 @@ def test_under_no_sync_the_host_makes_no_copies_to_buckets_but_for_the_last_micr
 
 
 def test_larger_buckets_spare_the_host_a_call_for_each_small_one(tmp_path: Path) -> None:
-    """Of 49 launches a step 23 are gone: 24 buckets of 1 MB are sent as one. Nothing of the communication is exposed for long."""
+    """Of 50 launches a step 23 are gone: 24 buckets of 1 MB are sent as one, one of 200 MB as it is. Nothing of the communication is exposed for long."""
     host = SlowHost(elements=250_000)
     for step in range(STEPS):
         begin = host.now
@@ -118,10 +135,13 @@ def test_larger_buckets_spare_the_host_a_call_for_each_small_one(tmp_path: Path)
         for _ in range(24):
             host.launch(KERNEL, NODE)
             host.launch(REDUCE, NODE, "c10d::allreduce_")
+        host.elements = 50_000_000  # of a table, alone in whatever bucket
+        host.launch(REDUCE, NODE, "c10d::allreduce_")
+        host.elements = 250_000
         host.step(step, begin)
     found, step_ms = finding_of([host.trace], "small-collectives", tmp_path)
-    assert found.predicted_step_ms == pytest.approx(step_ms * (1 - 23 / 49), rel=0.05)
-    assert "24 all-reduces a step" in found.title
+    assert found.predicted_step_ms == pytest.approx(step_ms * (1 - 23 / 50), rel=0.05)
+    assert "25 all-reduces a step" in found.title
 
 
 @pytest.mark.parametrize(
@@ -191,3 +211,21 @@ def test_more_microbatches_gain_nothing_where_the_host_launches_each(tmp_path: P
     slow, _ = finding_of(pipelined((300.0, 300.0), 2, launch_us=200.0), "pipeline-bubble", tmp_path / "slow")
     assert quick.predicted_step_ms is not None and "8 microbatches" in quick.fix
     assert slow.predicted_step_ms is None and slow.severity == "info" and "launch less" in slow.fix
+
+
+def test_more_microbatches_gain_nothing_where_kernels_are_as_short_as_they_get(tmp_path: Path) -> None:
+    """Kernels of 6 and 12 us keep 2 us each however little they do: cut in four they take 12 and 18 us, and a step of eight is no shorter than one of two."""
+    (tmp_path / "long").mkdir()
+    (tmp_path / "short").mkdir()
+    assert "pipeline-bubble" in rules_of(pipelined((300.0, 300.0), 2, launch_us=0.5), tmp_path / "long")
+    assert "pipeline-bubble" not in rules_of(pipelined((6.0, 6.0), 2, launch_us=0.5), tmp_path / "short")
+
+
+def test_what_a_stage_was_sent_is_no_parameter_though_its_gradient_is_accumulated(tmp_path: Path) -> None:
+    """A stage accumulates the gradient of the 1000 elements that it was sent, as of its weights, and sends it back."""
+    trace = pipelined((300.0, 300.0), 2)[1]
+    for dims in ([10, 100], [4, 30]):
+        trace.op("torch::autograd::AccumulateGrad", 6000, 6002, [dims], ["float"])
+    result = analysed([trace], tmp_path)
+    with Library(DataFolder(tmp_path / "data")).open(result.ranks[0].recording_id) as recording:
+        assert list(parameters_of(recording, 0)) == [(4, 30)]
