@@ -138,6 +138,8 @@ class Recorded:
     def rows(self, sql, parameters=()):
         if "host_start_ns, host_end_ns" in sql:
             return [(0, 100)]
+        if "FROM collectives" in sql:
+            return []
         if "Optimizer.step#" in sql:
             return list(self.optimizer)
         if "Optimizer.zero_grad#" in sql:
