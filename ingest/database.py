@@ -7,6 +7,7 @@ a small trace.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ import duckdb
 from sawtooth.ingest.schema import BLOCK_BYTES, STORAGE_VERSION
 
 CLOSED: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}  # nothing is fetched
+CORES = os.cpu_count() or 2
+BESIDE = max(
+    CORES - 1, 1
+)  # threads of an instance whose rows are computed beside it: on two cores a second one costs a tenth more
 ROW_MEMORY = "96MB"  # for a look at single rows
 LEAST_MEMORY = "16MB"  # what an instance that does nothing needs, and more
 
@@ -48,6 +53,7 @@ def give_back(connection: duckdb.DuckDBPyConnection) -> None:
 def _limited(connection: duckdb.DuckDBPyConnection, memory_limit: str, scratch: Path | None) -> duckdb.DuckDBPyConnection:
     connection.execute(f"SET memory_limit = '{memory_limit}'")
     connection.execute(f"SET temp_directory = '{quoted(scratch) if scratch else ''}'")
+    connection.execute(f"SET threads = {BESIDE}")
     return connection
 
 

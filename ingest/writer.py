@@ -16,6 +16,7 @@ from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.schema import schema_sql
 
 MEMORY_LIMIT = "96MB"  # of DuckDB while writing; appends need far less
+LARGEST = "cpu_ops"  # of the tables: half of a trace's rows, stored beside all others
 
 
 @cache
@@ -31,13 +32,13 @@ class Writer:
     """Tables of one recording under a temporary name.
 
     Each insert is committed without a log: a transaction over all of them would hold them in memory, and a draft that is not
-    finished is thrown away as a whole. Rows are stored by a thread of their own while the next are linked.
+    finished is thrown away as a whole. Rows are stored by threads of their own while the next are linked: to store takes longer than to link.
     """
 
     def __init__(self, path: Path) -> None:
         self._waiting: dict[tuple[str, tuple[str, ...]], list[tuple[Any, ...]]] = {}
-        self._storing = ThreadPoolExecutor(1)
-        self._last: Future[None] | None = None
+        self._storing = ThreadPoolExecutor(2)
+        self._stored: dict[bool, Future[None]] = {}  # the last insert into the largest table, and into another
         self._finished = False
         self._connection = borrow(MEMORY_LIMIT, path.parent)  # what it spills is gone with the draft, whatever happens
         attach_new(self._connection, path, "recording_file", schema_sql())
@@ -48,19 +49,21 @@ class Writer:
         Trouble of one insert is raised by the call after it.
         """
         if columns and len(next(iter(columns.values()))):
-            self._wait()
-            self._last = self._storing.submit(self._store, table, columns)
+            largest = table == LARGEST
+            self._wait(largest)
+            self._stored[largest] = self._storing.submit(self._store, table, columns)
 
     def _store(self, table: str, columns: dict[str, Any]) -> None:
         rows = pa.table({name: _arrow(values) for name, values in columns.items()})
-        self._connection.register("incoming", rows)
-        self._connection.execute(f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM incoming")
-        self._connection.unregister("incoming")
+        with self._connection.cursor() as connection:
+            connection.register("incoming", rows)
+            connection.execute(f"INSERT INTO recording_file.{table} ({', '.join(columns)}) SELECT * FROM incoming")
+            connection.unregister("incoming")
 
-    def _wait(self) -> None:
-        if self._last is not None:
-            last, self._last = self._last, None
-            last.result()
+    def _wait(self, *tables: bool) -> None:
+        for largest in tables or (True, False):
+            if (last := self._stored.pop(largest, None)) is not None:
+                last.result()
 
     def insert_later(self, table: str, row: dict[str, Any]) -> None:
         """Append one of many rows of a small table; the rows are written together."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from sawtooth.analysis.derive.storing import Storing
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.version import ANALYSIS_VERSION
-from sawtooth.ingest.database import append, attach_new, borrow, give_back, give_up_memory, quoted
+from sawtooth.ingest.database import CORES, append, attach_new, borrow, give_back, give_up_memory, quoted
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import commit, draft, is_sound
 from sawtooth.ingest.schema import DataFolder
@@ -83,9 +84,13 @@ def _write(recording_file: Path, temporary: Path) -> None:
         con.execute(f"ATTACH '{quoted(recording_file)}' AS r (READ_ONLY)")
         kind, events = con.execute(f"SELECT kind, {events_of('r.')} FROM r.recording").fetchall()[0]
         attach_new(con, temporary, "d", layout_of(events), "d.main,r.main")  # its views read both
+        con.execute("USE r")  # only what stores looks into the derived file
         if kind == "trace":
-            with Storing() as storing:  # nothing but what it is told uses the connection while it stores
-                _derive_trace(con, storing, all_sums=events > FEW_EVENTS)  # what it computed is gone when only storing is left
+            with con.cursor() as stored, Storing() as storing:
+                stored.execute("SET search_path = 'd.main,r.main'")
+                _derive_trace(
+                    con, stored, storing, all_sums=events > FEW_EVENTS
+                )  # what it computed is gone when only storing is left
         con.execute("USE memory")
         con.execute("CHECKPOINT d")
         con.execute("DETACH d; DETACH r")
@@ -95,50 +100,64 @@ def _write(recording_file: Path, temporary: Path) -> None:
     give_back(con)
 
 
-def _derive_trace(con: duckdb.DuckDBPyConnection, storing: Storing, *, all_sums: bool) -> None:
+def _derive_trace(
+    con: duckdb.DuckDBPyConnection, stored: duckdb.DuckDBPyConnection, storing: Storing, *, all_sums: bool
+) -> None:
+    """Derive what ``con`` reads into what ``stored`` writes: while a part is explained the next is read, and what is done with is stored."""
+    storing.then(partial(timeline_store.store_host, stored, all_sums=all_sums))
     signatures, vendor = load_signatures(con), _vendor(con)
     limit = memory_limit(int(con.execute("SELECT count(*) FROM gpu_ops").fetchall()[0][0]))
     known, losses, classes, operators = dict[str, Any](), Losses(), AllClasses(), list[Sums]()
-    for part in parts_of(con, _analysed):
-        events, alone = part.events, part.parts == 1
-        large = len(events.ops) > MANY_OPERATORS or not alone
-        work = work_of(part, signatures, *vendor)
-        beside = limit if alone else f"{MEMORY_MB}MB"  # of a part that is held
-        storing.then(con.execute, f"SET memory_limit = '{beside}'")
-        if large:
-            storing.then(give_up_memory, con, beside)
-        if part.first:
-            storing.then(_store_steps, con, part)
-        storing.then(_store_operations, con, work)
-        classes.add(work.classes, events.gpu.name, part.own_gpu)
-        parts = {d.device: _segments(part, d, work.classes) for d in part.devices}
-        storing.then(_store_segments, con, parts, events.origin_ns)
-        if alone:
-            _store_sums(con, storing, classes, limit if large else None, all_sums=all_sums)
-        operators += _operators(work)
-        if part.last and operators:  # now: together with the losses its columns would take the most memory
-            storing.then(_append, con, "operators", operator_table(operators))
-        known = added(known, facts_of(work))
-        gaps = None
-        for gaps in losses.add(part, work.classes.owner, parts):
-            storing.then(_append, con, "gaps", gaps)
-        if not alone:
-            storing.wait()  # the next part is read over the same connection, and what is not stored yet is held in memory
-            del part, events, work, parts, gaps
-    if not alone:  # now that no part is held: the engine may need several times what it has beside one
-        storing.then(con.execute, f"SET memory_limit = '{limit}'")
-        _store_sums(con, storing, classes, limit, all_sums=all_sums)
-    storing.then(_store_losses, con, losses)
-    storing.then(partial(timeline_store.store, con, all_sums=all_sums))
-    storing.then(_append, con, "facts", _fact_rows(known, losses))
-    if alone and work.modules is not None and part.devices:
-        storing.then(_append, con, "modules", _modules(work, work.modules))
+    with ThreadPoolExecutor(1) as explaining:
+        explained: Future[list[pd.DataFrame]] | None = None
+        for part in parts_of(con, _analysed):
+            events, alone = part.events, part.parts == 1
+            work = work_of(part, signatures, *vendor)
+            if alone and len(events.ops) > MANY_OPERATORS:
+                storing.then(give_up_memory, stored, limit)
+            elif alone:
+                storing.then(stored.execute, f"SET memory_limit = '{limit}'")
+            if part.first:
+                storing.then(_store_steps, stored, part)
+            storing.then(_store_operations, stored, work)
+            classes.add(work.classes, events.gpu.name, part.own_gpu)
+            parts = {d.device: _segments(part, d, work.classes) for d in part.devices}
+            storing.then(_store_segments, stored, parts, events.origin_ns)
+            if alone:
+                _store_sums(stored, storing, classes, limit if len(events.ops) > MANY_OPERATORS else None, all_sums=all_sums)
+            operators += _operators(work)
+            known = added(known, facts_of(work))
+            if alone and work.modules is not None and part.devices:
+                storing.then(_append, stored, "modules", _modules(work, work.modules))
+            if explained is not None:
+                _store_gaps(stored, storing, explained)  # before the next is explained: two parts are held at most
+            explained = explaining.submit(losses.explained, part, work.classes.owner, parts)
+            del part, events, work, parts
+        if operators:
+            storing.then(_append, stored, "operators", operator_table(operators))
+        if not alone and limit == f"{MEMORY_MB}MB":
+            _store_sums(stored, storing, classes, limit, all_sums=all_sums)
+        if explained is not None:
+            _store_gaps(stored, storing, explained)
+    if not alone and limit != f"{MEMORY_MB}MB":  # the engine may need several times what it has beside a part: now none is held
+        storing.then(stored.execute, f"SET memory_limit = '{limit}'")
+        _store_sums(stored, storing, classes, limit, all_sums=all_sums)
+    storing.then(_store_losses, stored, losses)
+    if all_sums:
+        storing.then(timeline_store.store_device, stored)
+    storing.then(_append, stored, "facts", _fact_rows(known, losses))
+
+
+def _store_gaps(con: duckdb.DuckDBPyConnection, storing: Storing, explained: Future[list[pd.DataFrame]]) -> None:
+    for gaps in explained.result():
+        storing.then(_append, con, "gaps", gaps)
 
 
 def _store_sums(
     con: duckdb.DuckDBPyConnection, storing: Storing, classes: AllClasses, limit: str | None, *, all_sums: bool
 ) -> None:
-    """Store what is summed of all operations, and let the engine of that limit give up the memory that this took."""
+    """Store what is summed of all operations, by all cores; let the engine of that limit give up the memory that this took."""
+    storing.then(con.execute, f"SET threads = {CORES}")
     storing.then(_store_classes, con, classes)
     storing.then(partial(rollups.store, con, all_sums=all_sums))
     if limit is not None:

@@ -54,27 +54,32 @@ _NAME_SUMS = """SELECT '{source}' AS source, device, name_id, kind, ((start_ns -
     sum(dur_ns)::BIGINT AS busy_ns, count(*) AS operations, max(dur_ns) AS longest_ns FROM {rows} WHERE dur_ns < {cell} GROUP BY ALL"""
 
 
-def store(con: duckdb.DuckDBPyConnection, *, all_sums: bool) -> None:
-    """Fill the timeline's tables of the derived file that ``con`` sees as ``d``, without ``all_sums`` only that which no query can give.
+def store_host(con: duckdb.DuckDBPyConnection, *, all_sums: bool) -> None:
+    """Fill the timeline's tables of the derived file that ``con`` sees as ``d`` with the host's slices, without ``all_sums`` only what no query can give.
 
-    All else that the file holds must be there.
+    They hang on nothing else that is derived.
     """
     nested = _store_depths(con)
     if not all_sums:
         return
     con.execute(f"INSERT INTO d.call_kinds {_CALL_KINDS}")
     con.execute(f"INSERT INTO d.host_lanes {_HOST_LANES}")
+    _store_sums(con, ("operators", "calls", "python") if nested else ("operators", "calls"), HOST)
+
+
+def store_device(con: duckdb.DuckDBPyConnection) -> None:
+    """Fill them with the device's slices and with lost time. All else that the file holds must be there."""
+    _store_sums(con, ("gpu", "gaps", "segments"), GPU)
+
+
+def _store_sums(con: duckdb.DuckDBPyConnection, sources: tuple[str, ...], named: str) -> None:
     first, last = con.execute("SELECT coalesce(first_ns, 0), coalesce(last_ns, 1) FROM recording").fetchall()[0]
     cell, name_cell = str(cell_ns(last - first)), str(cell_ns(last - first, NAME_CELLS))
-    without = () if nested else ("python",)  # most traces hold no Python calls, and each statement costs a millisecond
-    for source, sums in _lane_sums(str(first), cell).items():
-        if source not in without:
-            con.execute(f"INSERT INTO d.lane_sums BY NAME {sums} ORDER BY cell, device, lane, depth")
-    for source, slices in _long_slices(cell).items():
-        if source not in without:
-            con.execute(f"INSERT INTO d.long_slices BY NAME {slices} ORDER BY start_ns")
-    for sums in _name_sums(str(first), name_cell):
-        con.execute(f"INSERT INTO d.name_sums BY NAME {sums} ORDER BY device, cell")
+    lane_sums, long_slices = _lane_sums(str(first), cell), _long_slices(cell)
+    for source in sources:
+        con.execute(f"INSERT INTO d.lane_sums BY NAME {lane_sums[source]} ORDER BY cell, device, lane, depth")
+        con.execute(f"INSERT INTO d.long_slices BY NAME {long_slices[source]} ORDER BY start_ns")
+    con.execute(f"INSERT INTO d.name_sums BY NAME {_name_sums(str(first), name_cell)[named]} ORDER BY device, cell")
 
 
 def views() -> dict[str, str]:
@@ -86,7 +91,7 @@ def views() -> dict[str, str]:
         "host_lanes": _HOST_LANES,
         "lane_sums": " UNION ALL ".join(_lane_sums(origin, cell).values()),
         "long_slices": " UNION ALL ".join(_long_slices(cell).values()),
-        "name_sums": " UNION ALL ".join(_name_sums(origin, name_cell)),
+        "name_sums": " UNION ALL ".join(_name_sums(origin, name_cell).values()),
     }
 
 
@@ -112,10 +117,11 @@ def _long_slices(cell: str) -> dict[str, str]:
     }
 
 
-def _name_sums(origin: str, cell: str) -> list[str]:
-    return [
-        _NAME_SUMS.format(source=source, origin=origin, cell=cell, rows=rows) for source, rows in (("gpu", GPU), ("host", HOST))
-    ]
+def _name_sums(origin: str, cell: str) -> dict[str, str]:
+    return {
+        rows: _NAME_SUMS.format(source=source, origin=origin, cell=cell, rows=rows)
+        for source, rows in (("gpu", GPU), ("host", HOST))
+    }
 
 
 def _store_depths(con: duckdb.DuckDBPyConnection) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sawtooth.analysis.findings.within import launches_within
 from sawtooth.analysis.knowledge.flops import peak_dtype
@@ -35,12 +36,11 @@ _WORK = """
         SELECT device, step FROM (
             SELECT *, sum(gpu_ops) OVER (ORDER BY step) - gpu_ops AS before, row_number() OVER (ORDER BY step) AS place FROM steps WHERE counted AND device = ?)
         WHERE before < ? OR (place <= ? AND before < ?))
-    SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, g.stream, g.kind, k.name AS kernel, w.step, w.category, w.tensor_cores,
-        o.cpu_op_id, n.name AS operator, o.signature_id, f.cpu_op_id AS flop_op_id, fn.name AS flop_operator, f.signature_id AS flop_signature_id
+    SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, g.stream, g.kind, g.name_id AS kernel, w.step, w.category, w.tensor_cores,
+        o.cpu_op_id, coalesce(o.name_id, -1) AS operator, o.signature_id, f.cpu_op_id AS flop_op_id, coalesce(f.name_id, -1) AS flop_operator,
+        f.signature_id AS flop_signature_id
     FROM gpu_ops g JOIN gpu_op_steps w USING (gpu_op_id) JOIN chosen s ON s.device = g.device AND s.step = w.step
-        JOIN names k ON k.name_id = g.name_id
-        LEFT JOIN cpu_ops o ON o.cpu_op_id = g.cpu_op_id LEFT JOIN names n ON n.name_id = o.name_id
-        LEFT JOIN cpu_ops f ON f.cpu_op_id = w.flop_op_id LEFT JOIN names fn ON fn.name_id = f.name_id
+        LEFT JOIN cpu_ops o ON o.cpu_op_id = g.cpu_op_id LEFT JOIN cpu_ops f ON f.cpu_op_id = w.flop_op_id
     ORDER BY g.start_ns, g.gpu_op_id"""
 
 
@@ -51,10 +51,12 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
     concrete, strides, flop_op_id, flop_operator, flop_dims, flop_types, flop_concrete, flop_strides (decoded lists, None where not recorded), and flops: the operator's FLOPs shared
     out over its kernels by their time, NaN where unknown. ``alike`` is one number for all rows that are equal in ALIKE, ``example`` the first of them.
     """
-    work = recording.frame(_WORK, [device, USUAL_OPERATIONS, FEWEST_STEPS, MAX_OPERATIONS])
-    work = work.astype(
-        dict.fromkeys(work.select_dtypes("str").columns, object)
-    )  # rules walk rows: Arrow's strings are slow to walk
+    columns = recording.objects(_WORK, [device, USUAL_OPERATIONS, FEWEST_STEPS, MAX_OPERATIONS])
+    texts = recording.once(_texts)
+    columns |= {
+        name: pd.Series(texts[columns[name].to_numpy()], dtype=object) for name in ("kernel", "operator", "flop_operator")
+    }
+    work = pd.DataFrame(columns)
     rows = recording.rows(
         "SELECT signature_id, input_dims, input_types, concrete_inputs, input_strides FROM signatures ORDER BY signature_id"
     )
@@ -76,6 +78,14 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
     examples = np.fromiter(work.drop_duplicates("alike").itertuples(), object)  # of each number, which count up in this order
     work["example"] = examples[alike.to_numpy()]
     return work.copy()  # columns that were added one by one lie apart: taking rows of them together is several times as fast
+
+
+def _texts(recording: Recording) -> NDArray[np.object_]:
+    """Return the text of each name id, and behind the last what stands for none."""
+    rows = recording.rows("SELECT name_id, name FROM names")
+    texts = np.full(max((name_id for name_id, _ in rows), default=-1) + 2, np.nan, object)
+    texts[[name_id for name_id, _ in rows]] = [name for _, name in rows]
+    return texts
 
 
 def product_dtype(row: Any) -> str | None:

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 import duckdb
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.build import damaged, ensure_derived
 from sawtooth.analysis.store.rank_causes import RankCauses, lay_over
@@ -59,6 +61,10 @@ class Recording:
         """Run a SELECT and return its rows; ``parameters`` by position or by name."""
         return self._cursor.execute(sql, parameters).df()
 
+    def objects(self, sql: str, parameters: Parameters = ()) -> dict[str, pd.Series]:
+        """Run a SELECT and return its columns as in ``frame``, but texts as objects: they are walked faster than pandas' own, and made faster."""
+        return {name: _series(values) for name, values in self._cursor.execute(sql, parameters).fetchnumpy().items()}
+
     def rows(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Run a SELECT and return its rows as tuples."""
         return self._cursor.execute(sql, parameters).fetchall()
@@ -83,6 +89,14 @@ class Recording:
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """The cursor itself, for the loaders of analysis; leave no open result on it."""
         return self._cursor
+
+
+def _series(values: NDArray[Any]) -> pd.Series:
+    if not isinstance(values, np.ma.MaskedArray):
+        return pd.Series(values, dtype=values.dtype)
+    if values.dtype.kind == "i":
+        return pd.Series(pd.arrays.IntegerArray(values.data, np.ma.getmaskarray(values)))
+    return pd.Series(values.filled(np.nan), dtype=values.dtype)
 
 
 def _named(recording: Recording, pattern: str) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -42,13 +42,14 @@ class Losses:
         self._steps: dict[int, int] = {}
         self._gaps: Counter[int] = Counter()
 
-    def add(self, part: Part, codes: NDArray[np.int8], ledgers: Mapping[int, Segments]) -> Iterator[pd.DataFrame]:
-        """Explain the lost time of every device in one part; yield its rows of ``gaps``, a frame for each device, times absolute.
+    def explained(self, part: Part, codes: NDArray[np.int8], ledgers: Mapping[int, Segments]) -> list[pd.DataFrame]:
+        """Explain the lost time of every device in one part; return its rows of ``gaps``, a frame for each device, times absolute.
 
         ``codes`` is the ledger's owner of each GPU operation, ``ledgers`` what they own in each device's part of the window.
         """
+        rows: list[pd.DataFrame] = []
         if not part.devices:
-            return
+            return rows
         events, facts = part.events, part.facts
         view = host_view(events, facts)
         longest = max(part.devices, key=lambda d: len(d.table))
@@ -67,7 +68,7 @@ class Losses:
                 events=events, facts=facts, view=view, schedule=recorded, lost=lost, pieces=pieces,
                 step_starts=table["start"].to_numpy(), step_ends=table["end"].to_numpy(), most_sentences=MAX_SENTENCES // part.parts,
             )  # fmt: skip
-            yield _gap_rows(described, part, device.device, self._gaps[device.device])
+            rows.append(_gap_rows(described, part, device.device, self._gaps[device.device]))
             del described
             self._gaps[device.device] += len(lost.start)
             if problem is not None:
@@ -82,6 +83,7 @@ class Losses:
                 known[name] = known[name] + more if name in known else more
         if problem is not None and any(estimate.step_ns is not None for estimate in self._estimates.values()):
             self.unprofiled = _recorded(part, without_profiler(problem, recording_cost(events)))
+        return rows
 
     def _count(self, part: Part, device: DeviceSteps, owners: dict[str, int], lost: dict[tuple[str, str], int]) -> None:
         # Kept in the order of the first part, in which rows have always stood.

@@ -35,7 +35,7 @@ from sawtooth.analysis.derive.steps.host import HostSteps, find_host_steps, mark
 from sawtooth.analysis.derive.unprofiled.problem import FEWEST_STEPS, USUAL_EVENTS
 from sawtooth.analysis.intervals import Intervals
 
-PART_ROWS = 700_000  # of operators, calls and GPU operations: some 35 MB of columns, and several times as much on the way
+PART_ROWS = 500_000  # of operators, calls and GPU operations: some 25 MB of columns, several times as much on the way, and two parts at a time
 PART_OPERATIONS = 250_000  # of GPU operations: each is lost time on either side, in several pieces of 100 bytes
 KEYS = {"gpu_ops": "gpu_op_id", "runtime_calls": "call_id", "cpu_ops": "cpu_op_id", "python_calls": "python_call_id"}
 

@@ -222,7 +222,12 @@ def _places(ids: I64, wanted: I64) -> I64:
     """Return where each of ``wanted`` stands among the ascending ``ids``, -1 where it does not."""
     if not len(ids):
         return np.full(len(wanted), -1, np.int64)
-    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+    middle = len(ids) // 2
+    at = np.clip(
+        wanted - (ids[middle] - middle), 0, len(ids) - 1
+    )  # where it would stand if ids had no holes, which they rarely have
+    elsewhere = np.flatnonzero((ids[at] != wanted) & (wanted >= 0))
+    at[elsewhere] = np.minimum(np.searchsorted(ids, wanted[elsewhere]), len(ids) - 1)
     return np.where(ids[at] == wanted, at, -1)
 
 

@@ -25,7 +25,7 @@ from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.torch_json.columns import Filed, Filing
 from sawtooth.ingest.trace.torch_json.tables import Origin, Trace
 from sawtooth.ingest.trace.torch_json.text.blocks import Document
-from sawtooth.ingest.trace.torch_json.text.events import strict
+from sawtooth.ingest.trace.torch_json.text.events import BRACKETS, inside, strict
 from sawtooth.place import IMPORT_ROOT
 
 SLOT_BYTES = 6 << 20  # a block of 1 MB plus the longest event fits, and so do its columns
@@ -58,8 +58,7 @@ def serve(descriptor: int, name_length: int) -> None:
                 filing = Filing(name_length)
                 continue
             begin = slot * SLOT_BYTES
-            with memoryview(shared) as view, view[begin : begin + size] as block:
-                events = strict(block)
+            events = inside(memoryview(shared)[begin : begin + size + len(BRACKETS)])
             result = b""
             if events is not None:
                 filing.add(events)
@@ -99,10 +98,11 @@ class Worker:
         self.origin = Origin()
         self.free = deque(range(SLOTS))
 
-    def send(self, block: bytes) -> None:
+    def send(self, block: memoryview) -> None:
         """Let the worker file ``block``; there must be a free slot. Raises OSError when the worker died."""
         slot = self.free[0]
-        self._shared[slot * SLOT_BYTES : slot * SLOT_BYTES + len(block)] = block
+        begin = slot * SLOT_BYTES + 1  # a bracket goes before it, and one behind
+        self._shared[begin : begin + len(block)] = block
         self._in.write(HEADER.pack(slot, len(block)))
         self.free.popleft()
 
@@ -143,7 +143,9 @@ class Reading:
         self._name_length = limits.name_length
         self._filing, self._origin = Filing(limits.name_length), Origin()
         self._workers: list[Worker] = []
-        self._waiting: deque[tuple[bytes, Worker | Filed | None]] = deque()  # blocks in the order of the file, and who has them
+        self._waiting: deque[tuple[memoryview, Worker | Filed | None]] = (
+            deque()
+        )  # blocks in the order of the file, and who has them
         self._failures = 0
         try:
             for _ in range(workers):
@@ -184,10 +186,10 @@ class Reading:
         holder = self._waiting[0][1]
         return not isinstance(holder, Worker) or holder.ready()
 
-    def _holder(self, block: bytes) -> Worker | Filed | None:
+    def _holder(self, block: memoryview) -> Worker | Filed | None:
         """Give ``block`` to a worker that has room for it, else file it here."""
         for worker in self._workers:
-            if worker.free and len(block) <= SLOT_BYTES:
+            if worker.free and len(block) + len(BRACKETS) <= SLOT_BYTES:
                 with contextlib.suppress(OSError):
                     worker.send(block)
                     return worker

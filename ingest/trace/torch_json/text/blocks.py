@@ -131,8 +131,8 @@ class Document:
             self.truncated = True
 
     # -- blocks for others to decode
-    def block(self) -> bytes | None:
-        """Cut off a block that seems to hold whole events, without a proof; None where only ``step`` can go on."""
+    def block(self) -> memoryview | None:
+        """Cut off a block that seems to hold whole events, without a proof and without a copy; None where only ``step`` can go on."""
         if self._ended or self._closed or not self._fill(1):
             return None
         head = self._buffer[:LEAD_BYTES]
@@ -142,11 +142,11 @@ class Document:
         cut = self._cut(lead)  # where ``step`` would cut, which first drops the comma
         if cut is None:
             return None
-        block = self._buffer[:cut]
+        block = memoryview(self._buffer)[:cut]
         self._advance(cut)
         return block
 
-    def put_back(self, blocks: list[bytes]) -> None:
+    def put_back(self, blocks: list[memoryview]) -> None:
         """Take back the last ``blocks`` that were cut off, in their order: the first of them does not decode."""
         self._buffer = b"".join([*blocks, self._buffer])
         self._offset -= sum(map(len, blocks))

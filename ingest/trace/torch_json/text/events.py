@@ -11,6 +11,7 @@ from msgspec import Raw
 from sawtooth.ingest.trace.torch_json.arguments import NO_ARGS, NOTHING, Number
 
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+BRACKETS = b"[]"
 LEAD_BYTES = 256  # a comma and its blanks are far shorter; where they are not, the block does not decode and is read one by one
 TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 
@@ -46,7 +47,7 @@ EVENTS = msgspec.json.Decoder(list[Event])
 EVENT = msgspec.json.Decoder(Event)
 
 
-def decode_events(text: bytes) -> list[Event]:
+def decode_events(text: bytes | memoryview) -> list[Event]:
     """Decode a JSON array of events. Raises one of DECODE_ERRORS."""
     try:
         return TAGGED.decode(text)
@@ -56,11 +57,16 @@ def decode_events(text: bytes) -> list[Event]:
 
 def strict(block: bytes | memoryview) -> list[Event] | None:
     """Decode ``block``, which may begin with the comma behind the event before it; None where it is not whole events."""
-    view = memoryview(block)
-    lead = bytes(view[:LEAD_BYTES])
+    return inside(memoryview(bytearray().join((BRACKETS[:1], block, BRACKETS[1:]))))
+
+
+def inside(room: memoryview) -> list[Event] | None:
+    """Do what ``strict`` does with a block that has a free byte on either side, where brackets are put; the events refer to ``room``."""
+    lead = bytes(room[1 : LEAD_BYTES + 1])
     begin = len(lead) - len(bare(lead))
+    room[begin], room[-1] = BRACKETS
     try:
-        return decode_events(b"".join((b"[", view[begin:], b"]")))
+        return decode_events(room[begin:])
     except DECODE_ERRORS:
         return None
 
