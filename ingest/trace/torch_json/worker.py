@@ -30,7 +30,7 @@ from sawtooth.place import IMPORT_ROOT
 
 SLOT_BYTES = 6 << 20  # a block of 1 MB plus the longest event fits, and so do its columns
 SLOTS = 4  # blocks a worker holds: one in work, the others waiting while the parent sorts what it has
-WAITING = 12  # blocks that may wait, for each worker, to be merged in the order of the file
+WAITING = 40  # blocks that may wait, for each worker, to be merged in the order of the file: while it starts, the parent files as many as thirty
 MOST_WORKERS = 3  # the parent inflates, hashes and stores; more workers than this would wait for it
 WORTH_BYTES = 3 << 20  # of a compressed source; a smaller one is read before a worker has started
 FAILURES = 4  # blocks that do not decode after which the rest is read without workers
