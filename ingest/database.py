@@ -18,9 +18,6 @@ from sawtooth.ingest.schema import BLOCK_BYTES, STORAGE_VERSION
 
 CLOSED: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}  # nothing is fetched
 CORES = os.cpu_count() or 2
-BESIDE = max(
-    CORES - 1, 1
-)  # threads of an instance whose rows are computed beside it: on two cores a second one costs a tenth more
 ROW_MEMORY = "96MB"  # for a look at single rows
 LEAST_MEMORY = "16MB"  # what an instance that does nothing needs, and more
 
@@ -30,7 +27,10 @@ _layouts: dict[str, bytes] = {}  # of a layout's statements the file that they m
 
 
 def borrow(memory_limit: str, scratch: Path | None = None) -> duckdb.DuckDBPyConnection:
-    """Return an instance with nothing attached, which spills into ``scratch``, nowhere where None. Close it after an error, else ``give_back``."""
+    """Return an instance with nothing attached, which spills into ``scratch``, nowhere where None. Close it after an error, else ``give_back``.
+
+    It has one thread: its rows are computed beside it, where a second costs a tenth more, and sums of fractions come out the same each time.
+    """
     with _one_at_a_time:
         connection = _idle.pop() if _idle else None
     if connection is not None:
@@ -53,7 +53,7 @@ def give_back(connection: duckdb.DuckDBPyConnection) -> None:
 def _limited(connection: duckdb.DuckDBPyConnection, memory_limit: str, scratch: Path | None) -> duckdb.DuckDBPyConnection:
     connection.execute(f"SET memory_limit = '{memory_limit}'")
     connection.execute(f"SET temp_directory = '{quoted(scratch) if scratch else ''}'")
-    connection.execute(f"SET threads = {BESIDE}")
+    connection.execute("SET threads = 1")
     return connection
 
 

@@ -156,8 +156,9 @@ def _store_gaps(con: duckdb.DuckDBPyConnection, storing: Storing, explained: Fut
 def _store_sums(
     con: duckdb.DuckDBPyConnection, storing: Storing, classes: AllClasses, limit: str | None, *, all_sums: bool
 ) -> None:
-    """Store what is summed of all operations, by all cores; let the engine of that limit give up the memory that this took."""
-    storing.then(con.execute, f"SET threads = {CORES}")
+    """Store what is summed of all operations; of many (there is a limit) by all cores, and let the engine give up the memory that this took."""
+    if limit is not None:
+        storing.then(con.execute, f"SET threads = {CORES}")
     storing.then(_store_classes, con, classes)
     storing.then(partial(rollups.store, con, all_sums=all_sums))
     if limit is not None:
