@@ -36,7 +36,7 @@ from sawtooth.analysis.derive.unprofiled.problem import FEWEST_STEPS, USUAL_EVEN
 from sawtooth.analysis.intervals import Intervals
 
 PART_ROWS = 500_000  # of operators, calls and GPU operations: some 25 MB of columns, several times as much on the way, and two parts at a time
-PART_OPERATIONS = 250_000  # of GPU operations: each is lost time on either side, in several pieces of 100 bytes
+PART_OPERATIONS = 150_000  # of GPU operations: each is lost time on either side, in several pieces of 100 bytes
 KEYS = {"gpu_ops": "gpu_op_id", "runtime_calls": "call_id", "cpu_ops": "cpu_op_id", "python_calls": "python_call_id"}
 
 Analysed = Callable[[NDArray[np.int32]], tuple[list[int], int]]
