@@ -6,6 +6,7 @@ Titles are templates: ``{cost}`` is the time a step, further names are listed at
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -18,6 +19,8 @@ from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, W
 from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.units import in_words
 
+MORE_THAN_COST = 1.1  # times what kernels take: a gain that a reader would ask about
+NO_LAUNCHES = "The gain is more than these kernels take, because the host no longer launches them either."
 FREED_NS = 3_000  # for each kernel, at most, to free its operator's tensors and its part of autograd's graph on a slow host
 
 
@@ -42,7 +45,7 @@ def of_kernels(
     cost = ms_per_step(rows, steps)
     if context.share(cost) < worth_naming:
         return
-    yield context.finding(
+    finding = context.finding(
         rule,
         title.format(cost=in_words(cost), kernels=count_in_words(rows, steps)),
         fix,
@@ -51,6 +54,9 @@ def of_kernels(
         evidence=evidence_of(rows, steps, by),
         **details,
     )
+    if edits is None and finding.claims == "gain" and finding.gain_ms > MORE_THAN_COST * cost:
+        finding = replace(finding, prediction_note=f"{finding.prediction_note} {NO_LAUNCHES}".strip())
+    yield finding
 
 
 def of_waits(

@@ -51,7 +51,7 @@ async def trace(request: Request) -> Response:
                 raise NotFoundError(
                     "The source of this trace was not kept (--no-keep-source), so it cannot be opened elsewhere."
                 )
-            name = recording.source_name.removesuffix(".gz") + ".gz"
+            name = recording.source_name.rpartition("/")[2].removesuffix(".gz") + ".gz"
             headers = {"cache-control": "private, max-age=3600"}
             return FileResponse(path, media_type="application/gzip", filename=name, headers=headers)
     raise NotFoundError("This run has no such trace.")

@@ -17,6 +17,7 @@ from sawtooth.ingest.runs.bundle import import_bundle
 from sawtooth.ingest.runs.bundle_file import is_bundle, open_bundle
 from sawtooth.ingest.runs.grouping import nearest_run
 from sawtooth.ingest.runs.manifests import attach, register_runs
+from sawtooth.ingest.runs.naming import shown_path
 from sawtooth.ingest.runs.proposals import proposal_for
 from sawtooth.ingest.runs.recorders import recorder_of, too_new
 from sawtooth.ingest.schema import DataFolder
@@ -162,5 +163,5 @@ def files_of(path: Path) -> tuple[list[tuple[Path, str]], bool]:
     """Return the files that ``path`` (a file, or a folder with all below it) stands for, and whether it is a folder."""
     if path.is_dir():
         inside = sorted((p.relative_to(path), p) for p in path.rglob("*") if p.is_file() and not _skipped(p))
-        return [(p, at.as_posix()) for at, p in inside if not any(part.startswith(".") for part in at.parts)], True
-    return [(path, path.name)], False
+        return [(p, shown_path(p, path)) for at, p in inside if not any(part.startswith(".") for part in at.parts)], True
+    return [(path, shown_path(path))], False

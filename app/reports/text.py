@@ -15,7 +15,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.reports.escaped import as_written, for_terminals
 from sawtooth.app.theme import UNATTRIBUTED, colour_of
 from sawtooth.app.words import host as host_words
-from sawtooth.app.words.advice import diff, is_advice, numbered, of_the_loss, plan_lines, plan_title
+from sawtooth.app.words.advice import beside_others, diff, is_advice, numbered, of_the_loss, plan_lines, plan_title
 from sawtooth.app.words.comparisons import audit as audit_words
 from sawtooth.app.words.comparisons import changes
 from sawtooth.app.words.headline import action, below, best_ms, forecast, headline
@@ -166,7 +166,7 @@ def _findings_markdown(result: RunResult) -> list[str]:
             "",
             f"**{number}. {fmt.markdown(action(finding), None)}**: {gain(finding, step_ms)}, {finding.confidence} confidence",
         ]
-        lines += ["", fmt.markdown(fmt.spaced(finding.title), None)]
+        lines += ["", fmt.markdown(". ".join(filter(None, (fmt.spaced(finding.title), beside_others(result, finding)))), None)]
         lines += ["", "```diff", *diff(finding.changes[0]).replace("```", "").splitlines(), "```"] if finding.changes else []
     if len(result.plan) > 1 and (title := plan_title(result)):
         lines += ["", f"**{title}**", "", *(f"1. {fmt.markdown(line, None)}" for line in plan_lines(result))]
@@ -201,6 +201,7 @@ def _findings_text(result: RunResult) -> list[str]:
             f"  {number}. {fmt.spaced(fmt.clean(finding.title))}",
             f"     {finding.fix}",
             f"     {gain(finding, best_ms(result))}{_range_without_plan(result, finding)}, confidence {finding.confidence}",
+            *([f"     {adds}"] if (adds := beside_others(result, finding)) else []),
         ]
     if title := plan_title(result):
         lines += ["", title, *(f"  {number}. {line}" for number, line in enumerate(plan_lines(result), 1))]

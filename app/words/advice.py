@@ -6,6 +6,7 @@ import difflib
 import re
 
 from sawtooth.analysis.run.model import CodeChange, Finding, RunResult
+from sawtooth.analysis.run.same_time import same_time
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes
@@ -13,6 +14,8 @@ from sawtooth.app.words.headline import action, leading, prepared_by
 
 CONFIDENCES = ("high", "medium", "low")
 NOTICEABLE = 1.1  # times the gain: a change that brings so much more than one before it asks why it stands behind
+LITTLE_LEFT = 0.5  # of its own gain, that a change adds to those before it
+MOST_LINES = 9  # of code on a card; cards that stand beside each other are as high as the highest
 FOR_EXAMPLE = "  # for example"  # a comment of the code's own: what is copied with it stays code
 _APART = re.compile(r"(?<=\S) {2,}#")  # a comment set far from its line, to align with others: in a narrow card it wraps
 TOO_WIDE = 3.0  # times: of a wider range the middle says little, and the range itself is the answer
@@ -65,6 +68,24 @@ def why_first(result: RunResult) -> str | None:
     if other.explains.host_pace:
         return f"First, because it takes work away; change {larger} only makes the same work cheaper."
     return f"First, because it mends a fault; change {larger} is a choice with costs of its own."
+
+
+def beside_others(result: RunResult, finding: Finding) -> str | None:
+    """Return how little of its gain a change adds once those before it are made; None where all of it."""
+    numbers = {other.rule: number for number, other in numbered(result)}
+    if (other := same_time(result, finding)) is not None:
+        return f"This is the same time as change {numbers[other.rule]} saves: made both, it counts once."
+    if same_as_lateness(result, finding):
+        return "This is the same time that the rank is late by, in its own code: the two gains do not add up."
+    rules = [step.rule for step in result.plan]
+    at = rules.index(finding.rule) if finding.rule in rules else 0
+    if not at or finding.claims != "gain":
+        return None
+    adds = result.plan[at].before_ms - result.plan[at].predicted_step_ms
+    if adds > LITTLE_LEFT * finding.gain_ms:
+        return None
+    made = " and ".join(str(number) for number in sorted(numbers[rule] for rule in rules[:at]))
+    return f"After change{'s' if at > 1 else ''} {made} it saves ≈\u00a0{fmt.duration_ms(adds)}."
 
 
 def same_as_lateness(result: RunResult, finding: Finding) -> bool:
@@ -135,6 +156,14 @@ def plan_lines(result: RunResult) -> list[str]:
         times = f"{fmt.duration_ms(step.before_ms)} → ≈\u00a0{fmt.duration_ms(step.predicted_step_ms)} ({between})"
         ordered.append(f"{actions.get(step.rule, step.rule)}: {times}")
     return ordered
+
+
+def first_lines(change: CodeChange) -> list[str]:
+    """Return a diff for a card: its first whole lines, and how many follow, where it is long."""
+    lines = diff(change).splitlines()
+    if len(lines) <= MOST_LINES:
+        return lines
+    return [*lines[: MOST_LINES - 1], f"  # {len(lines) - MOST_LINES + 1} more lines: see Why"]
 
 
 def diff(change: CodeChange) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import BatchTrial, Manifest, RecordingRef, UserFacts, new_manifest, run_id_of
 from sawtooth.ingest.runs.grouping import group
-from sawtooth.ingest.runs.naming import name_of
+from sawtooth.ingest.runs.naming import dated, name_of
 from sawtooth.ingest.runs.proposals import forget, needed, remove_unused
 from sawtooth.ingest.runs.recordings import changing, joined, still_here
 from sawtooth.ingest.schema import DataFolder
@@ -41,7 +41,7 @@ def register_run(
         try:
             old = folder.read_manifest(run_id_of(refs))
         except NotFoundError:
-            manifest = new_manifest(refs, name or name_of(folder, refs))
+            manifest = new_manifest(refs, name or _new_name(folder, refs))
         else:
             manifest = msgspec.structs.replace(old, name=name or old.name, recordings=joined(old.recordings, refs))
         manifest = msgspec.structs.replace(
@@ -56,6 +56,12 @@ def register_run(
         )
         folder.write_manifest(manifest)
     return manifest
+
+
+def _new_name(folder: DataFolder, refs: list[RecordingRef]) -> str:
+    """Return a name for a run that nobody named, with its time where another run has the name already."""
+    name = name_of(folder, refs)
+    return dated(folder, refs, name) if any(run.name == name for run in folder.manifests()) else name
 
 
 def register_runs(

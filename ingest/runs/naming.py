@@ -1,8 +1,10 @@
-"""What a run is called: after the file, else the folder, that tells its recording from others."""
+"""What a run is called: after the file, else the folder, that tells its recording from others; else what ran, and when."""
 
 from __future__ import annotations
 
 import re
+import time
+from pathlib import Path
 
 import duckdb
 
@@ -11,12 +13,16 @@ from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.schema import DataFolder
 
 HOME = re.compile(r"(?:^|/)(?:(?:home|Users)/[^/]+|root)$")
-SUFFIXES = re.compile(r"(?:\.(?:pt|trace|json|jsonl|gz|csv|txt))+$", re.I)
-SAYS_NOTHING = re.compile(  # what scripts and tutorials call every trace and the folder it lies in
-    r"(?:(?:chrome|torch|pytorch|kineto|gpu|my)[_-]?)?(?:trace|traces|profile|profiler|profiling|prof|nvml|telemetry|output|out|log|logs|tmp|data|results)"
-    r"(?:[_-]?\d*)|(?:rank|worker|gpu|node)?[_-]?\d+|tmp\w{8}|\.*",
+SUFFIXES = re.compile(r"(?:\.(?:pt|trace|json|jsonl|gz|csv|txt|sqlite))+$", re.I)
+SAYS_NOTHING = re.compile(  # what scripts, tutorials and machines call every trace and the folder it lies in
+    r"(?:(?:chrome|torch|pytorch|kineto|gpu|my|nsys)[_-]?)?(?:trace|profile|prof|profiler|profiling|marks|nvml|telemetry|report|output|out|log|tb"
+    r"|tmp|temp|data|result|plugin|download|desktop|home|mnt|src|code|work|workspace|app|tensorboard)s?(?:[_-]?\d*)"
+    r"|(?:rank|worker|gpu|node|step)?[_-]?\d+|tmp\w{8}|\.*"
+    r"|runs?|.*[._]\d{10,}",  # torch's own: the host, the process and the time
     re.I,
 )
+SCRIPT = r"SELECT name FROM names WHERE regexp_matches(name, '^[^<>]+\.py\(\d+\): <module>$') ORDER BY name_id LIMIT 1"
+FOLDERS_UP = 3  # above a file: farther up folders tell of the machine, not of the run
 
 
 def telling_name(path: str) -> str | None:
@@ -25,21 +31,62 @@ def telling_name(path: str) -> str | None:
     None where neither says anything; a home folder's name is its user's and says nothing of a recording.
     """
     folder, _, file = path.replace("\\", "/").rpartition("/")
-    names = (SUFFIXES.sub("", file), HOME.sub("/", folder).rpartition("/")[2])
-    return next((name for name in names if name and not SAYS_NOTHING.fullmatch(name)), None)
+    if _tells(name := SUFFIXES.sub("", file)):
+        return name
+    for _ in range(FOLDERS_UP):
+        if HOME.search(folder):
+            return None
+        folder, _, name = folder.rpartition("/")
+        if _tells(name):
+            return name
+    return None
+
+
+def _tells(name: str) -> bool:
+    return bool(name) and not SAYS_NOTHING.fullmatch(name)
+
+
+def shown_path(path: Path, below: Path | None = None) -> str:
+    """Return what a file is called for people: its name (its path ``below`` a folder), from the folder on that tells it from others where it does not."""
+    shown = path.relative_to(below).as_posix() if below is not None else path.name
+    full = (path.parent.resolve() / path.name).as_posix()
+    name = telling_name(full)
+    if telling_name(shown) is not None or name is None:
+        return shown
+    return full[full.rindex(f"/{name}/") + 1 :]
 
 
 def name_of(folder: DataFolder, refs: list[RecordingRef]) -> str:
     """Return the name of a run of ``refs``: its trace's, where it has one."""
-    main = next((ref for ref in refs if ref.kind == "trace"), refs[0])
-    stem = SUFFIXES.sub("", main.source_name) or main.source_name
-    return telling_name(main.source_name) or telling_name(_trace_name(folder, main)) or stem
+    main = _main(refs)
+    written_to = _first(folder, main, "SELECT metadata ->> 'traceName' FROM recording")
+    return telling_name(main.source_name) or telling_name(written_to) or _by_what_ran(folder, main)
 
 
-def _trace_name(folder: DataFolder, ref: RecordingRef) -> str:
-    """Return the path that the profiler wrote the trace to, "" where it is not known."""
+def dated(folder: DataFolder, refs: list[RecordingRef], name: str) -> str:
+    """Return ``name`` with the time at which ``refs`` were recorded, where that is known: two runs may be called alike."""
+    return f"{name}, {when}" if (when := _when(folder, _main(refs))) else name
+
+
+def _main(refs: list[RecordingRef]) -> RecordingRef:
+    return next((ref for ref in refs if ref.kind == "trace"), refs[0])
+
+
+def _by_what_ran(folder: DataFolder, ref: RecordingRef) -> str:
+    """Return the script, else the kind of recording, and when it was recorded: train, 21 Nov 14:03:09 UTC."""
+    script = _first(folder, ref, SCRIPT).partition("(")[0].rpartition("/")[2].removesuffix(".py")
+    return dated(folder, [ref], script if _tells(script) else ref.kind)
+
+
+def _when(folder: DataFolder, ref: RecordingRef) -> str:
+    first_ns = _first(folder, ref, "SELECT first_ns FROM recording WHERE clock = 'unix'")
+    return time.strftime("%d %b %H:%M:%S UTC", time.gmtime(int(first_ns) / 1e9)) if first_ns else ""
+
+
+def _first(folder: DataFolder, ref: RecordingRef, select: str) -> str:
+    """Return the first value of a query of a recording as text, "" where it is not known."""
     try:
-        row = first_row(folder.recording_file(ref.id), "SELECT metadata ->> 'traceName' FROM recording")
+        row = first_row(folder.recording_file(ref.id), select)
     except duckdb.Error:
         row = None
     return str(row[0]) if row and row[0] else ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sawtooth.analysis.findings.rule import RuleContext, once
 from sawtooth.analysis.findings.within import calls_within, launches_within
 from sawtooth.analysis.findings.work import AUTOGRAD_NODE
+from sawtooth.analysis.run.model import CodeChange
 
 
 @once
@@ -101,3 +102,13 @@ def nan_checks(context: RuleContext) -> NanChecks:
 REPEATS = r"^aten::repeat_interleave$"  # waits for how long its result is
 OUTPUT_SIZE = "Tell repeat_interleave the length of its result (output_size=), or gather with indices made on the GPU: then it does not wait."
 MASK_OPERATORS = r"^aten::(nonzero|masked_select|_unique|unique_dim|unique_consecutive|argwhere|index_put_|repeat_interleave)"
+SAME_SHAPE = (  # what keeps the shape where a mask's result has one of its own
+    CodeChange(
+        "PyTorch",
+        "loss = F.cross_entropy(logits[mask], target[mask])   # waits for how many",
+        "target = target.masked_fill(~mask, -100)\nloss = F.cross_entropy(logits, target, ignore_index=-100)",
+    ),
+    CodeChange(
+        "PyTorch", "x[mask] = 0                     # nonzero inside", "x = torch.where(mask, 0, x)     # same shape, no wait"
+    ),
+)

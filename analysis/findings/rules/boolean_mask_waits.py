@@ -18,22 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_waits
-from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, OUTPUT_SIZE, REPEATS, waiting_calls
+from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, OUTPUT_SIZE, REPEATS, SAME_SHAPE, waiting_calls
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Explains, Finding
 
 WORTH_NAMING = 0.01  # as for other waits: below one percent of the step nobody should change code for it
-
-CHANGES = (
-    CodeChange(
-        "PyTorch",
-        "loss = F.cross_entropy(logits[mask], target[mask])   # waits for how many",
-        "target = target.masked_fill(~mask, -100)\nloss = F.cross_entropy(logits, target, ignore_index=-100)",
-    ),
-    CodeChange(
-        "PyTorch", "x[mask] = 0                     # nonzero inside", "x = torch.where(mask, 0, x)     # same shape, no wait"
-    ),
-)
 
 MASKS = "A boolean mask or nonzero makes the host wait for how many elements it keeps"
 
@@ -53,7 +42,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         worth_naming=WORTH_NAMING,
         note="The waits removed from the replay; the masking kernels stay in it.",
         risk="Work is then done for masked elements too: where few are kept, measure both.",
-        changes=CHANGES,
+        changes=SAME_SHAPE,
     )
 
 

@@ -22,9 +22,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sawtooth.analysis.findings.builders import of_waits, without_reads
+from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.convolution_searches import calls_of_searches
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
-from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, OUTPUT_SIZE, REPEATS, nan_checks, waiting_calls
+from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, OUTPUT_SIZE, REPEATS, SAME_SHAPE, nan_checks, waiting_calls
 from sawtooth.analysis.findings.rule import WARNING_SHARE, Rule, RuleContext
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -49,6 +50,12 @@ CHANGES = (
     ),
     CodeChange("Transformers", "TrainingArguments(logging_steps=1)", "TrainingArguments(logging_steps=100)"),
 )
+COUNTED = CodeChange(
+    "PyTorch",
+    "right += (out.cpu().argmax(1) == y.cpu()).sum()   # every step",
+    "right += (out.argmax(1) == y).sum()   # on the GPU; read it when you log",
+)
+COPIES = r"^aten::(copy_|_to_copy|to|cpu)$"  # .cpu(), .numpy(), .tolist()
 
 
 # The waits that cost idle time in the window, and those at the same places before it: without them the window began with the host ahead.
@@ -100,8 +107,18 @@ def check(context: RuleContext) -> Iterator[Finding]:
         worth_naming=WORTH_NAMING,
         note="These waits removed from the replay, with what only serves the reading: copies, norms, tests, and Python right after a copy of over 1 MB.",
         risk="Values read later are stale by N steps; NaN checks fire later.",
-        changes=CHANGES,
+        changes=_changes(context, calls),
     )
+
+
+def _changes(context: RuleContext, calls: tuple[int, ...]) -> tuple[CodeChange, ...]:
+    """Return examples, first of the kind of read that loses most here: single values, masks, or whole tensors."""
+    kinds = ((CHANGES, READ_BACK), (SAME_SHAPE, MASK_OPERATORS), ((COUNTED,), COPIES))
+    lost = [
+        lost_in_calls(context, "host_sync", tuple(set(calls).intersection(waiting_calls(context, names)))) for _, names in kinds
+    ]
+    most = kinds[lost.index(max(lost))][0]
+    return (*most, *(change for change in CHANGES if change not in most))
 
 
 def _ending_the_read(context: RuleContext, calls: tuple[int, ...]) -> set[int]:

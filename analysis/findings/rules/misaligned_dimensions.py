@@ -29,17 +29,11 @@ WORTH_NAMING = 0.03  # padding costs memory and some work: below 3 % of the step
 ALIGNED_KERNEL = "align8"  # CUTLASS names the elements that a kernel's loads are aligned to
 PADDED_TO = 64  # whole tiles: what the fix advises
 
-CHANGES = (
-    CodeChange(
-        "PyTorch",
-        "vocabulary = 50257\nhead = nn.Linear(768, vocabulary)",
-        "vocabulary = 50304   # next multiple of 64; the added tokens never occur\nhead = nn.Linear(768, vocabulary)",
-    ),
-    CodeChange(
-        "Transformers",
-        "model.resize_token_embeddings(len(tokenizer))",
-        "model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=64)",
-    ),
+VOCABULARY = 8192  # from here on a size is most likely a vocabulary's, whose padding nothing else has to follow
+OF_TOKENIZER = CodeChange(
+    "Transformers",
+    "model.resize_token_embeddings(len(tokenizer))",
+    "model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=64)",
 )
 
 
@@ -55,6 +49,17 @@ def _in_short(sizes: list[int]) -> str:
     if len(sizes) <= 2:
         return " and ".join(str(n) for n in sorted(sizes))
     return f"{sizes[0]} and {len(sizes) - 1} other sizes"
+
+
+def _changes(sizes: list[int]) -> tuple[CodeChange, ...]:
+    """Return the two largest of the run's own sizes before and after padding."""
+    lines = []
+    for size in sizes[:2]:
+        name, unused = ("vocabulary", "; the added tokens never occur") if size >= VOCABULARY else ("features", "")
+        padded = -(-size // PADDED_TO) * PADDED_TO
+        lines.append((f"{name} = {size}", f"{name} = {padded}   # next multiple of {PADDED_TO}{unused}"))
+    own = CodeChange("PyTorch", *("\n".join(side) for side in zip(*lines, strict=True)))
+    return (own, OF_TOKENIZER) if sizes[0] >= VOCABULARY else (own,)
 
 
 def check(context: RuleContext) -> Iterator[Finding]:
@@ -87,7 +92,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         confidence="medium",
         note="These products as long as padded ones take; kernels around them that also work on the odd size gain on top.",
         risk="A padded vocabulary or hidden size changes the model's shape: old checkpoints need padding too.",
-        changes=CHANGES,
+        changes=_changes(sizes),
         evidence=evidence_of(slow, steps, ("flop_operator", "kernel")),
     )
 

@@ -21,7 +21,6 @@ SHOWN_FIRST = 3  # three changes are what somebody does today; the rest is folde
 # In the address: the changes counted in, what a GPU-hour costs, the steps to go.
 FIXES, PRICE, STEPS = "fixes", "price", "steps"
 AROUND = 1.1  # of its own length that a step is shown with on the timeline
-SAME_TIME = "This is the same time that the rank is late by, in its own code: the two gains do not add up."
 _ICON = {"critical": ":material/error:", "warning": ":material/warning:", "info": ":material/info:"}
 _COLOUR: dict[str, Literal["red", "orange", "blue"]] = {"critical": "red", "warning": "orange", "info": "blue"}
 _DIAGNOSTIC = {"error": "Damage", "data_loss": "Missing", "info": "Note"}
@@ -121,8 +120,8 @@ def _finding(number: int, finding: Finding, result: RunResult) -> list[Finding]:
             st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])
         cards.small(promise(finding))
         cards.paragraph(finding.fix)
-        if advice.same_as_lateness(result, finding):
-            cards.small(SAME_TIME)
+        if (adds := advice.beside_others(result, finding)) is not None:
+            cards.small(adds)
         ticked = False
         with st.container(horizontal=True, gap="small", vertical_alignment="center"):
             if finding.edits:

@@ -45,7 +45,12 @@ def show(result: RunResult) -> None:
             for number, finding in first:
                 lead = number == first[0][0]
                 ticked += _action(
-                    number, finding, result, _brings(finding, first, result), why if lead else None, alone=len(first) == 1
+                    number,
+                    finding,
+                    result,
+                    _brings(finding, first, result),
+                    why if lead else advice.beside_others(result, finding),
+                    alone=len(first) == 1,
                 )
     with st.container(gap="xsmall"):
         findings.show_plan(result)
@@ -162,8 +167,7 @@ def _action(
         if stack := _stack(result.lead, finding):
             st.html(_HTML.place(*_named(stack)))
         if finding.changes:
-            change = finding.changes[0]
-            st.html(_HTML.diff(advice.diff(change).splitlines()))
+            st.html(_HTML.diff(advice.first_lines(finding.changes[0])))
         with st.container(horizontal=True, gap="small", vertical_alignment="center", key=f"change_actions-{number}"):
             ticked = bool(finding.edits) and findings.tick(finding, f"combine-{result.manifest.id}-{number}-{finding.rule}")
             findings.why_button(number, finding, result)

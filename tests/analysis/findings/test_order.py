@@ -141,3 +141,16 @@ def test_what_a_slow_profile_charges_its_host_with_is_no_surer_than_medium(name:
     finding = next(f for f in result_of(name).findings if f.rule == rule)
     assert finding.confidence == confidence
     assert ("times as long as the run's" in finding.prediction_note) == (confidence == "medium")
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "line"),
+    [
+        ("mlp_4093", "misaligned-dimensions", "features = 4093"),
+        ("detr_on_host", "host-waits-for-gpu", "right += (out.cpu()"),
+        ("gpt_reads", "host-waits-for-gpu", "running += loss.item()"),
+    ],
+)
+def test_the_first_example_is_of_the_runs_own_case(name: str, rule: str, line: str) -> None:
+    found = next(f for f in result_of(name).findings if f.rule == rule)
+    assert found.changes[0].before.startswith(line)

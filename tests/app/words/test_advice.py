@@ -60,6 +60,36 @@ def test_where_a_later_change_brings_more_the_first_says_why_it_is_first(
     assert advice.why_first(replace(run_of(ledger=SLOW), findings=[first, second])) == why
 
 
+def test_a_change_says_how_little_it_adds_to_those_before_it() -> None:
+    python = Explains(("python_host",))
+    collects, between = (
+        gains("collects", 85.0, edits=[True], explains=python),
+        gains("between", 84.0, edits=[True], explains=python),
+    )
+    compiles, loss, apart = gains("compiles", 5.0), gains("loss", 5.0), gains("apart", 4.0)
+    plan = (PlanStep("collects", 100, 15, 14, 16), PlanStep("compiles", 15, 10, 9, 11), PlanStep("loss", 10, 9.6, 9, 11))
+    result = replace(run_of(ledger=SLOW), findings=[collects, between, compiles, loss, apart], plan=plan)
+    said = {
+        finding.rule: (advice.beside_others(result, finding) or "").replace("\xa0", " ")
+        for _, finding in advice.numbered(result)
+    }
+    assert said == {
+        "collects": "",
+        "between": "This is the same time as change 1 saves: made both, it counts once.",
+        "compiles": "",
+        "loss": "After changes 1 and 3 it saves ≈ 400 µs.",
+        "apart": "",
+    }
+
+
+def test_a_long_diff_is_cut_between_lines_and_says_so() -> None:
+    long = CodeChange("PyTorch", "", "\n".join(f"line_{i}" for i in range(12)))
+    shown = advice.first_lines(long)
+    assert len(shown) == advice.MOST_LINES and shown[-1] == "  # 5 more lines: see Why"
+    short = CodeChange("PyTorch", "a", "b")
+    assert advice.first_lines(short) == advice.diff(short).splitlines()
+
+
 def test_a_loss_that_no_finding_speaks_of_has_advice_before_that_on_recording() -> None:
     result = replace(run_of(ledger=COPIES), findings=[RECORD])
     what, most = advice.of_the_loss(result) or ("", "")

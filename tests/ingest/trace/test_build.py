@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.recording import Progress, ingest_file
 from sawtooth.ingest.runs.manifests import delete_run, register_run, register_runs
-from sawtooth.ingest.runs.naming import telling_name
+from sawtooth.ingest.runs.naming import shown_path, telling_name
 from sawtooth.ingest.schema import DataFolder
 
 BASE = 1_700_000_000_000_000_000
@@ -157,6 +158,9 @@ def test_ranks_join_telemetry_attaches_and_deleting_removes(tmp_path, folder):
         ("0.trace.json.gz", None),
         ("/tmp/tmpab12cd34.json", None),
         ("out/pytorch_trace.json", None),
+        ("eight-workers/logs/node3_4242.1795404433123456789.pt.trace.json.gz", "eight-workers"),
+        ("run_3/marks.jsonl", "run_3"),
+        ("/home/carol/trace.json", None),
         ("", None),
     ],
 )
@@ -168,10 +172,42 @@ def test_a_trace_of_no_telling_name_is_called_after_the_folder_it_was_written_to
     ref = ingest_file(put(tmp_path, {**TRACE, "traceName": "experiments/eight-workers/trace.json"}), folder)
     assert register_run(folder, [ref]).name == "eight-workers"
     plain = ingest_file(put(tmp_path, TRACE), folder)
-    assert register_run(folder, [plain]).name == "trace"
+    assert register_run(folder, [plain]).name == "trace, 14 Nov 22:13:20 UTC"
+
+
+def test_a_run_that_nothing_names_is_called_after_its_script_and_when_it_was_recorded(tmp_path, folder):
+    frame = {
+        "ph": "X",
+        "cat": "python_function",
+        "name": "src/pretrain.py(7): <module>",
+        "pid": 1,
+        "tid": 1,
+        "ts": 1,
+        "dur": 5,
+        "args": {"Python id": 1},
+    }
+    trace = {**TRACE, "traceEvents": [*TRACE["traceEvents"], frame]}
+    assert register_run(folder, [ingest_file(put(tmp_path, trace), folder)]).name == "pretrain, 14 Nov 22:13:20 UTC"
+
+
+def test_two_runs_that_files_name_alike_are_told_apart_by_their_times_and_keep_their_names(tmp_path, folder):
+    first, second = (ingest_file(put(tmp_path, {**TRACE, "more": i}), folder, source_name="baseline.json") for i in range(2))
+    assert [register_run(folder, [ref]).name for ref in (first, second, first)] == [
+        "baseline",
+        "baseline, 14 Nov 22:13:20 UTC",
+        "baseline",
+    ]
+
+
+def test_a_file_that_is_called_like_all_others_is_shown_with_the_folder_that_tells_it(tmp_path):
+    job = tmp_path / "eight-workers"
+    assert shown_path(job / "trace.json.gz") == "eight-workers/trace.json.gz"
+    assert shown_path(job / "rank_0" / "trace.json", below=job) == "eight-workers/rank_0/trace.json"
+    assert shown_path(job / "vit.json") == shown_path(job / "vit.json", below=job) == "vit.json"
+    assert shown_path(Path("/home/carol/trace.json")) == "trace.json"
 
 
 @pytest.mark.parametrize("home", ["/home/carol", "/root", "/Users/carol", r"C:\Users\carol"])
 def test_a_run_is_not_called_after_a_user(tmp_path, folder, home):
     ref = ingest_file(put(tmp_path, {**TRACE, "traceName": f"{home}/trace.json"}), folder)
-    assert register_run(folder, [ref]).name == "trace"
+    assert register_run(folder, [ref]).name == "trace, 14 Nov 22:13:20 UTC"
