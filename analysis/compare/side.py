@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from sawtooth.analysis.compare.changed.products import products_of
-from sawtooth.analysis.compare.changed.traits import READ_BACK, Trait, traits_of
+from sawtooth.analysis.compare.changed.traits import ReadBack, Trait, traits_of
 from sawtooth.analysis.compare.matching import Piece
 from sawtooth.analysis.compare.significance.measured import Measured
 from sawtooth.analysis.metrics.step_sources import StepSource
@@ -98,12 +98,13 @@ def _side_of_one(run: RunResult, library: Library) -> Side:
     per_step = Fraction(1, len(lead.counted))
     with open_rank(library, lead) as view:
         kernels, operators = tuple(_kernels(view, per_step)), tuple(_operators(view, per_step))
-    read_back = float(sum((piece.count for piece in kernels if piece.name.startswith(READ_BACK)), Fraction(0)))
+        copies, steps_with = view.rows(_SQL["read_back"])[0]
+        read_back = ReadBack(copies / len(lead.counted), steps_with, len(lead.counted))
     return Side((run,), (measured,), kernels, operators, *_set_up(run, library, read_back))
 
 
-def _set_up(run: RunResult, library: Library, read_back: float | None) -> tuple[tuple[Trait, ...], frozenset[str]]:
-    """Return the traits of a run, which copies ``read_back`` times a step to its host, and the shapes of its products, by its slowest rank's trace."""
+def _set_up(run: RunResult, library: Library, read_back: ReadBack | None) -> tuple[tuple[Trait, ...], frozenset[str]]:
+    """Return the traits of a run, with its copies to the host, and the shapes of its products, by its slowest rank's trace."""
     traces = run.manifest.traces
     of_lead = run.lead.recording_id if run.lead is not None else traces[0].id if traces else None
     if of_lead is None:

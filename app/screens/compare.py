@@ -263,6 +263,8 @@ def _host_operators(comparison: Comparison) -> None:
 
 def _side_by_side(comparison: Comparison) -> None:
     rows, same = changes.changed_rows(comparison)
+    if not rows:
+        return
     a, b = (f"{side}: {name}".removesuffix(f": {side}") for side, name in zip("AB", words.names(comparison), strict=True))
     with st.expander(f"{fmt.many(len(rows), 'metric')} side by side", icon=":material/table_rows:"):
         cards.table(("Metric", a, b, "Change"), rows, "Metrics of both sides")

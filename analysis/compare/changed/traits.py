@@ -15,7 +15,7 @@ from sawtooth.analysis.store.library import Recording
 
 NO_CHOICE = ("after", "step", "steps_per_epoch")  # what names a run or a part of one
 TF32_SHARE = 0.01  # of the time of FP32 products: less is a kernel whose name deceives
-OFTEN = 0.75  # copies to the host in a step: a loss that is read now and then is no habit of the loop
+OFTEN = 0.75  # of the steps copy to the host: a loss that is read now and then is no habit of the loop
 COMPUTE = ("tensor_core_compute", "other_compute")
 IN_WORKERS, INLINE = "in worker processes", "in the training process"
 LAUNCHES = ("launch_bound", "python_host", "launch_latency")
@@ -81,28 +81,43 @@ _DTYPES = """SELECT s.input_types, w.category, w.tensor_cores, sum(w.ns)::BIGINT
 _NARROW = (("Float8", "fp8"), ("BFloat16", "bf16"), ("Half", "fp16"), ("double", "fp64"))
 
 
-READ_BACK = "Memcpy DtoH"  # how the name of a copy to the host begins
+@dataclass(frozen=True)
+class ReadBack:
+    """Copies to the host: how many a step on average, and ``steps_with`` any among ``steps``."""
+
+    a_step: float
+    steps_with: int
+    steps: int
+
+    @property
+    def often(self) -> bool:
+        """Whether they are a habit of the loop, rather than of a step now and then."""
+        return self.steps_with >= OFTEN * self.steps
+
+    def __str__(self) -> str:
+        if self.often:
+            return f"{self.a_step:,.0f} a step" if self.a_step >= 1 else "in most steps"
+        return f"in {self.steps_with} of {self.steps} steps" if self.steps_with else "none"
 
 
-def traits_of(run: RunResult, recording: Recording | None, read_back: float | None = None) -> tuple[Trait, ...]:
+def traits_of(run: RunResult, recording: Recording | None, read_back: ReadBack | None = None) -> tuple[Trait, ...]:
     """Return what ``recording``, the run's trace (None: it has none), and its manifest show of how the run was set up.
 
-    ``read_back`` counts the copies to the host in a step, None where no step is recorded.
+    ``read_back`` are the copies to the host, None where no step is recorded.
     """
     return tuple(_shown(run, recording, read_back))
 
 
-def _shown(run: RunResult, recording: Recording | None, read_back: float | None) -> Iterator[Trait]:
+def _shown(run: RunResult, recording: Recording | None, read_back: ReadBack | None) -> Iterator[Trait]:
     facts = run.manifest.facts
     if read_back is not None:
-        often = read_back >= OFTEN
         yield Trait(
             "reads",
             "GPU values copied to the host",
-            f"{read_back:.0f} a step" if often else "not in every step",
+            str(read_back),
             ("host_sync", "blocking_copy"),
-            kind="in every step" if often else "",
-            amount=read_back if often else None,
+            kind="in every step" if read_back.often else "now and then, or never",
+            amount=read_back.a_step if read_back.often else None,
         )
     if recording is not None:
         for choice in _CHOICES:

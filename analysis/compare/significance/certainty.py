@@ -45,8 +45,8 @@ ERR_ALIKE = (
 )
 NOT_KNOWN = "The step times are not known well enough to tell which side is faster."
 UNBOUNDED = "On one side nothing bounds the step time from above."
-OTHER_MODEL = "The matrix products of A and B have other shapes: they train different models, so their step times do not tell what a change brings."
-OTHER_PROGRAM = "Hardly a kernel of one side runs in the other: A and B are different programs, so their step times do not tell what a change brings."
+OTHER_MODEL = "Their matrix products have different shapes, so the step times do not show the effect of a change."
+OTHER_PROGRAM = "Hardly a kernel of one side runs in the other: A and B are different programs, so the step times do not show the effect of a change."
 ONE_COMMAND = (
     "Nothing that was changed is known: the same command ran twice, no other work of the GPU is seen, and a host's own speed varies from run to run. "
     "Record both sides again to be sure."

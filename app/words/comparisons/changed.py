@@ -25,7 +25,7 @@ def rows(comparison: Comparison) -> list[Row]:
     lines = []
     for effect in comparison.effects:
         for place, difference in enumerate(effect.differences):
-            lines.append(Row(*_named(difference), _explains(effect, comparison) if place == 0 else "the same, together"))
+            lines.append(Row(*_named(difference), _explains(effect, comparison) if place == 0 else "part of the same gain"))
     return lines
 
 

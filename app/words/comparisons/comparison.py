@@ -15,6 +15,7 @@ from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons import intervals, stretches
 from sawtooth.app.words.comparisons.two_steps import bars, gpu_worked, steps_divided
+from sawtooth.app.words.headline import is_cut_off
 
 ID_SHOWN = 6  # characters of an id that tell two runs of one name apart
 
@@ -49,7 +50,7 @@ def headline(comparison: Comparison) -> str:
     a, b = names(comparison)
     if comparison.other_model:
         are = "are different programs" if comparison.other_program else "train different models"
-        return f"{a} and {b} {are}: {step_times(comparison)} a step, which says nothing of a change."
+        return f"{a} and {b} {are}: {step_times(comparison).replace(' → ', ' and ')} a step."
     if comparison.cpu_beside_gpu:
         worked = comparison.a.first.lead or comparison.b.first.lead
         where = (worked.device_name if worked is not None else "") or "a GPU"
@@ -60,6 +61,8 @@ def headline(comparison: Comparison) -> str:
         return f"{' and '.join(ran)}: {step_times(comparison)} a step."
     if comparison.throughput is not None:
         return _throughput(comparison.throughput, a, b, step_times(comparison))
+    if is_one_run(comparison):
+        return f"A and B are the same run: {fmt.clean(comparison.a.name, 60)}."
     word, best = comparison.verdict.word, comparison.best
     if best.a is None or best.b is None:
         unknown = " and ".join(name for name, ms in ((a, best.a), (b, best.b)) if ms is None)
@@ -74,6 +77,12 @@ def headline(comparison: Comparison) -> str:
     if comparison.verdict.may_be_none:
         return f"No measurable change between {a} and {b}: {step_times(comparison)} a step."
     return f"No verdict on whether {b} differs from {a}: {step_times(comparison)} a step."
+
+
+def is_one_run(comparison: Comparison) -> bool:
+    """Tell whether both sides are the same runs."""
+    a, b = ([run.manifest.id for run in side.runs] for side in (comparison.a, comparison.b))
+    return a == b
 
 
 def tab_title(comparison: Comparison) -> str:
@@ -103,8 +112,10 @@ def below(comparison: Comparison) -> str:
         return why_sure(comparison)
     if comparison.cpu_beside_gpu:
         return f"{lacks_gpu_work(comparison)} Their step times say nothing of a change to the training."
+    if is_one_run(comparison):
+        return "Choose another run as A or B."
     if comparison.best.a is None or comparison.best.b is None:  # the headline says so
-        return lacks_gpu_work(comparison) or ""
+        return " ".join(filter(None, (lacks_gpu_work(comparison), cut_off(comparison))))
     sure = how_sure(comparison)
     if sure == "Low confidence.":  # which says little without its reason
         sure = f"{sure} {why_sure(comparison)}"
@@ -120,6 +131,12 @@ def lacks_gpu_work(comparison: Comparison) -> str | None:
     lacking = [name for name, side in sides if not side.gpu_worked and side.first.manifest.traces]
     holds = "profiles of A and B hold" if len(lacking) == 2 else f"profile of {''.join(lacking)} holds"
     return f"The {holds} no GPU work." if lacking else None
+
+
+def cut_off(comparison: Comparison) -> str | None:
+    """Return which sides' traces end before their profiles do; None where all are whole."""
+    names = [name for name, side in (("A", comparison.a), ("B", comparison.b)) if any(map(is_cut_off, side.runs))]
+    return f"The trace of {' and '.join(names)} is cut off: record it again." if names else None
 
 
 def shown(comparison: Comparison) -> bool:
@@ -172,14 +189,14 @@ def why(comparison: Comparison) -> str | None:
     if largest is None:
         return None
     amount, total = fmt.duration_ms(abs(largest.change_ms)), fmt.duration_ms(abs(change))
-    done = "saved" if change < 0 else "added"
+    done, way = ("saved", "came from") if change < 0 else ("added", "went to")
     if amount == total:
-        return f"All {total} {done} {'was' if change < 0 else 'is'} {largest.spoken}."
+        return f"All {total} {done} {way} {largest.spoken}."
     if abs(largest.change_ms) > abs(change):  # the other parts go the other way
         ways = ("fell", "grew") if change < 0 else ("grew", "fell")
         label = largest.spoken[0].upper() + largest.spoken[1:]
         return f"{label} {ways[0]} by {amount}, and the other parts {ways[1]} by {fmt.duration_ms(abs(largest.change_ms - change))}."
-    return f"Of the {total} {done}, {amount} {'was' if change < 0 else 'is'} {largest.spoken}."
+    return f"Of the {total} {done}, {amount} {way} {largest.spoken}."
 
 
 def sentences(comparison: Comparison, *, profiles: bool = True) -> list[str]:
@@ -237,4 +254,5 @@ def dots_title(a: list[float], b: list[float]) -> str:
 
 def steps(comparison: Comparison) -> tuple[list[float], list[float]]:
     """Return both sides' profiled device steps, ms."""
-    return comparison.a.device_step_ms, comparison.b.device_step_ms
+    a, b = ([ms for ms in side.device_step_ms if ms > 0] for side in (comparison.a, comparison.b))
+    return a, b  # what a trace's end cuts off has no length

@@ -26,9 +26,11 @@ def bars(comparison: Comparison, step: Step) -> list[Bar]:
 
 
 def steps_divided(comparison: Comparison) -> tuple[Step, ...]:
-    """Return the steps that can be divided on both sides, the run's own first: a GPU's with a GPU's, a host's with a host's; none of two models."""
+    """Return the steps that can be divided on both sides, the run's own first: a GPU's with a GPU's, a host's with a host's; none of two models,
+    nor where a GPU's step is not known, as of a trace that is cut off."""
     worked = gpu_worked(comparison)
-    if worked[0] != worked[1] or comparison.other_model:
+    unknown = comparison.best.a is None or comparison.best.b is None
+    if worked[0] != worked[1] or comparison.other_model or (worked[0] and unknown):
         return ()
     has: dict[Step, bool] = {"run": not _undivided_sides(comparison), "profiled": bool(comparison.waterfall)}
     return tuple(step for step, rows in has.items() if rows)
@@ -51,10 +53,11 @@ def undivided(comparison: Comparison) -> tuple[str, str, str]:
             "sawtooth run train.py",
         )
     if not worked[0]:
-        lack = " and ".join(_undivided_sides(comparison))
+        lack = _undivided_sides(comparison)
+        of = f"of {lack}" if len(lack) == 1 else "of either run"
         return (
-            f"Nothing shows what the step of {lack} is made of.",
-            "Record a profile of both runs: then their steps are divided here.",
+            f"Nothing recorded shows where the step {of} goes.",
+            f"Record a profile of {lack if len(lack) == 1 else 'both'} with marked steps, and both steps are divided here.",
             "sawtooth run train.py",
         )
     return (

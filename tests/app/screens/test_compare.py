@@ -175,9 +175,9 @@ def test_what_was_changed_stands_beside_the_waterfall_and_the_rest_is_folded_awa
 def test_the_first_screen_says_how_much_why_and_how_sure(pair):
     text = words_of(opened(a=pair[0], b=pair[1]))
     # 1,000 → 800 µs, the product 600 → 400 µs: what is saved is tensor-core compute
-    assert "All 200\u00a0µs saved was tensor-core compute. Low confidence: a step is " in text
+    assert "All 200\u00a0µs saved came from tensor-core compute. Low confidence: a step is " in text
     assert 'aria-label="The GPU waits 30\u00a0% of A&#39;s step and 38\u00a0% of B&#39;s"' in text  # 300 of 1,000 and of 800 µs
-    assert text.index("saved was tensor-core compute") < text.index("The step changed by")
+    assert text.index("saved came from tensor-core compute") < text.index("The step changed by")
 
 
 def test_kernels_show_their_change_first(pair):

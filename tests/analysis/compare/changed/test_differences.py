@@ -8,10 +8,11 @@ import pytest
 
 from sawtooth.analysis.compare.changed import traits
 from sawtooth.analysis.compare.changed.differences import differences, effects, unfollowed
-from sawtooth.analysis.compare.changed.traits import Trait
+from sawtooth.analysis.compare.changed.traits import ReadBack, Trait
 from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.analysis.findings.checking import all_rules
 from sawtooth.analysis.run.model import Explains, Finding
+from tests.support.run_results import run_of
 
 
 def trait(key, value, explains=()):
@@ -55,6 +56,20 @@ def test_a_number_that_one_side_does_not_know_is_no_difference():
     assert [(d.a, d.b) for d in differences((known,), (eight,), [], [])] == [("in 4 worker processes", "in 8 worker processes")]
     reads = [Trait("reads", "reads", f"{count:.0f} a step", kind="in every step", amount=count) for count in (5.4, 5.6)]
     assert differences(reads[:1], reads[1:], [], []) == ()
+
+
+@pytest.mark.parametrize(
+    ("copies", "value", "kind"),
+    [
+        (ReadBack(1.0, 1, 3), "in 1 of 3 steps", "now and then, or never"),  # three at once
+        (ReadBack(64.0, 3, 3), "64 a step", "in every step"),
+        (ReadBack(0.75, 3, 4), "in most steps", "in every step"),
+        (ReadBack(0.0, 0, 3), "none", "now and then, or never"),
+    ],
+)
+def test_copies_to_the_host_are_told_by_the_steps_that_have_one(copies, value, kind):
+    reads = next(trait for trait in traits.traits_of(run_of(), None, copies) if trait.key == "reads")
+    assert (reads.value, reads.kind) == (value, kind)
 
 
 def test_a_share_is_of_the_parts_that_moved_with_the_step():

@@ -13,6 +13,7 @@ from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.compare.significance.measured import Measured
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.audit import AuditRow
+from sawtooth.analysis.run.model import Diagnostic
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.reports import comparison as comparison_text
@@ -46,6 +47,17 @@ def test_rows_that_rest_on_the_step_say_what_the_headline_says():
     data = compare_json(found)
     assert data["metrics"]["mfu"]["says"] == data["metrics"]["best_step_time_ms"]["says"] == "not_measurable"
     assert "no measurable change" in comparison_text.markdown(found) and "✓ better" not in words.tab_title(found)
+
+
+def test_a_run_beside_itself_is_called_so_and_one_without_a_step_time_is_divided_nowhere():
+    run = run_of("a" * 16, best_ms=15.0, source="marks")
+    same = compare(side(run), side(run))
+    assert words.headline(same).startswith("A and B are the same run") and "confidence" not in words.below(same)
+    cut = run_of("b" * 16, best_ms=None)
+    cut = replace(cut, diagnostics=[Diagnostic("truncated", "error", "The trace ends before its closing bracket.", 1)])
+    found = compare(side(cut), side(run))
+    assert "no step time is known" in words.headline(found) and two_steps.steps_divided(found) == ()
+    assert words.below(found) == "The trace of A is cut off: record it again."
 
 
 def test_a_reason_that_several_rows_share_is_written_once():
