@@ -12,8 +12,8 @@ from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.compare.significance.measured import Measured
 from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.audit import AuditRow
-from sawtooth.analysis.run.model import Diagnostic
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.reports import comparison as comparison_text
