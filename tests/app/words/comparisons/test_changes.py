@@ -55,7 +55,7 @@ def test_a_run_beside_itself_is_called_so_and_one_without_a_step_time_is_divided
     assert words.headline(same).startswith("A and B are the same run") and "confidence" not in words.below(same)
     cut = run_of("b" * 16, best_ms=None)
     cut = replace(cut, diagnostics=[Diagnostic("truncated", "error", "The trace ends before its closing bracket.", 1)])
-    cut.metrics["best_step_time_ms"] = Reading(None)
+    cut.metrics["best_step_time_ms"] = Reading(None, "No step is whole.")
     found = compare(replace(side(cut), measured=(Measured((), None, "profile", ("b",)),)), side(run))
     assert "no step time is known" in words.headline(found) and two_steps.steps_divided(found) == ()
     assert words.below(found) == "The trace of A is cut off: record it again."
