@@ -68,7 +68,8 @@ def main() -> None:
     _host_operators(comparison)
     module_changes.show(comparison.a.runs[0].lead, comparison.b.runs[0].lead)
     _findings(comparison)
-    _side_by_side(comparison)
+    if changes.changed_rows(comparison)[0]:
+        _side_by_side(comparison)
     _sweep(choice, offered)
 
 
@@ -263,8 +264,6 @@ def _host_operators(comparison: Comparison) -> None:
 
 def _side_by_side(comparison: Comparison) -> None:
     rows, same = changes.changed_rows(comparison)
-    if not rows:
-        return
     a, b = (f"{side}: {name}".removesuffix(f": {side}") for side, name in zip("AB", words.names(comparison), strict=True))
     with st.expander(f"{fmt.many(len(rows), 'metric')} side by side", icon=":material/table_rows:"):
         cards.table(("Metric", a, b, "Change"), rows, "Metrics of both sides")

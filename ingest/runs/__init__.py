@@ -28,6 +28,7 @@ __getattr__, __all__ = lazy(
             "register_job",
             "register_runs",
         ),
+        "naming": ("shown_path",),
         "proposals": (
             "Proposal",
             "accept",

@@ -10,6 +10,6 @@ __getattr__, __all__ = lazy(
         "prediction": ("Prediction",),
         "products": ("OF_ONE_MODEL", "alike", "batch_ratio", "products_in", "products_of"),
         "programs": ("HARDLY_ANY", "shared_kernels"),
-        "traits": ("READ_BACK", "Trait", "traits_of"),
+        "traits": ("ReadBack", "Trait", "traits_of"),
     },
 )
