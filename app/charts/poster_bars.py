@@ -71,6 +71,16 @@ def of_run(result: RunResult, before: str, forecast: Outlook | None, *, dark: bo
     return _now_and_after(pieces, step_ms, before, forecast, dark=dark) if pieces else []
 
 
+def of_shares(parts: Sequence[tuple[str, str | None, float]], *, dark: bool) -> tuple[Piece, ...]:
+    """Return owner, cause and share of each part of a step as a narrow bar without letters, useful time first."""
+    ordered = sorted(parts, key=lambda part: (part[0] == "idle", part[0] != "tensor_core_compute", -part[2]))
+    named = [(colour_of(owner, cause), share) for owner, cause, share in ordered]
+    return tuple(
+        Piece(f"{colour.label}: {fmt.share(share)}", "", round(share * 1000, 1), colour.on(dark), colour.texture)
+        for colour, share in named
+    )
+
+
 def now_and_after(verdict: Judgement, before: str, forecast: Outlook | None, *, dark: bool) -> list[StepBar]:
     """Return the step of a run whose GPU works; see ``of_run``."""
     return _now_and_after(_pieces(verdict, dark), float(verdict.step.value or 0.0), before, forecast, dark=dark)

@@ -11,8 +11,9 @@ import msgspec
 
 from sawtooth.analysis.kept import kept_file, result_of, sealed, unsealed
 from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
-from sawtooth.analysis.run.verdict import busy_share_of_best
+from sawtooth.analysis.run.verdict import busy_share_of_best, judge
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.sparkline import recent_utilization
 from sawtooth.app.words.headline import below, headline
@@ -24,14 +25,14 @@ from sawtooth.ingest.typed import from_msgpack
 
 INLINE_BYTES = 24 << 20  # of recordings: analysed within 0.2 s; above, a page would hold up every viewer
 KEPT = "card.msgpack"
-FORM = 4  # counts up when cards hold more, or say it in other words: older ones are then made anew
+FORM = 5  # counts up when cards hold more, or say it in other words: older ones are then made anew
 READINGS = ("best_step_time_ms", "mfu")
 
 
 class Card(msgspec.Struct, frozen=True):
     """GPU, the verdict's headline and the line below it, readings by metric key, the last utilization (shares; None a hole), or what is wrong.
 
-    ``lost_to`` names in words what most of the step is lost to (waiting for the data loader), "" where the GPU is at work or nobody knows.
+    ``parts`` are owner, cause and share of the step, largest first. ``lost_to`` names in words what most of the step is lost to (waiting for the data loader), "" where the GPU is at work or nobody knows.
     """
 
     gpu: str = ""
@@ -41,6 +42,7 @@ class Card(msgspec.Struct, frozen=True):
     utilization: list[float | None] = []
     problem: str | None = None
     lost_to: str = ""
+    parts: list[tuple[str, str | None, float]] = []
     busy: float | None = None
     form: int = 1
 
@@ -81,11 +83,21 @@ def _made(manifest: Manifest, library: Library) -> Card:
         state=below(result) or "",
         readings={key: result.metrics[key] for key in READINGS},
         utilization=recent_utilization(library, manifest),
-        problem=lost[0] if lost else None,
+        problem=lost[0] if lost else result.manifest.failure,
         lost_to=lost_to(result),
+        parts=_parts(result),
         busy=busy_share_of_best(result.lead) if result.lead is not None else None,
         form=FORM,
     )
+
+
+def _parts(result: RunResult) -> list[tuple[str, str | None, float]]:
+    """Return owner, cause and share of what the step goes to, as the Verdict's bar has it; without GPU work what the host's does."""
+    verdict = judge(result.lead) if result.lead is not None else None
+    if verdict is not None:
+        return [(part.owner, part.cause, part.share) for part in verdict.parts]
+    parts = host_parts(result)
+    return [(owner, None, ms / sum(parts.values())) for owner, ms in sorted(parts.items(), key=lambda part: -part[1])]
 
 
 def _gpu(result: RunResult) -> str:

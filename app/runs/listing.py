@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import pandas as pd
 
@@ -13,7 +14,13 @@ from sawtooth.app import format as fmt
 from sawtooth.ingest.manifest import Manifest
 
 # What is chosen stands in links, so these keys stay.
-ORDERS = {"newest": "Newest first", "name": "Name", "step_time_best_ms": "Fastest step first", "mfu": "Highest MFU first"}
+ORDERS = {
+    "newest": "Newest first",
+    "name": "Name",
+    "step_time_best_ms": "Fastest step first",
+    "mfu": "Highest MFU first",
+    "busy": "Least busy GPU first",
+}
 GROUPS = {"none": "No groups", "tag": "By tag", "loss": "By what they lose most to"}
 NO_TAG, AT_WORK = "without a tag", "the GPU at work, or no known cause"
 HISTORY = ("best_step_time_ms", "mfu")
@@ -37,11 +44,16 @@ def matching(manifests: Sequence[Manifest], wanted: str, tag: str | None = None)
     ]
 
 
-def ordered(manifests: Sequence[Manifest], by: str, readings: Readings) -> list[Manifest]:
-    """Return the runs in one of ORDERS; those whose reading is not known come last, newest first."""
+def ordered(
+    manifests: Sequence[Manifest], by: str, readings: Readings, busy: Mapping[str, float | None] = MappingProxyType({})
+) -> list[Manifest]:
+    """Return the runs in one of ORDERS; those whose reading (``busy``: share of the step by run id) is not known come last, newest first."""
     newest = sorted(manifests, key=lambda m: -m.created_ns)
     if by == "name":
         return sorted(newest, key=lambda m: m.name.casefold())
+    if by == "busy":
+        known = [m for m in newest if busy.get(m.id) is not None]
+        return [*sorted(known, key=lambda m: busy[m.id] or 0.0), *(m for m in newest if m not in known)]
     by = ALIASES.get(by, by)
     if by not in HISTORY:
         return newest

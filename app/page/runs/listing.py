@@ -10,7 +10,8 @@ import streamlit as st
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.telemetry.sparkline import SPARKLINE_SECONDS
-from sawtooth.app.charts import history
+from sawtooth.app import templates
+from sawtooth.app.charts import history, poster_bars
 from sawtooth.app.format import clean, markdown, reading, share
 from sawtooth.app.page import cards, controls, frame, panel
 from sawtooth.app.page.runs.editing import edit
@@ -18,6 +19,7 @@ from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import READINGS, Card, is_large, kept_card
 from sawtooth.app.server.process import jobs
+from sawtooth.app.theme import colour_of
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
 
@@ -25,6 +27,7 @@ FIRST_PAGE = 24  # cards before "Show more": about four screens of them
 SEARCH_FROM = 4  # three cards are seen at a glance: searching them is slower than looking
 COMPARED_FROM = 3  # runs: two are compared better on their own page
 VIEWS = {"cards": "Cards", "table": "Table"}
+_POSTER = templates.pieces("poster.html")
 _BEING_ANALYSED = Card(headline="Is being analysed …")
 
 
@@ -65,8 +68,11 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
         wanted = st.text_input("Find a run", placeholder="name, tag, note or id", key="find", bind="query-params", width=260)
         tag, by, group = _order(listing.tags(manifests))
         view = controls.choice("Show as", VIEWS, "view", label_shown=False)
-    cards_of = {m.id: card.readings for m in manifests if (card := kept_card(m, frame.data_folder())) is not None}
-    ordered = listing.ordered(listing.matching(manifests, wanted, tag), by, cards_of)
+    kept = {m.id: card for m in manifests if (card := kept_card(m, frame.data_folder())) is not None}
+    cards_of = {run: card.readings for run, card in kept.items()}
+    ordered = listing.ordered(
+        listing.matching(manifests, wanted, tag), by, cards_of, {run: card.busy for run, card in kept.items()}
+    )
     if not ordered:
         cards.small("No run matches by name, tag, note or id.")
     elif tag is not None and len(ordered) > 1:
@@ -188,6 +194,8 @@ def _card(manifest: Manifest) -> None:
         cards.small(" · ".join(part for part in (about.gpu, _kinds(manifest), manifest.id[:6]) if part))
         if about.headline:
             cards.strong(about.headline.replace(" → ≈\u00a0", "\u00a0→\u00a0≈\u00a0"))  # a step and its successor on one line
+        if about.parts:
+            st.html(_POSTER.narrow(poster_bars.of_shares(about.parts, dark=frame.dark()), _largest(about)))
         cards.numbers(_numbers(about))
         if about.utilization:
             mean = sum(v for v in about.utilization if v is not None) / max(sum(v is not None for v in about.utilization), 1)
@@ -231,6 +239,12 @@ def known(manifest: Manifest, *, at_once: bool = True) -> Card:
 def _about(key: str, value: Reading) -> str:
     text = reading(key, value)
     return f"≈\u00a0{text}" if value.value is not None and value.trust != "ok" and not text.startswith("<") else text
+
+
+def _largest(card: Card) -> str:
+    """Return in words what most of the step goes to: 88 % data loader."""
+    owner, cause, part = card.parts[0]
+    return f"{share(part)} {colour_of(owner, cause).label}"
 
 
 def _numbers(card: Card) -> list[tuple[str, str]]:

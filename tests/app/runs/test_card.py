@@ -11,6 +11,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs.card import READINGS, card_of, kept_card
+from sawtooth.ingest.loop.command import ENDED_WITH, RECORDED_BY
 from sawtooth.ingest.manifest import Manifest, RecordingRef, UserFacts, new_manifest
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, three_steps
@@ -49,6 +50,12 @@ def test_a_card_holds_the_gpu_the_first_line_and_the_sawtooth(run: Manifest, lib
     assert "GPU works" in card.headline  # telemetry has another step, and nothing says why: no change is promised
     assert card.utilization == [0.5] * 20 + [None] + [0.5] * 20
     assert card.problem is None
+    assert sum(share for _, _, share in card.parts) == pytest.approx(1.0) and card.parts[0][2] == max(p[2] for p in card.parts)
+
+
+def test_the_card_of_a_training_that_failed_says_so(run: Manifest, library: Library) -> None:
+    failed = msgspec.structs.replace(run, notes=f"{RECORDED_BY}\n{ENDED_WITH} 1 after 3 steps.")
+    assert (card_of(failed, library).problem or "").startswith(ENDED_WITH)
 
 
 def test_a_card_is_analysed_once(run: Manifest, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:

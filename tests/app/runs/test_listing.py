@@ -47,10 +47,11 @@ def test_runs_are_found_by_name_tag_note_and_id(wanted: str, tag: str | None, fo
 
 @pytest.mark.parametrize(
     ("by", "order"),
-    [("newest", [2, 1, 0]), ("name", [0, 1, 2]), ("step_time_best_ms", [1, 0, 2]), ("mfu", [1, 0, 2])],
+    [("newest", [2, 1, 0]), ("name", [0, 1, 2]), ("step_time_best_ms", [1, 0, 2]), ("mfu", [1, 0, 2]), ("busy", [2, 0, 1])],
 )
 def test_runs_are_sorted_and_the_unknown_come_last(by: str, order: list[int]) -> None:
-    assert ordered(RUNS, by, READINGS) == [RUNS[i] for i in order]
+    busy = {RUNS[0].id: 0.9, RUNS[2].id: 0.1}
+    assert ordered(RUNS, by, READINGS, busy) == [RUNS[i] for i in order]
 
 
 def test_a_hole_in_telemetry_is_no_idle_gpu() -> None:
