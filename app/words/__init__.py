@@ -5,7 +5,7 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
-        "advice": ("diff", "is_advice", "numbered", "of_the_loss", "plan_lines", "plan_title"),
+        "advice": ("beside_others", "diff", "is_advice", "numbered", "of_the_loss", "plan_lines", "plan_title"),
         "headline": (
             "CUT_OFF_EARLY",
             "action",
