@@ -74,7 +74,7 @@ def beside_others(result: RunResult, finding: Finding) -> str | None:
     """Return how little of its gain a change adds once those before it are made; None where all of it."""
     numbers = {other.rule: number for number, other in numbered(result)}
     if (other := same_time(result, finding)) is not None:
-        return f"This is the same time as change {numbers[other.rule]} saves: made both, it counts once."
+        return f"Change {numbers[other.rule]} saves the same time: together they save it once."
     if same_as_lateness(result, finding):
         return "This is the same time that the rank is late by, in its own code: the two gains do not add up."
     rules = [step.rule for step in result.plan]

@@ -75,7 +75,7 @@ def test_a_change_says_how_little_it_adds_to_those_before_it() -> None:
     }
     assert said == {
         "collects": "",
-        "between": "This is the same time as change 1 saves: made both, it counts once.",
+        "between": "Change 1 saves the same time: together they save it once.",
         "compiles": "",
         "loss": "After changes 1 and 3 it saves ≈ 400 µs.",
         "apart": "",
