@@ -159,7 +159,7 @@ _TABLE = (
 
 
 def side_by_side(ranks: Sequence[RankResult], *, unprofiled: bool = False) -> pd.DataFrame:
-    """Return one row per device: rank, device, step_ms (mean), and the ledger in ms per step as ``{owner}_ms``.
+    """Return one row per device: rank, device, step_ms (mean), and the ledger in ms per step (of the window without steps) as ``{owner}_ms``.
 
     Exposed communication whose cause is known stands as ``comm_wait_ms`` and ``comm_transfer_ms`` instead. ``unprofiled`` takes each
     rank's replay without the profiler's cost, where there is one.
@@ -169,13 +169,14 @@ def side_by_side(ranks: Sequence[RankResult], *, unprofiled: bool = False) -> pd
         parts: dict[str, float] = {}
         for line in rank.ledger:
             key = f"{line.cause if line.cause in BETWEEN_RANKS and line.owner == 'exposed_comm' else line.owner}_ms"
-            ms = line.ms_per_step_unprofiled_est if unprofiled else line.ms_per_step
+            recorded = line.ms_per_step if line.ms_per_step is not None else line.ns / 1e6
+            ms = line.ms_per_step_unprofiled_est if unprofiled else recorded
             parts[key] = parts.get(key, 0.0) + (ms or 0.0)
         rows.append(
             {
                 "rank": rank.rank,
                 "device": rank.device,
-                "step_ms": sum(parts.values()) if unprofiled else rank.best.mean_ms,
+                "step_ms": sum(parts.values()) if unprofiled or rank.best.mean_ms is None else rank.best.mean_ms,
                 **parts,
             }
         )

@@ -18,8 +18,9 @@ UNSEEN = "unattributed"  # the cause of time that the run takes and the profiled
 def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
     """Return the ledger with an unprofiled column that sums to the best step time.
 
-    The GPU's work stays; what is lost shrinks or grows in proportion, but not beyond what the profiled steps lost: the profiler slows a host
-    and never hurries it. What is then left of the step is in no profiled step. Where the work alone is more than the step, it fills it.
+    The GPU's work stays; what is lost shrinks in proportion, or grows towards what the profiled steps lost, each cause to its own: the profiler
+    slows a host and never hurries it, and a copy takes as long without it. What is then left of the step is in no profiled step. Where the
+    work alone is more than the step, it fills it.
     Unchanged where the profile itself is the best witness, or nothing was replayed.
     """
     if best.ms is None or STEP_SOURCES[best.source].of_trace:
@@ -39,15 +40,23 @@ def brought_to(ledger: Sequence[LedgerRow], step_ms: float) -> list[LedgerRow]:
     shown = min(left, max(lost, recorded)) if lost > NOTHING_MS else 0.0
     of_lost = shown / lost if lost > NOTHING_MS else 0.0
     of_work = min(1.0, step_ms / works) if works > NOTHING_MS else 1.0
-    rows = [
-        replace(
-            row, ms_per_step_unprofiled_est=row.ms_per_step_unprofiled_est * (of_lost if row.owner in LOST_OWNERS else of_work)
-        )
-        if row.ms_per_step_unprofiled_est is not None
-        else row
-        for row in ledger
-    ]
+    room = math.fsum(_room_ms(row) for row in known if row.owner in LOST_OWNERS)
+    grown = (shown - lost) / room if shown > lost and room > NOTHING_MS else None
+    rows = []
+    for row in ledger:
+        if (ms := row.ms_per_step_unprofiled_est) is not None:
+            if row.owner not in LOST_OWNERS:
+                ms *= of_work
+            else:
+                ms = ms * of_lost if grown is None else ms + grown * _room_ms(row)
+            row = replace(row, ms_per_step_unprofiled_est=ms)
+        rows.append(row)
     return _with_unseen(rows, left - shown)
+
+
+def _room_ms(row: LedgerRow) -> float:
+    """Return how much longer a cause lasted under the profiler than in the replay without it."""
+    return max((row.ms_per_step or 0.0) - (row.ms_per_step_unprofiled_est or 0.0), 0.0)
 
 
 def _with_unseen(rows: list[LedgerRow], unseen_ms: float) -> list[LedgerRow]:

@@ -7,7 +7,9 @@ GROUP BY 1 ORDER BY {order} DESC NULLS LAST, cause
 -- name: pieces
 -- The pieces are chosen first, then what they name is looked up: joining every gap to every event takes seconds at five million events.
 WITH g AS MATERIALIZED (
-    SELECT * FROM gaps WHERE device = $device AND ($cause = '' OR cause = $cause) ORDER BY end_ns - start_ns DESC, start_ns LIMIT $listed)
+    SELECT * FROM gaps
+    WHERE device = $device AND ($cause = '' OR CASE WHEN cause = 'unattributed' AND owner <> 'idle' THEN owner ELSE cause END = $cause)
+    ORDER BY end_ns - start_ns DESC, start_ns LIMIT $listed)
 SELECT (g.start_ns - $origin) / 1e6 AS at_ms, (g.end_ns - g.start_ns) / 1e6 AS ms, s.name AS step, g.cause, g.phase, n.name AS operator,
     c.name AS call, p.name AS python, k.name AS next_operation, g.confidence, g.evidence, g.owner, g.start_ns, g.end_ns
 FROM g LEFT JOIN steps s ON s.device = g.device AND s.step = g.step

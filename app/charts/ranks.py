@@ -57,12 +57,12 @@ def title(rows: pd.DataFrame, *, numbered: bool = True) -> str:
         return "No rank waits for others for more than 1\u00a0% of a step"
     exposed = rows.get("exposed_comm_ms")
     if exposed is None or not exposed.max():
-        return "No rank communicates outside its compute"
+        return "No rank waits in communication"
     return f"Exposed communication takes {fmt.duration_ms(float(exposed.min()))} to {fmt.duration_ms(float(exposed.max()))} of a step"
 
 
-def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool, unprofiled: bool = False) -> Chart:
-    """Draw one bar per device from the owners' ms per step (columns ``{part}_ms``, see PARTS). What else ``rows`` has of BESIDE stands in the table."""
+def side_by_side(rows: pd.DataFrame, finding: str, unit: str, *, dark: bool) -> Chart:
+    """Draw one bar per device from the owners' ms (columns ``{part}_ms``, see PARTS), of which ``unit`` says what of. What else ``rows`` has of BESIDE stands in the table."""
     labels = labels_of(rows)
     owners = [owner for owner in PARTS if f"{owner}_ms" in rows and rows[f"{owner}_ms"].sum() > 0]
     figure = go.Figure()
@@ -81,12 +81,16 @@ def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool, unprofiled: bo
     figure.update_layout(barmode="stack", bargap=0.25)
     figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, ticksuffix="  ")
     figure.update_xaxes(
-        title={"text": "ms per step, ≈ without the profiler" if unprofiled else "ms per step, as profiled"},
+        title={"text": unit},
         rangemode="tozero",
         zeroline=False,
     )
     table = rows.assign(label=labels)
-    columns = {"label": "Rank", "step_ms": "Step, ms", **{f"{o}_ms": f"{PARTS[o].label}, ms per step" for o in owners}}
+    columns = {
+        "label": "Rank",
+        "step_ms": "Step, ms",
+        **{f"{o}_ms": f"{PARTS[o].label}, {unit.partition(',')[0]}" for o in owners},
+    }
     columns |= {column: heading for column, heading in BESIDE.items() if column in rows}
     alt = f"{finding}. " + "; ".join(
         f"{label}: " + ", ".join(f"{PARTS[o].label} {fmt.duration_ms(float(row[f'{o}_ms']))}" for o in owners)

@@ -16,7 +16,7 @@ from sawtooth.analysis.telemetry.series import Telemetry, facts, line, one_tooth
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
-from sawtooth.app.theme import ACCENT, CAUSES, PAGE, colour_of_quantity
+from sawtooth.app.theme import ACCENT, CAUSES, MUTED, PAGE, colour_of_quantity
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
@@ -73,8 +73,12 @@ def lanes(
     wanted: Sequence[str] | None = None,
     height: int = PANEL_PX,
     sawtooth: Sawtooth | None = None,
+    steady: Telemetry | None = None,
 ) -> Chart:
-    """Draw the quantities that were measured, one panel per unit, that of the signal of activity first; ``steps`` are (start, end) seconds to shade."""
+    """Draw the quantities that were measured, one panel per unit, that of the signal of activity first; ``steps`` are (start, end) seconds to shade.
+
+    Averages are of ``steady``, a part of ``telemetry``, and what is beside it is shaded; without one they are of all that is drawn.
+    """
     panels = [
         (panel, measured)
         for key, panel in PANELS.items()
@@ -107,8 +111,9 @@ def lanes(
                 row=row,
             )
         figure.update_yaxes(**panel.axis(), row=row, col=1)
-        _heading(figure, row, panel, measured, telemetry, dark)
+        _heading(figure, row, measured, telemetry if steady is None else steady, dark)
     shapes = [_band(a, b, ACCENT.on(dark), 0.12) for a, b in steps]
+    shapes += [_band(a, b, MUTED.on(dark), 0.16) for a, b in _beside(telemetry, steady, origin_ns)]
     clock = next((row for row, (panel, _) in enumerate(panels, start=1) if panel is PANELS["clock"]), None)
     if clock is not None:  # what throttling lowers: over all panels the bands would drown the lines
         shapes += [
@@ -135,22 +140,32 @@ def lanes(
         metrics=("nvml_gpu_util_mean", "tensor_active_measured"),
         method="A sample describes the window that ends at its time, so a value is drawn back to the sample before. Lines are thinned so that every "
         "peak and valley stays; times without samples are left empty; bands on the clock mark throttling.",
-        legend=_legend(telemetry, dark, bool(steps), throttled=clock is not None),
+        legend=_legend(
+            telemetry, dark, bool(steps), throttled=clock is not None, aside=bool(_beside(telemetry, steady, origin_ns))
+        ),
     )
 
 
-def _heading(figure: go.Figure, row: int, panel: Panel, measured: Sequence[str], telemetry: Telemetry, dark: bool) -> None:
+def _beside(telemetry: Telemetry, steady: Telemetry | None, origin_ns: int) -> list[tuple[float, float]]:
+    """Return what lies before and after the steady part as seconds after ``origin_ns``."""
+    if steady is None:
+        return []
+    whole, part = telemetry.span, steady.span
+    sides = ((whole.start_ns, part.start_ns), (part.end_ns, whole.end_ns))
+    return [((a - origin_ns) / 1e9, (b - origin_ns) / 1e9) for a, b in sides if a < b]
+
+
+def _heading(figure: go.Figure, row: int, measured: Sequence[str], telemetry: Telemetry, dark: bool) -> None:
     """Write above a panel what each of its lines is and comes to on average, in the line's colour."""
     named = []
     for column in measured:
-        mean = facts(telemetry, column).get("mean")
-        average = f" <b>{fmt.number(mean / panel.divisor)}</b>" if mean is not None else ""
-        named.append(f'<span style="color:{colour_of_quantity(column).on(dark)}">━</span> {BY_COLUMN[column].label}{average}')
+        quantity, mean = BY_COLUMN[column], facts(telemetry, column).get("mean")
+        average = f" <b>{fmt.in_unit(mean, quantity.unit)}</b>" if mean is not None else ""
+        named.append(f'<span style="color:{colour_of_quantity(column).on(dark)}">━</span> {quantity.label}{average}')
     lines = [", ".join(named[i : i + IN_A_LINE]) for i in range(0, len(named), IN_A_LINE)]
-    unit = panel.heading.rpartition(", ")[2]
     figure.add_annotation(
         x=0, xref="paper", xanchor="left", y=1, yref=f"y{row if row > 1 else ''} domain", yanchor="bottom",
-        text=f"{',<br>'.join(lines)} {unit} on average", showarrow=False, font={"size": 12}, align="left",
+        text=f"{',<br>'.join(lines)} on average", showarrow=False, font={"size": 12}, align="left",
     )  # fmt: skip
 
 
@@ -217,9 +232,11 @@ def _band(start: float, end: float, colour: str, opacity: float, *, row: int | N
     }  # fmt: skip
 
 
-def _legend(telemetry: Telemetry, dark: bool, steps: bool, *, throttled: bool) -> tuple[LegendEntry, ...]:
+def _legend(telemetry: Telemetry, dark: bool, steps: bool, *, throttled: bool, aside: bool) -> tuple[LegendEntry, ...]:
     """Return what bands mean; lines are named above their panel."""
     entries = [LegendEntry("every second step", faint(ACCENT.on(dark)))] if steps else []
+    if aside:
+        entries.append(LegendEntry("not steady: start, end or profile, in no average", faint(MUTED.on(dark))))
     for reason in dict.fromkeys(telemetry.throttles["reason"] if throttled else ()):
         entries.append(LegendEntry(f"throttled: {reason}", faint(CAUSES["data_wait"].on(dark))))
     return tuple(entries)

@@ -8,17 +8,19 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.findings.source_lines import FRAME, user_lines
-from sawtooth.analysis.knowledge.causes import CAUSE_OF
-from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
+from sawtooth.analysis.run.model import Finding, RankResult
 from sawtooth.analysis.run.verdict import Column, Part, columns_of, parts_of, uses_estimate
 from sawtooth.analysis.tables import waits as lost_time
 from sawtooth.app import format as fmt
-from sawtooth.app.charts import losses
+from sawtooth.app.charts import losses, rankings
 from sawtooth.app.page import basis, cards, current, frame, panel
-from sawtooth.app.theme import CAUSES, colour_of
+from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words import lost as words_of_loss
 
+KERNEL_SHOWN = 70  # characters of a kernel's name
+IN_PYTHON = "python_host"  # of it a trace without Python calls knows only the call that ended it
 STEP_PREFIX = "ProfilerStep#"  # what the profiler calls each step
 PLACES = {
     "operator": "Operator", "python": "Python line", "call": "Runtime call", "phase": "Phase", "next_operation": "Ended by",
@@ -43,12 +45,13 @@ def main() -> None:
             _never_waits(rank)
         return
     with answer:
-        cards.headline(words_of_loss.sentence(rank, column, rows), words_of_loss.busy_meanwhile(rows))
+        hidden = words_of_loss.hidden_by(result.findings) if rank is result.lead else None
+        cards.headline(words_of_loss.sentence(rank, column, rows, hidden), words_of_loss.busy_meanwhile(rows))
     if rank.represents is not None and rank.represents.represents is False:
         cards.small(rank.represents.sentence)
-    _where_and_what_helps(rank, rows, column)
+    _where_and_what_helps(rank, rows, column, hidden)
     _how_computed(rank)
-    _pieces(rank, {row.key: row.name for row in rows if row.key in CAUSES})
+    _pieces(rank, {row.key: row.name for row in rows if row.owner not in ("", OUTSIDE_PROFILE)})
     _phases(rank)
 
 
@@ -63,7 +66,7 @@ def _never_waits(rank: RankResult) -> None:
     cards.small("There is no idle time, exposed copy or exposed communication between the first and the last counted step.")
 
 
-def _where_and_what_helps(rank: RankResult, rows: list[words_of_loss.Row], column: Column) -> None:
+def _where_and_what_helps(rank: RankResult, rows: list[words_of_loss.Row], column: Column, hidden: Finding | None) -> None:
     """Say of each cause what it takes, where most of it lies and what helps, the largest first; the last row is their sum."""
     places, both = _places(rank), basis.differs(rank) and len(columns_of(rank)) > 1
     whole = words_of_loss.Row("", None, words_of_loss.total_ms(rows), sum(row.other_ms for row in rows))
@@ -74,9 +77,9 @@ def _where_and_what_helps(rank: RankResult, rows: list[words_of_loss.Row], colum
         (
             "Together" if row is whole else row.label,
             fmt.duration_ms(row.ms),
-            *([fmt.duration_ms(row.other_ms)] if both else []),
+            *([fmt.duration_ms(row.other_ms) if row.other_ms else fmt.MISSING] if both else []),
             places.get(row.key, fmt.MISSING) if row.owner else "",
-            row.helps,
+            hidden.fix if hidden is not None and row.owner == OUTSIDE_PROFILE else row.helps,
         )
         for row in [*rows, *([whole] if len(rows) > 1 else [])]
     ]
@@ -128,6 +131,8 @@ def _placed(row: dict[Any, Any], lines: dict[int, str]) -> str:
     line = FRAME.match(lines.get(int(row["python_call_id"]), "")) if pd.notna(row["python_call_id"]) else None
     if line is not None:
         name = f"{line['file']}:{line['line']} in {line['function']}"
+    elif row["cause"] == IN_PYTHON and pd.isna(row["python_call_id"]):
+        name = f"before {name}"
     return f"{fmt.clean(name, 80)} ({share})"
 
 
@@ -184,10 +189,10 @@ def _pieces(rank: RankResult, causes: dict[str, str]) -> None:
         cards.title(f"{fmt.duration_ms(float(row['ms']))} at {fmt.number(float(row['at_ms']), 5)} ms")
         if isinstance(row["evidence"], str):
             cards.text(cause_words.place(row["evidence"]))
-        places = [f"{heading}: {row[c]}" for c, heading in PLACES.items() if isinstance(row[c], str) and row[c]]
+        places = [f"{heading}: {_short(c, row[c])}" for c, heading in PLACES.items() if isinstance(row[c], str) and row[c]]
         if places:
             cards.small(" · ".join(fmt.clean(cause_words.place(place), 160) for place in places))
-        cards.small(f"What helps: {CAUSE_OF[row['cause']].to_do}")
+        cards.small(f"What helps: {cause_words.helps(str(row['owner']), row['cause'])}")
         frame.link(
             "timeline",
             "Show on the timeline",
@@ -199,9 +204,14 @@ def _pieces(rank: RankResult, causes: dict[str, str]) -> None:
     panel.csv_button(rows, "waits")
 
 
+def _short(column: str, name: str) -> str:
+    """Return a place's name for a line of several: of a kernel what tells it apart."""
+    return rankings.short(name, KERNEL_SHOWN) if column == "next_operation" else name
+
+
 def _place(row: pd.Series) -> str:
     if where := _where(row):
-        return f"in {fmt.clean(where, 80)}"
+        return fmt.clean(where, 80) if where.startswith("before ") else f"in {fmt.clean(where, 80)}"
     return f"in the {row['phase']} phase" if isinstance(row["phase"], str) else "in an unnamed place"
 
 
@@ -209,6 +219,8 @@ def _where(row: pd.Series) -> str | None:
     """Return the narrowest place that is known of a wait: the Python line, else the operator, else the call of the runtime."""
     known = [row[c] for c in ("python", "operator", "call") if isinstance(row[c], str) and row[c]]
     name = next((place for place in known if not place.startswith("<built-in")), known[0] if known else None)
+    if name is not None and row["cause"] == IN_PYTHON and known == [row["call"]]:
+        return f"before {name}"
     return None if name is None else cause_words.place(name)
 
 
@@ -219,7 +231,7 @@ def _phases(rank: RankResult) -> None:
     first = rows.iloc[0]
     idle, name = float(first["idle_ms_per_step"]), fmt.markdown(cause_words.place(str(first["name"])), 60)
     whole = words_of_loss.total_ms(words_of_loss.rows(rank, "recorded"))
-    share = f"{fmt.share(min(idle / whole, 1.0))} of what is lost" if whole else "most idle time"
+    share = f"{fmt.share(min(idle / whole, 1.0))} of the lost time" if whole else "most idle time"
     per = "ms per profiled step" if basis.differs(rank) else "ms per step"
     columns = {
         "name": "Phase",

@@ -20,6 +20,7 @@ SKEW_SHARE = 0.03  # of a profiled step: less is not worth a sentence
 MOST_BARS = 16  # ledgers side by side: of more, those that matter
 FEW = 4  # ranks: their bars have shown what there is to see
 MOST_NAMED = 32  # late ranks that a line lists
+INGEST = "sawtooth ingest rank*.trace.json.gz"
 LATE = {
     "who": "Late",
     "host": "Host",
@@ -51,7 +52,7 @@ def main() -> None:
         _one_trace(result.lead)
         return
     cards.headline(*_finding(result, communication))
-    for note in communication.notes:
+    for note in communication.notes if len(communication.rows) or communication.unmatched else ():
         cards.small(note)
     _late(result, communication)
     of_many = communication.job_ranks is not None
@@ -88,7 +89,8 @@ def _side_by_side(result: RunResult, communication: Communication) -> None:
     finding = charts.title(rows, numbered=not communication.stragglers)
     if communication.job_ranks is not None:
         finding = f"Of the {len(shown)} ranks that are opened here: {finding[0].lower()}{finding[1:]}"
-    panel.show(charts.side_by_side(rows, finding, dark=frame.dark(), unprofiled=unprofiled), "ranks")
+    unit = "ms per step, ≈ without the profiler" if unprofiled else f"{words.unit_of(shown[0])}, as profiled"
+    panel.show(charts.side_by_side(rows, finding, unit, dark=frame.dark()), "ranks")
 
 
 def _one_trace(rank: RankResult) -> None:
@@ -97,13 +99,20 @@ def _one_trace(rank: RankResult) -> None:
     distributed = world > 1 or (rank.categories["category"] == "communication").any()
     if not distributed:
         cards.headline("This run trains on one GPU: there are no ranks that could wait for each other.")
+        cards.empty_state(
+            "To see ranks, bring in the traces of a job of several GPUs.",
+            "Each process of a distributed job writes its own trace. Ingested together they make one run, and this page shows which rank holds the "
+            "job up, why, and what a step gains without that.",
+            INGEST,
+        )
+        frame.link("idle", "What this GPU waits for", icon=":material/hourglass_empty:")
         return
     of = f"one of {world} ranks" if world > 1 else "one rank"
     cards.headline(f"This run has the trace of {of} only, so waits between ranks are not known.")
     cards.empty_state(
         "The traces of the other ranks are missing.",
         "Each process of a distributed job writes its own trace. Ingest them together to make one run.",
-        "sawtooth ingest rank*.trace.json.gz",
+        INGEST,
     )
 
 
@@ -155,7 +164,9 @@ def _nobody(result: RunResult, communication: Communication) -> str:
         )
     if len(communication.rows) or communication.job_ranks is not None:
         return "No rank is a straggler: none takes longer than its peers by more than the estimates' error."
-    return f"{len(result.ranks)} devices side by side; their collectives cannot be matched."
+    if not communication.unmatched:
+        return f"{len(result.ranks)} GPUs are recorded, and no collective joins them: each works by itself."
+    return f"{len(result.ranks)} GPUs side by side; their collectives cannot be matched, so who waits for whom is not known."
 
 
 def _late_in_the_profile(result: RunResult, communication: Communication) -> None:

@@ -150,6 +150,7 @@ def _lanes(telemetry: Telemetry, run_id: str, summary: DeviceTelemetry | None) -
         origin_ns=origin,
         dark=frame.dark(),
         sawtooth=summary.sawtooth if summary else None,
+        steady=steady if view is None and steady is not telemetry else None,
     )
     picked = panel.show(chart, f"telemetry-{view}", select="box", name="telemetry")
     for selection in (strip, picked):
@@ -178,7 +179,7 @@ def _range(view: tuple[float, float]) -> str:
 def _title(shown: Telemetry, view: tuple[float, float] | None, steady_ns: int | None) -> str:
     """Return what the chart shows: means of what is in view, but no second mean of the whole where the one above is of the steady part."""
     if view is None and steady_ns is not None:
-        return f"The loop is steady for {fmt.duration_ns(steady_ns)} of the {fmt.duration_ns(shown.span.ns)} recorded"
+        return f"The loop is steady for {fmt.duration_ns(steady_ns)} of the {fmt.duration_ns(shown.span.ns)} recorded: averages are of this part"
     column, name = _activity(shown)
     facts = series.facts(shown, column) if column else {}
     power = series.facts(shown, "power_w") if shown.has("power_w") else {}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
-from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.run.model import Finding, RankResult
 from sawtooth.analysis.run.verdict import Column, Part, parts_of
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import UNATTRIBUTED, colour_of
@@ -38,8 +39,8 @@ class Row:
 
     @property
     def key(self) -> str:
-        """What tables of places and gains know it by."""
-        return self.cause or self.owner
+        """What tables of places and pieces know it by: the cause, or of copies and communication without one their owner."""
+        return self.owner if self.cause is None or (self.cause == UNATTRIBUTED and self.owner != "idle") else self.cause
 
     @property
     def helps(self) -> str:
@@ -72,19 +73,29 @@ def _key(part: Part) -> tuple[str, str | None]:
     return ("" if one else part.owner, part.cause)
 
 
+def hidden_by(findings: Sequence[Finding]) -> Finding | None:
+    """Return the first finding of time that the profiled steps do not show, if it names a cause."""
+    return next((finding for finding in findings if finding.explains.hidden and finding.explains.causes), None)
+
+
 def total_ms(of: Sequence[Row]) -> float:
     """Return what the rows come to."""
     return sum(row.ms for row in of)
 
 
-def sentence(rank: RankResult, column: Column, of: Sequence[Row]) -> str:
-    """Return how much of a step is lost and to what most of it goes: ≈ 137 ms of each 148 ms step is lost, 110 ms of it to the host launching kernels."""
+def sentence(rank: RankResult, column: Column, of: Sequence[Row], hidden: Finding | None = None) -> str:
+    """Return how much of a step is lost and to what most of it goes: ≈ 137 ms of each 148 ms step is lost, 110 ms of it to the host launching kernels.
+
+    ``hidden`` is the finding that says what the time outside the profiled steps most likely is.
+    """
     about = "≈\u00a0" if column == "unprofiled" else ""
     whole = sum(part.ms for part in parts_of(rank, column))
     step = f"each {fmt.duration_ms(whole)}{' profiled' if column == 'recorded' and rank.best.source != 'profile' else ''} step"
     lost = f"{about}{fmt.duration_ms(total_ms(of))} of {step if len(rank.counted) else 'the recorded time'} is lost"
     first = of[0]
     to = causes.loses_to(first.owner, first.cause) if first.owner else REST
+    if first.owner == OUTSIDE_PROFILE and hidden is not None:
+        to = f"{to}, most likely {CAUSE_OF[hidden.explains.causes[0]].loses_to}"
     return f"{lost} to {to}." if len(of) == 1 else f"{lost}, {fmt.duration_ms(first.ms)} of it to {to}."
 
 
@@ -93,4 +104,6 @@ def busy_meanwhile(of: Sequence[Row]) -> str | None:
     ms = sum(row.ms for row in of if row.owner not in ("idle", OUTSIDE_PROFILE, ""))
     if not ms:
         return None
-    return f"The GPU copies or communicates for {fmt.duration_ms(ms)} of this with nothing to compute beside it, and stands still for {fmt.duration_ms(total_ms(of) - ms)}."
+    idle_ms = max(total_ms(of) - ms, 0.0)
+    still = f"; for the other {fmt.duration_ms(idle_ms)} it does nothing" if idle_ms >= WORTH_A_ROW * ms else ""
+    return f"For {fmt.duration_ms(ms)} of this the GPU copies or communicates while nothing computes{still}."

@@ -63,10 +63,12 @@ def both_times(lead: RankResult, steps: int) -> list[str]:
     period, step = lead.telemetry.sawtooth.period_s if lead.telemetry is not None else None, lead.best.ms
     if period is None or not step or abs(1e3 * period / steps / step - 1) <= SAME_TIME:
         return []
-    tooth, own = fmt.duration_ns(period * 1e9), fmt.duration_ms(step)
+    own = fmt.duration_ms(step)
     source = lead.best.source
     other = "the kernels' time over the mean utilization" if source == "telemetry" else STEP_SOURCES[source].name
-    return [f"The rhythm of the samples gives {tooth}, {other} a step of {own}: two measurements of the same loop."]
+    return [
+        f"The rhythm of the samples gives {fmt.duration_ns(period * 1e9 / steps)} a step and {other} {own}: two measurements of the same loop."
+    ]
 
 
 def _one_wait(result: RunResult, lead: RankResult, steps: int) -> str:

@@ -40,7 +40,7 @@ def describe(
     Columns: gap, start, end, owner, cause, phase, confidence, step (row of the steps given, -1 outside), next_gpu_op_id, cpu_op_id, call_id,
     python_call_id (each -1 where there is none) and evidence (None for pieces too short to be among the ``most_sentences`` longest).
     """
-    place = place_of(events, facts, view, pieces)
+    place = place_of(events, facts, view, pieces, lost.owner[pieces.gap] != OWNER_KEYS.index("idle"))
     table = pd.DataFrame(
         {
             "gap": pieces.gap, "start": pieces.start, "end": pieces.end, "owner": named(lost.owner[pieces.gap], OWNER_KEYS),

@@ -31,12 +31,19 @@ class Place:
     around: I64
 
 
-def place_of(events: Events, facts: HostFacts, view: HostView, pieces: Pieces) -> Place:
-    """Return where the host was: on the thread that launched what ended the gap, else on the main one; a call that is waited in says it itself."""
+def place_of(events: Events, facts: HostFacts, view: HostView, pieces: Pieces, on_gpu: NDArray[np.bool_]) -> Place:
+    """Return where the host was: on the thread that launched what ended the gap, else on the main one; a call that is waited in says it itself.
+
+    Of pieces ``on_gpu``, in which a copy or collective runs, the place is where that was launched, unless the host waits for it: what the host
+    does meanwhile has nothing to do with it.
+    """
     calls, none = events.calls, np.full(len(pieces), -1)
     launch = np.where(pieces.next_op >= 0, events.gpu.call[pieces.next_op], -1) if len(events.gpu) else none
     launch_op = np.where(launch >= 0, calls.cpu_op[launch], -1) if len(calls) else none
     moment = pieces.host_at + (pieces.end - pieces.start) // 2  # the middle speaks for the piece
+    launched = on_gpu & (pieces.cause != CODE["host_sync"])
+    if len(calls):
+        moment = np.where(launched & (launch >= 0), (calls.start[launch] + calls.end[launch]) // 2, moment)
     main = np.full(len(pieces), _main_thread(events, view), np.int32)
     thread = np.where(launch >= 0, calls.thread[launch], main).astype(np.int32) if len(calls) else main
     op, call, mark = _doing(events, thread, moment)
@@ -49,11 +56,13 @@ def place_of(events: Events, facts: HostFacts, view: HostView, pieces: Pieces) -
     waits = pieces.wait_call >= 0
     call = np.where(waits, pieces.wait_call, np.where(queued | ((call < 0) & ~fetching), launch, call))
     op = np.where(waits, calls.cpu_op[pieces.wait_call], np.where(queued, launch_op, op)) if len(calls) else op
+    call, op = np.where(launched, launch, call), np.where(launched, launch_op, op)
     op = np.where(fetching, mark, op)  # the loader's own mark, not what is launched with the batch afterwards
     frame = innermost(
         thread=facts.python_thread, start=facts.python_start, end=facts.python_end, parent=facts.python_parent,
         at_thread=thread, at=moment,
     )  # fmt: skip
+    frame = np.where(launched & (launch < 0), -1, frame)
     return Place(op, call, frame, launch_op, _operator_at(events, main, moment))
 
 

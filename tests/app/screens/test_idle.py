@@ -10,7 +10,7 @@ from sawtooth.analysis.run import verdict
 from sawtooth.analysis.run.verdict import Part
 from sawtooth.app.words import lost
 from sawtooth.ingest.schema import DataFolder
-from tests.support.chrome_trace import BASE_NS, matmul_loop
+from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 from tests.support.pages import opened, run_of, words_of
 from tests.support.telemetry_files import telemetry_file
 
@@ -49,3 +49,28 @@ def test_each_cause_stands_once_with_its_bar(monkeypatch: pytest.MonkeyPatch, lo
 def test_where_only_the_profiler_s_rest_is_left_the_page_names_it(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
     words = words_of(page(monkeypatch, loop, (Part("idle", "profiler", 0.1, 0.1),)))
     assert "is lost to everything else" in words and "Everything else" in words
+
+
+def copying_loop() -> ChromeTrace:
+    """Steps of 1,000 µs: 300 of an asynchronous copy that aten::to launched, then 600 of a product that was queued meanwhile."""
+    trace = ChromeTrace()
+    for at in range(0, 4000, 1000):
+        trace.step(3 + at // 1000, at, at + 1000)
+        trace.op("aten::to", at + 10, at + 40)
+        trace.launch((at + 20, at + 30), (at + 50, at + 350), "Memcpy HtoD (Pinned -> Device)", "gpu_memcpy")
+        trace.op("aten::mm", at + 60, at + 320)
+        trace.launch((at + 100, at + 110), (at + 352, at + 952), "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NNT")
+    return trace
+
+
+def test_a_copy_has_its_own_place_its_own_waits_and_its_own_advice(app_data: DataFolder, tmp_path: Path) -> None:
+    run = run_of(app_data, copying_loop().write(tmp_path / "copies.json"))
+    test = opened("idle", run)
+    text = words_of(test).replace("\u00a0", " ")
+    assert "aten::to (100 %)" in text
+    assert "in aten::mm" not in text  # which ran on the host meanwhile
+    test.button_group(key="cause").select("exposed_memcpy").run()
+    words = words_of(test)
+    (pieces,) = (table.value for table in test.dataframe if "where" in table.value)
+    assert set(pieces["label"]) == {"exposed copy"}
+    assert "What helps: Send fewer bytes" in words and "Record more" not in words

@@ -19,6 +19,7 @@ from sawtooth.app.page.parts.rank_panels import position_of
 from sawtooth.app.theme import CAUSES
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
+from tests.support.chrome_trace import ChromeTrace, matmul_loop
 from tests.support.pages import charts, opened, run_of, words_of
 from tests.support.pipelined import pipelined
 
@@ -45,6 +46,25 @@ def test_a_late_rank_stands_out_and_a_click_would_open_it(app_data: DataFolder, 
     assert "In the profile node0001 takes longest by itself" in words_of(by_host)
     assert "In the profile rank 3 waits least" in words_of(opened("ranks", run, heat="Waiting for others"))
     assert charts(by_host)[1]["data"][0]["y"] == ["node0000", "node0001"]
+
+
+def test_a_run_of_one_gpu_says_what_brings_ranks_here(app_data: DataFolder, tmp_path: Path) -> None:
+    test = opened("ranks", run_of(app_data, matmul_loop().write(tmp_path / "loop.json")))
+    assert "This run trains on one GPU" in words_of(test) and "shows which rank holds the job up" in words_of(test)
+    assert test.code[0].value.startswith("sawtooth ingest")
+
+
+def test_gpus_without_steps_or_collectives_are_drawn_over_the_recorded_time(app_data: DataFolder, tmp_path: Path) -> None:
+    trace = ChromeTrace()
+    for at in range(0, 4000, 1000):
+        for device in (0, 1):
+            trace.op("aten::mm", at + 10, at + 60)
+            trace.launch((at + 27, at + 30), (at + 40, at + 540), "gemm_kernel", "kernel", 7 + device, device=device)
+    test = opened("ranks", run_of(app_data, trace.write(tmp_path / "two.json")))
+    assert "2 GPUs are recorded, and no collective joins them" in words_of(test)
+    (bars,) = charts(test)
+    assert "ms of the recorded time" in bars["layout"]["xaxis"]["title"]["text"]
+    assert sum(part["x"][0] for part in bars["data"]) == pytest.approx(3.5)  # from 0.04 to 3.54 ms
 
 
 def test_hosts_that_never_wait_for_each_other_have_no_map_of_waits(app_data: DataFolder, tmp_path: Path) -> None:

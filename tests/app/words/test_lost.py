@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from sawtooth.analysis.run.model import Explains
 from sawtooth.app.words import lost
-from tests.support.run_results import run_of
+from tests.support.run_results import finding_of, run_of
 
 # as profiled 350 ms a step, of the run 148: its rows are the replay's, the profiler's rest among the small ones
 LEDGER = [
@@ -43,7 +46,9 @@ def test_as_profiled_the_profiler_is_a_cause_and_the_step_the_profiled_one() -> 
 def test_where_the_gpu_copies_meanwhile_that_is_said_apart() -> None:
     rows = lost.rows(rank_of([("other_compute", None, 50_000_000, 50.0), ("exposed_memcpy", None, 30_000_000, 30.0),
                               ("idle", "host_sync", 20_000_000, 20.0)]), "unprofiled")  # fmt: skip
-    assert (lost.busy_meanwhile(rows) or "").replace("\xa0", " ").startswith("The GPU copies or communicates for 30.0 ms")
+    assert (lost.busy_meanwhile(rows) or "").replace("\xa0", " ") == (
+        "For 30.0 ms of this the GPU copies or communicates while nothing computes; for the other 20.0 ms it does nothing."
+    )
     assert lost.busy_meanwhile(lost.rows(rank_of(), "unprofiled")) is None
 
 
@@ -56,3 +61,17 @@ def test_no_row_is_of_nothing() -> None:
 def test_within_a_sentence_a_row_has_a_small_letter() -> None:
     rank = rank_of([("other_compute", None, 50_000_000, 50.0), ("idle", "profiler", 20_000_000, 1.0)])
     assert [(row.label, row.name) for row in lost.rows(rank, "unprofiled")] == [("Everything else", "everything else")]
+
+
+def test_time_outside_the_profile_is_named_by_the_finding_that_explains_it() -> None:
+    rows = [lost.Row("outside_profile", None, 88.0, 0.0), lost.Row("idle", "launch_bound", 20.0, 25.0)]
+    loader = replace(finding_of("queue"), explains=Explains(("data_wait",), hidden=True))
+    hidden = lost.hidden_by([finding_of("other"), loader])
+    said = lost.sentence(rank_of(), "unprofiled", rows, hidden)
+    assert said.endswith("to time that no profiled step shows, most likely waiting for the data loader.")
+    assert lost.hidden_by([finding_of("other")]) is None
+
+
+def test_copies_without_a_cause_go_by_their_owner() -> None:
+    assert lost.Row("exposed_memcpy", "unattributed", 1.0, 1.0).key == "exposed_memcpy"
+    assert lost.Row("idle", "unattributed", 1.0, 1.0).key == "unattributed"

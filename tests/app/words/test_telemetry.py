@@ -65,7 +65,7 @@ def test_a_tooth_and_a_step_of_two_times_say_where_each_is_from() -> None:
     tooth = SimpleNamespace(sawtooth=SimpleNamespace(period_s=0.752))
     apart = words.both_times(replace(lead, telemetry=tooth), 1)  # type: ignore[arg-type]
     assert apart == [
-        "The rhythm of the samples gives 752\u00a0ms, the kernels' time over the mean utilization a step of 773\u00a0ms: two measurements of the same loop."
+        "The rhythm of the samples gives 752\u00a0ms a step and the kernels' time over the mean utilization 773\u00a0ms: two measurements of the same loop."
     ]
     tooth.sawtooth.period_s = 0.7731  # the same in three figures
     assert words.both_times(replace(lead, telemetry=tooth), 1) == []  # type: ignore[arg-type]

@@ -160,6 +160,21 @@ def test_blocking_copy_from_pageable_memory() -> None:
     assert sum(sums.values()) == (60 - 20 + 68 + 207 - 128) * 1000
 
 
+def test_a_copy_s_place_is_where_it_was_launched_not_what_the_host_did_while_it_ran() -> None:
+    trace = TinyTrace()
+    trace.step(0, 900)
+    trace.launch((0, 5), (7, 20))
+    trace.op("aten::to", 10, 30)
+    trace.copy((12, 16), (60, 200), "Memcpy HtoD (Pinned -> Device)")
+    trace.op("aten::bmm", 100, 170)  # runs ahead: queued behind the copy
+    trace.launch((110, 115), (202, 210))
+    _, _, table = analyse(trace)
+    copied = table[table["owner"] == "exposed_memcpy"]
+    ops = trace.events().ops
+    assert [trace.events().names[ops.name[op]] for op in copied["cpu_op_id"]] == ["aten::to"]
+    assert "(aten::to)" in copied["evidence"].iloc[0]
+
+
 def test_allocator_and_compilation() -> None:
     trace = TinyTrace()
     trace.step(0, 900)
