@@ -17,6 +17,8 @@ from sawtooth.app.theme import MUTED, OWNERS, PAGE, ink_on
 
 LABELLED = 5  # points numbered: more cover each other
 POINTS = 400  # operators drawn, largest opportunity first; the table has them all
+BESIDE = 4.0  # times what is drawn that the axes reach beyond it: the slope and the ridge stay in sight
+FEW_DECADES = 2.2  # on an axis: powers of ten alone would leave one or two numbers
 WORTH = 0.001  # of the operators' time: shorter ones are dots that only hide others
 COLUMNS = {
     "name": "Operator", "shapes": "Input shapes", "dtype": "Type", "ms": "ms per step", "opportunity_ms": "Above the roof, ms per step",
@@ -31,7 +33,9 @@ METHOD = (
 )
 
 
-def roofline(rows: pd.DataFrame, peaks: Mapping[str, float], bandwidth: float, title: str, *, dark: bool) -> Chart:
+def roofline(
+    rows: pd.DataFrame, peaks: Mapping[str, float], bandwidth: float, title: str, *, dark: bool, unit: str = "ms per step"
+) -> Chart:
     """Draw operators under the roof; ``rows`` are those of ``sawtooth.analysis.knowledge.roofline``, largest opportunity first, ``peaks`` TFLOP/s by dtype.
 
     ``bandwidth`` is bytes per second.
@@ -41,7 +45,7 @@ def roofline(rows: pd.DataFrame, peaks: Mapping[str, float], bandwidth: float, t
     multiplying, moving = shown[shown["flops"] > 0], shown[~(shown["flops"] > 0)]
     figure = make_subplots(cols=2, column_widths=[0.27, 0.73], horizontal_spacing=0.09)
     longest = float(shown["ms"].max())
-    _moving(figure, moving, bandwidth, longest, dark)
+    _moving(figure, moving, bandwidth, longest, dark, unit)
     _multiplying(figure, multiplying, peaks, bandwidth, longest, dark)
     framed(figure, 420)
     named = shown.head(LABELLED)
@@ -51,7 +55,7 @@ def roofline(rows: pd.DataFrame, peaks: Mapping[str, float], bandwidth: float, t
     blue, amber = (OWNERS[key].on(dark) for key in ("tensor_core_compute", "exposed_memcpy"))
     legend = [LegendEntry("bound by compute", blue), LegendEntry("bound by memory", amber)]
     legend += [LegendEntry("1 to 5: the largest gains, below", "")]
-    columns = {column: heading for column, heading in COLUMNS.items() if rows[column].notna().any()}
+    columns = {c: heading.replace("ms per step", unit) for c, heading in COLUMNS.items() if rows[c].notna().any()}
     return Chart(figure, title, alt, rows, columns, ("achieved_tflops", "flops_per_step"), METHOD, tuple(legend))
 
 
@@ -66,7 +70,7 @@ def largest(rows: pd.DataFrame) -> list[tuple[str, ...]]:
     ]  # fmt: skip
 
 
-def _moving(figure: go.Figure, rows: pd.DataFrame, bandwidth: float, longest: float, dark: bool) -> None:
+def _moving(figure: go.Figure, rows: pd.DataFrame, bandwidth: float, longest: float, dark: bool, unit: str) -> None:
     """Draw what only moves data: its bandwidth by its time, under the memory's."""
     peak = bandwidth / 1e9
     times = rows["ms"] if len(rows) else pd.Series([0.1, 1.0])
@@ -78,42 +82,51 @@ def _moving(figure: go.Figure, rows: pd.DataFrame, bandwidth: float, longest: fl
     )  # fmt: skip
     _dots(figure, rows, "ms", "gb_per_s", longest=longest, dark=dark, col=1)
     span_ms = [np.log10(left), np.log10(right)]
-    figure.update_xaxes(type="log", dtick=1, title={"text": "ms per step: only moves data"}, range=span_ms, row=1, col=1)
+    figure.update_xaxes(**_log_axis(f"{unit}: only moves data", *span_ms), row=1, col=1)
     low, high = (float(rows["gb_per_s"].min()), float(rows["gb_per_s"].max())) if len(rows) else (peak / 100, peak)
     # What a cache served is above the memory's bandwidth.
     span = [np.log10(min(low, peak / 10)) - 0.2, np.log10(max(high, peak)) + 0.4]
-    figure.update_yaxes(type="log", dtick=1, title={"text": "GB/s"}, range=span, row=1, col=1)
+    figure.update_yaxes(**_log_axis("GB/s", *span), row=1, col=1)
 
 
 def _multiplying(
     figure: go.Figure, rows: pd.DataFrame, peaks: Mapping[str, float], bandwidth: float, longest: float, dark: bool
 ) -> None:
     """Draw what multiplies: its rate by its intensity, under bandwidth and peak."""
-    intensity = rows["intensity"] if len(rows) else pd.Series([1.0, 1000.0])
-    low, high = float(min(intensity.min(), 1.0)) / 2, float(max(intensity.max(), 1000.0)) * 2
     highest = max(peaks.values(), default=0.0)
-    for dtype, peak in peaks.items():
-        ridge = peak * 1e12 / bandwidth
+    ridges = [peak * 1e12 / bandwidth for peak in peaks.values()]
+    known = [*rows["intensity"], *ridges] or [1.0, 1000.0]
+    low, high = min(known) / BESIDE, max(known) * BESIDE
+    floor = min([*rows["achieved_tflops"], *peaks.values()], default=1.0) / BESIDE
+    for (dtype, peak), ridge in zip(peaks.items(), ridges, strict=True):
         _line(figure, [low, ridge, high], [low * bandwidth / 1e12, peak, peak], dark, col=2)
         _note(figure, f"{dtype} {fmt.flop_rate(peak)}", high, peak, 2, xanchor="right", yanchor="bottom")
         # Left of the ridge memory is the limit, right of it the arithmetic.
-        floor = min(float(rows["achieved_tflops"].min()) if len(rows) else peak, peak) / 3
         _line(figure, [ridge, ridge], [floor, peak], dark, col=2, dash="dot")
         if peak == highest:
             _note(figure, f"ridge {fmt.number(ridge)}", ridge, floor, 2, xanchor="center", yanchor="top")
-    if highest:
-        middle = (low * highest * 1e12 / bandwidth) ** 0.5
-        _note(figure, f"memory {_rate(bandwidth)}", middle, middle * bandwidth / 1e12, 2, xanchor="right", yanchor="bottom")
+    if highest:  # in the middle of what is seen of the slope
+        middle = (max(low * bandwidth / 1e12, floor) * highest) ** 0.5
+        _note(figure, f"memory {_rate(bandwidth)}", middle * 1e12 / bandwidth, middle, 2, xanchor="right", yanchor="bottom")
     _dots(figure, rows, "intensity", "achieved_tflops", longest=longest, dark=dark, col=2)
-    figure.update_xaxes(
-        type="log",
-        dtick=1,
-        title={"text": "FLOPs per byte; left of the ridge memory limits"},
-        range=[np.log10(low), np.log10(high)],
-        row=1,
-        col=2,
-    )
-    figure.update_yaxes(type="log", dtick=1, title={"text": "TFLOP/s"}, row=1, col=2)
+    across = np.log10(low), np.log10(high)
+    figure.update_xaxes(**_log_axis("FLOPs per byte; left of the ridge memory limits", *across), row=1, col=2)
+    up = np.log10(floor / 2), np.log10(max([highest, *rows["achieved_tflops"]])) + 0.15
+    figure.update_yaxes(**_log_axis("TFLOP/s", *up), row=1, col=2)
+
+
+def _log_axis(title: str, low: float, high: float) -> dict[str, Any]:
+    """Return an axis from 10 to the ``low`` to 10 to the ``high``: a number at each power of ten, and at 2 and 5 between where there are few."""
+    digits = (1, 2, 5) if high - low < FEW_DECADES else (1,)
+    ticks = [digit * 10.0**power for power in range(int(np.floor(low)), int(np.ceil(high)) + 1) for digit in digits]
+    shown = [tick for tick in ticks if low <= np.log10(tick) <= high]
+    return {
+        "type": "log",
+        "title": {"text": title},
+        "range": [low, high],
+        "tickvals": shown,
+        "ticktext": [f"{tick:,g}" for tick in shown],
+    }
 
 
 def _line(figure: go.Figure, x: list[float], y: list[float], dark: bool, *, col: int, dash: str = "solid") -> None:

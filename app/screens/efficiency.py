@@ -13,9 +13,11 @@ from sawtooth.app.charts import efficiency as charts
 from sawtooth.app.charts import roofline
 from sawtooth.app.page import basis, cards, current, frame, panel
 from sawtooth.app.words import efficiency as words
+from sawtooth.app.words import run as run_words
 from sawtooth.ingest.manifest import Manifest
 
 LISTED = 8  # operators in the table: below them a shape is a percent of the time
+NO_OPERATOR = "no operator recorded"
 SHOWN_ON = {
     "mfu_factor_busy": ("idle", ":material/hourglass_empty:"),
     "mfu_factor_flop_kernels": ("kernels", ":material/memory:"),
@@ -40,13 +42,9 @@ def main() -> None:
 def _mfu(rank: RankResult) -> None:
     mfu = rank.metrics["mfu"]
     if mfu.value is None:
-        cards.headline("MFU is not known for this run.")
-        cards.empty_state(
-            "The FLOPs of a step, its time or the GPU's peak is missing.",
-            mfu.why_missing or "",
-            "with torch.profiler.profile(record_shapes=True) as profiler:",
-            "python",
-        )
+        cards.headline("MFU is not known for this run.", mfu.why_missing)
+        missing, code = words.what_mfu_lacks(rank.metrics)
+        cards.empty_state(missing, "MFU is the FLOPs of a step ÷ its time ÷ the GPU's dense 16-bit peak.", code, "python")
         return
     head = st.container()
     chosen = basis.switch(rank)
@@ -118,7 +116,7 @@ def _placed(rank: RankResult) -> pd.DataFrame:
 
 
 def _missed(rank: RankResult) -> None:
-    rows = _tensor_cores(rank)
+    rows, per = _tensor_cores(rank), run_words.per(rank)
     if rows.empty:
         cards.title("No matrix product, convolution or attention ran")
         cards.small("Only these can use tensor cores.")
@@ -128,19 +126,19 @@ def _missed(rank: RankResult) -> None:
         cards.title("Every matrix product, convolution and attention uses tensor cores")
     else:
         total = fmt.duration_ms(float(missed["without_ms"].sum()))
-        cards.title(f"{total} a step of products, convolutions and attention run without tensor cores")
+        cards.title(f"Products, convolutions and attention run {total} {per} without tensor cores")
     time, head = ("without_ms", "Without tensor cores") if len(missed) else ("with_ms", "On tensor cores")
     shown = (missed if len(missed) else rows).nlargest(LISTED, time)
     cells = [
         (
-            str(row["operator"]),
+            NO_OPERATOR if pd.isna(row["operator"]) else str(row["operator"]),
             fmt.clean(str(row["shapes"]), 80),
             fmt.duration_ms(row[time]),
             *([str(row["why"])] if len(missed) else []),
         )
         for row in shown.to_dict("records")
     ]
-    heads = ("Operator", "Input shapes", f"{head}, a step", *(["Why"] if len(missed) else []))
+    heads = ("Operator", "Input shapes", f"{head}, {per}", *(["Why"] if len(missed) else []))
     with st.container() if len(missed) else st.expander("Their times"):  # where nothing is wrong, nobody need read them
         cards.table(heads, cells, "Products, convolutions and attention by time")
         if len(rows) > LISTED:
@@ -152,13 +150,18 @@ def _under_the_roof(rank: RankResult) -> None:
     rows = _placed(rank)
     gpu = rank.gpu
     if gpu is None or gpu.bandwidth_bytes_per_s is None:
+        which = (
+            f"The hardware table has no bandwidth of {fmt.clean(rank.device_name, 60)}"
+            if rank.device_name
+            else "The recording does not name its GPU"
+        )
         cards.empty_state(
-            "No roofline.", "This GPU's bandwidth is not in the hardware table, so there is no roofline to compare with."
+            "There is no roofline to compare with.", f"{which}, so it is not known what its operators could reach."
         )
         return
     if rows.empty:
         cards.empty_state(
-            "No roofline.",
+            "No operator can be placed under the roofline.",
             "The shapes of operators are not recorded, or a compiled region or CUDA graph hides them.",
             "with torch.profiler.profile(record_shapes=True) as profiler:",
             "python",
@@ -166,13 +169,19 @@ def _under_the_roof(rank: RankResult) -> None:
         return
     first = rows.iloc[0]
     title = (
-        f"{fmt.clean(str(first['name']), 40)} could gain most: {fmt.duration_ms(float(first['opportunity_ms']))} a step above the roofline, "
-        f"{fmt.share(float(first['attained_share']))} attained"
+        f"{fmt.clean(str(first['name']), 40)} could gain most: {fmt.duration_ms(float(first['opportunity_ms']))} {run_words.per(rank)} above the "
+        f"roofline, {fmt.share(float(first['attained_share']))} attained"
     )
     peaks = {d: gpu.peaks[d] for d in dict.fromkeys(rows.loc[rows["flops"] > 0, "dtype"].dropna()) if d in gpu.peaks}
-    panel.show(roofline.roofline(rows, peaks, gpu.bandwidth_bytes_per_s, title, dark=frame.dark()), "roofline")
+    panel.show(
+        roofline.roofline(rows, peaks, gpu.bandwidth_bytes_per_s, title, dark=frame.dark(), unit=run_words.unit_of(rank)),
+        "roofline",
+    )
     cards.table(
-        roofline.LARGEST_HEADS, roofline.largest(rows), "The operators with the largest gains, times of a step", figures=True
+        roofline.LARGEST_HEADS,
+        roofline.largest(rows),
+        f"The operators with the largest gains, times {run_words.per(rank)}",
+        figures=True,
     )
 
 

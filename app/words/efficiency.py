@@ -13,8 +13,9 @@ FACTOR_LOSSES = {  # what a small factor of MFU means
     "mfu_factor_busy": "the GPU works only {} of the time",
     "mfu_factor_flop_kernels": "only {} of the busy time goes to products, convolutions and attention",
     "mfu_factor_clock": "the clock is {} of the one the peak is quoted at",
-    "mfu_factor_efficiency": "matrix products, convolutions and attention run at {} of their own peak",
+    "mfu_factor_efficiency": "matrix products, convolutions and attention run at {} of that peak",
 }
+OTHER_DTYPES = 1.5  # times the MFU: then wider dtypes cost more than the kernels do
 
 
 def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
@@ -29,7 +30,26 @@ def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
             f"The run reaches {about}{own} of the peak of its operators' dtypes, which is {mfu} of the GPU's dense 16-bit peak."
         )
     value = fmt.reading(lowest, metrics[lowest])
+    own_peak = metrics["mfu_at_dtype"].value or 0.0
+    if lowest == "mfu_factor_efficiency" and own_peak > OTHER_DTYPES * (metrics["mfu"].value or 0.0):
+        return (
+            f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak, and {fmt.share(own_peak)} of the peak of its operators' dtypes: "
+            "most is lost because matrix products, convolutions and attention do not compute in 16 bit."
+        )
     return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak; most is lost because {FACTOR_LOSSES[lowest].format(value)}."
+
+
+RECORD_SHAPES = "with torch.profiler.profile(record_shapes=True) as profiler:"
+MARK_STEPS = "for batch in loader:\n    train_step(batch)\n    profiler.step()  # or an NVTX range around each step"
+
+
+def what_mfu_lacks(metrics: Mapping[str, Reading]) -> tuple[str, str | None]:
+    """Return what of MFU is not known, and the code that records it (None where no code does)."""
+    if metrics["step_time_ms"].value is None:
+        return "Steps are not marked, so there is no time of a step.", MARK_STEPS
+    if metrics["flops_per_step"].value is None:
+        return "The FLOPs of a step are not known.", RECORD_SHAPES
+    return "The GPU's peak is not known: give it under “Your measurements”.", None
 
 
 def utilizations(metrics: Mapping[str, Reading]) -> list[str]:

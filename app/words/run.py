@@ -275,6 +275,11 @@ def unit_of(rank: RankResult) -> str:
     return "ms per step" if len(rank.counted) else "ms of the recorded time"
 
 
+def per(rank: RankResult) -> str:
+    """Return what times in a sentence are of: a step where there are steps."""
+    return "a step" if len(rank.counted) else "of the recorded time"
+
+
 def cautions(count: int) -> str:
     """Return the heading of findings that claim no gain."""
     return f"{fmt.many(count, 'remark')} without a predicted gain"

@@ -356,7 +356,7 @@ def test_a_run_on_one_gpu_is_not_asked_for_other_ranks(loop: str) -> None:
     text = words_of(test := opened("ranks", loop))
     assert "trains on one GPU" in text
     assert "missing" not in text
-    assert not test.code
+    assert "bring in the traces of a job of several GPUs" in text and test.code[0].value.startswith("sawtooth ingest")
 
 
 def test_two_ranks_name_the_late_one(app_data: DataFolder, tmp_path: Path) -> None:
@@ -490,3 +490,13 @@ def test_events_that_nothing_is_measured_with_are_nothing_to_know(app_data: Data
     trace.events.append({"ph": "X", "name": "aten::add", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 2.0, "dur": -5})
     text = words_of(opened("verdict", run_of(app_data, trace.write(tmp_path / "negative.json"))))
     assert "1 thing to know about this recording" in text and "negative duration" in text and "not stored" not in text
+
+
+def test_efficiency_without_steps_says_what_is_missing_and_times_of_the_recording(app_data: DataFolder, tmp_path: Path) -> None:
+    trace = ChromeTrace()
+    trace.op("aten::mm", 10, 60, [[1024, 1024], [1024, 1024]], ["float", "float"])
+    trace.launch((27, 30), (40, 640), "sgemm_128x64_nn")
+    test = opened("efficiency", run_of(app_data, trace.write(tmp_path / "t.json")))
+    text = words_of(test)
+    assert "Steps are not marked, so there is no time of a step." in text and "profiler.step()" in test.code[0].value
+    assert "run 600\u00a0µs of the recorded time without tensor cores" in text

@@ -19,7 +19,7 @@ from sawtooth.app.page.parts.rank_panels import position_of
 from sawtooth.app.theme import CAUSES
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
-from tests.support.chrome_trace import ChromeTrace, matmul_loop
+from tests.support.chrome_trace import ChromeTrace
 from tests.support.pages import charts, opened, run_of, words_of
 from tests.support.pipelined import pipelined
 
@@ -46,12 +46,6 @@ def test_a_late_rank_stands_out_and_a_click_would_open_it(app_data: DataFolder, 
     assert "In the profile node0001 takes longest by itself" in words_of(by_host)
     assert "In the profile rank 3 waits least" in words_of(opened("ranks", run, heat="Waiting for others"))
     assert charts(by_host)[1]["data"][0]["y"] == ["node0000", "node0001"]
-
-
-def test_a_run_of_one_gpu_says_what_brings_ranks_here(app_data: DataFolder, tmp_path: Path) -> None:
-    test = opened("ranks", run_of(app_data, matmul_loop().write(tmp_path / "loop.json")))
-    assert "This run trains on one GPU" in words_of(test) and "shows which rank holds the job up" in words_of(test)
-    assert test.code[0].value.startswith("sawtooth ingest")
 
 
 def test_gpus_without_steps_or_collectives_are_drawn_over_the_recorded_time(app_data: DataFolder, tmp_path: Path) -> None:
