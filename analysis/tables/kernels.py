@@ -13,6 +13,7 @@ from sawtooth.analysis.store.rank_view import RankView
 
 KernelGroup = Literal["name", "category", "tensor_cores", "operator", "shape"]
 OperatorGroup = Literal["name", "shape"]
+WIDE = 20  # times the shortest: then a bin of one fortieth of the span would hold all but a few launches
 HISTOGRAM_BINS = 40  # enough to see two modes, few enough to read
 SHAPE_TEXT_LENGTH = 160  # a longer list of shapes wraps every table; the operator's other inputs rarely matter beyond this
 
@@ -50,8 +51,9 @@ def _rates(rows: pd.DataFrame, per: int) -> pd.DataFrame:
 
 
 def kernel_durations(rank: RankView, name: str) -> pd.DataFrame:
-    """Return the histogram of one kernel's durations in the steady window: low_us, high_us, launches."""
-    return rank.frame(_SQL["kernel_durations"], name=name, bins=HISTOGRAM_BINS)
+    """Return the histogram of one kernel's durations in the steady window: low_us, high_us, launches. Bins are of one width, or of one ratio
+    where the longest is more than WIDE times the shortest."""
+    return rank.frame(_SQL["kernel_durations"], name=name, bins=HISTOGRAM_BINS, wide=WIDE)
 
 
 def operators(rank: RankView, group: OperatorGroup = "name") -> pd.DataFrame:

@@ -17,10 +17,15 @@ SELECT coalesce(n.name, 'no operator known') AS name, l.* EXCLUDE (device, by_sh
 FROM launched l LEFT JOIN names n USING (name_id) WHERE l.device = $device AND l.by_shape = $by_shape
 
 -- name: kernel_durations
-WITH d AS (SELECT dur_ns / 1e3 AS us FROM window_gpu_ops WHERE device = $device AND starts_in_window AND name = $name),
-    r AS (SELECT min(us) AS low, greatest(max(us) - min(us), 0.001) / $bins AS width FROM d),
-    b AS (SELECT least(floor((us - low) / width), $bins - 1)::INTEGER AS bin, low, width FROM d, r)
-SELECT low + bin * width AS low_us, low + (bin + 1) * width AS high_us, count(*) AS launches FROM b GROUP BY ALL ORDER BY 1
+-- Bins of equal width, or of equal ratio where durations differ so much that all but a few would lie in the first.
+WITH d AS (SELECT greatest(dur_ns, 1) / 1e3 AS us FROM window_gpu_ops WHERE device = $device AND starts_in_window AND name = $name),
+    s AS (SELECT max(us) > $wide * min(us) AS ratios FROM d),
+    v AS (SELECT CASE WHEN ratios THEN ln(us) ELSE us END AS value, ratios FROM d, s),
+    r AS (SELECT min(value) AS low, greatest(max(value) - min(value), 0.001) / $bins AS width FROM v),
+    b AS (SELECT least(floor((value - low) / width), $bins - 1)::INTEGER AS bin, low, width, ratios FROM v, r),
+    e AS (SELECT low + bin * width AS low, low + (bin + 1) * width AS high, ratios FROM b)
+SELECT CASE WHEN ratios THEN exp(low) ELSE low END AS low_us, CASE WHEN ratios THEN exp(high) ELSE high END AS high_us, count(*) AS launches
+FROM e GROUP BY ALL ORDER BY 1
 
 -- name: operators
 SELECT name, {shape} AS input_dims, {types} AS input_types, sum(calls)::BIGINT AS calls, sum(host_self_ns)::BIGINT AS host_self_ns,

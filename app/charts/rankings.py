@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from sawtooth.analysis.tables.kernels import WIDE
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, framed
 from sawtooth.app.theme import ACCENT
@@ -53,10 +55,15 @@ def middle(name: str, length: int) -> str:
 
 def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: str) -> Chart:
     """Draw a histogram: rows hold low_us, high_us and launches."""
+    edges = rows[["low_us", "high_us"]].astype(float)
+    ratios = (
+        bool(len(rows)) and edges["high_us"].iloc[-1] > WIDE * edges["low_us"].iloc[0]
+    )  # bins of one ratio: a logarithmic axis
+    drawn = np.log10(edges) if ratios else edges
     figure = go.Figure(
         go.Bar(
-            x=(rows["low_us"] + rows["high_us"]) / 2,
-            width=rows["high_us"] - rows["low_us"],
+            x=drawn.mean(axis=1),
+            width=drawn["high_us"] - drawn["low_us"],
             y=rows["launches"],
             marker={"color": ACCENT.on(dark), "line": {"width": 0}},
             customdata=[
@@ -68,6 +75,10 @@ def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: s
     )
     framed(figure, 240)
     figure.update_xaxes(title={"text": "duration of one launch, µs"}, zeroline=False)
+    if ratios:
+        low, high = int(np.floor(drawn["low_us"].iloc[0])), int(np.ceil(drawn["high_us"].iloc[-1]))
+        powers = range(low, high + 1)
+        figure.update_xaxes(tickvals=list(powers), ticktext=[f"{10.0**power:,g}" for power in powers], range=[low, high])
     figure.update_yaxes(title={"text": "launches"}, rangemode="tozero")
     columns = {"low_us": "From, µs", "high_us": "To, µs", "launches": "Launches"}
     return Chart(figure=figure, title=title, alt=alt, table=rows, columns=columns, metrics=(), method=method)

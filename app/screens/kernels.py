@@ -20,6 +20,14 @@ GROUPS: dict[tables.KernelGroup, str] = {
     "operator": "Operator",
     "shape": "Operator and shape",
 }
+WHAT: dict[tables.KernelGroup, str] = {
+    "name": "kernel",
+    "category": "category",
+    "tensor_cores": "class",
+    "operator": "operator",
+    "shape": "operator and shape",
+}
+STANDS_OUT = 0.3  # of GPU work: a smaller kernel is not where the time goes
 METHOD = (
     "Durations of single operations inside the steady window are added up and divided by the counted steps. Operations that run at the "
     "same time on two streams count twice here; the ledger on the Verdict counts each nanosecond once."
@@ -66,21 +74,24 @@ def table(rank: RankResult, group: tables.KernelGroup) -> pd.DataFrame:
 
 
 def _head(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> None:
-    first = rows.iloc[0]
-    what = {
-        "name": "kernel",
-        "category": "category",
-        "tensor_cores": "class",
-        "operator": "operator",
-        "shape": "operator and shape",
-    }[group]
     breakdown.head(
-        f"{fmt.share(first['share'])} of GPU work is one {what}: {rankings.short(str(first['name']), 70)}",
-        f"{fmt.count(len(rows))} rows, largest first; times are {words.unit_of(rank)}, as profiled.",
+        _finding(rows, group),
+        f"{fmt.many(len(rows), 'kernel' if group == 'name' else 'row')}, largest first; times are {words.unit_of(rank)}, as profiled.",
         ("tensor_core_time_share", "kernel_launches_per_step", "achieved_occupancy"),
         METHOD,
         "kernels",
     )
+
+
+def _finding(rows: pd.DataFrame, group: tables.KernelGroup) -> str:
+    """Return what takes most: one row that stands out, else, of kernels, their category, since the largest of many says little."""
+    first = rows.iloc[0]
+    name = rankings.short(str(first["name"]), 70)
+    if group == "name" and first["share"] < STANDS_OUT:
+        of_category = rows.groupby("category", sort=False)["share"].agg(["sum", "size"]).nlargest(1, "sum")
+        category, (share, kernels) = str(of_category.index[0]), of_category.iloc[0]
+        return f"{fmt.share(share)} of GPU work is {category}, in {fmt.many(int(kernels), 'kernel')}; the largest of all takes {fmt.share(first['share'])}: {name}"
+    return f"{fmt.share(first['share'])} of GPU work is one {WHAT[group]}: {name}"
 
 
 ALWAYS = ("short", "shapes", "ms", "share", "tensor_cores", "category", "launches_per_step", "median_us")

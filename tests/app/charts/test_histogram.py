@@ -1,0 +1,21 @@
+"""The histogram of a kernel's launches: on a logarithmic axis where they differ by more than a few times."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from sawtooth.app.charts.rankings import histogram
+
+
+def test_durations_far_apart_stand_on_a_logarithmic_axis() -> None:
+    rows = pd.DataFrame({"low_us": [1.0, 100.0], "high_us": [10.0, 1000.0], "launches": [300, 2]})
+    figure = histogram(rows, "t", "a", dark=False, method="").figure
+    assert list(figure.data[0].x) == pytest.approx([0.5, 2.5])  # log10 of the middle of each
+    assert list(figure.layout.xaxis.ticktext) == ["1", "10", "100", "1,000"]
+
+
+def test_durations_that_are_alike_stand_on_a_linear_one() -> None:
+    rows = pd.DataFrame({"low_us": [10.0, 12.0], "high_us": [12.0, 14.0], "launches": [3, 2]})
+    figure = histogram(rows, "t", "a", dark=False, method="").figure
+    assert list(figure.data[0].x) == pytest.approx([11.0, 13.0]) and figure.layout.xaxis.ticktext is None
