@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from sawtooth.analysis.tables.kernels import WIDE
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, framed
 from sawtooth.app.theme import ACCENT
@@ -56,9 +55,8 @@ def middle(name: str, length: int) -> str:
 def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: str) -> Chart:
     """Draw a histogram: rows hold low_us, high_us and launches."""
     edges = rows[["low_us", "high_us"]].astype(float)
-    ratios = (
-        bool(len(rows)) and edges["high_us"].iloc[-1] > WIDE * edges["low_us"].iloc[0]
-    )  # bins of one ratio: a logarithmic axis
+    widths = edges["high_us"] - edges["low_us"]
+    ratios = bool(len(rows)) and widths.iloc[-1] > 1.5 * widths.iloc[0]  # bins of one ratio, not of one width
     drawn = np.log10(edges) if ratios else edges
     figure = go.Figure(
         go.Bar(
