@@ -249,7 +249,8 @@ COMMENT ON COLUMN sample_gaps.end_ns IS 'First sample after the gap';
 COMMENT ON COLUMN sample_gaps.reason IS 'Why, where the sampler said so';
 
 CREATE TABLE step_marks (
-    step BIGINT NOT NULL, end_ns BIGINT NOT NULL, phase VARCHAR NOT NULL, optimizer INTEGER NOT NULL, samples DOUBLE, tokens DOUBLE
+    step BIGINT NOT NULL, end_ns BIGINT NOT NULL, phase VARCHAR NOT NULL, optimizer INTEGER NOT NULL, samples DOUBLE, tokens DOUBLE,
+    site VARCHAR
 );
 COMMENT ON TABLE step_marks IS 'The ends of a training loop''s steps as the loop itself marked them, mostly outside the profile';
 COMMENT ON COLUMN step_marks.step IS 'Index of the step, from 0, of its optimizer';
@@ -258,6 +259,7 @@ COMMENT ON COLUMN step_marks.phase IS 'train, profile, eval or checkpoint';
 COMMENT ON COLUMN step_marks.optimizer IS 'Which optimizer stepped, by first appearance';
 COMMENT ON COLUMN step_marks.samples IS 'Samples in the batch, where the loop said so';
 COMMENT ON COLUMN step_marks.tokens IS 'Length of the batch in tokens, where the loop said so';
+COMMENT ON COLUMN step_marks.site IS 'Lines of the program that called the step, innermost first, such as train.py:12 < train.py:40';
 
 CREATE TABLE compile_events (
     kind VARCHAR NOT NULL, compile_id VARCHAR, time_ns BIGINT, dur_ns BIGINT, "function" VARCHAR, file VARCHAR, line INTEGER,

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sawtooth.analysis.metrics.witness import Witness
 from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.store.recording_row import row_of
 from sawtooth.analysis.telemetry.attribution import marked_gpus
+from sawtooth.analysis.telemetry.marked_loops import TRAINING, Mark, MarkRow, choose_loop
 from sawtooth.analysis.units import in_words
-from sawtooth.ingest.loop.leading import leading
 from sawtooth.ingest.manifest import Manifest
 
 LEAST_STEPS = 10  # between marks: fewer may all belong to a warm-up
@@ -24,7 +24,7 @@ SETTLING = 3  # steps after the profile, in which its trace is taken off the pro
 SLOWED = 0.03  # less is no more than two stretches of one loop differ
 OTHERWISE = 1.5  # times as long after the profile: of a host alone, told although both count
 FAR_FROM_MEDIAN = 1.5  # the mean: then the median is no step that anybody knows
-UNSETTLED = 0.25  # of the steps that count: so many before them are told of
+WARM_UP_STEPS = 10  # of a host alone: it has caches and threads to fill, no queue; more slow steps than that are others' work on the host, and count
 PAUSE = 20.0  # times the median: evaluation or a wait for people, unless it comes again and again
 WAITS = 1.5  # times the mean: the host waits there for what it launched ahead
 STEPS_APART = 100  # on average between evaluations that are no part of the step: the host is a few steps ahead of a GPU, whose work ends within them
@@ -41,53 +41,32 @@ def witness(manifest: Manifest, library: Library, rank: int | None, *, host_alon
     ``host_alone``: nothing runs on a GPU, as in ``by_marks``.
     """
     refs = [ref for ref in manifest.recordings if ref.kind == "marks" and (ref.rank == rank or ref.rank is None)]
+    traced_ns = _traced_ns(manifest, library, rank) if refs else None
     witnesses = []
     for ref in refs:
         with library.open(ref.id, derived=False) as recording:
-            rows = recording.rows("SELECT optimizer, step, end_ns, phase FROM step_marks ORDER BY end_ns")
-        loop = _leading(rows)
-        of_loop = by_marks([Mark(*row[1:]) for row in rows if row[0] == loop], host_alone=host_alone)
-        witnesses.append(
-            of_loop and replace(of_loop, notes=(*of_loop.notes[:1], *_other_loops(rows, loop), *of_loop.notes[1:]))
-        )
+            site = recording.select_list("step_marks", ["site"])
+            rows = recording.rows(f"SELECT optimizer, step, end_ns, phase, {site} FROM step_marks ORDER BY end_ns")
+        loop = choose_loop([MarkRow(*row) for row in rows], traced_ns)
+        of_loop = by_marks(loop.marks, host_alone=host_alone)
+        others = [loop.others] if loop.others else []
+        witnesses.append(of_loop and replace(of_loop, notes=(*of_loop.notes[:1], *others, *of_loop.notes[1:])))
     return next((one for one in witnesses if one is not None), None)
+
+
+def _traced_ns(manifest: Manifest, library: Library, rank: int | None) -> tuple[int, int] | None:
+    """Return when the trace of ``rank`` was taken, Unix ns; None where there is none, or its clock is another."""
+    for ref in manifest.recordings:
+        if ref.kind == "trace" and (ref.rank == rank or rank is None):
+            with library.open(ref.id, derived=False) as recording:
+                row = row_of(recording)
+            return (row.first_ns, row.last_ns) if row.clock == "unix" and row.first_ns and row.last_ns else None
+    return None
 
 
 def names_gpu(manifest: Manifest, library: Library) -> bool:
     """Tell whether a process named the GPU that it uses beside its marks."""
     return any(marked_gpus(manifest, library).values())
-
-
-class Mark(NamedTuple):
-    """A step as the loop marked it."""
-
-    step: int
-    end_ns: int
-    phase: str
-
-
-def _leading(rows: Sequence[tuple[Any, ...]]) -> int:
-    """Return the optimizer whose steps are the loop's; ``rows`` are its number and what a ``Mark`` holds."""
-    return leading((optimizer, phase) for optimizer, _, _, phase in rows)
-
-
-def _other_loops(rows: Sequence[tuple[Any, ...]], loop: int) -> list[str]:
-    """Say in a sentence what steps took whose optimizer began after that of ``loop`` had made its last, or ended before its first: another part of the
-    training, of which nothing else is told."""
-    ends: dict[int, list[int]] = defaultdict(list)
-    for optimizer, _, end_ns, _ in rows:
-        ends[optimizer].append(end_ns)
-    if not ends[loop]:
-        return []
-    first, last = ends[loop][0], ends[loop][-1]
-    others = [times for times in ends.values() if len(times) > LEAST_STEPS and (times[0] > last or times[-1] < first)]
-    if not others:
-        return []
-    longest = max(others, key=lambda times: times[-1] - times[0])
-    step_ms = float(np.diff(longest).mean()) / 1e6
-    return [
-        f"Another optimizer made {len(longest):,} steps {'after' if longest[0] > last else 'before'} these, of {in_words(step_ms)} each: all that is told is of this loop."
-    ]
 
 
 def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | None:
@@ -101,7 +80,7 @@ def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | No
     spans = [
         _Span(mark.step, mark.end_ns - before.end_ns, mark.phase == "eval")
         for before, mark in pairwise(marks)
-        if mark.step == before.step + 1 and {before.phase, mark.phase} <= {"train", "eval"}
+        if mark.step == before.step + 1 and {before.phase, mark.phase} <= TRAINING
     ]
     profiled = [mark.step for mark in marks if mark.phase == "profile"]
     earlier = [span for span in spans if not profiled or span.step < profiled[0]]
@@ -114,10 +93,7 @@ def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | No
         parts = [np.concatenate(before), np.concatenate(after)]
     settled = _settled(*parts)
     if host_alone:
-        settled = [
-            part if _comes_again(part[: len(part) - len(rest)], settled) else rest
-            for part, rest in zip(parts, settled, strict=True)
-        ]
+        settled = [rest if len(part) - len(rest) <= WARM_UP_STEPS else part for part, rest in zip(parts, settled, strict=True)]
     steady = settled if host_alone else [_whole_bursts(ns) for ns in settled]
     if sum(map(len, steady)) < LEAST_STEPS:
         return None
@@ -128,12 +104,7 @@ def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | No
     notes = [
         f"The step time is the mean of {len(kept):,} steps that the loop marked{where}; {_median_in_words(kept, host_alone)}."
     ]
-    unsettled = parts[0][: len(parts[0]) - len(settled[0])]
-    if len(unsettled) > max(LEAST_STEPS, UNSETTLED * len(kept)):
-        unsettled_ms = float(unsettled.mean()) / 1e6
-        notes.append(
-            f"The first {len(unsettled):,} steps, {in_words(unsettled_ms)} each, are left out: a warm-up, or another loop."
-        )
+    notes += _first_steps_in_words(parts[0], settled[0], kept)
     if slower is not None:
         notes.append(
             f"After the profile its steps take {in_words(slower * mean / 1e6)}, {100 * (slower - 1):.0f} % longer, as where others use the host too or a profiler is "
@@ -204,13 +175,29 @@ def _settled(*stretches: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64
     return settled if sum(map(len, settled)) >= len(every) / 2 else list(stretches)
 
 
-def _comes_again(unsettled: npt.NDArray[np.float64], settled: Sequence[npt.NDArray[np.float64]]) -> bool:
-    """Tell whether as many steps in a row are as slow later: then others use the host at times, and the first steps are no warm-up."""
-    count = len(unsettled)
-    sums = np.concatenate([[0.0], np.cumsum(np.concatenate(settled))])
-    return 0 < count < len(sums) and float((sums[count:] - sums[:-count]).max()) >= float(unsettled.sum()) > count * sums[
-        -1
-    ] / (len(sums) - 1)
+def _first_steps_in_words(
+    stretch: npt.NDArray[np.float64], settled: npt.NDArray[np.float64], kept: npt.NDArray[np.float64]
+) -> list[str]:
+    """Say of the first steps of a loop that are unlike the later whether they count, where that makes a difference; ``kept`` is all that counts."""
+    left_out = stretch[: len(stretch) - len(settled)]
+    mean_ms = float(kept.mean()) / 1e6
+    if len(left_out):
+        with_them_ms = float(np.concatenate([left_out, kept]).mean()) / 1e6
+        if abs(with_them_ms / mean_ms - 1) <= LEAST_HALF_WIDTH:
+            return []
+        those = f"The first {len(left_out):,} steps, {in_words(float(left_out.mean()) / 1e6)} each, are"
+        one = f"The first step, {in_words(float(left_out[0]) / 1e6)}, is"
+        return [
+            f"{one if len(left_out) == 1 else those} left out as warm-up: with {'it' if len(left_out) == 1 else 'them'} the mean is {in_words(with_them_ms)}."
+        ]
+    (later,) = _settled(stretch)
+    first = stretch[: len(stretch) - len(later)]
+    if len(first) <= WARM_UP_STEPS or abs(first.mean() / later.mean() - 1) <= SLOWED:
+        return []
+    first_ms, later_ms = float(first.mean()) / 1e6, float(later.mean()) / 1e6
+    return [
+        f"Its first {len(first):,} steps took {in_words(first_ms)} each, the later {in_words(later_ms)}, as where others use the host for a while: all of them count."
+    ]
 
 
 def _first(among: npt.NDArray[np.bool_]) -> int:

@@ -6,7 +6,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.words.headline import below, headline
 
-NOTES = 2  # of the step: what it is the mean of, and what was left out
+NOTES = 3  # of the step: what it is the mean of, of which loop, and what was left out
 
 
 def lines(result: RunResult) -> list[str]:

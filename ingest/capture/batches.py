@@ -127,6 +127,14 @@ def watch(fetchers: Any, folder: Path, worker: Callable[[], Any]) -> Callable[[]
     return end
 
 
+def watch_loaders(folder: Path) -> list[Callable[[], None]]:
+    """Time what every loader of this process fetches and pins, until what is returned is called. Needs PyTorch."""
+    from torch.utils.data import get_worker_info
+    from torch.utils.data._utils import fetch, pin_memory
+
+    return [watch(fetch, folder, get_worker_info), watch_pinning(pin_memory, folder)]
+
+
 def _timed(fetch: Callable[[Any, Any], Any], times: BatchTimes, worker: Callable[[], Any]) -> Callable[[Any, Any], Any]:
     def timed(self: Any, wanted: Any) -> Any:
         if not isinstance(self.collate_fn, _Timed):

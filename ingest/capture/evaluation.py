@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,21 @@ class Evaluations:
 
     count: int = 0
 
-    def watch(self, modules: Any) -> None:
-        """Count from now on; ``modules`` is the module torch.nn.modules.module, which may be all of PyTorch that is imported yet."""
+    def since_last(self) -> Callable[[int], bool]:
+        """Return what tells whether there was one since it was asked before about the same optimizer."""
+        before: dict[int, int] = {}
+        began = self.count
+
+        def since(optimizer: int) -> bool:
+            count = self.count
+            changed = before.get(optimizer, began) != count
+            before[optimizer] = count
+            return changed
+
+        return since
+
+    def watch(self, modules: Any) -> Callable[[], None]:
+        """Count until what is returned is called; ``modules`` is the module torch.nn.modules.module, which may be all of PyTorch that is imported yet."""
         module, torch = modules.Module, sys.modules["torch"]
         evaluate = module.eval
 
@@ -27,4 +41,12 @@ class Evaluations:
                 self.count += 1
             return evaluate(model)
 
+        def leave() -> None:
+            if module.eval is counted:  # whoever replaced it since then has it
+                module.eval = evaluate
+
         module.eval = counted
+        return leave
+
+
+EVALUATIONS = Evaluations()  # of this process, for `sawtooth run`

@@ -17,6 +17,7 @@ from typing import Any
 
 from sawtooth.ingest.capture import batches, beside
 from sawtooth.ingest.capture.devices import current_gpu
+from sawtooth.ingest.capture.evaluation import Evaluations
 from sawtooth.ingest.capture.job_place import number_of
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import pack_run
@@ -67,6 +68,9 @@ class Capture:
         self._marked = 0
         self._time_batches = time_batches
         self._unwatch: list[Callable[[], None]] = []
+        self._evaluations = Evaluations()
+        self._evaluated = self._evaluations.since_last()
+        self._pure = True  # nothing was evaluated between the timed steps
 
     def __enter__(self) -> Capture:
         with self._quietly("the capture could not begin"):
@@ -85,16 +89,9 @@ class Capture:
                 self._sampler = self._start_sampler(self._scratch / "live")
             except OSError as error:
                 self.why_not.append(f"no telemetry: the sampler did not start ({error})")
-        if self._time_batches:
-            self._watch_loaders(self._scratch)
-
-    def _watch_loaders(self, folder: Path) -> None:
-        with contextlib.suppress(Exception):  # another PyTorch fetches otherwise: the rest is recorded all the same
-            from torch.utils.data import get_worker_info
-            from torch.utils.data._utils import fetch, pin_memory
-
-            self._unwatch.append(batches.watch(fetch, folder, get_worker_info))
-            self._unwatch.append(batches.watch_pinning(pin_memory, folder))
+        with contextlib.suppress(Exception):  # another PyTorch is made otherwise: the rest is recorded all the same
+            self._unwatch.append(self._evaluations.watch(self._torch.nn.modules.module))
+            self._unwatch += batches.watch_loaders(self._scratch) if self._time_batches else []
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if not self.done:
@@ -118,8 +115,10 @@ class Capture:
             with contextlib.suppress(OSError):
                 gpu = current_gpu(self._torch)
                 self._marks = MarkWriter(self._marks_file, rank=_rank().get("rank"), recorder=recorder_version(), gpu=gpu)
+        evaluated = self._evaluated(0)
+        self._pure &= not (evaluated and self._phase == "timing")
         if self._marks is not None:
-            phase = "profile" if self._phase == "profiling" else "train"
+            phase = "profile" if self._phase == "profiling" else "eval" if evaluated else "train"
             self._marks.mark(self._marked, phase=phase, batch=samples, length=tokens)
         self._marked += 1
 
@@ -131,7 +130,11 @@ class Capture:
             self._count, (self._clock_ns() - self._since_ns) / 1e9, self._marked
         ):
             self.step_time_ms = self._stop_watch()
-            timed = f"{self._timed} steps took {in_words(self.step_time_ms, 4)} each; " if self.step_time_ms is not None else ""
+            timed = (
+                f"{self._timed} steps took {in_words(self.step_time_ms, 4)} each{'' if self._pure else ', evaluations between them included'}; "
+                if self.step_time_ms is not None
+                else ""
+            )
             self._print(f"{timed}profiling {self._plan.active} steps now")
             self._start_profiler()
         elif self._profiler is not None:
@@ -220,7 +223,7 @@ class Capture:
             self._marks.close()  # alone they are a stopwatch at least
             sources.append((self._marks_file, {"source_name": "marks.jsonl", "kind": "marks", **_rank()}))
         facts = {**self._run["facts"], **self._of_loader()}
-        if self.step_time_ms is not None:
+        if self.step_time_ms is not None and self._pure:  # else the marks know the step without the evaluations
             facts["step_time_ms"] = self.step_time_ms
         settings = dict(self._run["settings"])
         if self.step_time_after_ms is not None:
@@ -238,7 +241,7 @@ class Capture:
         print("; ".join([f"sawtooth: wrote {self.wanted}", *self.why_not]), file=sys.stderr)
 
     def _notes(self) -> str:
-        timed = f"Step time measured over {self._timed} steps without the profiler." if self._timed else ""
+        timed = f"Step time measured over {self._timed} steps without the profiler." if self._timed and self._pure else ""
         return "\n".join(part for part in (self._run["notes"], timed, *self.why_not) if part)
 
     def _of_loader(self) -> dict[str, float]:

@@ -7,13 +7,15 @@ A file of marks is JSON lines; a last line that is torn (the job was killed) is 
 ``gpu`` is the UUID of the GPU that the process computes on, null where it uses none yet; ``rank`` is null outside a job of several ranks,
 ``w`` wall nanoseconds since 1970 (UTC). Each further line is the end of one step on the host::
 
-    {"k": "mark", "i": 17, "w": 1700000000123456789, "p": "train", "o": 0, "b": 64, "n": 1024}
+    {"k": "mark", "i": 17, "w": 1700000000123456789, "p": "train", "o": 0, "l": 1, "at": ["train.py:12"], "b": 64, "n": 1024}
 
     i   index of the step, from 0, of this optimizer
     w   wall nanoseconds; steps of the wall clock do not show in it (the head's wall time plus monotonic time since)
     p   phase: train, profile (torch.profiler runs or is being started or written during the step that ends here), eval (the model was set
         to evaluate since this optimizer's step before), checkpoint
     o   which optimizer stepped, by first appearance (a GAN has two); 0 where the loop itself marks its steps
+    l   the place in the program that the step was called from, by first appearance; absent: the first
+    at  that place's lines of the user's files, innermost first, in its first mark alone
     b   samples in the batch, n its length in tokens; absent where not known
 
 Standard library only. A mark costs about a microsecond; lines are written once a second.
@@ -26,7 +28,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sawtooth.ingest.sampler.clock import boot_id
@@ -56,15 +58,29 @@ class MarkWriter:
         self._offset_ns = started_ns - monotonic_ns()
         head = {"k": "marks", "v": FORMAT_VERSION, "recorder": recorder, "host": platform.node(), "boot": boot_id()}
         self._lines = [json.dumps({**head, "pid": os.getpid(), "gpu": gpu, "rank": rank, "w": started_ns})]
+        self._sites: set[int] = set()
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._written_ns = 0
 
     def mark(
-        self, index: int, *, phase: str = "train", optimizer: int = 0, batch: float | None = None, length: float | None = None
+        self,
+        index: int,
+        *,
+        phase: str = "train",
+        optimizer: int = 0,
+        site: tuple[int, Sequence[str]] | None = None,
+        batch: float | None = None,
+        length: float | None = None,
     ) -> None:
-        """Note that step ``index`` ended now; ``batch`` samples of ``length`` tokens were in it, where known."""
+        """Note that step ``index`` ended now, called from ``site`` (its number and lines); ``batch`` samples of ``length`` tokens were in it, where known."""
         now_ns = self._monotonic_ns()
-        known = (f', "b": {batch:g}' if batch is not None else "") + (f', "n": {length:g}' if length is not None else "")
+        known = ""
+        if site is not None and site[0] not in self._sites:
+            self._sites.add(site[0])
+            known = f', "l": {site[0]}, "at": {json.dumps(site[1])}'
+        elif site is not None and site[0]:
+            known = f', "l": {site[0]}'
+        known += (f', "b": {batch:g}' if batch is not None else "") + (f', "n": {length:g}' if length is not None else "")
         self._lines.append(
             f'{{"k": "mark", "i": {index}, "w": {now_ns + self._offset_ns}, "p": "{phase}", "o": {optimizer}{known}}}'
         )

@@ -4,12 +4,13 @@ writes them, without a head and a line a step: ``{"step": 17, "t_ns": 1700000000
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from sawtooth.ingest.capture.marks import PHASES
 from sawtooth.ingest.errors import SourceError
@@ -19,6 +20,8 @@ from sawtooth.ingest.telemetry.registry import lines
 from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import Writer
 
+BETWEEN_LINES = " < "
+MOST_LINES, LONGEST_SITE = 16, 1000  # of a stack, and letters: the file may be hostile
 SIGNATURE = b'{"k": "marks"'
 PLAIN = re.compile(
     rb'\{"step":\s*\d+,\s*"t_ns":\s*\d+\s*(?:,\s*"phase":\s*"\w*"\s*)?\}'
@@ -39,13 +42,15 @@ class _Head(msgspec.Struct):
     gpu: str | None = None
 
 
-class _Mark(msgspec.Struct):
+class _Mark(msgspec.Struct, rename={"place": "l"}):
     i: Step
     w: Time
     p: str = "train"
     o: Number = 0
     b: Measure | None = None
     n: Amount | None = None
+    place: Number = 0
+    at: list[str] | None = None
 
 
 class _PlainMark(msgspec.Struct):
@@ -84,6 +89,7 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
             "optimizer": np.array([mark.o for mark in marks], np.int32),
             "samples": [mark.b for mark in marks],
             "tokens": [mark.n for mark in marks],
+            "site": _sites(marks),
         },
     )
     if skipped:
@@ -104,6 +110,14 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
             {"recorder": head.recorder, "boot": head.boot, "pid": head.pid, "gpu": head.gpu}
         ).decode(),
     }
+
+
+def _sites(marks: Sequence[_Mark]) -> pa.Array:
+    """Return from where each step was called: the lines that the first mark from there has, else the places' numbers; NULL where there is one place."""
+    lines = {mark.place: BETWEEN_LINES.join(mark.at[:MOST_LINES])[:LONGEST_SITE] for mark in marks if mark.at}
+    places = {mark.place for mark in marks}
+    named = lines if places <= lines.keys() else {place: f"#{place}" for place in places if len(places) > 1}
+    return pa.array([named.get(mark.place) for mark in marks], pa.string())
 
 
 def _marks(every: Iterable[bytes], skipped: list[bytes], *, plain: bool) -> Iterator[_Mark]:

@@ -14,13 +14,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest.capture import batches
+from sawtooth.ingest.capture.command.call_site import CallSite, CallSites
+from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, LoopWatch
 from sawtooth.ingest.capture.devices import current_gpu
-from sawtooth.ingest.capture.evaluation import Evaluations
+from sawtooth.ingest.capture.evaluation import EVALUATIONS, Evaluations
 from sawtooth.ingest.capture.job_place import number_of
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.profiler import StepProfiler
@@ -33,10 +34,7 @@ RECORDER = "SAWTOOTH_RUN_RECORDER"
 EVERY = "SAWTOOTH_RUN_EVERY"
 LOADER = "SAWTOOTH_RUN_LOADER"  # "0": loaders are not timed
 STACKS = "SAWTOOTH_RUN_STACKS"  # "1": Python calls are recorded
-LEAST_STEPS = 20  # before the profile: in most loops the loader's first queue and cuDNN's searches are over by then
 LEAST_SECONDS = 5.0  # of the loop, before the profile: undisturbed telemetry for the law of utilization (50 samples)
-STEADY_WITHIN = 0.10  # the last ten steps and the ten before differ by less in the median: warm-up is over
-PATIENCE_S = 60.0  # a loop that never is steady is profiled all the same
 RANKS_LEAD = 20  # steps between rank 0's decision and the profile: ranks are a step or two apart, and look every ten
 LOOK_EVERY = 10
 AT = "-at"  # in the name of a later trace, before the step it began after
@@ -77,7 +75,6 @@ class HookSettings:
         )
 
 
-EVALUATIONS = Evaluations()
 watch_evaluation = EVALUATIONS.watch
 
 
@@ -91,17 +88,17 @@ class Hook:
         torch: Any = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         evaluations: Evaluations = EVALUATIONS,
+        call_site: Callable[[], CallSite] | None = None,
     ) -> None:
         self.settings = settings
         self._torch = torch
         self._clock_ns = clock_ns
         self._marks: MarkWriter | None = None
-        self._evaluations = evaluations
-        self._evaluated: dict[int, int] = {}  # by optimizer: the evaluations before its last step
+        self._evaluated = evaluations.since_last()
+        self._call_site = call_site or CallSites().here
         self._loop = LeadingOptimizer()
         self._steps: dict[int, tuple[int, int]] = {}  # by optimizer: its number in the order of first steps, and its last step
-        self._timed: int | None = None  # the leading optimizer
-        self._times_ns: list[int] = []  # of its steps, up to the profile
+        self._watch = LoopWatch()
         self._begin_at: int | None = None
         self._profiler: StepProfiler | None = None
         self._beginner = 0  # the optimizer that led when the profile began, whose steps are profiled
@@ -131,20 +128,19 @@ class Hook:
             gpu = current_gpu(sys.modules.get("torch"))
             recorder = self.settings.recorder
             self._marks = MarkWriter(self._file("marks", "jsonl"), rank=self.settings.rank, recorder=recorder, gpu=gpu)
-        self._marks.mark(index, phase=self._phase(number), optimizer=number)
+        site = self._call_site()
+        self._marks.mark(index, phase=self._phase(number), optimizer=number, site=site)
         leads = self._loop.takes(number)
         if self._over:
             return
         if self._profiler is not None:
-            if number == self._beginner and index >= self._until:
-                self._stop()
-            elif self._loop.has_ended(self._beginner):
+            mine = number == self._beginner
+            if (mine and not self._watch.knows((number, site.number))) or self._loop.has_ended(self._beginner):
                 self._try_later()
+            elif mine and index >= self._until:
+                self._stop()
         elif leads:
-            if number != self._timed:
-                self._timed, self._times_ns = number, []
-            if not self._taken:
-                self._times_ns.append(now_ns)
+            self._watch.takes((number, site.number), now_ns)
             if self._is_time(self._loop.steps - 1):
                 self._start()
                 self._beginner, self._began = number, self._loop.steps - 1
@@ -152,9 +148,7 @@ class Hook:
 
     def _phase(self, number: int) -> str:
         """Return the phase of a step of optimizer ``number``: an evaluation since its step before is no part of it."""
-        count = self._evaluations.count
-        evaluated = self._evaluated.get(number, 0) != count
-        self._evaluated[number] = count
+        evaluated = self._evaluated(number)
         if self._profiler is not None:
             return "profile"
         return "eval" if evaluated else "train"
@@ -163,7 +157,7 @@ class Hook:
         if index < self._not_before:
             return False
         if self._taken:
-            return True
+            return self.settings.every > 0 or self._steady()
         if self.settings.ranks > self.settings.ranks_here:
             return index >= ALONE_STEPS
         if self.settings.ranks == 1:
@@ -185,12 +179,7 @@ class Hook:
             return None
 
     def _steady(self) -> bool:
-        times = self._times_ns
-        seconds = (times[-1] - times[0]) / 1e9
-        if len(times) <= LEAST_STEPS or seconds < self.settings.after_s:
-            return False
-        late, early = _median_gap(times[-11:]), _median_gap(times[-21:-10])
-        return abs(late - early) <= STEADY_WITHIN * early or seconds >= PATIENCE_S
+        return self._watch.is_steady(self.settings.after_s)
 
     def _start(self) -> None:
         if self._torch is None:
@@ -202,9 +191,10 @@ class Hook:
 
     def _stop(self) -> None:
         profiler, self._profiler = self._profiler, None
-        self._over = self.settings.every <= 0
+        self._over = self.settings.every <= 0 and self.settings.ranks > 1  # ranks would have to agree anew
         if profiler is not None:
             profiler.stop()
+            self._watch.profiled()
             self._keep(profiler.trace)
 
     def _try_later(self) -> None:
@@ -212,12 +202,16 @@ class Hook:
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
             profiler.abandon()
-        self._timed, self._not_before = None, self._loop.steps + LEAST_STEPS
+        self._watch.begins_anew()
+        self._not_before = self._loop.steps + LEAST_STEPS
 
     def _keep(self, part: Path) -> None:
-        """Publish a trace: the first by the process's name, later ones also by the step they began after, the newest few of them."""
+        """Publish a trace: the first by the process's name, later ones also by the step they began after, the newest few of them.
+
+        Without ``every`` a later one is of a longer loop, and takes the first's place.
+        """
         trace = self._file("trace", "json")
-        if self._taken:
+        if self._taken and self.settings.every > 0:
             trace = trace.with_stem(f"{trace.stem}{AT}{self._began}")
             self._later.append(trace)
         part.replace(trace)
@@ -272,8 +266,3 @@ def install(optimizers: Any) -> None:
     atexit.register(hook.finish)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: setattr(hook, "_broken", True))  # a loader's worker trains nothing
-
-
-def _median_gap(times_ns: list[int]) -> float:
-    gaps = sorted(b - a for a, b in pairwise(times_ns))
-    return float(gaps[len(gaps) // 2])

@@ -7,6 +7,7 @@ from math import ceil
 from pathlib import Path
 
 from sawtooth.ingest.capture.command import hook
+from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
 from sawtooth.ingest.capture.command.stretches import Stretch
 from sawtooth.ingest.capture.marks import MARK
 from sawtooth.ingest.loop.leading import LeadingOptimizer
@@ -19,7 +20,7 @@ TOO_SHORT = (
     "No profile: the loop took {steps} in {seconds}, and a profile needs {needed} steps{at_pace}. Train longer{or_sooner}."
 )
 UNSTEADY = (
-    f"No profile: in {{steps}} and {{seconds}} the loop never was steady, or ended while the profile was taken. After {hook.PATIENCE_S:g} s one is taken "
+    f"No profile: in {{steps}} and {{seconds}} the loop never was steady, or ended while the profile was taken. After {PATIENCE_S:g} s one is taken "
     "all the same: train longer."
 )
 EARLIER = 0.5  # of the time that is left before the profiled steps: a shorter loop than this one is profiled too
@@ -41,7 +42,7 @@ def no_profile(run: Stretch, profiled: int, after_s: float) -> str:
     steps, seconds = _loop(marks[0])
     taken = profiled + 2  # the first is cut by the start, and the one after the last ends it
     ranks = hook.RANKS_LEAD + hook.LOOK_EVERY if len(marks) > 1 else 0
-    least = hook.LEAST_STEPS + taken + ranks
+    least = LEAST_STEPS + taken + ranks
     pace_s = seconds / (steps - 1) if steps > 1 else 0.0
     by_time = ceil(after_s / pace_s) + taken + ranks if pace_s else least
     text = {"steps": _steps(steps), "seconds": _seconds(seconds)}

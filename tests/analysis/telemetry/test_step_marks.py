@@ -117,16 +117,30 @@ def test_a_busy_host_is_no_wait_for_a_gpu() -> None:
     assert "others use the host" in witness.notes[0] and "runs ahead" not in witness.notes[0]
 
 
-def test_slow_first_steps_are_no_warm_up_where_as_many_come_again() -> None:
-    """A host that others use for the first 40 steps and for 60 later; for the first alone they would be a warm-up."""
-    again = by_marks(marks(*[12.0] * 40, *[6.0] * 200, *[12.0] * 60, *[6.0] * 300), host_alone=True)
-    assert again is not None and again.ms == pytest.approx(7.0)
-    once = by_marks(marks(*[12.0] * 40, *[6.0] * 560), host_alone=True)
-    assert once is not None and once.ms == pytest.approx(6.0)
+@pytest.mark.parametrize("gaps", [[12.0] * 40 + [6.0] * 560, [12.0] * 40 + [6.0] * 200 + [12.0] * 60 + [6.0] * 300])
+def test_a_busy_start_is_no_warm_up_on_a_host_alone(gaps: list[float]) -> None:
+    """A stopwatch around the loop counts what others took of the host, at first as later."""
+    busy = by_marks(marks(*gaps), host_alone=True)
+    assert busy is not None and busy.ms == pytest.approx(sum(gaps) / len(gaps))
+    assert "first 40 steps took 12 ms each" in busy.notes[1].replace("\xa0", " ") and "all of them count" in busy.notes[1]
 
 
-def test_another_loop_of_the_same_optimizer_before_this_one_is_told_of() -> None:
-    witness = by_marks(marks(*[13.0] * 300, *[31.0] * 600), host_alone=True)
+def test_a_warm_up_is_left_out_and_what_it_would_make_of_the_mean_is_said() -> None:
+    """8 steps of 30 ms before 92 of 10 ms: 11.6 ms with them."""
+    warm = by_marks(marks(*[30.0] * 8, *[10.0] * 92), host_alone=True)
+    assert warm is not None and warm.ms == pytest.approx(10.0)
+    assert warm.notes[1].replace("\xa0", " ") == (
+        "The first 8 steps, 30 ms each, are left out as warm-up: with them the mean is 11.6 ms."
+    )
+    compiled = by_marks(marks(2000.0, *[10.0] * 99))
+    assert compiled is not None and compiled.ms == pytest.approx(10.0)
+    assert "The first step, 2 s, is left out as warm-up" in compiled.notes[1].replace("\xa0", " ")
+    hardly = by_marks(marks(11.5, *[10.0] * 99))
+    assert hardly is not None and len(hardly.notes) == 1
+
+
+def test_a_slow_first_phase_beside_a_gpu_is_told_of() -> None:
+    witness = by_marks(marks(*[13.0] * 300, *[31.0] * 600))
     assert witness is not None and witness.ms == pytest.approx(31.0)
     assert "The first 300 steps, 13 ms each, are left out" in witness.notes[1].replace("\xa0", " ")
 

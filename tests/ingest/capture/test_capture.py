@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -315,3 +318,24 @@ def test_the_helper_needs_the_standard_library_and_torch_only() -> None:
     root = str(ROOT)
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_is_evaluated_between_steps_is_told_apart_as_under_sawtooth_run(tmp_path: Path, clock: SteppingClock) -> None:
+    """A validation of 5 s in the timed steps: the stopwatch holds it and is not the run's step time, the marks say where it was."""
+    plain = torch.nn.Module.eval
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout())
+    with profile(tmp_path / "run", seconds=1.0) as capture:
+        train(capture, clock, 30)
+        model.eval()
+        clock.ns += 5_000_000_000
+        model.train()
+        train(capture, clock, 300)
+    assert capture.done and torch.nn.Module.eval is plain
+    with open_bundle(tmp_path / "run.sawtooth") as bundle:
+        (run,) = bundle.manifest.runs
+    with zipfile.ZipFile(tmp_path / "run.sawtooth") as archive:
+        (run_json,) = json.loads(archive.read("manifest.json"))["runs"]
+        member = next(about["member"] for about in run_json["recordings"] if about["kind"] == "marks")
+        phases = [json.loads(line)["p"] for line in gzip.decompress(archive.read(member)).splitlines()[1:]]
+    assert phases.count("eval") == 1 and phases[30] == "eval"
+    assert run.facts.step_time_ms is None and "measured" not in run.notes

@@ -114,3 +114,21 @@ def test_samples_that_name_their_step_stay_telemetry(folder: DataFolder, tmp_pat
     sample = {"step": 1, "t_ns": 1_700_000_000_000_000_000, "gpu_util": 50}
     (tmp_path / "nvml.jsonl").write_text(json.dumps(sample) + "\n")
     assert ingest_file(tmp_path / "nvml.jsonl", folder).kind == "telemetry"
+
+
+def test_the_lines_that_call_a_step_are_kept_and_numbers_stand_where_they_are_not_in_the_file(
+    folder: DataFolder, tmp_path: Path
+) -> None:
+    path = tmp_path / "marks.jsonl"
+    writer = MarkWriter(path, wall_ns=lambda: 1_700_000_000_000_000_000)
+    for step in range(4):
+        writer.mark(step, site=(step // 2, [f"train.py:{step // 2}", "train.py:9"]))
+    writer.close()
+    cut = tmp_path / "cut.jsonl"
+    head, *lines = path.read_text().splitlines()
+    cut.write_text("\n".join([head, lines[1], lines[3]]))
+    expected = {path: ["train.py:0 < train.py:9"] * 2 + ["train.py:1 < train.py:9"] * 2, cut: ["#0", "#1"]}
+    for file, sites in expected.items():
+        (run,) = bring_in(folder, [(file, file.name)]).runs
+        with Library(folder) as library, library.open(run.recordings[0].id, derived=False) as recording:
+            assert [site for (site,) in recording.rows("SELECT site FROM step_marks ORDER BY step")] == sites

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from sawtooth.ingest.capture.command.call_site import CallSite
 from sawtooth.ingest.capture.command.hook import (
     ALONE_STEPS,
     AT,
     LATER_KEPT,
-    LEAST_STEPS,
-    PATIENCE_S,
     RANKS_LEAD,
     Hook,
     HookSettings,
 )
+from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
 from sawtooth.ingest.capture.command.stretches import runs_of
 from sawtooth.ingest.capture.evaluation import Evaluations
 
@@ -34,8 +34,13 @@ class Loop:
         self.steps = 0
         chosen = {"steps": 3, "after_s": 1.0, "rank": None, "ranks": 1, "ranks_here": 1, **settings}
         self.evaluations = Evaluations()
+        self.site = CallSite()
         self.hook = Hook(
-            HookSettings(folder, **chosen), torch=self._torch(), clock_ns=lambda: self.now_ns, evaluations=self.evaluations
+            HookSettings(folder, **chosen),
+            torch=self._torch(),
+            clock_ns=lambda: self.now_ns,
+            evaluations=self.evaluations,
+            call_site=lambda: self.site,
         )
 
     def _torch(self) -> Any:
@@ -270,3 +275,47 @@ def test_ranks_that_profile_again_stay_together(tmp_path: Path) -> None:
     runs = runs_of(tmp_path)
     assert [[about["rank"] for _, about in run.sources if about["kind"] == "trace"] for run in runs] == [[0, 1]] * len(runs)
     assert len(runs) == 2
+
+
+WARM_UP, MAIN = CallSite(0, ("train.py:40",)), CallSite(1, ("train.py:55",))
+
+
+def test_a_longer_loop_after_the_profiled_one_is_profiled_in_its_stead(tmp_path: Path) -> None:
+    """A warm-up of 2 s, of which a profile is taken; then the training, as soon as it has gone on for longer than that."""
+    loop = Loop(tmp_path)
+    loop.site = WARM_UP
+    loop.run(40, 50)
+    loop.site = MAIN
+    loop.run(39, 50)
+    assert [what for what, _ in loop.profiled] == ["start", "stop"]
+    loop.run(100, 50)
+    loop.hook.finish()
+    assert [what for what, _ in loop.profiled] == ["start", "stop"] * 2
+    assert len(list(tmp_path.glob("trace-*"))) == 1
+    marks = marks_of(tmp_path)
+    assert [mark["at"] for mark in marks if "at" in mark] == [["train.py:40"], ["train.py:55"]]
+    assert {mark.get("l", 0) for mark in marks[:40]} == {0} and {mark["l"] for mark in marks[40:]} == {1}
+    assert sum(mark["p"] == "profile" for mark in marks[40:]) == 4
+
+
+def test_a_short_loop_after_the_profiled_one_and_its_return_are_not_profiled(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    for _ in range(3):
+        loop.site = WARM_UP
+        loop.run(60, 50)
+        loop.site = MAIN
+        loop.run(50, 50)
+    assert [what for what, _ in loop.profiled] == ["start", "stop"]
+
+
+def test_a_profile_in_which_another_loop_begins_is_given_up(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    loop.site = WARM_UP
+    loop.run(LEAST_STEPS + 2, 50)
+    assert loop.profiled == [("start", LEAST_STEPS)]
+    loop.site = MAIN
+    loop.run(100, 50)
+    loop.hook.finish()
+    assert loop.profiled[1] == ("stop", LEAST_STEPS + 2) and [what for what, _ in loop.profiled] == ["start", "stop"] * 2
+    marks = [mark for mark in marks_of(tmp_path) if mark["p"] == "profile"]
+    assert {mark["l"] for mark in marks[-4:]} == {1}

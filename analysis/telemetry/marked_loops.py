@@ -1,0 +1,138 @@
+"""Which of a training's loops its step marks are of: loops differ by optimizer, or by the place in the program that calls its step."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from sawtooth.analysis.units import in_words
+from sawtooth.ingest.loop.leading import leading
+
+IN_A_ROW = 10  # steps on average: a place that steps less often in a row is part of the loop around it, as where an epoch's last batch has a line of its own
+LEAST_STEPS = 10  # of a loop that is told of
+TRAINING = frozenset({"train", "eval"})
+SUPERSEDED = "superseded"  # phase of a profile's steps whose trace another one replaced
+BETWEEN_LINES, NUMBERED = " < ", "#"  # of a site, as ``step_marks`` has it
+
+
+class Mark(NamedTuple):
+    """A step as the loop marked it."""
+
+    step: int
+    end_ns: int
+    phase: str
+
+
+class MarkRow(NamedTuple):
+    """A row of ``step_marks``. ``site`` is None in recordings that were made before it was known."""
+
+    optimizer: int
+    step: int
+    end_ns: int
+    phase: str
+    site: str | None = None
+
+
+class Loop(NamedTuple):
+    """What tells a loop: its optimizer's number and the lines that call its step, innermost first."""
+
+    optimizer: int
+    site: str | None
+
+
+class ChosenLoop(NamedTuple):
+    """The marks of the loop that is told of, in time order, and a sentence on the others; "" where there are none."""
+
+    marks: list[Mark]
+    others: str
+
+
+def choose_loop(rows: Sequence[MarkRow], traced_ns: tuple[int, int] | None = None) -> ChosenLoop:
+    """Return the loop that was profiled, else the one that led longest; ``rows`` are in time order, ``traced_ns`` is when the run's trace was taken."""
+    loops: dict[Loop, list[Mark]] = defaultdict(list)
+    for row, site in zip(rows, _sites(rows), strict=True):
+        loops[Loop(row.optimizer, site)].append(Mark(row.step, row.end_ns, row.phase))
+    _mark_superseded(loops, traced_ns)
+    if not loops:
+        return ChosenLoop([], "")
+    in_order = sorted(((mark.end_ns, loop.optimizer, mark.phase) for loop, marks in loops.items() for mark in marks))
+    optimizer = leading((number, phase) for _, number, phase in in_order)
+    chosen = max((loop for loop in loops if loop.optimizer == optimizer), key=lambda loop: _weight(loops[loop]))
+    return ChosenLoop(loops[chosen], _others_in_words(chosen, loops))
+
+
+def _sites(rows: Sequence[MarkRow]) -> list[str | None]:
+    """Return the site of each row's loop: a place that steps only now and then belongs to the loop before it, or to the first."""
+    by_optimizer: dict[int, list[int]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        by_optimizer[row.optimizer].append(index)
+    sites: list[str | None] = [None] * len(rows)
+    for indices in by_optimizer.values():
+        runs = [(site, list(run)) for site, run in groupby(indices, key=lambda index: rows[index].site)]
+        times, steps = Counter(site for site, _ in runs), Counter(rows[index].site for index in indices)
+        own = {site for site in steps if steps[site] >= IN_A_ROW * times[site]}
+        last = next((site for site, _ in runs if site in own), None)
+        for site, run in runs:
+            last = site if site in own else last
+            for index in run:
+                sites[index] = last
+    return sites
+
+
+def _mark_superseded(loops: dict[Loop, list[Mark]], traced_ns: tuple[int, int] | None) -> None:
+    """Give the profiled steps of a loop another phase where the trace is of a loop that went on for longer, whose profile replaced theirs."""
+    profiled = [loop for loop, marks in loops.items() if any(mark.phase == "profile" for mark in marks)]
+    if traced_ns is None or len(profiled) < 2:
+        return
+    start_ns, end_ns = traced_ns
+    traced = [loop for loop in profiled if any(m.phase == "profile" and start_ns <= m.end_ns <= end_ns for m in loops[loop])]
+    for loop in profiled if traced else ():
+        if loop not in traced:
+            loops[loop] = [mark._replace(phase=SUPERSEDED) if mark.phase == "profile" else mark for mark in loops[loop]]
+
+
+def _weight(marks: Sequence[Mark]) -> tuple[int, int]:
+    """Return what one loop is chosen before another by: steps that were profiled, then the time it took."""
+    return sum(mark.phase == "profile" for mark in marks), sum(_spans_ns(marks))
+
+
+def _spans_ns(marks: Iterable[Mark]) -> list[int]:
+    """Return how long the loop's training steps took, ns."""
+    return [b.end_ns - a.end_ns for a, b in pairwise(marks) if b.step == a.step + 1 and {a.phase, b.phase} <= TRAINING]
+
+
+def _others_in_words(chosen: Loop, loops: dict[Loop, list[Mark]]) -> str:
+    """Say which loop is told of and which is not: those of the same optimizer, and those of others that began after it had ended or ended before it began."""
+    first_ns, last_ns = loops[chosen][0].end_ns, loops[chosen][-1].end_ns
+    others = [
+        loop
+        for loop, marks in loops.items()
+        if loop != chosen
+        and len(marks) > LEAST_STEPS
+        and (loop.optimizer == chosen.optimizer or marks[0].end_ns > last_ns or marks[-1].end_ns < first_ns)
+        and _spans_ns(marks)
+    ]
+    if not others:
+        return ""
+    longest = max(others, key=lambda loop: sum(_spans_ns(loops[loop])))
+    marks = loops[longest]
+    place = "after" if marks[0].end_ns > last_ns else "before" if marks[-1].end_ns < first_ns else "in turns with"
+    took = f"{len(marks):,} steps of {in_words(float(np.mean(_spans_ns(marks))) / 1e6)}"
+    mine, other = _name(chosen, longest), _name(longest, chosen)
+    if mine is None or other is None:
+        return f"Another loop made {took} {place} these: all that is told is of this loop."
+    more = "another, at" if len(others) == 1 else f"{len(others)} others do not, the longest of them at"
+    counts = " and does not count" if len(others) == 1 else ""
+    return f"All that is told is of the loop that steps at {mine}; {more} {other}, made {took} {place} it{counts}."
+
+
+def _name(loop: Loop, other: Loop) -> str | None:
+    """Return the innermost line of ``loop`` that is not the other's too, else its innermost; None where no line is known."""
+    lines = (loop.site or "").split(BETWEEN_LINES)
+    unlike = [line for line in lines if line not in (other.site or "").split(BETWEEN_LINES)]
+    line = (unlike or lines)[0]
+    return None if line.startswith(NUMBERED) else line or None

@@ -1,0 +1,81 @@
+"""Which loop of a training its marks are told of, by optimizers and by the lines that call their steps."""
+
+import pytest
+
+from sawtooth.analysis.telemetry.marked_loops import MarkRow, choose_loop
+
+MS = 1_000_000
+WARM_UP, MAIN, LAST_BATCH = (f"train.py:12 < train.py:{line}" for line in (40, 55, 60))
+
+
+class Training:
+    """Marks of loops one after the other."""
+
+    def __init__(self) -> None:
+        self.rows: list[MarkRow] = []
+        self._now_ns = 0
+        self._steps = [0, 0]
+
+    def run(self, steps: int, ms: float, site: str | None, *, optimizer: int = 0, phase: str = "train") -> "Training":
+        for _ in range(steps):
+            self._now_ns += int(ms * MS)
+            self.rows.append(MarkRow(optimizer, self._steps[optimizer], self._now_ns, phase, site))
+            self._steps[optimizer] += 1
+        return self
+
+
+def test_the_profiled_loop_is_told_of_and_the_other_named_by_the_line_that_differs() -> None:
+    training = Training().run(200, 10, WARM_UP).run(300, 50, MAIN).run(6, 90, MAIN, phase="profile").run(100, 50, MAIN)
+    marks, others = choose_loop(training.rows)
+    assert [mark.step for mark in marks] == list(range(200, 606))
+    assert others.replace("\xa0", " ") == (
+        "All that is told is of the loop that steps at train.py:55; another, at train.py:40, made 200 steps of 10 ms before it and does not count."
+    )
+
+
+def test_without_a_profile_the_loop_that_took_longest_is_told_of() -> None:
+    marks, others = choose_loop(Training().run(500, 10, WARM_UP).run(300, 50, MAIN).run(50, 10, "eval.py:3").rows)
+    assert len(marks) == 300
+    assert "2 others do not, the longest of them at train.py:40, made 500 steps" in others
+
+
+def test_loops_in_turns_are_two() -> None:
+    training = Training()
+    for _ in range(4):
+        training.run(30, 10, WARM_UP).run(40, 50, MAIN)
+    marks, others = choose_loop(training.rows)
+    assert len(marks) == 160 and "120 steps of 10 ms in turns with it" in others.replace("\xa0", " ")
+
+
+@pytest.mark.parametrize("alone", [1, 3])
+def test_a_line_that_steps_now_and_then_is_part_of_the_loop(alone: int) -> None:
+    """The last batches of each epoch, say; and the first step of all, which PyTorch compiles from elsewhere."""
+    training = Training().run(1, 900, "elsewhere.py:1")
+    for _ in range(5):
+        training.run(30, 10, MAIN).run(alone, 10, LAST_BATCH)
+    marks, others = choose_loop(training.rows)
+    assert len(marks) == 1 + 5 * (30 + alone) and others == ""
+
+
+def test_a_profile_that_another_replaced_is_not_the_run_s() -> None:
+    """Both loops were profiled; the trace is of the second, which went on for longer."""
+    training = Training().run(50, 10, WARM_UP).run(7, 20, WARM_UP, phase="profile").run(50, 10, WARM_UP)
+    training.run(100, 50, MAIN).run(6, 90, MAIN, phase="profile")
+    traced = (training.rows[-6].end_ns, training.rows[-1].end_ns)
+    assert len(choose_loop(training.rows, traced).marks) == 106
+    assert len(choose_loop(training.rows, None).marks) == 107, "more steps were profiled there"
+
+
+def test_of_two_optimizers_the_replaced_profile_is_not_the_run_s_either() -> None:
+    training = Training().run(50, 10, WARM_UP).run(6, 20, WARM_UP, phase="profile")
+    training.run(100, 50, MAIN, optimizer=1).run(6, 90, MAIN, optimizer=1, phase="profile")
+    traced = (training.rows[-6].end_ns, training.rows[-1].end_ns)
+    assert len(choose_loop(training.rows, traced).marks) == 106
+
+
+def test_recordings_without_sites_say_another_loop() -> None:
+    training = Training().run(150, 14, None).run(6, 14, None, phase="profile").run(500, 45, None, optimizer=1)
+    marks, others = choose_loop(training.rows)
+    assert len(marks) == 156
+    assert others.replace("\xa0", " ") == "Another loop made 500 steps of 45 ms after these: all that is told is of this loop."
+    assert choose_loop([]).marks == []
