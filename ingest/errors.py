@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+LETTERS_SHOWN = 60  # of a file that is refused: enough to know it by
+REPLACED = "\N{REPLACEMENT CHARACTER}"  # what a decoder put in place of bytes
+
 
 class SawtoothError(Exception):
     """Something the user can act on. ``str(error)`` is one or two plain sentences, without a path of this server.
@@ -42,3 +45,16 @@ def disk_error(error: OSError) -> SourceError:
     return SourceError(
         "E-DISK", f"The data folder cannot be written ({error.strerror or 'unknown reason'}). Free some space and try again."
     )
+
+
+def as_shown(content: bytes | str) -> str:
+    """Return the beginning of a stranger's content as it can stand in a sentence: what is no plain text is escaped, and no more than LETTERS_SHOWN letters."""
+    text = content if isinstance(content, str) else content[: 4 * LETTERS_SHOWN].decode(errors="backslashreplace")
+    shown = "".join(_plain(letter) for letter in text[:LETTERS_SHOWN])
+    return f"'{shown[:LETTERS_SHOWN]}'" + ("…" if len(shown) > LETTERS_SHOWN or len(text) > LETTERS_SHOWN else "")
+
+
+def _plain(letter: str) -> str:
+    if letter.isprintable() and letter != REPLACED:
+        return letter
+    return letter.encode("unicode_escape").decode()

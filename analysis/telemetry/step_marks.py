@@ -93,7 +93,10 @@ def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | No
         parts = [np.concatenate(before), np.concatenate(after)]
     settled = _settled(*parts)
     if host_alone:
-        settled = [rest if len(part) - len(rest) <= WARM_UP_STEPS else part for part, rest in zip(parts, settled, strict=True)]
+        settled = [
+            rest if _is_warm_up(part[: len(part) - len(rest)], rest) else part
+            for part, rest in zip(parts, settled, strict=True)
+        ]
     steady = settled if host_alone else [_whole_bursts(ns) for ns in settled]
     if sum(map(len, steady)) < LEAST_STEPS:
         return None
@@ -173,6 +176,11 @@ def _settled(*stretches: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64
     usual = float(np.median(every[len(every) // 2 :]))
     settled = [ns[_first(np.abs(ns / usual - 1) <= WARM_UP_WITHIN) :] for ns in stretches]
     return settled if sum(map(len, settled)) >= len(every) / 2 else list(stretches)
+
+
+def _is_warm_up(first: npt.NDArray[np.float64], rest: npt.NDArray[np.float64]) -> bool:
+    """Tell whether a host alone warmed up in its ``first`` steps: few, and slower than the ``rest`` on average."""
+    return 0 < len(first) <= WARM_UP_STEPS and len(rest) > 0 and bool(first.mean() > rest.mean())
 
 
 def _first_steps_in_words(

@@ -21,6 +21,8 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.recording import Progress
 from sawtooth.ingest.schema import DataFolder
 
+NAMED = 4  # runs in a sentence
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -50,12 +52,17 @@ def nothing_in(path: Path) -> UsageError:
 
 
 @contextmanager
-def opened(inputs: Sequence[str], data: Path | None, *, keep: bool = False) -> Iterator[Opened]:
-    """Open the one run that ``inputs`` name: a run id or name, or files and folders that belong to one run. Raises UsageError for several."""
+def opened(inputs: Sequence[str], data: Path | None, *, keep: bool = False, several_by: str = "") -> Iterator[Opened]:
+    """Open the one run that ``inputs`` name: a run id or name, or files and folders that belong to one run.
+
+    Raises UsageError for several, which names the option ``several_by`` that takes them, if there is one.
+    """
     with opened_all(inputs, data, keep=keep) as several:
         if len(several) > 1:
-            names = ", ".join(run.manifest.name for run in several[:4])
-            raise UsageError(f"These files are {len(several)} runs ({names}). Give the files of one run at a time.")
+            names = ", ".join(run.manifest.name for run in several[:NAMED])
+            more = ", …" if len(several) > NAMED else ""
+            option = f"Add {several_by} for all of them, or give" if several_by else "Give"
+            raise UsageError(f"These files are {len(several)} runs ({names}{more}). {option} the files of one run at a time.")
         yield several[0]
 
 

@@ -96,5 +96,5 @@ def _tested(run: Opened, result: RunResult) -> str | None:
 
 @contextmanager
 def _one(inputs: Sequence[str], data: Path | None, *, keep: bool) -> Iterator[list[Opened]]:
-    with opened(inputs, data, keep=keep) as run:
+    with opened(inputs, data, keep=keep, several_by="--each") as run:
         yield [run]

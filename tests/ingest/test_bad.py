@@ -196,3 +196,21 @@ def test_a_broken_head_of_many_megabytes_is_refused(tmp_path, folder):
     with pytest.raises(SourceError):
         ingest_file(path, folder)
     assert left_over(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (b"\x1b[2Jjunk \xff\xd8" + b"q" * 99, "it begins with '\\x1b[2Jjunk \\xff\\xd8" + "q" * 40 + "'…. Give"),
+        (b'{"traceEvents": [\x1b[31m\xff\xff' + b"\xfe" * 99, "the first begins with '\\x1b[31m"),
+        (b'{"\x7f\xe2\x80\xae": 1}', "an object with the keys '\\x7f\\u202e', without"),
+    ],
+)
+def test_what_a_junk_file_holds_is_escaped_and_short_where_it_is_shown(tmp_path, folder, content, shown):
+    path = tmp_path / "junk.json"
+    path.write_bytes(content)
+    with pytest.raises(SourceError) as refused:
+        ingest_file(path, folder)
+    sentence = str(refused.value)
+    assert shown in sentence and sentence.isprintable() and "\N{REPLACEMENT CHARACTER}" not in sentence
+    assert len(sentence) < 260

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.command.call_site import CallSite, CallSites
@@ -228,6 +229,10 @@ class Hook:
             if self._marks is not None:
                 self._marks.close()
 
+    def forget(self) -> None:
+        """Do nothing more, in a process that was forked: what is not written yet is the parent's to write."""
+        self._broken, self._marks, self._profiler = True, None, None
+
     def _file(self, kind: str, suffix: str) -> Path:
         who = f"rank{self.settings.rank}" if self.settings.rank is not None else str(os.getpid())
         return self.settings.folder / f"{kind}-{who}.{suffix}"
@@ -264,5 +269,18 @@ def install(optimizers: Any) -> None:
     hook = Hook(HookSettings.of(os.environ))
     register(hook.on_step)
     atexit.register(hook.finish)
+    _finish_before_leaving(hook)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: setattr(hook, "_broken", True))  # a loader's worker trains nothing
+        os.register_at_fork(after_in_child=hook.forget)  # a loader's worker trains nothing
+
+
+def _finish_before_leaving(hook: Hook) -> None:
+    """Have os._exit, which runs nothing that waits for the end, lose no marks."""
+    leave = os._exit
+
+    @functools.wraps(leave)
+    def finish_and_leave(status: int) -> NoReturn:
+        hook.finish()
+        leave(status)
+
+    os._exit = finish_and_leave

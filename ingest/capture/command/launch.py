@@ -37,9 +37,14 @@ SCALARS_S = 10.0  # between scalars: as dense as a curve of hours needs
 PACE_S = 1.0  # between what the Live page shows of the steps
 PACE_FILE = "pace.json"
 PYTHON_FAILED = 1  # how Python ends by an exception, such as an import that fails
-AT_ONCE_S = 10.0  # a command that fails sooner, before a step, has its own message to read, and nothing worth keeping
+AT_ONCE_S = 10.0  # what was sampled of a command that failed sooner, before a step, is not worth keeping
 LOOK_SECONDS = 20.0  # a Python starts in a tenth of a second, on a shared file system in some
 FAILED = f"{ENDED_WITH} {{code}}{{after}}{{when}}."
+NO_STEP = f"{ENDED_WITH} {{code}} before its first optimizer step: no run was made of it.{{kept}}"
+BY_SIGNAL, OR_MORE = (
+    128,
+    " or a few more",
+)  # a signal ends a process at once, with up to a second of marks that were not written yet
 BEFORE_PROFILE = ", before a profile was taken"
 NO_TORCH = "{python} has no PyTorch. Activate the training's environment, or name its Python: sawtooth run /path/to/env/bin/python {command}"
 
@@ -121,8 +126,10 @@ def run(
                 launched.missing += _without(beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl"))
             launched.missing += _troubles(folder)
             runs = runs_of(folder)
-            if launched.exit_code and seconds < AT_ONCE_S and no_loop(runs) is not None:
-                return Launched(launched.exit_code, missing=_advice(words, command, launched.exit_code))
+            if launched.exit_code and no_loop(runs) is not None:
+                kept = _keep_samples(folder, bundle) if seconds >= AT_ONCE_S else ""
+                advice = _advice(words, command, launched.exit_code)
+                return Launched(launched.exit_code, missing=advice or [NO_STEP.format(code=launched.exit_code, kept=kept)])
             launched.missing += _lacks(runs, launched.exit_code, steps, after_s)
             for one in runs:
                 one.facts.update({"samples_per_step": samples} if samples else {})
@@ -142,6 +149,16 @@ def _starts_nothing(words: Sequence[str]) -> bool:
     return shutil.which(words[0]) is None or (script is not None and not Path(script).exists())
 
 
+def _keep_samples(folder: Path, bundle: Path) -> str:
+    """Keep what was sampled of a training without a step beside where its file would be; return the sentence that says where."""
+    samples = folder / "telemetry.jsonl"
+    if not samples.exists():
+        return ""
+    kept = bundle.with_suffix(".jsonl")
+    shutil.move(samples, kept)
+    return f" What was sampled of the GPUs is in {kept}."
+
+
 def _advice(words: Sequence[str], command: Sequence[str], exit_code: int) -> list[str]:
     """Return what to do about a command that failed at once, where its Python has no PyTorch."""
     python = _without_torch(words) if exit_code == PYTHON_FAILED else None
@@ -154,6 +171,7 @@ def _lacks(runs: Sequence[Stretch], exit_code: int, steps: int, after_s: float) 
     profiled = steps <= 0 or any(about["kind"] == "trace" for run in runs[:1] for _, about in run.sources)
     if exit_code:
         after = f" after {taken}" if runs and (taken := steps_taken(runs[0])) else ""
+        after += OR_MORE if after and exit_code > BY_SIGNAL else ""
         return [FAILED.format(code=exit_code, after=after, when="" if profiled else BEFORE_PROFILE)] if runs else []
     if (unseen := no_loop(runs)) is not None:
         return [unseen]

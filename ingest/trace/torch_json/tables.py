@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.source import TABLES
 from sawtooth.ingest.trace.spool import Spool, Table
@@ -105,8 +105,8 @@ class Trace:
         if notes["event_cut"] or (self.document.truncated and not notes):
             raise cut_early(self.document.read_so_far)
         if notes["event_unreadable"]:
-            example = self.document.examples["event_unreadable"][:60]
-            raise SourceError("E-JSON", f"No event could be read; the first begins with {example!r}. Export the trace again.")
+            example = as_shown(self.document.examples["event_unreadable"])
+            raise SourceError("E-JSON", f"No event could be read; the first begins with {example}. Export the trace again.")
         raise SourceError(
             "E-NOEV", "The trace holds no events. Was the profiler stopped before its schedule reached an active step?"
         )

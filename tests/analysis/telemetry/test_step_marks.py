@@ -135,6 +135,8 @@ def test_a_warm_up_is_left_out_and_what_it_would_make_of_the_mean_is_said() -> N
     compiled = by_marks(marks(2000.0, *[10.0] * 99))
     assert compiled is not None and compiled.ms == pytest.approx(10.0)
     assert "The first step, 2 s, is left out as warm-up" in compiled.notes[1].replace("\xa0", " ")
+    quicker = by_marks(marks(0.9, *[0.5, 0.5, 0.5, 16.0] * 25), host_alone=True)
+    assert quicker is not None and len(quicker.notes) == 1, "a first step below the mean is no warm-up"
     hardly = by_marks(marks(11.5, *[10.0] * 99))
     assert hardly is not None and len(hardly.notes) == 1
 

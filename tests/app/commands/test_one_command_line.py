@@ -103,7 +103,8 @@ def test_a_folder_stands_for_all_below_it_and_each_run_is_reported(traces: Path,
     found = run("report", str(traces), "--each", "--format", "json", "--data", str(tmp_path / "d"))
     assert {r["run"]["name"] for r in json.loads(found.stdout)} == {"first", "second"}
     refused = run("report", str(traces))
-    assert isinstance(refused.exception, UsageError) and "2 runs" in str(refused.exception)
+    assert isinstance(refused.exception, UsageError)
+    assert "are 2 runs (" in str(refused.exception) and "Add --each for all of them, or give" in str(refused.exception)
     refused = run("report", str(traces), "--each", "-o", str(tmp_path / "r.html"), "--data", str(tmp_path / "none"))
     assert isinstance(refused.exception, UsageError) and "an HTML report is of one run" in str(refused.exception)
     assert not (tmp_path / "none").exists()  # said before anything is read

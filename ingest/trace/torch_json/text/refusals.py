@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.source import Limits
 
 DEEP = 500  # brackets in an event that does not decode: it is nested beyond any decoder's limit
@@ -51,7 +51,7 @@ def no_trace(text: bytes, size: int) -> SourceError:
     if not text.startswith(b"{"):
         return SourceError(
             "E-TYPE",
-            f"This is neither a torch.profiler trace, which begins with {{ or [, nor telemetry that Sawtooth knows: it begins with {_shown(text)}. Give a trace's .json or .json.gz.",
+            f"This is neither a torch.profiler trace, which begins with {{ or [, nor telemetry that Sawtooth knows: it begins with {as_shown(_first_line(text))}. Give a trace's .json or .json.gz.",
         )
     try:
         document = msgspec.json.decode(text)
@@ -67,7 +67,11 @@ def no_trace(text: bytes, size: int) -> SourceError:
             "This is PyTorch's flight recorder of collectives, which holds no GPU work. Drop the traces of the job's ranks: "
             f"who waits for whom is on the Ranks page. {EXPORT}",
         )
-    what = f"an object with the keys {', '.join(map(str, list(document)[:4]))}" if document else "an empty object"
+    what = (
+        f"an object with the keys {', '.join(as_shown(str(key)) for key in list(document)[:4])}"
+        if document
+        else "an empty object"
+    )
     return SourceError("E-NOEV", f"This is {what}, without traceEvents. {EXPORT}")
 
 
@@ -86,6 +90,5 @@ def _no_json(text: bytes, size: int, message: str) -> SourceError:
     )
 
 
-def _shown(text: bytes) -> str:
-    """Return the beginning of a file as it can be put in a sentence."""
-    return repr(text[:24].split(b"\n")[0].decode(errors="replace"))
+def _first_line(text: bytes) -> bytes:
+    return text.split(b"\n", 1)[0]

@@ -39,6 +39,16 @@ sys.exit(given.code)
 """
 
 
+LEAVES = """
+import os
+child = os.fork()
+if child == 0:
+    sys.exit()
+os.waitpid(child, 0)
+os._exit(given.code)
+"""
+
+
 class SteppingClock:
     """A clock that goes on by one step whenever it is read, but for the first reading."""
 
@@ -125,6 +135,14 @@ def test_a_training_that_fails_before_its_profile_is_told_so_and_not_of_a_short_
     done = started(*words, cwd=tmp_path)
     assert "The training ended with exit code 3 after 30 steps, before a profile was taken." in done.stderr
     assert "No profile" not in done.stderr
+
+
+def test_every_step_is_marked_of_a_process_that_leaves_at_once_and_none_twice_where_it_forks(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING.replace("sys.exit(given.code)", LEAVES))
+    done = started("-o", "run.sawtooth", "--no-sample", "train.py", "--epochs", "30", "--code", "9", cwd=tmp_path)
+    assert done.returncode == 9 and "exit code 9 after 30 steps" in done.stderr
+    marks = members(tmp_path / "run.sawtooth")["marks"].splitlines()[1:]
+    assert [json.loads(line)["i"] for line in marks] == list(range(30))
 
 
 def test_a_loop_too_short_for_a_profile_is_told_how_many_steps_one_needs(tmp_path: Path) -> None:
@@ -216,12 +234,14 @@ def test_a_name_with_a_typo_is_said_once_with_the_shell_s_exit_code(
 
 
 @pytest.mark.usefixtures("sampled")
-def test_a_command_that_fails_at_once_says_why_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_fails_before_a_step_leaves_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "The training ended with exit code 3 before its first optimizer step: no run was made of it."
     done = launch.run(["sh", "-c", "exit 3"], tmp_path / "x.sawtooth")
-    assert (done.exit_code, done.bundle, done.at_end) == (3, None, [])  # a second of telemetry explains nothing
-    monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)
+    assert (done.exit_code, done.bundle, done.at_end) == (3, None, [told]) and not list(tmp_path.iterdir())
+    monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)  # minutes of telemetry may tell why: they are kept, and are no run
     done = launch.run(["sh", "-c", "exit 3"], tmp_path / "x.sawtooth")
-    assert done.bundle is not None and "The training ended with exit code 3, before a profile was taken." in done.at_end
+    assert (done.bundle, done.at_end) == (None, [f"{told} What was sampled of the GPUs is in {tmp_path / 'x.jsonl'}."])
+    assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]
 
 
 def test_a_sampler_that_was_stopped_before_it_listened_is_told_in_words(tmp_path: Path) -> None:
@@ -287,9 +307,9 @@ def test_a_python_without_torch_is_named_with_what_to_do(tmp_path: Path) -> None
         assert done.at_end == [launch.NO_TORCH.format(python=python, command=tmp_path / "train.py")]
 
 
-def test_a_training_that_fails_where_torch_is_there_is_told_nothing(tmp_path: Path) -> None:
+def test_a_training_that_fails_where_torch_is_there_is_not_told_to_find_it(tmp_path: Path) -> None:
     done = launch.run([sys.executable, "-c", "import torch, sys; sys.exit(1)"], tmp_path / "x.sawtooth", sample=False)
-    assert (done.exit_code, done.at_end) == (1, [])
+    assert (done.exit_code, done.at_end) == (1, [launch.NO_STEP.format(code=1, kept="")])
 
 
 @pytest.mark.parametrize(
