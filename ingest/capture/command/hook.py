@@ -120,6 +120,9 @@ class Hook:
         except Exception as error:  # the training must not notice
             self._break(error)
 
+    # torch.compile of a step does not trace it, and warns of nothing; torch.compiler.disable says the same, and loads the compiler
+    on_step._torchdynamo_disable = True  # type: ignore[attr-defined]
+
     def _advance(self, optimizer: int) -> None:
         now_ns = self._clock_ns()
         number, before = self._steps.get(optimizer, (len(self._steps), -1))

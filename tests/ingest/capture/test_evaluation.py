@@ -1,7 +1,10 @@
-"""When a training sets its model to evaluate."""
+"""When a training sets its model to evaluate, and what a compiler sees of the recorder (here, since loading PyTorch's takes seconds)."""
+
+from pathlib import Path
 
 import pytest
 
+from sawtooth.ingest.capture.command.hook import Hook, HookSettings
 from sawtooth.ingest.capture.evaluation import Evaluations
 
 torch = pytest.importorskip("torch")
@@ -34,3 +37,26 @@ def test_a_compiled_function_is_compiled_once_although_it_evaluates(monkeypatch:
     for _ in range(4):
         step(torch.ones(2, 2))
     assert len(graphs) == 1
+
+
+def test_a_step_that_is_compiled_is_marked_and_the_compiler_warns_of_nothing(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Dynamo traced the hook, and warned of the clock that it reads, in the training's own output."""
+    from torch.optim import optimizer as optimizers
+
+    weight = torch.nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    hook = Hook(HookSettings(tmp_path, 0, 1.0, None, 1, 1))
+    handle = optimizers.register_optimizer_step_post_hook(hook.on_step)
+    try:
+        step = torch.compile(optimizer.step, backend="eager")
+        for _ in range(3):
+            weight.sum().backward()
+            step()
+    finally:
+        handle.remove()
+        hook.finish()
+    (marks,) = tmp_path.glob("marks-*.jsonl")
+    assert len(marks.read_text().splitlines()) == 1 + 3
+    assert not [warning for warning in recwarn if "monotonic_ns" in str(warning.message)]
