@@ -12,6 +12,10 @@ import pytest
 from sawtooth.ingest.schema import DataFolder
 from tests.support import common_folder
 
+# Before anything loads PyTorch: each worker of pytest, and each training that it starts, would otherwise have a thread for every core, which spin while
+# they wait for each other; small steps then took twice as long and more.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput") and common_folder.PLACE not in os.environ:  # workers use their controller's
