@@ -106,6 +106,8 @@ def _device_row(recording: Recording, rank: RankResult) -> Row:
         "gpu": rank.device_name,
         "uuid": uuids[0][0] if uuids else None,
         "step_ms": rank.best.mean_ms,
+        "run_ms": rank.best.ms,
+        "work_ms": rank.work.kernel_ns / 1e6 if rank.work is not None else None,
         "step": [{"label": n, "counted": bool(c), "start_ns": int(s), "end_ns": int(e)} for n, c, s, e in steps],
         "call": _calls(recording, rank, place),
     }
@@ -127,8 +129,8 @@ def _calls(recording: Recording, rank: RankResult, place: Mapping[str, int]) -> 
         exposed_from_ns=begins,
     )
     columns = [
-        "name", "dtype", "group", "group_size", "peer", "sends", "receives", "in_elements", "out_elements", "sequence", "described", "step", "start_ns", "dur_ns",
-        "exposed_ns", "exposed_from_ns",
+        "name", "dtype", "group", "group_size", "description", "peer", "sends", "receives", "in_elements", "out_elements", "bytes", "forward", "sequence", "described",
+        "step", "start_ns", "dur_ns", "exposed_ns", "exposed_from_ns",
     ]  # fmt: skip
     return [
         {name: none_if_null(value) for name, value in zip(columns, row, strict=True)}

@@ -57,6 +57,8 @@ def of_whole_job(
         unmatched=overview.unmatched,
         notes=(OF_ALL.format(ranks=len(overview.ranks), here=len(of_job)), *overview.notes),
         heat=overview.heat,
+        groups=overview.groups,
+        schedule=overview.schedule,
         job_ranks=len(overview.ranks),
     )
     numbered = bool(overview.ranks["rank"].notna().all())

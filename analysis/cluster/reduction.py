@@ -17,15 +17,17 @@ import pandas as pd
 from sawtooth.analysis.cluster.representatives import MOST, choose
 from sawtooth.analysis.cluster.stages import unequal
 from sawtooth.analysis.cluster.tables import JobTables
+from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.nulls import none_if_null
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.clocks import RankClock
+from sawtooth.analysis.ranks.groups import Place, group_uses
 from sawtooth.analysis.ranks.job import one_step, peers
 from sawtooth.analysis.ranks.matching import match_rows
-from sawtooth.analysis.ranks.pipeline import stages_of
+from sawtooth.analysis.ranks.pipeline import pipeline_of, stages_of
 from sawtooth.analysis.ranks.stragglers.outliers import outliers
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
-from sawtooth.analysis.run.job import SEND_RECEIVE, Straggler
+from sawtooth.analysis.run.job import SEND_RECEIVE, GroupUse, Pipeline, Straggler
 from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
@@ -40,7 +42,7 @@ class JobOverview:
     ``ranks`` has one row per rank: position, rank, device, host, id, source, wait_ms, late_ms, last_share, clock_offset_ns, clock_error_ns (None where
     unknown). ``heat`` is as of ``ranks.heat.rank_steps``. ``positions`` of ``stragglers`` are those of ``ranks``. ``representatives`` are the
     positions of ranks that speak for the others, at most 16. ``slowdown`` is of ``stages.Unequal``, None of jobs that are
-    no pipeline, or whose stages end a step apart.
+    no pipeline, or whose stages end a step apart. ``groups`` are the job's process groups by kind, ``schedule`` its pipeline's, as of ``run.job.Communication``.
     """
 
     ranks: pd.DataFrame
@@ -50,6 +52,8 @@ class JobOverview:
     unmatched: int
     notes: tuple[str, ...]
     slowdown: float | None
+    groups: tuple[GroupUse, ...] = ()
+    schedule: Pipeline | None = None
 
 
 def overview_of(path: Path) -> JobOverview:
@@ -87,16 +91,46 @@ def reduce_job(tables: JobTables) -> JobOverview:
         stragglers = tuple(with_reason(late, sampled, alike) for late in stragglers)
     steps = tables.steps()
     table = _with_waits(ranks, rows, steps, clocks)
+    heat = _heat(ranks, rows, steps, _stages(rows, clocks, alike))
     late = [position for straggler in stragglers for position in straggler.positions]
     return JobOverview(
         ranks=table,
-        heat=_heat(ranks, rows, steps, _stages(rows, clocks, alike)),
+        heat=heat,
         stragglers=stragglers,
         representatives=choose(tables.lost(), table, alike, late, MOST),
         unmatched=whole - len(rows),
         notes=(*notes, *([UNEQUAL.format(uneven.slowdown)] if uneven and uneven.stragglers else []), *_notes(tables)),
         slowdown=uneven.slowdown if uneven else None,
+        groups=group_uses(rows, _places(ranks, steps)),
+        schedule=_schedule(ranks, rows, clocks, alike),
     )
+
+
+def _places(ranks: pd.DataFrame, steps: pd.DataFrame) -> list[Place]:
+    counts = steps.groupby("position").size().reindex(range(len(ranks)), fill_value=0).tolist()
+    known = {name: identify(name, None, None, None, None) for name in ranks["gpu"].dropna().unique()}
+    names = {name: gpu.name for name, gpu in known.items() if gpu is not None}
+    return [
+        Place(none_if_null(row.host), int(row.device), names.get(row.gpu), count)
+        for row, count in zip(ranks.itertuples(), counts, strict=True)
+    ]
+
+
+def _schedule(
+    ranks: pd.DataFrame,
+    rows: pd.DataFrame,
+    clocks: Sequence[RankClock | None],
+    alike: Sequence[Sequence[int]],
+) -> Pipeline | None:
+    """Return the pipeline's schedule, None also where a summary does not say what its rank's GPU works: without what it waits, as recorded."""
+    if ranks["work_ms"].isna().any() or not (rows["name"] == SEND_RECEIVE).any():
+        return None
+    counted = rows[rows["counted"].to_numpy(bool)]
+    steps = counted.groupby("position")["step"].nunique()
+    waited_ms = (counted.groupby("position")["exposed_wait_ns"].sum() / steps / 1e6).reindex(range(len(ranks)), fill_value=0.0)
+    work_ms = (ranks["work_ms"].to_numpy(float) - waited_ms.to_numpy(float)).clip(0.0)
+    step_ms = float(ranks["run_ms"].median()) if ranks["run_ms"].notna().any() else None
+    return pipeline_of(rows, [clock.offset_ns if clock else 0 for clock in clocks], step_ms, alike, work_ms.tolist())
 
 
 def _exposed_waits(rows: pd.DataFrame) -> np.ndarray:

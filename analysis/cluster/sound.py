@@ -26,9 +26,10 @@ OF_ENTRY = {
 # The least and the most of what is known.
 RANGES: dict[str, tuple[float, float]] = {
     "rank": (0, MOST_RANKS), "world": (1, MOST_RANKS), "device": (0, 1 << 16), "first_ns": (-FAR_NS, FAR_NS), "bytes": (0, FAR_NS),
-    "step_ms": (0, LONG_MS), "held_ms": (0, LONG_MS), "step.start_ns": (-FAR_NS, FAR_NS), "step.end_ns": (-FAR_NS, FAR_NS), "lost.ms": (0, LONG_MS),
+    "step_ms": (0, LONG_MS), "run_ms": (0, LONG_MS), "work_ms": (0, LONG_MS), "held_ms": (0, LONG_MS), "step.start_ns": (-FAR_NS, FAR_NS), "step.end_ns": (-FAR_NS, FAR_NS), "lost.ms": (0, LONG_MS),
     "quiet.ns": (0, FAR_NS), "quiet.calls": (0, 1 << 31), "call.start_ns": (-FAR_NS, FAR_NS), "call.dur_ns": (0, FAR_NS), "call.group_size": (0, MOST_RANKS),
-    "call.peer": (0, MOST_RANKS), "call.in_elements": (0, MOST_ELEMENTS), "call.out_elements": (0, MOST_ELEMENTS), "call.sends": (0, 1 << 15),
+    "call.peer": (0, MOST_RANKS), "call.in_elements": (0, MOST_ELEMENTS), "call.out_elements": (0, MOST_ELEMENTS), "call.bytes": (0, FAR_NS),
+    "call.sends": (0, 1 << 15),
     "call.receives": (0, 1 << 15), "call.step": (-1, 1 << 15), "call.exposed_ns": (0, FAR_NS), "call.exposed_from_ns": (0, FAR_NS),
 }  # fmt: skip
 

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 from sawtooth.analysis.cluster.sound import unsound
 from sawtooth.ingest.errors import SawtoothError
 
-SUMMARY_VERSION = 3  # counts up with every change of a row: map makes older files again
-READABLE = (2, 3)  # older ones that reduce still takes: what they lack is null
+SUMMARY_VERSION = 4  # counts up with every change of a row: map makes older files again
+READABLE = (2, 3, 4)  # older ones that reduce still takes: what they lack is null
+LATER = ("run_ms", "work_ms")  # columns that READABLE versions may lack; fields of a call are null wherever they are not
 ABOUT = "sawtooth_summary"
 # Of one source. Devices of a host that one process drives, or GPUs of a telemetry file; calls of hours; bytes.
 MOST_ROWS, MOST_VALUES, MOST_BYTES = 4096, 20_000_000, 1 << 30
@@ -47,6 +48,8 @@ SCHEMA = pa.schema(
         "pids": pa.list_(I64),
         "first_ns": I64,
         "step_ms": F64,  # as recorded
+        "run_ms": F64,  # the run's step, as this rank alone tells it
+        "work_ms": F64,  # of a step as recorded: kernels, those of communication too
         "step": _structs(label=TEXT, counted=pa.bool_(), start_ns=I64, end_ns=I64),
         "lost": _structs(cause=TEXT, ms=F64),  # of ranks.outliers.Trace, as the next three
         "held_ms": F64,
@@ -57,11 +60,14 @@ SCHEMA = pa.schema(
             dtype=TEXT,
             group=TEXT,
             group_size=I32,
+            description=TEXT,  # of the group
             peer=I32,
             sends=I16,  # of a kernel that passes data between two ranks
             receives=I16,
             in_elements=I64,
             out_elements=I64,
+            bytes=I64,
+            forward=pa.bool_(),  # launched before its step's backward pass
             sequence=I64,
             described=pa.bool_(),
             step=I16,
@@ -124,7 +130,10 @@ def _as_now(table: pa.Table) -> pa.Table:
         else pa.nulls(len(calls.values), field.type)
         for field in SCHEMA.field("call").type.value_type
     ]
-    columns = {name: table[name] for name in SCHEMA.names}
+    columns = {
+        name: table[name] if name in table.column_names or name not in LATER else pa.nulls(len(table), SCHEMA.field(name).type)
+        for name in SCHEMA.names
+    }
     columns["call"] = pa.ListArray.from_arrays(
         calls.offsets,
         pa.StructArray.from_arrays(fields, fields=list(SCHEMA.field("call").type.value_type)),

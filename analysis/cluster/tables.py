@@ -19,7 +19,7 @@ from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.typed import from_json
 
 MEMORY_LIMIT = "400MB"  # of DuckDB, beside the columns that it hands out
-CATEGORIES = ("name", "dtype", "group", "step")  # texts that thousands of rows repeat
+CATEGORIES = ("name", "dtype", "group", "description", "step")  # texts that thousands of rows repeat
 NOT_HERE = "The summaries of this job's ranks are not in this data folder. Make the run again with sawtooth reduce."
 DAMAGED = "The summaries of this job's ranks are damaged. Make the run again with sawtooth reduce."
 
@@ -53,12 +53,12 @@ class JobTables:
         )
 
     def _ranks(self) -> pd.DataFrame:
-        """Return one row per rank and device: position, rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms.
+        """Return one row per rank and device: position, rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, run_ms, work_ms.
 
         Of several traces of a rank, as a profiler leaves of each of its cycles, the last is kept.
         """
         rows = self._con.execute(
-            "SELECT rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms "
+            f"SELECT rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, {self._later('run_ms', 'work_ms')} "
             "FROM summaries WHERE kind = 'trace' AND device IS NOT NULL ORDER BY rank NULLS LAST, id, device, source"
         ).df()
         jobs = rows["job"].dropna().unique()
@@ -102,15 +102,25 @@ class JobTables:
         return [source for (source,) in rows]
 
     def calls(self) -> pd.DataFrame:
-        """Return all communication kernels, in order of rank and start, with the columns that ``ranks.matching`` and ``ranks.pipeline`` ask for, exposed_ns and
-        exposed_from_ns. Summaries that were gathered by an older version do not say what is sent: then nothing is."""
+        """Return all communication kernels, in order of rank and start, with the columns that ``ranks.matching``, ``ranks.pipeline`` and ``ranks.groups`` ask for,
+        exposed_ns and exposed_from_ns. What an older version did not gather is null, and then nothing is sent."""
         ((kind,),) = self._con.execute("SELECT any_value(typeof(call)) FROM summaries").fetchall()
-        sent = "coalesce(c.sends, 0)" if " sends " in kind.replace('"', " ") else "0"
+        there = kind.replace('"', " ").replace("(", " ")
+        of_call = {
+            "sends": "coalesce({}, 0)",
+            "forward": "coalesce({}, false)",
+            "bytes": "{}",
+            "description": "{}",
+        }
+        nothing = {"sends": "0::SMALLINT", "forward": "false", "bytes": "NULL::BIGINT", "description": "NULL::VARCHAR"}
+        later = ", ".join(
+            f"{sql.format(f'c.{name}') if f' {name} ' in there else nothing[name]} AS {name}" for name, sql in of_call.items()
+        )
         frame = (
             self._con.sql(
                 f"""SELECT position, c.name, c.dtype, c."group", c.group_size, c.peer, c.in_elements, c.out_elements, c.sequence, c.described AS has_arguments,
                       steps[c.step + 1].label AS step, coalesce(steps[c.step + 1].counted, false) AS counted,
-                      c.start_ns, c.dur_ns, c.exposed_ns, c.exposed_from_ns, {sent} AS sends
+                      c.start_ns, c.dur_ns, c.exposed_ns, c.exposed_from_ns, {later}
                FROM (SELECT position, step AS steps, unnest(call) AS c FROM rank) ORDER BY position, c.start_ns"""
             )
             .to_arrow_table()
@@ -119,6 +129,11 @@ class JobTables:
         integers = ("group_size", "peer", "in_elements", "out_elements", "sequence")
         frame = frame.astype({column: "Int64" for column in integers if frame[column].isna().any()})
         return frame.assign(rank=self.ranks["rank"].to_numpy(np.float64, na_value=np.nan)[frame["position"]])
+
+    def _later(self, *columns: str) -> str:
+        """Return what to SELECT for ``columns`` (numbers): NULL for those that came after the summaries were gathered."""
+        there = {name for name, *_ in self._con.execute("DESCRIBE summaries").fetchall()}
+        return ", ".join(name if name in there else f"NULL::DOUBLE AS {name}" for name in columns)
 
     def steps(self) -> pd.DataFrame:
         """Return the counted steps of every rank: position, step (its label), start_ns, end_ns."""

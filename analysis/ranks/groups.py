@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 import pandas as pd
@@ -31,109 +31,129 @@ WORDS: dict[Parallelism, str] = {
 }
 CALLED = {kind: re.compile(rf"(?:^|[^a-z])(?:{words})(?:[^a-z]|$)", re.IGNORECASE) for kind, words in WORDS.items()}
 SCHEDULE_UNKNOWN = "Ranks send to each other, and the schedule of their pipeline is not recognised: what its stages wait by design is not known."
+COLUMNS = (
+    "collective", "position", "step", "name", "group", "group_size", "description", "forward", "ranks", "bytes",
+    "dur_ns", "shortest_ns", "wait_ns", "exposed_ns", "exposed_wait_ns",
+)  # fmt: skip
+UNSAID = ("default_pg", "undefined")  # descriptions that PyTorch gives by itself
+REDUCED = ("allreduce", "reducescatter", "allgather")
 FEWEST_CALLS = 2  # a step before the backward pass: tensor parallelism has one a layer, a loss or a metric is reduced once
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank is: its host (None: not known), its device's number there, the name of its GPU, and how many steps it counts."""
+
+    host: str | None
+    device: int
+    gpu: str | None
+    steps: int
 
 
 def with_parallelism(ranks: Sequence[RankResult], communication: Communication) -> Communication:
     """Return ``communication`` with its process groups and its pipeline's schedule; ``ranks`` are at their job's step.
 
-    Of representatives alone the groups are not told: what a transfer takes is not known where most of a group's ranks are not here.
+    Representatives do not tell them, since most of a group's ranks are not here: the summaries of all ranks have.
     """
     rows = communication.rows
-    if rows.empty:
+    if rows.empty or communication.job_ranks is not None:
         return communication
     works = own_works(ranks, communication)
     schedule = None
     if len(works) == len(ranks):
         work_ms = [work.kernel_ns / 1e6 for work in works]
-        schedule = pipeline_of(rows, communication.ranks, ranks, peers(rows, len(ranks)), work_ms)
+        offsets_ns = [each.clock_offset_ns or 0 for each in communication.ranks]
+        steps_ms = [rank.best.ms for rank in ranks if rank.best.ms is not None]
+        schedule = pipeline_of(rows, offsets_ns, max(steps_ms, default=None), peers(rows, len(ranks)), work_ms)
+    places = [Place(rank.host, rank.device, rank.gpu.name if rank.gpu else None, len(rank.counted)) for rank in ranks]
     unknown = (SCHEDULE_UNKNOWN,) if communication.pipeline and schedule is None else ()
     return replace(
         communication,
-        groups=group_uses(rows, ranks) if communication.job_ranks is None else (),
+        groups=group_uses(rows, places),
         schedule=schedule,
         notes=(*communication.notes, *unknown),
     )
 
 
-def group_uses(rows: pd.DataFrame, ranks: Sequence[RankResult]) -> tuple[GroupUse, ...]:
+def group_uses(rows: pd.DataFrame, places: Sequence[Place]) -> tuple[GroupUse, ...]:
     """Return what the job's process groups do in a counted step, most time first: one entry per kind of group, however many groups there are of it.
 
-    ``rows`` are the matched collectives (of ``matching.match``). Times are means over the ranks that take part.
+    ``rows`` are the matched collectives (of ``matching.match``), ``places`` by position their ranks'. Times are means over the ranks that take part.
     """
-    counted = rows[rows["counted"]]
+    counted = rows.loc[rows["counted"].to_numpy(bool), list(COLUMNS)]
     if counted.empty:
         return ()
-    hosts = pd.Series([rank.host for rank in ranks], dtype=object)
-    groups = counted.assign(host=counted["position"].map(hosts), p2p=counted["name"] == SEND_RECEIVE)
-    facts = []
-    for (group, p2p), mine in groups.groupby(["group", "p2p"], sort=False):
-        facts.append(
-            {
-                "group": group,
-                "p2p": p2p,
-                "parallelism": "pp" if p2p else parallelism(mine),
-                "size": int(mine["group_size"].max()) if mine["group_size"].notna().any() else int(mine["ranks"].max()),
-                "within_host": _within_host(mine, ranks),
-            }
-        )
-    table = groups.merge(pd.DataFrame(facts), on=["group", "p2p"])
-    steps = max(min(len(rank.counted) for rank in ranks), 1)
-    uses = [
-        _use(mine, steps, ranks) for _, mine in table.groupby(["parallelism", "size", "within_host"], dropna=False, sort=False)
-    ]
+    p2p = (counted["name"] == SEND_RECEIVE).to_numpy()
+    counted = counted.assign(key=pd.factorize(counted["group"])[0] * 2 + p2p)  # of one group, sends and receives are apart
+    once = counted.drop_duplicates("collective")
+    facts = once.groupby("key").agg(size=("group_size", "max"), ranks=("ranks", "max"))
+    facts["size"] = facts["size"].fillna(facts["ranks"]).astype(int)
+    facts["parallelism"] = parallelisms(once).where(facts.index % 2 == 0, "pp")
+    facts["within_host"] = _within_hosts(counted, places)
+    facts["kind"] = facts.groupby(["parallelism", "size", "within_host"], dropna=False, sort=False).ngroup()
+    kinds = facts["kind"].reindex(counted["key"]).to_numpy()
+    steps = max(min(place.steps for place in places), 1)
+    first = facts.drop_duplicates("kind").set_index("kind")
+    uses = [_use(counted[kinds == kind], fact, steps, places) for kind, fact in first.iterrows()]
     return tuple(sorted(uses, key=lambda use: -use.transfer_ms))
 
 
-def parallelism(rows: pd.DataFrame) -> Parallelism | None:
-    """Return what kind of parallelism the collectives of one group serve; None where neither its name nor they say."""
-    for text in (*rows["description"].dropna().unique()[:1], *rows["group"].unique()[:1]):
-        name = str(text).split(" [", 1)[0]
-        if name not in ("default_pg", "undefined") and (
-            kind := next((k for k, word in CALLED.items() if word.search(name)), None)
-        ):
-            return kind
-    each = rows.drop_duplicates("collective")
-    spent = each.groupby("name")["shortest_ns"].sum()
-    most = str(spent.idxmax())
-    steps = max(each["step"].nunique(), 1)
-    early = each[each["forward"].fillna(False).astype(bool) & each["name"].isin(("allreduce", "reducescatter"))]
-    if most == "alltoall":
-        return "ep"
-    if len(early) >= FEWEST_CALLS * steps:
-        return "tp"
-    return "dp" if most in ("allreduce", "reducescatter", "allgather") else None
+def parallelisms(once: pd.DataFrame) -> pd.Series:
+    """Return by ``key`` of a group what kind of parallelism its collectives serve, one row each; None where neither its name nor they say."""
+    reduces = once["forward"].fillna(False).astype(bool) & once["name"].isin(("allreduce", "reducescatter"))
+    groups = once.assign(early=reduces).groupby("key")
+    names = groups.agg(description=("description", "first"), group=("group", "first"))
+    early = groups["early"].sum() >= FEWEST_CALLS * groups["step"].nunique().clip(lower=1)
+    spent = once.groupby(["key", once["name"].astype(str)])["shortest_ns"].sum()
+    most = (
+        spent.reset_index()
+        .sort_values("shortest_ns", kind="stable")
+        .drop_duplicates("key", keep="last")
+        .set_index("key")["name"]
+    )
+    told = [_called(row.description) or _called(row.group) for row in names.itertuples()]
+    kinds = [
+        kind or ("ep" if does == "alltoall" else "tp" if often else "dp" if does in REDUCED else None)
+        for kind, does, often in zip(told, most.reindex(names.index), early, strict=True)
+    ]
+    return pd.Series(kinds, names.index, dtype=object)
 
 
-def _within_host(rows: pd.DataFrame, ranks: Sequence[RankResult]) -> bool | None:
-    """Tell whether the ranks of one group share a host; by their devices' numbers, which are each a host's own, where the traces name no host."""
-    if rows["host"].notna().all():
-        return bool(rows["host"].nunique() == 1)
-    devices = [ranks[int(position)].device for position in rows["position"].unique()]
-    return True if len(set(devices)) == len(devices) else None
+def _called(text: object) -> Parallelism | None:
+    """Return the parallelism that a group's description or name is called by."""
+    name = text.split(" [", 1)[0] if isinstance(text, str) else ""
+    return None if name in UNSAID else next((kind for kind, words in CALLED.items() if words.search(name)), None)
 
 
-def _use(rows: pd.DataFrame, steps: int, ranks: Sequence[RankResult]) -> GroupUse:
+def _within_hosts(rows: pd.DataFrame, places: Sequence[Place]) -> pd.Series:
+    """Tell, by ``key``, whether the ranks of a group share a host; by their devices' numbers, which are each a host's own, where the traces name no host."""
+    members = rows[["key", "position"]].drop_duplicates()
+    members["host"] = [places[position].host for position in members["position"]]
+    members["device"] = [places[position].device for position in members["position"]]
+    groups = members.groupby("key")
+    known, apart = groups["host"].count() == groups.size(), groups["device"].nunique() == groups.size()
+    one = (groups["host"].nunique() == 1).astype(object)
+    return one.where(known, apart.map({True: True, False: None}).astype(object))
+
+
+def _use(rows: pd.DataFrame, fact: pd.Series, steps: int, places: Sequence[Place]) -> GroupUse:
     once = rows.drop_duplicates("collective")
     members = max(rows["position"].nunique(), 1)
     sized = once[once["bytes"].notna() & (once["shortest_ns"] > 0)]
     moved, took = float(sized["bytes"].sum()), float(sized["shortest_ns"].sum())
-    factors = [
-        BUS_FACTORS[name](size) if name in BUS_FACTORS else 1.0 for name, size in zip(sized["name"], sized["size"], strict=True)
-    ]
+    factors = [BUS_FACTORS[name](int(fact["size"])) if name in BUS_FACTORS else 1.0 for name in sized["name"]]
     on_wire = float((sized["bytes"].astype(float) * factors).sum())
     transfers = float((rows["dur_ns"] - rows["wait_ns"]).sum())
     exposed = float((rows["exposed_ns"] - rows["exposed_wait_ns"]).sum())
-    first = rows.iloc[0]
-    within = None if pd.isna(first["within_host"]) else bool(first["within_host"])
-    gpu = ranks[int(first["position"])].gpu
-    link = link_of(gpu.name, "gpus" if within else "hosts") if gpu is not None and within is not None else None
+    within = None if pd.isna(fact["within_host"]) else bool(fact["within_host"])
+    gpu = places[int(rows["position"].iloc[0])].gpu
+    link = link_of(gpu, "gpus" if within else "hosts") if gpu is not None and within is not None else None
     return GroupUse(
-        parallelism=cast("Parallelism | None", first["parallelism"]),
+        parallelism=cast("Parallelism | None", fact["parallelism"]),
         groups=rows["group"].nunique(),
-        group_size=int(first["size"]),
+        group_size=int(fact["size"]),
         within_host=within,
-        kinds=tuple(once["name"].value_counts().index.astype(str)),
+        kinds=tuple(once["name"].astype(str).value_counts().index),
         calls_per_step=len(rows) / members / steps,
         bytes_per_step=moved / max(once["group"].nunique(), 1) / steps if len(sized) else None,
         smallest_bytes=int(sized["bytes"].min()) if len(sized) else None,

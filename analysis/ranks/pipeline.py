@@ -14,8 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.run.job import SEND_RECEIVE, Pipeline, RankWaits
-from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.run.job import SEND_RECEIVE, Pipeline
 
 INTERLEAVED = "interleaved"
 CHUNKS_WITHIN = 0.2  # of a whole number: sends beside the microbatches', as of a loss, are few
@@ -24,18 +23,18 @@ AHEAD = 2  # microbatches more than stages: of fewer, all schedules begin alike
 
 def pipeline_of(
     rows: pd.DataFrame,
-    waits: Sequence[RankWaits],
-    ranks: Sequence[RankResult],
+    offsets_ns: Sequence[int],
+    step_ms: float | None,
     peers: Sequence[Sequence[int]],
     work_ms: Sequence[float],
 ) -> Pipeline | None:
     """Return the schedule of the job's pipeline, None where no ranks send to each other, the traces do not say what is sent, or it is none of those known.
 
-    ``rows`` are the matched communication kernels, ``peers`` by position the ranks of its stage, ``work_ms`` what each rank's GPU works in a step.
+    ``rows`` are the matched communication kernels; by position ``offsets_ns`` are the ranks' clocks minus the job's, ``peers`` the ranks of its stage,
+    ``work_ms`` what its GPU works in a step. ``step_ms`` is the job's.
     """
-    steps_ms = [rank.best.ms for rank in ranks if rank.best.ms is not None]
-    stages = stages_of(rows, [each.clock_offset_ns or 0 for each in waits], peers)
-    if not stages or not steps_ms:
+    stages = stages_of(rows, offsets_ns, peers)
+    if not stages or step_ms is None:
         return None
     passed = rows[rows["counted"] & (rows["name"] == SEND_RECEIVE)]
     chunks = chunks_of(passed, stages)
@@ -46,7 +45,7 @@ def pipeline_of(
     if micro < 1:
         return None
     stage_ms = tuple(float(np.median([work_ms[p] for p in stage])) for stage in stages)
-    count, step_ms, turns = len(stages), max(steps_ms), micro * chunks
+    count, turns = len(stages), micro * chunks
     equal_ms = float(np.mean(stage_ms)) * (turns + count - 1) / turns
     least_ms = shortest_ms(stage_ms, turns)
     return Pipeline(

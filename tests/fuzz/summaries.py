@@ -127,5 +127,5 @@ def _file(row: dict[str, Any], dice: random.Random) -> bytes:
     out = io.BytesIO()
     with pq.ParquetWriter(out, table.schema, compression="zstd", store_schema=dice.random() < 0.1) as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata({ABOUT: str(dice.choice((SUMMARY_VERSION, SUMMARY_VERSION, SUMMARY_VERSION, 2)))})
+        writer.add_key_value_metadata({ABOUT: str(dice.choice((SUMMARY_VERSION, SUMMARY_VERSION, SUMMARY_VERSION, 2, 3)))})
     return out.getvalue()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.ranks.heat import Level, pooled, rank_steps, waits_between
 from sawtooth.analysis.run.job import Communication, GroupUse, Pipeline
-from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
 from sawtooth.app.page import cards, controls, current, frame, panel
@@ -65,7 +67,7 @@ def position_of(rank: int, result: RunResult, communication: Communication) -> i
 
 
 def _stages(result: RunResult, pipeline: Pipeline | None) -> list[int | None]:
-    if pipeline is None:
+    if pipeline is None or (result.communication is not None and result.communication.job_ranks is not None):
         return []
     of_rank = {position: number for number, stage in enumerate(pipeline.stages) for position in stage}
     return [of_rank.get(position) for position in range(len(result.ranks))]
@@ -133,7 +135,8 @@ def pipeline(result: RunResult, communication: Communication) -> None:
     schedule = communication.schedule
     if schedule is None:
         return
-    labels = [_stage_label(result, number, stage) for number, stage in enumerate(schedule.stages)]
+    here = result.ranks if communication.job_ranks is None else ()
+    labels = [_stage_label(here, number, stage) for number, stage in enumerate(schedule.stages)]
     panel.show(charts.schedule(schedule, labels, dark=frame.dark()), "pipeline")
     chunks = f", {schedule.chunks} chunks of the model on each stage" if schedule.chunks > 1 else ""
     order = f" ({schedule.schedule}{chunks})" if schedule.schedule else ""
@@ -144,8 +147,9 @@ def pipeline(result: RunResult, communication: Communication) -> None:
     )
 
 
-def _stage_label(result: RunResult, number: int, stage: tuple[int, ...]) -> str:
+def _stage_label(ranks: Sequence[RankResult], number: int, stage: tuple[int, ...]) -> str:
+    """Name a stage; ``ranks`` are none where most of the job's have no file here, so that positions are not theirs."""
     if len(stage) > 1:
         return f"stage {number}, {len(stage)} ranks"
-    rank = result.ranks[stage[0]].rank
+    rank = ranks[stage[0]].rank if ranks else None
     return f"stage {number}, rank {rank}" if rank is not None else f"stage {number}"

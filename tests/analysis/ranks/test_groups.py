@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from sawtooth.analysis.knowledge.hardware import link_of
-from sawtooth.analysis.ranks.groups import parallelism
+from sawtooth.analysis.ranks.groups import parallelisms
 from sawtooth.analysis.ranks.heat import waits_between
 from sawtooth.analysis.ranks.pipeline import chunks_of, shortest_ms, stages_of
 from sawtooth.analysis.run.job import SEND_RECEIVE, Communication, Pipeline
@@ -85,7 +85,7 @@ def rows(
     ],
 )
 def test_what_a_group_serves_by_its_name_or_by_what_it_does(collectives: pd.DataFrame, kind: str | None) -> None:
-    assert parallelism(collectives) == kind
+    assert parallelisms(collectives.assign(key=0)).tolist() == [kind]
 
 
 def test_who_waits_for_whom_is_told_by_host(tmp_path: Path) -> None:
