@@ -17,7 +17,7 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.beside import Kernels, Quiet, Shape, held_ms
-from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, OUTLIER_MADS, PERSISTENT
+from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, OUTLIER_MADS, PERSISTENT, RECURS
 from sawtooth.analysis.ranks.stragglers.own_time import HOLE, LONG_GAP_NS, WORK, kernel_work
 from sawtooth.analysis.ranks.stragglers.reasons import kept_ms, reason_of_work, shares_work, stragglers_of
 from sawtooth.analysis.run.job import Straggler
@@ -65,6 +65,14 @@ class Trace:
 
 
 @dataclass(frozen=True)
+class _Comes:
+    """How much later than its peers a rank comes, ms by counted step, and whether it is beyond their scatter in most of them or only in several."""
+
+    over_ms: F64
+    mostly: bool
+
+
+@dataclass(frozen=True)
 class _Late:
     """One late rank: how much later than its peers it comes, and what of its own explains that."""
 
@@ -99,7 +107,7 @@ def outliers(
     late_ms = _late_ms(recorded.lateness_ms(), peers, LEAST_SHARE * step_ms)
     compared = {position: _compared(position, peers[position]) for position in late_ms}
     shown = traces(sorted({p for position, some in compared.items() for p in (position, *some)})) if late_ms else {}
-    explained = (_explained(position, over_ms, shown, compared[position]) for position, over_ms in late_ms.items())
+    explained = (_explained(position, comes, shown, compared[position]) for position, comes in late_ms.items())
     late = [each for each in explained if each is not None]
     late.sort(key=lambda each: -1 if (rank := ranks[each.position]) is None else rank)
     if not late:
@@ -113,27 +121,31 @@ def outliers(
     return stragglers_of(late, ranks, hosts, gain_ms)
 
 
-def _late_ms(lateness: F64, peers: Sequence[Sequence[int]], least_ms: float) -> dict[int, F64]:
-    """Return, of ranks that come late (of ``_over_ms``), how much later than their peers they do."""
+def _late_ms(lateness: F64, peers: Sequence[Sequence[int]], least_ms: float) -> dict[int, _Comes]:
+    """Return, of ranks that come late (of ``_comes``), how much later than their peers they do."""
     late = {}
     for alike in {id(alike): alike for alike in peers if len(alike) >= FEWEST_ALIKE}.values():
         mine = lateness[alike]
         # against all of them at once first: of thousands hardly any is late, and each median takes as long as all
-        near = (mine - np.median(mine, axis=0) >= least_ms / 2).mean(axis=1) >= PERSISTENT / 2
+        over = mine - np.median(mine, axis=0)
+        near = ((over >= least_ms / 2).mean(axis=1) >= PERSISTENT / 2) | (over.mean(axis=1) >= least_ms / 2)
         for position in np.asarray(alike)[near | (len(alike) < MANY)].tolist():
-            over_ms = _over_ms(lateness, position, alike, least_ms)
-            if over_ms is not None:
-                late[position] = over_ms
+            comes = _comes(lateness, position, alike, least_ms)
+            if comes is not None:
+                late[position] = comes
     return late
 
 
-def _over_ms(lateness: F64, position: int, alike: Sequence[int], least_ms: float) -> F64 | None:
-    """Return how much later than its peers a rank comes, ms by step; None where that is little, rare, or within their scatter."""
+def _comes(lateness: F64, position: int, alike: Sequence[int], least_ms: float) -> _Comes | None:
+    """Return how much later than its peers a rank comes; None where that is little, only once, or within their scatter."""
     others = lateness[[p for p in alike if p != position]]
     usual = np.median(others, axis=0)
     over: F64 = lateness[position] - usual
     limit = np.maximum(OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(others - usual), axis=0), least_ms)
-    return over if over.size and (over > limit).mean() > PERSISTENT and over.mean() >= least_ms else None
+    beyond = over > limit
+    if not over.size or beyond.sum() < min(RECURS, over.size) or over.mean() < least_ms:
+        return None
+    return _Comes(over, bool(beyond.mean() > PERSISTENT))
 
 
 def _compared(position: int, alike: Sequence[int]) -> list[int]:
@@ -142,11 +154,11 @@ def _compared(position: int, alike: Sequence[int]) -> list[int]:
     return others[:: -(-len(others) // MOST_COMPARED)]
 
 
-def _explained(position: int, over_ms: F64, traces: Mapping[int, Trace], compared: Sequence[int]) -> _Late | None:
+def _explained(position: int, comes: _Comes, traces: Mapping[int, Trace], compared: Sequence[int]) -> _Late | None:
     """Return the rank with the cause that makes it late, None where its trace shows none beyond those it is compared with, or is not there."""
     if position not in traces:
         return None
-    own_ms = float(over_ms.mean())
+    own_ms = float(comes.over_ms.mean())
     mine, others = traces[position], [traces[p] for p in compared if p in traces]
     if not others or not mine.lost_ms:
         return None
@@ -156,7 +168,9 @@ def _explained(position: int, over_ms: F64, traces: Mapping[int, Trace], compare
     cause = max(excess, key=lambda key: excess[key])
     if excess[cause] < EXPLAINED * own_ms:
         return None
+    if not comes.mostly and (cause == WORK or CAUSE_OF[cause].slowed):
+        return None  # in a few steps recording may do that
     if cause != WORK:
-        return _Late(position, over_ms, cause)
+        return _Late(position, comes.over_ms, cause)
     reason, ratio = reason_of_work(mine, others, mine.lost_ms[WORK], own_ms)
-    return _Late(position, over_ms, reason, ratio, reason == WORK and shares_work(mine, others))
+    return _Late(position, comes.over_ms, reason, ratio, reason == WORK and shares_work(mine, others))
