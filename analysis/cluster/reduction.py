@@ -226,7 +226,7 @@ def _notes(tables: JobTables) -> list[str]:
         which = f"Rank {named} has" if len(missing) == 1 else f"{len(missing):,} of {tables.world:,} ranks ({named}) have"
         notes.append(f"{which} no trace here. Map late traces into the same place, then reduce it again.")
     if tables.further:
-        notes.append(f"Of {tables.further:,} ranks' traces that another is later than, or the same as, none is counted.")
+        notes.append(f"Traces of ranks that have a later one, or the same again, are not counted: {tables.further:,}.")
     if refused := tables.refused:
         notes.append(f"{len(refused):,} files could not be read: {refused[0].source.rpartition('/')[2]}: {refused[0].why}")
     return notes

@@ -42,24 +42,25 @@ class JobTables:
             raise SawtoothError(DAMAGED)
         self._con = duckdb.connect(config={"memory_limit": MEMORY_LIMIT, "threads": 2})
         try:
-            self._con.execute(f"CREATE VIEW summaries AS FROM read_parquet('{str(path).replace(chr(39), chr(39) * 2)}')")
+            self._con.execute(
+                f"CREATE VIEW summaries AS FROM read_parquet('{str(path).replace(chr(39), chr(39) * 2)}', file_row_number = true)"
+            )
         except duckdb.Error as error:
             raise SawtoothError(DAMAGED) from error
         self.further = 0
         self.ranks = self._ranks()
-        self._con.register("chosen", self.ranks[["position", "id", "device"]])
-        self._con.execute(
-            "CREATE VIEW rank AS SELECT c.position, s.* EXCLUDE (device) FROM summaries s JOIN chosen c USING (id, device)"
-        )
+        self._con.register("chosen", self.ranks[["position", "file_row_number"]])
+        self._con.execute("CREATE VIEW rank AS SELECT c.position, s.* FROM summaries s JOIN chosen c USING (file_row_number)")
 
     def _ranks(self) -> pd.DataFrame:
-        """Return one row per rank and device: position, rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, run_ms, work_ms.
+        """Return one row per rank and device: position, rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, run_ms, work_ms, and
+        file_row_number, where the rank's summary is.
 
         Of several traces of a rank, as a profiler leaves of each of its cycles, the last is kept.
         """
         rows = self._con.execute(
-            f"SELECT rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, {self._later('run_ms', 'work_ms')} "
-            "FROM summaries WHERE kind = 'trace' AND device IS NOT NULL ORDER BY rank NULLS LAST, id, device, source"
+            f"SELECT rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, {self._later('run_ms', 'work_ms')}, file_row_number "
+            "FROM summaries WHERE kind = 'trace' AND device IS NOT NULL ORDER BY rank NULLS LAST, id, device, work_ms IS NULL, source, state, file_row_number"
         ).df()
         jobs = rows["job"].dropna().unique()
         if len(jobs) > 1:

@@ -138,14 +138,15 @@ def test_missing_ranks_are_named_and_late_ones_join(tmp_path: Path) -> None:
 
 
 def test_a_rank_of_which_two_traces_are_there_counts_once(tmp_path: Path) -> None:
-    summaries_of(tmp_path, Planted(), ranks=2)
-    copy = tmp_path / "traces" / "copy_of_0.json"
-    copy.write_bytes((tmp_path / "traces" / "0.json").read_bytes())
+    summaries_of(tmp_path, Planted(loader_us={3: 800.0}))
+    copy = tmp_path / "traces" / "copy_of_3.json"
+    copy.write_bytes((tmp_path / "traces" / "3.json").read_bytes())
     (source,) = list_sources([str(copy)])
     summarise(source, str(tmp_path / "summaries"))
     overview = reduced(tmp_path)
-    assert overview.ranks["rank"].tolist() == [0, 1]
-    assert [note for note in overview.notes if "another is later" in note]
+    assert overview.ranks["rank"].tolist() == list(range(8))
+    assert [note for note in overview.notes if "not counted: 1." in note]
+    assert ([late.ranks for late in overview.stragglers], overview.unmatched) == ([(3,)], 0), "its calls count once"
 
 
 def test_summaries_of_two_jobs_are_refused(tmp_path: Path) -> None:
