@@ -39,6 +39,7 @@ MOST_ANALYSED = 16  # GPUs of one trace: as many as a host has; each costs a rep
 MEMORY_MB = 192  # of the engine, which spills beyond; the columns held by numpy come on top
 # A GPU operation: what the engine cannot spill are the durations that a median is of, and it holds them twice
 MEDIAN_BYTES = 80
+SEEN = "SET search_path = 'd.main,r.main'"  # by what stores: views of the derived file read the recording
 MANY_OPERATORS = 500_000  # of a trace whose memory is watched; for fewer it costs more time than it saves bytes
 
 
@@ -87,10 +88,9 @@ def _write(recording_file: Path, temporary: Path) -> None:
         con.execute("USE r")  # only what stores looks into the derived file
         if kind == "trace":
             with con.cursor() as stored, Storing() as storing:
-                stored.execute("SET search_path = 'd.main,r.main'")
-                _derive_trace(
-                    con, stored, storing, all_sums=events > FEW_EVENTS
-                )  # what it computed is gone when only storing is left
+                stored.execute(SEEN)
+                # What it computed is gone when only storing is left.
+                _derive_trace(con, stored, storing, all_sums=events > FEW_EVENTS)
         con.execute("USE memory")
         con.execute("CHECKPOINT d")
         con.execute("DETACH d; DETACH r")
@@ -104,12 +104,13 @@ def _derive_trace(
     con: duckdb.DuckDBPyConnection, stored: duckdb.DuckDBPyConnection, storing: Storing, *, all_sums: bool
 ) -> None:
     """Derive what ``con`` reads into what ``stored`` writes: while a part is explained the next is read, and what is done with is stored."""
-    storing.then(partial(timeline_store.store_host, stored, all_sums=all_sums))
     signatures, vendor = load_signatures(con), _vendor(con)
     limit = memory_limit(int(con.execute("SELECT count(*) FROM gpu_ops").fetchall()[0][0]))
     known, losses, classes, operators = dict[str, Any](), Losses(), AllClasses(), list[Sums]()
-    with ThreadPoolExecutor(1) as explaining:
+    with con.cursor() as beside, ThreadPoolExecutor(2) as others:
+        beside.execute(SEEN)
         explained: Future[list[pd.DataFrame]] | None = None
+        summed: Future[None] | None = None
         for part in parts_of(con, _analysed):
             events, alone = part.events, part.parts == 1
             work = work_of(part, signatures, *vendor)
@@ -119,6 +120,8 @@ def _derive_trace(
                 storing.then(stored.execute, f"SET memory_limit = '{limit}'")
             if part.first:
                 storing.then(_store_steps, stored, part)
+            if part.first and not alone:
+                summed = others.submit(timeline_store.store_host, beside, all_sums=all_sums)
             storing.then(_store_operations, stored, work)
             classes.add(work.classes, events.gpu.name, part.own_gpu)
             parts = {d.device: _segments(part, d, work.classes) for d in part.devices}
@@ -131,14 +134,19 @@ def _derive_trace(
                 storing.then(_append, stored, "modules", _modules(work, work.modules))
             if explained is not None:
                 _store_gaps(stored, storing, explained)  # before the next is explained: two parts are held at most
-            explained = explaining.submit(losses.explained, part, work.classes.owner, parts)
+            explained = others.submit(losses.explained, part, work.classes.owner, parts)
+            storing.keep_up()
             del part, events, work, parts
         if operators:
             storing.then(_append, stored, "operators", operator_table(operators))
+        if summed is not None:
+            summed.result()
         if not alone and limit == f"{MEMORY_MB}MB":
             _store_sums(stored, storing, classes, limit, all_sums=all_sums)
         if explained is not None:
             _store_gaps(stored, storing, explained)
+        if alone:  # now that the recording is not held any more
+            storing.then(partial(timeline_store.store_host, stored, all_sums=all_sums))
     if not alone and limit != f"{MEMORY_MB}MB":  # the engine may need several times what it has beside a part: now none is held
         storing.then(stored.execute, f"SET memory_limit = '{limit}'")
         _store_sums(stored, storing, classes, limit, all_sums=all_sums)

@@ -11,7 +11,7 @@ class Storing:
     """Stores on a thread of its own, in order, while the next is computed: the engine and numpy each leave the interpreter to the other."""
 
     def __enter__(self) -> Self:
-        self._thread, self._stored = ThreadPoolExecutor(1), list[Future[Any]]()
+        self._thread, self._stored, self._due = ThreadPoolExecutor(1), list[Future[Any]](), list[Future[Any]]()
         return self
 
     def then(self, store: Callable[..., Any], *arguments: Any) -> None:
@@ -19,6 +19,12 @@ class Storing:
         for done in [one for one in self._stored if one.done()]:
             done.result()
         self._stored.append(self._thread.submit(store, *arguments))
+
+    def keep_up(self) -> None:
+        """Wait until what waited at the last call of this is stored: what is not stored yet is held in memory."""
+        for stored in self._due:
+            stored.result()
+        self._due = list(self._stored)
 
     def wait(self) -> None:
         """Wait until everything is stored; raise what went wrong."""

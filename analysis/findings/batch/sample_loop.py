@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 FEWEST = 6  # samples: a few views of each are a model's own (two crops, three of a triplet)
 ALONE = 0.9  # of the calls must be on a batch of one
 _LAYERS = f"""
-SELECT o.cpu_op_id, t.step, s.input_dims FROM named_cpu_ops o JOIN signatures s USING (signature_id)
+SELECT o.cpu_op_id, t.step, s.input_dims
+FROM (FROM named_cpu_ops SEMI JOIN (FROM names WHERE regexp_matches(name, '^aten::(linear|conv[123]d|conv_transpose[123]d)$')) USING (name_id)) o
+    JOIN signatures s USING (signature_id)
     JOIN steps t ON t.device = ? AND t.counted AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
     LEFT JOIN named_cpu_ops p ON p.cpu_op_id = o.parent_id
-    WHERE regexp_matches(o.name, '^aten::(linear|conv[123]d|conv_transpose[123]d)$') AND NOT coalesce(starts_with(p.name, '{AUTOGRAD_NODE}') OR p.name = o.name, false) -- autocast calls the operator again inside itself
+    WHERE NOT coalesce(starts_with(p.name, '{AUTOGRAD_NODE}') OR p.name = o.name, false) -- autocast calls the operator again inside itself
     ORDER BY o.start_ns, o.cpu_op_id"""
 
 
