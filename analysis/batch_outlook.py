@@ -67,6 +67,7 @@ def _predicted(base: Point, sizes: Sequence[float], library: Library) -> tuple[B
                 rate * at.rate * at.step_ms / max(at.low_ms, 1e-6),
                 at.step_ms,
                 at.memory_bytes,
+                at.host_limits,
             )
             for size, at in zip(sizes, batches, strict=True)
         )

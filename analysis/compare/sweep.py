@@ -65,7 +65,8 @@ class Point:
 @dataclass(frozen=True)
 class BatchPrediction:
     """What a batch of ``number`` samples is predicted to give from the trace of a run at ``base``: per second with its interval, and bytes in use at
-    the peak (None where the trace has no allocations)."""
+    the peak (None where the trace has no allocations). ``host_limits``: that size's step is as long as the host takes, and the interval says more than
+    the number."""
 
     number: float
     base: float
@@ -74,6 +75,7 @@ class BatchPrediction:
     high_per_s: float
     step_ms: float
     memory_bytes: float | None
+    host_limits: bool = False
 
 
 @dataclass(frozen=True)

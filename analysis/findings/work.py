@@ -36,7 +36,8 @@ _WORK = """
         SELECT device, step FROM (
             SELECT *, sum(gpu_ops) OVER (ORDER BY step) - gpu_ops AS before, row_number() OVER (ORDER BY step) AS place FROM steps WHERE counted AND device = ?)
         WHERE before < ? OR (place <= ? AND before < ?))
-    SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, g.stream, g.kind, g.name_id AS kernel, w.step, w.category, w.tensor_cores,
+    SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, g.stream, g.kind, g.name_id AS kernel,
+        coalesce(g.grid_x::DOUBLE * g.grid_y * g.grid_z, 0) AS blocks, coalesce(g.block_x::DOUBLE * g.block_y * g.block_z, 0) AS block_threads, w.step, w.category, w.tensor_cores,
         o.cpu_op_id, coalesce(o.name_id, -1) AS operator, o.signature_id, f.cpu_op_id AS flop_op_id, coalesce(f.name_id, -1) AS flop_operator,
         f.signature_id AS flop_signature_id
     FROM gpu_ops g JOIN gpu_op_steps w USING (gpu_op_id) JOIN chosen s ON s.device = g.device AND s.step = w.step
@@ -47,7 +48,7 @@ _WORK = """
 def step_work(recording: Recording, device: int) -> pd.DataFrame:
     """Return one row per GPU operation of the counted steps of ``device`` (the first ones, some USUAL_OPERATIONS), in order of start.
 
-    Columns: gpu_op_id, start_ns, end_ns, dur_ns, stream, kind, kernel, step, category, tensor_cores, cpu_op_id, operator, dims, types,
+    Columns: gpu_op_id, start_ns, end_ns, dur_ns, stream, kind, kernel, blocks (of its grid) and block_threads (0 where not recorded), step, category, tensor_cores, cpu_op_id, operator, dims, types,
     concrete, strides, flop_op_id, flop_operator, flop_dims, flop_types, flop_concrete, flop_strides (decoded lists, None where not recorded), and flops: the operator's FLOPs shared
     out over its kernels by their time, NaN where unknown. ``alike`` is one number for all rows that are equal in ALIKE, ``example`` the first of them.
     """

@@ -54,11 +54,11 @@ def curve(points: pd.DataFrame, setting: str, unit: str, title: str, *, dark: bo
 
 
 def _predicted(figure: go.Figure, points: pd.DataFrame, labels: list[str], unit: str, dark: bool) -> None:
-    """Draw predictions with their interval; a run's own value, of which there is none, joins both sides of the line."""
-    own = points["predicted"].isna()
+    """Draw predictions with their interval, alone where there is no number; a run's own value, of which there is none, joins both sides of the line."""
+    own = points["low"].isna()
     middle = points["predicted"].where(~own, points["throughput"])
     low, high = points["low"].where(~own, middle), points["high"].where(~own, middle)
-    known = middle.notna().to_numpy()
+    known = low.notna().to_numpy()
     names = [label for label, there in zip(labels, known, strict=True) if there]
     band = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
     figure.add_scatter(x=names, y=high[known], **band)
@@ -71,7 +71,7 @@ def _predicted(figure: go.Figure, points: pd.DataFrame, labels: list[str], unit:
         line={"color": MUTED.on(dark), "dash": "dash"},
         marker={"size": [0 if math.isnan(p) else 6 for p in points["predicted"][known]], "color": MUTED.on(dark)},
         customdata=[
-            f"{name}: {fmt.number(m)} {unit}/s, {fmt.number(a)} to {fmt.number(b)}"
+            "" if math.isnan(m) else f"{name}: {fmt.number(m)} {unit}/s, {fmt.number(a)} to {fmt.number(b)}"
             for name, m, a, b in zip(names, middle[known], low[known], high[known], strict=True)
         ],
         hovertemplate="%{customdata}<extra></extra>",

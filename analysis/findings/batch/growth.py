@@ -29,15 +29,17 @@ class Growth(NamedTuple):
 
 
 class Law(NamedTuple):
-    """How a kernel grows: as ``Growth`` says, and the ns that its bytes take at the memory's full rate (NaN: not known)."""
+    """How a kernel grows: as ``Growth`` says, the ns that its bytes take at the memory's full rate (NaN: not known), and how many rounds
+    each of its threads makes over the batch: the latency of one of them is all that does not grow (1: not known)."""
 
     factor: float
     low: float
     high: float
-    stream_ns: float
+    stream_ns: float = math.nan
+    rounds: float = 1.0
 
 
-STAYS = Law(1.0, 1.0, 1.0, math.nan)
+STAYS = Law(1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,9 @@ class Scale:
         if row.category in ("gemm", "conv", "attention") and isinstance(row.flop_operator, str) and row.flop_dims:
             growth = self._of_attention(row) if row.category == "attention" else self._arithmetic(row)
             if growth is not None:
-                return Law(*growth, math.nan)
+                return Law(*growth)
+        if row.category == "gemm" and not isinstance(row.flop_operator, str) and row.blocks > 0:
+            return Law(*self._of_hidden_product(row))
         return self._moving(row)
 
     def _of_attention(self, row: Any) -> Growth | None:
@@ -65,6 +69,18 @@ class Scale:
             return None
         blocks = query[0] * query[1] * math.ceil(query[2] / QUERY_BLOCK)
         return self._about(max(self.times * blocks, self.gpu.sms) / max(blocks, self.gpu.sms))
+
+    def _of_hidden_product(self, row: Any) -> Growth:
+        """A product whose shapes are not recorded (of recurrent cells, of a compiled region): its tiles side by side, one on each SM.
+
+        Of the SMs it has all to itself or only its part of them, where ``row.beside`` kernels run at a time. Of a smaller batch the same tiles may
+        hold fewer rows, or there may be fewer of them: between the whole time and that part of it.
+        """
+        sms = (self.gpu.sms or 1) if self.gpu is not None else 1
+        alone, shared = (max(self.times * row.blocks, part) / max(row.blocks, part) for part in (sms, sms / row.beside))
+        if self.times < 1:
+            return Growth(math.sqrt(alone * self.times), self.times, alone)
+        return Growth(math.sqrt(alone * shared), self._about(alone).low, self._about(shared).high)
 
     def _about(self, factor: float) -> Growth:
         off = max(self.times, 1 / self.times) ** OFF
@@ -116,7 +132,16 @@ class Scale:
         moved = operator_bytes(row.operator, row.dims, row.types, row.concrete) if isinstance(row.operator, str) else None
         bandwidth = self.gpu.bandwidth_bytes_per_s if self.gpu is not None else None
         known = moved and bandwidth and row.kind == "kernel" and elements > filled
-        return Law(*self._about(factor), moved / bandwidth * 1e9 if known and moved and bandwidth else math.nan)
+        stream_ns = moved / bandwidth * 1e9 if known and moved and bandwidth else math.nan
+        return Law(*self._about(factor), stream_ns, self._rounds(row, tensors))
+
+    def _rounds(self, row: Any, tensors: list[Shape]) -> float:
+        """How many elements of the batch each thread that runs at a time takes, one after the other."""
+        elements = max((numel(list(shape)) for shape in tensors if shape not in self.own), default=0)
+        if self.gpu is None or not row.blocks > 0 or row.category == "reduction":  # whose grid grows with what it reduces
+            return 1.0
+        running = min(row.blocks * row.block_threads, (self.gpu.sms or 1) * THREADS_OF_SM)
+        return max(elements / running, 1.0)
 
 
 def _work(row: Any, dims: list[Any], dtype: str) -> Work | None:

@@ -1,7 +1,7 @@
-"""What a step holds in memory, and with a batch so many times as large: what stays between steps, the gradients so far, and activations.
+"""What a step holds in memory, and with a batch so many times as large: every block of the allocator either stays as it is or grows.
 
-Activations are what is held beyond the least of the step, the gradients that autograd accumulated by then and the 16-bit copies of parameters
-that autocast keeps; they alone grow with the batch. What the optimizer holds while it steps stays.
+Parameters, the optimizer's state and what it holds while it steps stay; so do gradients, 16-bit copies of parameters that autocast keeps, and of the
+scratch that an operator frees again as much as its parameters take. All else that a step allocates grows with the batch.
 """
 
 from __future__ import annotations
@@ -10,29 +10,38 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
-from sawtooth.analysis.findings.work import numel
+from sawtooth.analysis.findings.work import AUTOGRAD_NODE, OPTIMIZER_STEP, numel
 from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES, dtype_of_type
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
-IN_FLIGHT = 4  # gradients at hand: weight and bias of a layer and of the norm beside it
-NEAR_LEAST = 0.02  # above the least in use in a step: a batch that waits for it, an index or two
-SIXTEEN_BIT_CODES = ("5", "15")  # PyTorch's numbers of half and bfloat16
 GRADIENTS = "torch::autograd::AccumulateGrad"
+NEVER = 2**63 - 1
+GRAIN = 512  # bytes: the allocator rounds up to a multiple
 
 PASSED = "SELECT DISTINCT in_elements FROM collectives WHERE name IN ('send', 'recv') AND in_elements IS NOT NULL"
-ZEROED = "SELECT start_ns, start_ns + dur_ns FROM cpu_ops JOIN names USING (name_id) WHERE starts_with(name, 'Optimizer.zero_grad#') ORDER BY 1"
 
 Shape = tuple[int, ...]
 
 _IN_STEPS = (
     "FROM cpu_ops o JOIN names n USING (name_id) JOIN signatures s USING (signature_id) JOIN steps t ON t.device = ? AND t.counted "
     "AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns"
+)
+# A block is an allocation and the next event of its address, which frees it; one that is never freed ends after all.
+_BLOCKS = f"""
+SELECT time_ns AS start_ns, bytes, thread_id, coalesce(lead(time_ns) OVER (PARTITION BY address ORDER BY time_ns, bytes), {NEVER}) AS end_ns
+FROM allocations WHERE device_type <> 0 AND device = ? QUALIFY bytes > 0 ORDER BY time_ns"""
+_TOTALS = (
+    "SELECT time_ns, total_allocated_bytes AS total FROM allocations WHERE device_type <> 0 AND device = ? ORDER BY time_ns"
+)
+_SPANS = (
+    "SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM named_cpu_ops WHERE regexp_matches(name, ?) ORDER BY start_ns"
 )
 
 
@@ -57,87 +66,101 @@ def parameters_of(recording: Recording, device: int) -> Counter[Shape]:
 def memory_at(recording: Recording, device: int, factors: Sequence[float]) -> list[float] | None:
     """Return the bytes allocated at the peak of a step with so many times the batch, one by one; None where the trace has no allocations."""
     spans = recording.rows("SELECT host_start_ns, host_end_ns FROM steps WHERE device = ? AND counted ORDER BY step", [device])
-    events = recording.frame(
-        "SELECT time_ns, total_allocated_bytes AS total FROM allocations WHERE device_type <> 0 AND device = ? ORDER BY time_ns",
-        [device],
-    )
+    events = recording.frame(_TOTALS, [device])
     if events.empty or not spans:
         return None
+    blocks = recording.frame(_BLOCKS, [device])
+    growing = _growing(recording, device, blocks)
+    # what grows of all that is held, at each event: the last event that frees a block is one of them
     at, total = events["time_ns"].to_numpy(np.int64), events["total"].to_numpy(float)
-    grown_at, grown = _gradients(recording)
-    tuned = recording.rows(
-        "SELECT start_ns, start_ns + dur_ns FROM cpu_ops JOIN names USING (name_id) WHERE starts_with(name, 'Optimizer.step#')"
-    )
-    casts = _casts(recording, device, len(spans))
-    zeroed = recording.rows(ZEROED)
-    peaks = []
-    for begin, end in spans:
-        inside = (at >= begin) & (at < end)
-        if not inside.any():
-            continue
-        moment, held = at[inside], total[inside]
-        since, until = np.searchsorted(grown_at, [begin, end])
-        before = np.concatenate([[0.0], np.cumsum(grown[since:until])])
-        done = np.searchsorted(grown_at[since:until], moment, side="right")
-        # in the backward pass the gradients of the layer at hand are there before they are accumulated
-        gradients = before[np.where(done > 0, np.minimum(done + IN_FLIGHT, len(before) - 1), 0)]
-        rest = held.min()
-        zeroings = [edge for start, edge in zeroed if begin <= start < end]
-        if len(zeroings) == 1:  # the last step's gradients live on until then
-            old = moment < zeroings[0]
-            rest = max(float((held - np.where(old, before[-1], before[done])).min()), 0.0)
-            gradients = np.where(old, before[-1], gradients)
-            freed = np.ones(len(moment), bool)
-        else:
-            freed = moment >= moment[np.argmax(held <= rest * (1 + NEAR_LEAST))]
-        in_optimizer = (
-            np.any([(moment >= a) & (moment < b) for a, b in tuned], axis=0) if tuned else np.zeros(len(moment), bool)
-        )
-        stays = np.minimum(rest + gradients + casts, held)
-        fixed = in_optimizer | ~freed
-        peaks.append([float(np.where(fixed, held, stays + (held - stays) * times).max()) for times in factors])
+    change = np.zeros(len(at))
+    start, end = (np.searchsorted(at, blocks[column].to_numpy(np.int64)) for column in ("start_ns", "end_ns"))
+    np.add.at(change, start, growing)
+    np.add.at(change, end[end < len(at)], -growing[end < len(at)])
+    held = np.maximum(np.cumsum(change), 0.0)
+    inside = [(at >= begin) & (at < until) for begin, until in spans]
+    peaks = [[float((total + held * (times - 1))[step].max()) for times in factors] for step in inside if step.any()]
     return [float(peak) for peak in np.median(peaks, axis=0)] if peaks else None
 
 
-def _gradients(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
-    """Return when each gradient was accumulated, ns, and its bytes."""
+def _growing(recording: Recording, device: int, blocks: pd.DataFrame) -> np.ndarray:
+    """Return the bytes of each block that are the batch's."""
+    start, end, size = (blocks[column].to_numpy(np.int64) for column in ("start_ns", "end_ns", "bytes"))
+    backward = _within(recording.frame(_SPANS, [f"^{AUTOGRAD_NODE}"]), blocks) >= 0
+    tuned = recording.frame(_SPANS, [OPTIMIZER_STEP])
+    kept_until = tuned["start_ns"].to_numpy(np.int64) if len(tuned) else _ends_of_steps(recording, device)
+    gradients = (end > np.append(kept_until, NEVER - 1)[np.searchsorted(kept_until, start)]) | _accumulated(recording, blocks)
+    stays = (_within(tuned, blocks) >= 0) | (backward & gradients)
+    return np.where(stays, 0.0, size - np.minimum(_of_parameters(recording, device, blocks), size))
+
+
+def _within(spans: pd.DataFrame, blocks: pd.DataFrame) -> np.ndarray:
+    """Return for each block the last of ``spans`` that began before it on its thread, -1 where that has ended by then."""
+    found = np.full(len(blocks), -1, np.int64)
+    threads, at = blocks["thread_id"].to_numpy(), blocks["start_ns"].to_numpy(np.int64)
+    for thread, part in spans.groupby("thread_id", sort=False):
+        mine = np.flatnonzero(threads == thread)
+        last = np.searchsorted(part["start_ns"].to_numpy(np.int64), at[mine], side="right") - 1
+        inside = (last >= 0) & (part["end_ns"].to_numpy(np.int64)[last] > at[mine])
+        found[mine[inside]] = part.index.to_numpy()[last[inside]]
+    return found
+
+
+def _ends_of_steps(recording: Recording, device: int) -> np.ndarray:
+    return np.array(recording.rows("SELECT host_end_ns FROM steps WHERE device = ? ORDER BY 1", [device]), np.int64).reshape(-1)
+
+
+def _accumulated(recording: Recording, blocks: pd.DataFrame) -> np.ndarray:
+    """Mark the blocks that autograd accumulated as a parameter's gradient: each time the youngest of its size."""
     rows = recording.rows(
-        "SELECT o.start_ns, s.input_dims, s.input_types FROM cpu_ops o JOIN names USING (name_id) JOIN signatures s USING (signature_id) "
-        "WHERE name = ? ORDER BY 1",
+        "SELECT o.start_ns, s.input_dims, s.input_types FROM cpu_ops o JOIN names USING (name_id) JOIN signatures s USING (signature_id) WHERE name = ?",
         [GRADIENTS],
     )
-    return np.array([row[0] for row in rows], np.int64), np.array([_bytes(dims, types) for _, dims, types in rows], float)
+    times: dict[int, list[int]] = {}
+    for at, dims, types in rows:
+        times.setdefault(-int(-_bytes(dims, types) // GRAIN) * GRAIN, []).append(at)
+    marked = np.zeros(len(blocks), bool)
+    start, end, size = (blocks[column].to_numpy(np.int64) for column in ("start_ns", "end_ns", "bytes"))
+    for bytes_, moments in times.items():
+        alike, at = np.flatnonzero(size == bytes_), np.array(moments, np.int64)
+        if len(alike):
+            last = np.searchsorted(start[alike], at, side="right") - 1
+            marked[alike[last[(last >= 0) & (end[alike[last]] > at)]]] = True
+    return marked
+
+
+def _of_parameters(recording: Recording, device: int, blocks: pd.DataFrame) -> np.ndarray:
+    """Return the bytes of each block that copies of parameters take: all of what a cast of one makes, and at most their size of an operator's scratch."""
+    own = frozenset(parameters_of(recording, device))
+    signatures = recording.rows("SELECT signature_id, input_dims, input_types FROM signatures WHERE input_dims IS NOT NULL")
+    sizes = {int(key): size for key, dims, types in signatures if (size := _bytes(dims, types, own))}
+    operators = recording.frame(
+        "SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns, signature_id, name = 'aten::_to_copy' AS of_cast FROM named_cpu_ops "
+        "WHERE starts_with(name, 'aten::') AND signature_id IN (SELECT unnest($1::INTEGER[])) ORDER BY start_ns, end_ns DESC",
+        [list(sizes)],
+    )
+    kept, found = np.zeros(len(blocks)), _within(operators, blocks)
+    inside = np.flatnonzero(found >= 0)
+    mine = operators.iloc[found[inside]]
+    held = np.array([sizes[int(key)] for key in mine["signature_id"]], float)
+    freed = blocks["end_ns"].to_numpy(np.int64)[inside] <= mine["end_ns"].to_numpy(np.int64)
+    kept[inside] = np.where(mine["of_cast"].to_numpy(bool), np.inf, np.where(freed, held, 0.0))
+    return kept
 
 
 @lru_cache(maxsize=2000)
-def _bytes(dims: str | None, types: str | None) -> float:
-    shapes, kinds = json.loads(dims or "[]"), json.loads(types or "[]")
-    return float(
-        sum(
-            numel(shape) * ITEM_BYTES[dtype]
-            for shape, kind in zip(shapes, kinds, strict=False)
-            if (dtype := dtype_of_type(kind))
-        )
-    )
+def _bytes(dims: str | None, types: str | None, among: frozenset[Shape] | None = None) -> float:
+    """Return the bytes of an operator's tensors, or only of those of these shapes; lists of tensors, whose types are not recorded, are taken for 32 bits."""
+    return float(_of_inputs(json.loads(dims or "[]"), json.loads(types or "[]"), among))
 
 
-def _casts(recording: Recording, device: int, steps: int) -> float:
-    """Return the bytes a step of 16-bit copies of parameters, which autocast keeps."""
-    own = parameters_of(recording, device)
-    rows = recording.rows(
-        f"SELECT s.input_dims, s.concrete_inputs, count(*) {_IN_STEPS} WHERE n.name = 'aten::_to_copy' GROUP BY 1, 2",
-        [device],
-    )
-    kept = 0.0
-    for dims, concrete, count in rows:
-        shapes = json.loads(dims) if dims else []
-        wanted = (json.loads(concrete) if concrete else [None, None])[1:2]
-        if (
-            shapes
-            and isinstance(shapes[0], list)
-            and tuple(shapes[0]) in own
-            and wanted
-            and str(wanted[0]) in SIXTEEN_BIT_CODES
-        ):
-            kept += numel(shapes[0]) * 2 * count / steps
-    return kept
+def _of_inputs(shapes: list[Any], types: Any, among: frozenset[Shape] | None) -> int:
+    total = 0
+    for place, shape in enumerate(shapes):
+        kind = types[place] if isinstance(types, list) and place < len(types) else types
+        if isinstance(shape, list) and any(isinstance(inner, list) for inner in shape):
+            total += _of_inputs(shape, kind, among)
+        elif isinstance(shape, list) and (among is None or tuple(shape) in among):
+            dtype = dtype_of_type(kind) if among is None or kind != "TensorList" else "fp32"
+            total += numel(shape) * ITEM_BYTES[dtype] if dtype else 0
+    return total

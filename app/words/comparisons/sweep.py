@@ -95,7 +95,8 @@ def _prediction(at: BatchPrediction | None) -> dict[str, float | None]:
     if at is None:
         return {}
     memory = at.memory_bytes / 1e9 if at.memory_bytes is not None else None
-    return {"predicted": at.per_s, "low": at.low_per_s, "high": at.high_per_s, "predicted_gb": memory}
+    per_s = None if at.host_limits else at.per_s
+    return {"predicted": per_s, "low": at.low_per_s, "high": at.high_per_s, "predicted_gb": memory}
 
 
 def _percent(value: float | None) -> float | None:
@@ -109,15 +110,14 @@ def lines(sweep: Sweep) -> list[str]:
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
 
 
-WIDE = 2.0  # an interval: its ends are so many times apart
-HOST_LIMITS = " Where the host is the limit they are intervals more than numbers: at another time it is up to 1.5 times as quick or as slow."
+HOST_LIMITS = " Where the host is the limit there is no number but from where to where: at another time it is up to 1.5 times as quick or as slow."
 
 
 def sentence(sweep: Sweep) -> str:
     """Say which value to choose, why, and from what the others are predicted."""
     base = sweep.predicted[0].base if sweep.predicted else None
     how = f" Predictions are made from the trace of the run at {base:g}." if base is not None else ""
-    unsure = HOST_LIMITS if any(at.high_per_s > WIDE * at.low_per_s for at in sweep.predicted) else ""
+    unsure = HOST_LIMITS if any(at.host_limits for at in sweep.predicted) else ""
     return fmt.spaced(f"{sweep.why}{how}{unsure}")
 
 
