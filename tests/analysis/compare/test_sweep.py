@@ -164,7 +164,9 @@ def test_other_sizes_are_predicted_beside_the_measured():
     table = words.rows(arranged)
     assert list(table["value"]) == ["2", "8", "16", "32", "64", "128", "4096"]
     assert list(table["note"])[1:3] == ["predicted only"] * 2 and table["note"].iloc[-1] == "out of memory"
-    assert table["predicted"].isna().tolist() == [True, True, True, True, False, False, False] and table["low"].isna().sum() == 1
+    assert (
+        table["predicted"].isna().tolist() == [True, True, True, True, False, False, False] and table["low"].isna().sum() == 1
+    )
     text = markdown(arranged)
     assert "trace of the run at 32" in text and "no number but from where to where" in text and text.count("\n|") == 9
     assert charts.curve(table, "batch_size", "samples", "t", dark=False).figure.data[-1].name == "out of memory"
