@@ -19,7 +19,7 @@ from sawtooth.analysis.compare.changed.products import products_in
 from sawtooth.app import format as fmt
 from sawtooth.app.format import clean
 from sawtooth.app.library import library
-from sawtooth.app.page import cards, keys
+from sawtooth.app.page import address, cards, keys
 from sawtooth.app.page.drop_zone import drop_zone
 from sawtooth.app.page.pair import likely_pair
 from sawtooth.app.runs.card import kept_card
@@ -154,9 +154,8 @@ def _run_label(run: str, names: dict[str, str]) -> str:
 
 
 def _follow_choice() -> None:
-    st.query_params["run"] = st.session_state["run_choice"]
-    for name in PLACE:  # in the run before: an address opened with another run names a place in that one
-        st.query_params.pop(name, None)
+    # an address opened with another run names a place in that one
+    address.write({"run": st.session_state["run_choice"]}, PLACE)
 
 
 def navigation(page_name: str) -> None:

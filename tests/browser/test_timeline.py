@@ -141,6 +141,14 @@ def test_the_longest_lost_time_is_one_key_away_and_the_next_another(server: Serv
     second = page.evaluate(chosen)
     assert second[1] - second[0] <= first[1] - first[0]
     expect(details).to_contain_text("lost to")
+    until(page, "location.search.includes('t1=' + sawtoothTimeline.place().t1)")
+    page.wait_for_timeout(700)  # until the page has heard of the place too
+    page.go_back()  # once for each place, with what was chosen there
+    until(page, f"sawtoothTimeline.scene.selected?.start === {first[0]}")
+    assert view(page) == pytest.approx((start, end), abs=2)
+    page.go_back()
+    until(page, "!sawtoothTimeline.scene.selected")
+    assert view(page) == whole
 
 
 def test_a_finding_opens_with_all_its_places_and_a_link_brings_it_back(

@@ -1098,8 +1098,8 @@ var Drawer = class {
       details.evidence ? element("p", {}, details.evidence) : "",
       details.to_do ? element("p", {}, element("strong", {}, "What helps: "), details.to_do) : "",
       details.finding ? this.findingLine(details.finding) : "",
-      element("div", { class: "columns" }, list(facts), this.stack(details.stack)),
-      this.actions(slice2, details)
+      this.actions(slice2, details),
+      element("div", { class: "columns" }, list(facts), this.stack(details.stack))
     );
     this.open();
     this.picture.say(`${details.title}: ${duration(length)}, at ${duration(slice2.start)}.`);
@@ -1667,7 +1667,9 @@ function keys(picture) {
     on(canvas, "blur", () => down.clear())
   ];
   const anywhere = (event) => {
-    if (event.composedPath()[0] !== document.body || !LETTERS.test(event.key)) return;
+    const target = event.composedPath()[0];
+    const ours = target === document.body || target.tagName === "BUTTON" && picture.root.contains(target);
+    if (!ours || !LETTERS.test(event.key)) return;
     canvas.focus({ preventScroll: true });
     pressed(event);
   };
@@ -2031,6 +2033,9 @@ var Timeline = class {
     this.move = null;
     this.scene.view = this.asked(place);
     this.findings.open(place.finding, false);
+    this.finder.start(place.find);
+    if (!place.slice) this.select(null);
+    else if (place.slice !== this.place().slice) void this.drawer.restore(place.slice);
     this.draw();
   }
   layout() {

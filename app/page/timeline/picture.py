@@ -20,7 +20,7 @@ from sawtooth.analysis.telemetry import series
 from sawtooth.analysis.telemetry.series import Telemetry
 from sawtooth.app.charts import timeline as colours
 from sawtooth.app.charts.base import LegendEntry
-from sawtooth.app.page import frame
+from sawtooth.app.page import address, frame
 from sawtooth.app.page.timeline import notes as timeline_notes
 from sawtooth.app.page.timeline import tracks, views
 from sawtooth.app.page.timeline.tracks import Beside
@@ -62,11 +62,7 @@ def show(
 def _keep(key: str) -> None:
     """Keep in the address where the component says the reader is."""
     place: Any = st.session_state[key].place or {}
-    for name in frame.PLACE:
-        if name in place:
-            st.query_params[name] = str(place[name])
-        else:
-            st.query_params.pop(name, None)
+    address.write({name: str(place[name]) for name in frame.PLACE if name in place}, frame.PLACE)
 
 
 def visit(source: str, slice_id: int) -> None:

@@ -113,8 +113,8 @@ export class Drawer {
       details.evidence ? element("p", {}, details.evidence) : "",
       details.to_do ? element("p", {}, element("strong", {}, "What helps: "), details.to_do) : "",
       details.finding ? this.findingLine(details.finding) : "",
-      element("div", { class: "columns" }, list(facts), this.stack(details.stack)),
       this.actions(slice, details),
+      element("div", { class: "columns" }, list(facts), this.stack(details.stack)),
     );
     this.open();
     this.picture.say(`${details.title}: ${duration(length)}, at ${duration(slice.start)}.`);

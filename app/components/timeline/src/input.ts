@@ -207,7 +207,9 @@ function keys(picture: Picture): () => void {
   ];
   /** Letters are the picture's where nothing else has the focus: nobody should have to walk to it first. */
   const anywhere = (event: KeyboardEvent) => {
-    if (event.composedPath()[0] !== document.body || !LETTERS.test(event.key)) return;
+    const target = event.composedPath()[0] as HTMLElement;
+    const ours = target === document.body || (target.tagName === "BUTTON" && picture.root.contains(target));
+    if (!ours || !LETTERS.test(event.key)) return;
     canvas.focus({ preventScroll: true });
     pressed(event);
   };

@@ -230,6 +230,9 @@ export class Timeline implements Picture {
     this.move = null;
     this.scene.view = this.asked(place);
     this.findings.open(place.finding, false);
+    this.finder.start(place.find);
+    if (!place.slice) this.select(null);
+    else if (place.slice !== this.place().slice) void this.drawer.restore(place.slice);
     this.draw();
   }
 
