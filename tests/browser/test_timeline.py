@@ -110,6 +110,12 @@ def test_the_keyboard_alone_searches_walks_and_reads(server: Server, run: str, p
     page.locator("canvas.lanes").focus()
     page.keyboard.press("f")
     page.wait_for_url(re.compile("slice=0%3A"))
+    page.keyboard.press("Enter")
+    page.keyboard.press("m")  # in the details, too
+    expect(details).to_contain_text("Who owned the time")
+    assert page.evaluate("sawtoothTimeline.scene.range.end - sawtoothTimeline.scene.range.start") < 1e6, "that slice alone"
+    page.keyboard.press("n")
+    expect(page.locator(".found")).to_have_text(re.compile(r"3 of \d"))
     before = details.inner_text()
     page.keyboard.press("ArrowRight")
     expect(details).not_to_have_text(before, use_inner_text=True)

@@ -1471,7 +1471,7 @@ var DRAG_PX = 4;
 var FINGER_PX = 10;
 var WHEEL_ZOOM = 22e-4;
 var WHEEL_LINE_PX = 16;
-var LETTERS = /^[wasdlgfnp0[\]]$/i;
+var LETTERS = /^[wasdlgmfnp0[\]]$/i;
 var KEY_SPEED = 1.1;
 function listen(picture) {
   const ends = [pointer(picture), wheel(picture), map(picture), keys(picture)];
@@ -1668,7 +1668,7 @@ function keys(picture) {
   ];
   const anywhere = (event) => {
     const target = event.composedPath()[0];
-    const ours = target === document.body || target.tagName === "BUTTON" && picture.root.contains(target);
+    const ours = target === document.body || picture.root.contains(target) && target !== canvas && !/^(INPUT|SELECT)$/.test(target.tagName);
     if (!ours || !LETTERS.test(event.key)) return;
     canvas.focus({ preventScroll: true });
     pressed(event);
@@ -1696,6 +1696,7 @@ function act(picture, key2, shift) {
     picture.select(null);
   } else if (key2 === "f" && chosen) picture.go(around(chosen, scene.range ? 1 : 1.6, picture.data.extent), true);
   else if (key2 === "g") picture.findings.next(shift ? -1 : 1);
+  else if (key2 === "m") picture.selectRange({ ...scene.selected ?? scene.view }, true);
   else if (key2 === "l") void picture.losses.next();
   else if (key2 === "0" || key2 === "Home") picture.go({ start: 0, end: picture.data.extent }, true);
   else if (key2 === "n" || key2 === "]") picture.findings.rule && !picture.finder.words ? picture.findings.step(1) : picture.finder.step(shift ? -1 : 1);
@@ -2150,6 +2151,7 @@ var KEYS = [
   ["[ ]", "previous and next place of a finding, or match"],
   ["Enter", "to the details"],
   ["Esc", "close the details"],
+  ["M", "what the chosen slice, or all that is in view, comes to"],
   ["Drag", "choose a stretch of time"],
   ["Shift drag", "move; so does dragging the time axis or the strip"],
   ["Wheel", "zoom, once the picture is chosen; with Ctrl always"]

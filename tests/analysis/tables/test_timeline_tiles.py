@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from sawtooth.analysis.derive import timeline_sums as store
 from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.analysis.run.view import open_rank
+from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.rank_view import RankView
-from sawtooth.analysis.tables import timeline, timeline_details
-from sawtooth.analysis.tables.timeline_tiles import COLUMNS, FEW, SOURCES, tile
+from sawtooth.analysis.tables import timeline, timeline_details, timeline_tiles
+from sawtooth.analysis.tables.timeline_tiles import COLUMNS, FEW, SOURCES, Tile, tile
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder
 from tests.support import findings_of as common
+from tests.support import nsight_export
+from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.paths import RECORDINGS, SAMPLES
 
@@ -53,13 +59,13 @@ def recording(request: pytest.FixtureRequest) -> Recording:
     return request.getfixturevalue(request.param)
 
 
-def every_slice(recording: Recording, source: str) -> pd.DataFrame:
+def every_slice(recording: Recording, source: str, device: int = 0) -> pd.DataFrame:
     """Every slice of a source, read from the events; ``start`` and ``end`` are ns after the recording's start."""
     rows = store.SLICES.get(source, f"(SELECT *, 0 AS depth FROM {store.GAPS})")
     origin = timeline.extent(recording).start_ns
     return recording.frame(
         f"SELECT lane, depth, kind, start_ns - {origin} AS start, start_ns - {origin} + dur_ns AS end FROM {rows} "
-        f"WHERE {'device = 0' if source in ('gpu', 'gaps') else 'true'}"
+        f"WHERE {f'device = {device}' if source in ('gpu', 'gaps') else 'true'}"
     )
 
 
@@ -77,15 +83,75 @@ def places(recording: Recording) -> list[tuple[int, int]]:
 def test_a_tile_holds_every_slice_that_touches_it_once(recording: Recording, source: str) -> None:
     events = every_slice(recording, source)
     for level, index in places(recording):
-        read = tile(recording, source, 0, level, index)
-        begin, end = read.start_ns, read.start_ns + (COLUMNS << level)
-        touching = events[(events["start"] < end) & ((events["end"] > begin) | (events["start"] >= begin))]
-        long = touching["end"] - touching["start"] >= 1 << level
-        assert len(read.slices) == (len(touching) if read.complete else long.sum())
-        short = touching[~long & (touching["start"] >= begin)]  # a short one belongs to the column in which it begins
-        assert int(read.sums["operations"].sum()) == (0 if read.complete else len(short))
-        assert int(read.sums["busy_ns"].sum()) == (0 if read.complete else (short["end"] - short["start"]).sum())
-        assert set(read.slices["name_id"].dropna()) <= set(read.names)
+        holds_every_slice(tile(recording, source, 0, level, index), events)
+
+
+def holds_every_slice(read: Tile, events: pd.DataFrame) -> None:
+    begin, end = read.start_ns, read.start_ns + (COLUMNS << read.level)
+    touching = events[(events["start"] < end) & ((events["end"] > begin) | (events["start"] >= begin))]
+    long = touching["end"] - touching["start"] >= 1 << read.level
+    assert len(read.slices) == (len(touching) if read.complete else long.sum())
+    short = touching[~long & (touching["start"] >= begin)]  # a short one belongs to the column in which it begins
+    assert int(read.sums["operations"].sum()) == (0 if read.complete else len(short))
+    assert int(read.sums["busy_ns"].sum()) == (0 if read.complete else (short["end"] - short["start"]).sum())
+    assert set(read.slices["name_id"].dropna()) <= set(read.names)
+
+
+@contextmanager
+def two_ranks(library: Library, folder: Path) -> Iterator[RankView]:
+    """The late one of two ranks: its lost time is what both know of it."""
+    traces = job(2, 2, Planted(loader_us={1: 800.0}))
+    files = [(trace.write(folder / f"{rank}.json"), f"{rank}.json") for rank, trace in enumerate(traces)]
+    result = analyse(bring_in(library.folder, files).runs[0], library)
+    with open_rank(library, result.ranks[0]) as view:
+        yield view
+
+
+@contextmanager
+def nsight(library: Library, folder: Path) -> Iterator[RankView]:
+    """The second GPU of an export of Nsight Systems."""
+    with library.open(
+        brought(library, nsight_export.write(folder / "two.sqlite", nsight_export.tables(devices=(0, 1))))
+    ) as recording:
+        yield RankView(recording, 1, 0)
+
+
+@contextmanager
+def host_alone(library: Library, folder: Path) -> Iterator[RankView]:
+    """Nested operators of two threads and no GPU."""
+    trace, chance = ChromeTrace(), random.Random(4)
+    for trace.thread in (1, 2):
+        at = 0.0
+        for _ in range(60):
+            length = 10 ** chance.uniform(0, 3)
+            trace.op("aten::linear", at, at + length)
+            trace.op("aten::addmm", at + length / 4, at + length / 2)
+            at += length + chance.uniform(0, 50)
+    with library.open(brought(library, trace.write(folder / "host.json"))) as recording:
+        yield RankView(recording, 0, 0)
+
+
+@contextmanager
+def without_steps(library: Library, folder: Path) -> Iterator[RankView]:
+    """A recorded training whose steps nobody marked."""
+    with common.library().open(common.recording_of(RECORDINGS / "gpt_no_steps" / "trace.json.gz")) as recording:
+        yield RankView(recording, 0, 0)
+
+
+@pytest.mark.parametrize("odd", [two_ranks, nsight, host_alone, without_steps])
+def test_what_is_drawn_is_true_of_odd_recordings(
+    odd, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline_tiles, "FEW", 0)  # so that small recordings are summed as large ones are
+    chance, summed = random.Random(8), 0
+    with odd(library, tmp_path) as view:
+        for source in SOURCES:
+            events = every_slice(view.recording, source, view.device)
+            for level, index in chance.sample(places(view.recording), 5):
+                read = tile(view.recording, source, view.device, level, index)
+                holds_every_slice(read, events)
+                summed += len(read.sums)
+    assert summed
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -14,7 +14,7 @@ const DRAG_PX = 4; // less is a click with an unsteady hand
 const FINGER_PX = 10; // beside what a finger meant it lands
 const WHEEL_ZOOM = 0.0022; // of a wheel's pixel: a notch of 100 zooms by a quarter
 const WHEEL_LINE_PX = 16;
-const LETTERS = /^[wasdlgfnp0[\]]$/i;
+const LETTERS = /^[wasdlgmfnp0[\]]$/i;
 const KEY_SPEED = 1.1; // views a second that A and D move by; W and S zoom by e to this power
 
 /** Listen for everything a reader does to the picture; returns what ends it. */
@@ -208,7 +208,7 @@ function keys(picture: Picture): () => void {
   /** Letters are the picture's where nothing else has the focus: nobody should have to walk to it first. */
   const anywhere = (event: KeyboardEvent) => {
     const target = event.composedPath()[0] as HTMLElement;
-    const ours = target === document.body || (target.tagName === "BUTTON" && picture.root.contains(target));
+    const ours = target === document.body || (picture.root.contains(target) && target !== canvas && !/^(INPUT|SELECT)$/.test(target.tagName));
     if (!ours || !LETTERS.test(event.key)) return;
     canvas.focus({ preventScroll: true });
     pressed(event);
@@ -236,6 +236,7 @@ function act(picture: Picture, key: string, shift: boolean): boolean {
   else if (key === "Escape") { picture.selectRange(null, true); picture.select(null); }
   else if (key === "f" && chosen) picture.go(around(chosen, scene.range ? 1 : 1.6, picture.data.extent), true);
   else if (key === "g") picture.findings.next(shift ? -1 : 1);
+  else if (key === "m") picture.selectRange({ ...(scene.selected ?? scene.view) }, true);
   else if (key === "l") void picture.losses.next();
   else if (key === "0" || key === "Home") picture.go({ start: 0, end: picture.data.extent }, true);
   else if (key === "n" || key === "]") (picture.findings.rule && !picture.finder.words ? picture.findings.step(1) : picture.finder.step(shift ? -1 : 1));
