@@ -518,6 +518,7 @@ async function sentenceOf(answer) {
 var AXIS_PX = 22;
 var LETTER = 6.1;
 var POINTER_PX = 6;
+var CAUSE_LETTERS = 8;
 var TEXT_PX = 26;
 var STEP_COLOURS = [["#3F5873", "#7D93AB"], ["#A9B4BF", "#4C5866"]];
 var Painter = class {
@@ -753,7 +754,8 @@ function stepLabel(step2, room) {
 }
 function lostLabel(label, ns, room) {
   const whole = `${label} · ${duration(ns)}`;
-  return whole.length * LETTER <= room ? whole : label;
+  if (whole.length * LETTER <= room) return whole;
+  return room >= Math.min(label.length, CAUSE_LETTERS) * LETTER ? label : "";
 }
 function trace(context, line, view, scale, at) {
   let before = null;

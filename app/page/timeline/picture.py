@@ -32,7 +32,7 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 _HERE = Path(__file__).resolve().parents[2] / "components" / "timeline"
 VISIT = "timeline_visit"  # of the session: what a row of the tables leads to
 POINTS_MOST = 20_000  # of a telemetry line: an hour at 5 Hz, 200 kB
-LEGEND_MOST = 6  # entries: a line of a wide page
+LEGEND_MOST = 7  # entries: a line of a wide page
 PANELS = (("%", ("util_pct", "tensor_active_pct", "dram_active_pct"), 100.0), ("W", ("power_w",), None))
 
 
@@ -130,9 +130,14 @@ def legend(rank: RankResult | None) -> tuple[LegendEntry, ...]:
     work, gaps = colours.work_colours(), colours.gap_colours()
     entries: dict[str, LegendEntry] = {}
     for row in sorted(rank.ledger, key=lambda row: -row.ns):
-        colour = gaps.get(row.cause) if row.cause else work.get(row.owner)
-        if colour is not None and row.ns > 0:
-            entries.setdefault(colour.label, LegendEntry(colour.label, colour.on(frame.dark()), colour.hatched, colour.texture))
+        for colour in (
+            gaps.get(row.cause or ""),
+            work.get(row.owner),
+        ):  # time that a copy owns is lost, and the copy is drawn on its stream
+            if colour is not None and row.ns > 0:
+                entries.setdefault(
+                    colour.label, LegendEntry(colour.label, colour.on(frame.dark()), colour.hatched, colour.texture)
+                )
     return tuple(entries.values())[:LEGEND_MOST]
 
 

@@ -130,7 +130,9 @@ def _name(thread: int, threads: list[int], names: dict[int, str], backward: set[
         return "Backward"
     if backward and thread == threads[0]:
         return "Main"
-    return thread_name(names.get(thread, f"thread {thread}"))
+    called = [thread_name(names.get(each, f"thread {each}")) for each in threads]
+    name = called[threads.index(thread)]
+    return name if called.count(name) == 1 else f"{name} ({threads.index(thread) + 1})"  # two processes of one program
 
 
 def _lane(lane: Lane, label: str, *, folded: bool = False) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from sawtooth.ingest.schema import DataFolder
+from tests.support import nsight_export
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import matmul_loop
 from tests.support.pages import opened, run_of
@@ -35,6 +36,12 @@ def test_the_main_thread_stands_first_and_that_of_the_backward_pass_is_called_so
     (track,) = tracks(run_of(app_data, trace.write(tmp_path / "backward.json")))
     host = [(lane["label"], lane.get("folded", False)) for lane in track["lanes"] if lane["source"] in ("operators", "calls")]
     assert host == [("Main operators", False), ("Main calls", False), ("Backward operators", True), ("Backward calls", True)]
+
+
+def test_threads_of_one_name_are_told_apart(app_data: DataFolder, tmp_path: Path) -> None:
+    export = nsight_export.write(tmp_path / "two.sqlite", nsight_export.tables((11, 12)))
+    labels = [lane["label"] for lane in tracks(run_of(app_data, export))[0]["lanes"]]
+    assert len(labels) == len(set(labels)) > 4, labels
 
 
 def tracks(run: str, **query: str) -> list[dict]:

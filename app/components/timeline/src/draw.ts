@@ -11,6 +11,7 @@ import { tick } from "./view";
 export const AXIS_PX = 22;
 const LETTER = 6.1; // width of a letter of 11 px, about
 const POINTER_PX = 6; // half the width of what points at a place
+const CAUSE_LETTERS = 8; // fewer of a cause do not name it
 const TEXT_PX = 26; // narrower slices carry no name
 const STEP_COLOURS: [string, string][] = [["#3F5873", "#7D93AB"], ["#A9B4BF", "#4C5866"]];
 
@@ -280,10 +281,11 @@ export function stepLabel(step: Step, room: number): string {
   return labels.find((label) => label.length * LETTER <= room) ?? fit(short, room, LETTER);
 }
 
-/** Return a cause with how long it lasted, where both fit. */
+/** Return a cause with how long it lasted where both fit, else the cause; nothing where a few of its letters would be all. */
 function lostLabel(label: string, ns: number, room: number): string {
   const whole = `${label} · ${duration(ns)}`;
-  return whole.length * LETTER <= room ? whole : label;
+  if (whole.length * LETTER <= room) return whole;
+  return room >= Math.min(label.length, CAUSE_LETTERS) * LETTER ? label : "";
 }
 
 /** Trace a sampled line: a value holds for the time up to its sample. */
