@@ -373,6 +373,21 @@ function fit(name, room, letter) {
   return text;
 }
 
+// src/labels.ts
+var LETTER = 6.1;
+var CAUSE_LETTERS = 8;
+function stepLabel(step2, room) {
+  const length = duration(step2.end - step2.start);
+  const short = step2.name.replace(/ \(not counted:.*/, "").replace(/^ProfilerStep/, "");
+  const labels = [`${step2.name} · ${length}`, `${short} · ${length}`, length];
+  return labels.find((label) => label.length * LETTER <= room) ?? fit(short, room, LETTER);
+}
+function lostLabel(label, ns, room) {
+  const whole = `${label} · ${duration(ns)}`;
+  if (whole.length * LETTER <= room) return whole;
+  return room >= Math.min(label.length, CAUSE_LETTERS) * LETTER ? label : "";
+}
+
 // src/tiles.ts
 var BUDGET = 96 * 2 ** 20;
 var AT_ONCE = 4;
@@ -516,9 +531,7 @@ async function sentenceOf(answer) {
 
 // src/draw.ts
 var AXIS_PX = 22;
-var LETTER = 6.1;
 var POINTER_PX = 6;
-var CAUSE_LETTERS = 8;
 var TEXT_PX = 26;
 var STEP_COLOURS = [["#3F5873", "#7D93AB"], ["#A9B4BF", "#4C5866"]];
 var Painter = class {
@@ -746,17 +759,6 @@ var Painter = class {
     this.context.fillText(words, middle, AXIS_PX / 2 - 1);
   }
 };
-function stepLabel(step2, room) {
-  const length = duration(step2.end - step2.start);
-  const short = step2.name.replace(/ \(not counted:.*/, "").replace(/^ProfilerStep/, "");
-  const labels = [`${step2.name} · ${length}`, `${short} · ${length}`, length];
-  return labels.find((label) => label.length * LETTER <= room) ?? fit(short, room, LETTER);
-}
-function lostLabel(label, ns, room) {
-  const whole = `${label} · ${duration(ns)}`;
-  if (whole.length * LETTER <= room) return whole;
-  return room >= Math.min(label.length, CAUSE_LETTERS) * LETTER ? label : "";
-}
 function trace(context, line, view, scale, at) {
   let before = null;
   for (let i = 0; i < line.times.length; i++) {

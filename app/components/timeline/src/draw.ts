@@ -2,16 +2,15 @@
 
 import { Columns } from "./columns";
 import { duration, time } from "./format";
+import { LETTER, lostLabel, stepLabel } from "./labels";
 import type { Placed } from "./lanes";
 import { fit, kindOf, readable, texture, type Ink } from "./paint";
 import { levelOf, type Tiles } from "./tiles";
-import type { Line, Mark, PageData, Slice, Span, Step } from "./types";
+import type { Line, Mark, PageData, Slice, Span } from "./types";
 import { tick } from "./view";
 
 export const AXIS_PX = 22;
-const LETTER = 6.1; // width of a letter of 11 px, about
 const POINTER_PX = 6; // half the width of what points at a place
-const CAUSE_LETTERS = 8; // fewer of a cause do not name it
 const TEXT_PX = 26; // narrower slices carry no name
 const STEP_COLOURS: [string, string][] = [["#3F5873", "#7D93AB"], ["#A9B4BF", "#4C5866"]];
 
@@ -271,21 +270,6 @@ export class Painter {
     this.context.fillStyle = this.ink.accent;
     this.context.fillText(words, middle, AXIS_PX / 2 - 1);
   }
-}
-
-/** Return the most that fits of a step's name and length, the length before the name: "ProfilerStep#7 · 753 ms", "#7 · 753 ms", "753 ms". */
-export function stepLabel(step: Step, room: number): string {
-  const length = duration(step.end - step.start);
-  const short = step.name.replace(/ \(not counted:.*/, "").replace(/^ProfilerStep/, "");
-  const labels = [`${step.name} · ${length}`, `${short} · ${length}`, length];
-  return labels.find((label) => label.length * LETTER <= room) ?? fit(short, room, LETTER);
-}
-
-/** Return a cause with how long it lasted where both fit, else the cause; nothing where a few of its letters would be all. */
-function lostLabel(label: string, ns: number, room: number): string {
-  const whole = `${label} · ${duration(ns)}`;
-  if (whole.length * LETTER <= room) return whole;
-  return room >= Math.min(label.length, CAUSE_LETTERS) * LETTER ? label : "";
 }
 
 /** Trace a sampled line: a value holds for the time up to its sample. */
