@@ -120,10 +120,10 @@ class Finding:
         return self.ceiling_ms_per_step or 0.0
 
     def accounts_for(self, cause: str | None, start_ns: int, end_ns: int) -> bool:
-        """Tell whether time lost to ``cause`` there is what the finding speaks of: of a finding with places, where one of them reaches into it."""
+        """Tell whether time lost to ``cause`` there is what the finding speaks of: of a finding with places, where it touches one of them."""
         if cause not in self.explains.causes:
             return False
-        return not self.places or any(start < end_ns and end > start_ns for start, end in self.places)
+        return not self.places or any(start <= end_ns and end >= start_ns for start, end in self.places)
 
     @property
     def claims(self) -> Claim:

@@ -98,8 +98,11 @@ def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any
     ):
         if row.get(key):
             facts.append((label, fmt.clean(str(row[key]), 300)))
-    start = origin_ns + row["start"]
-    accounts = (f for f in result.findings if f.gain_ms > 0 and f.accounts_for(row["cause"], start, start + row["dur"]))
+    start = row["start"]
+    until = max(start + row["dur"], row["next_start"] or 0)  # the copy that ends a wait accounts for what was made for it
+    accounts = (
+        f for f in result.findings if f.gain_ms > 0 and f.accounts_for(row["cause"], start + origin_ns, until + origin_ns)
+    )
     finding = next(accounts, None)
     return {
         "title": f"{fmt.duration_ns(row['dur'])} lost to {cause_words.loses_to(row['owner'], row['cause'])}",

@@ -131,6 +131,21 @@ def test_a_finding_of_events_is_marked_at_each_of_them_and_only_time_lost_there_
         assert (said["to_do"] is None) == (said["finding"] is not None), "a finding knows better than its cause"
 
 
+def test_a_copy_accounts_for_what_the_host_made_for_it(client: TestClient, app_data: DataFolder) -> None:
+    """The GPU waits while the host computes, and the copy that the finding speaks of comes after."""
+    run = prepared(app_data, RECORDINGS / "mask_from_cpu" / "trace.json.gz")
+    recording = run.traces[0].id
+    with library().open(recording) as opened:
+        origin = timeline.extent(opened).start_ns
+        (start,) = opened.rows(
+            "SELECT start_ns FROM gaps WHERE cause = 'host_compute' ORDER BY end_ns - start_ns DESC LIMIT 1"
+        )[0]
+    said = client.get(
+        f"/api/v1/runs/{run.id}/timeline/slice?recording={recording}&device=0&source=gaps&id={start - origin}"
+    ).json()
+    assert said["finding"]["rule"] == "tensors-made-on-cpu"
+
+
 TABLES = {"gpu": ("gpu_ops", "gpu_op_id"), "operators": ("cpu_ops", "cpu_op_id"), "calls": ("runtime_calls", "call_id")}
 
 
