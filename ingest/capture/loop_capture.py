@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from sawtooth.ingest.capture.devices import current_gpu
 from sawtooth.ingest.capture.evaluation import Evaluations
 from sawtooth.ingest.capture.job_place import number_of
 from sawtooth.ingest.capture.marks import MarkWriter
-from sawtooth.ingest.capture.packing import pack_run
+from sawtooth.ingest.capture.packing import folder_beside, pack_run
 from sawtooth.ingest.capture.plan import LEAST, Plan
 from sawtooth.ingest.capture.profiler import StepProfiler
 from sawtooth.ingest.loop.numbers import in_words, significant
@@ -82,7 +81,7 @@ class Capture:
             import torch
 
             self._torch = torch
-        self._scratch = _folder_beside(self.wanted)
+        self._scratch = folder_beside(self.wanted)
         self._print(f"capturing into {self.wanted}: {self._plan.sentence()}")
         if self._with_sampler:
             try:
@@ -130,11 +129,9 @@ class Capture:
             self._count, (self._clock_ns() - self._since_ns) / 1e9, self._marked
         ):
             self.step_time_ms = self._stop_watch()
-            timed = (
-                f"{self._timed} steps took {in_words(self.step_time_ms, 4)} each{'' if self._pure else ', evaluations between them included'}; "
-                if self.step_time_ms is not None
-                else ""
-            )
+            evaluated = "" if self._pure else ", evaluations between them included"
+            took = in_words(self.step_time_ms, 4) if self.step_time_ms is not None else None
+            timed = f"{self._timed} steps took {took} each{evaluated}; " if took else ""
             self._print(f"{timed}profiling {self._plan.active} steps now")
             self._start_profiler()
         elif self._profiler is not None:
@@ -289,13 +286,6 @@ class Capture:
             yield
         except Exception as error:  # as in step
             self._give_up(f"{what} ({type(error).__name__}: {error})")
-
-
-def _folder_beside(wanted: Path) -> Path:
-    """Return a new folder for the parts, beside the file they will become: it is what a killed job leaves. Elsewhere where that cannot be."""
-    with contextlib.suppress(OSError):
-        return Path(tempfile.mkdtemp(prefix=f"{wanted.stem}-recording-", dir=wanted.parent))
-    return Path(tempfile.mkdtemp(prefix="sawtooth-"))
 
 
 def _rank() -> dict[str, int]:

@@ -5,10 +5,12 @@ See ``sawtooth.ingest.runs.bundle_file`` for what the manifest says and how such
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import re
 import shutil
+import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -77,3 +79,10 @@ def _copy_gzipped(source: Path, out: IO[bytes]) -> None:
         else:
             with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=6, mtime=0) as packed:
                 shutil.copyfileobj(file, packed, COPY_BYTES)
+
+
+def folder_beside(wanted: Path) -> Path:
+    """Return a new folder for the parts, beside the file they will become: it is what a killed job leaves. Elsewhere where that cannot be."""
+    with contextlib.suppress(OSError):
+        return Path(tempfile.mkdtemp(prefix=f"{wanted.stem}-recording-", dir=wanted.parent))
+    return Path(tempfile.mkdtemp(prefix="sawtooth-"))

@@ -261,7 +261,7 @@ def test_a_capture_that_cannot_begin_leaves_the_training_alone(
     def full(*_: object, **__: object) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sawtooth.ingest.capture.loop_capture.tempfile.mkdtemp", full)
+    monkeypatch.setattr("sawtooth.ingest.capture.packing.tempfile.mkdtemp", full)
     with profile(tmp_path / "x", sampler=False) as capture:
         train(capture, clock, 30)
     assert capture.path is None and "No space left" in capture.why_not[0]
