@@ -20,7 +20,11 @@ __getattr__, __all__ = lazy(
             "side_by_side",
             "split_communication",
         ),
-        "groups": ("with_parallelism",),
+        "groups": (
+            "Place",
+            "group_uses",
+            "with_parallelism",
+        ),
         "heat": (
             "Level",
             "pooled",
@@ -39,6 +43,7 @@ __getattr__, __all__ = lazy(
         ),
         "matching": ("match_rows",),
         "pipeline": (
+            "pipeline_of",
             "shortest_ms",
             "stages_of",
         ),
