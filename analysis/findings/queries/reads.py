@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sawtooth.analysis.findings.rule import RuleContext, once
 from sawtooth.analysis.findings.within import calls_within, launches_within
 from sawtooth.analysis.findings.work import AUTOGRAD_NODE
 from sawtooth.analysis.run.model import CodeChange
+
+WAITING = "Synchronize|Memcpy"
 
 
 @once
@@ -16,15 +22,38 @@ def waiting_calls(context: RuleContext, inside: str) -> tuple[int, ...]:
     names = context.recording.named(inside)
     if not names:
         return ()
-    rows = context.recording.rows(
-        "WITH RECURSIVE up AS (SELECT call_id, cpu_op_id FROM named_runtime_calls "
-        "WHERE regexp_matches(name, 'Synchronize|Memcpy') AND cpu_op_id IS NOT NULL "
-        "UNION ALL SELECT up.call_id, o.parent_id FROM up JOIN cpu_ops o USING (cpu_op_id) WHERE o.parent_id IS NOT NULL) "
-        "SELECT DISTINCT call_id FROM up JOIN named_cpu_ops o USING (cpu_op_id) "
-        "WHERE o.kind = 'op' AND o.name_id IN (SELECT unnest(?::INTEGER[])) ORDER BY 1",
-        [names],
+    # Level by level: a recursive query joins all operators at once, a hundred bytes each.
+    calls, op = _pairs(
+        context,
+        "SELECT call_id, cpu_op_id FROM runtime_calls SEMI JOIN (FROM names WHERE regexp_matches(name, ?)) USING (name_id)",
+        WAITING,
     )
-    return tuple(int(row[0]) for row in rows)
+    matching, _ = _pairs(
+        context,
+        "SELECT cpu_op_id, parent_id FROM cpu_ops WHERE kind = 'op' AND name_id IN (SELECT unnest(?::INTEGER[]))",
+        names,
+    )
+    inside_calls: set[int] = set()
+    while len(op):
+        hit = np.isin(op, matching)
+        inside_calls.update(calls[hit].tolist())
+        calls, op = calls[~hit], op[~hit]
+        ops, parents = _pairs(
+            context,
+            "SELECT cpu_op_id, parent_id FROM cpu_ops WHERE cpu_op_id IN (SELECT unnest(?::BIGINT[])) ORDER BY 1",
+            np.unique(op).tolist(),
+        )
+        calls, op = calls[known := np.isin(op, ops)], op[known]
+        op = parents[np.searchsorted(ops, op)]
+        calls, op = calls[op >= 0], op[op >= 0]
+    return tuple(sorted(inside_calls))
+
+
+def _pairs(context: RuleContext, sql: str, parameter: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the two columns of a query, -1 where the second is missing."""
+    columns = context.recording.cursor.execute(sql, [parameter]).fetchnumpy().values()
+    first, second = (np.ma.filled(of.astype(np.int64), -1) for of in columns)
+    return first, second
 
 
 READS = r"^aten::(item|is_nonzero|_local_scalar_dense|to|_to_copy|copy_)$"  # tolist(), cpu() and numpy() are the last three
