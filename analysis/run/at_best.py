@@ -18,9 +18,9 @@ UNSEEN = "unattributed"  # the cause of time that the run takes and the profiled
 def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
     """Return the ledger with an unprofiled column that sums to the best step time.
 
-    The GPU's work stays; what is lost shrinks in proportion, or grows towards what the profiled steps lost, each cause to its own: the profiler
-    slows a host and never hurries it, and a copy takes as long without it. What is then left of the step is in no profiled step. Where the
-    work alone is more than the step, it fills it.
+    The GPU's work stays; what is lost shrinks or grows in proportion, but not beyond what the profiled steps lost: the profiler slows a host
+    and never hurries it. Copies and the latency of launches do not grow: no slower host makes them longer. What is then left of the step is in
+    no profiled step. Where the work alone is more than the step, it fills it.
     Unchanged where the profile itself is the best witness, or nothing was replayed.
     """
     if best.ms is None or STEP_SOURCES[best.source].of_trace:
@@ -40,23 +40,21 @@ def brought_to(ledger: Sequence[LedgerRow], step_ms: float) -> list[LedgerRow]:
     shown = min(left, max(lost, recorded)) if lost > NOTHING_MS else 0.0
     of_lost = shown / lost if lost > NOTHING_MS else 0.0
     of_work = min(1.0, step_ms / works) if works > NOTHING_MS else 1.0
-    room = math.fsum(_room_ms(row) for row in known if row.owner in LOST_OWNERS)
-    grown = (shown - lost) / room if shown > lost and room > NOTHING_MS else None
+    own = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known if _of_the_gpu(row))
+    grows = shown > lost and lost - own > NOTHING_MS
+    of_host = (shown - own) / (lost - own) if grows else of_lost
     rows = []
     for row in ledger:
         if (ms := row.ms_per_step_unprofiled_est) is not None:
-            if row.owner not in LOST_OWNERS:
-                ms *= of_work
-            else:
-                ms = ms * of_lost if grown is None else ms + grown * _room_ms(row)
-            row = replace(row, ms_per_step_unprofiled_est=ms)
+            by = of_work if row.owner not in LOST_OWNERS else 1.0 if grows and _of_the_gpu(row) else of_host
+            row = replace(row, ms_per_step_unprofiled_est=ms * by)
         rows.append(row)
     return _with_unseen(rows, left - shown)
 
 
-def _room_ms(row: LedgerRow) -> float:
-    """Return how much longer a cause lasted under the profiler than in the replay without it."""
-    return max((row.ms_per_step or 0.0) - (row.ms_per_step_unprofiled_est or 0.0), 0.0)
+def _of_the_gpu(row: LedgerRow) -> bool:
+    """Tell whether lost time lasts as long as the GPU makes it, however slow the host is."""
+    return row.owner == "exposed_memcpy" or (row.owner == "idle" and row.cause == "launch_latency")
 
 
 def _with_unseen(rows: list[LedgerRow], unseen_ms: float) -> list[LedgerRow]:
