@@ -29,7 +29,8 @@ LARGEST_HEADS = ("Operator", "Takes", "Could save", "Attained")
 METHOD = (
     "An operator needs at least the time of its FLOPs at its dtype's dense peak and of its bytes at the memory's bandwidth, whichever is longer. "
     "Left are operators that only move data: norms, activations, copies. Dots are sized by their time; blue ones are bound by compute, amber ones by "
-    "memory. The time above that minimum is the opportunity; no kernel quite reaches the vendor's peaks, and 70 to 80 % is good."
+    "memory. The time above that minimum is the opportunity; no kernel quite reaches the vendor's peaks, and 70 to 80 % is good. A dot above a line of "
+    "memory read part of its bytes from the GPU's cache, or did not read all of its inputs: they are counted as if all came from memory once."
 )
 
 
@@ -40,13 +41,16 @@ def roofline(
 
     ``bandwidth`` is bytes per second.
     """
-    rows = rows.assign(gb_per_s=rows["bytes"].astype(float) / rows["time_ns"].astype(float), place=range(1, len(rows) + 1))
-    shown = rows[rows["ms"] >= WORTH * rows["ms"].sum()].head(POINTS)
+    rows = rows.assign(gb_per_s=rows["bytes"].astype(float) / rows["time_ns"].astype(float))
+    shown = _drawn(rows)
+    shown = shown.assign(place=range(1, len(shown) + 1))
     multiplying, moving = shown[shown["flops"] > 0], shown[~(shown["flops"] > 0)]
-    figure = make_subplots(cols=2, column_widths=[0.27, 0.73], horizontal_spacing=0.09)
+    widths = [0.27, 0.73] if len(multiplying) or peaks else [1.0]  # where nothing multiplies there is no roof of arithmetic
+    figure = make_subplots(cols=len(widths), column_widths=widths, horizontal_spacing=0.09)
     longest = float(shown["ms"].max())
     _moving(figure, moving, bandwidth, longest, dark, unit)
-    _multiplying(figure, multiplying, peaks, bandwidth, longest, dark)
+    if len(widths) > 1:
+        _multiplying(figure, multiplying, peaks, bandwidth, longest, dark)
     framed(figure, 420)
     named = shown.head(LABELLED)
     alt = f"{title}. Roofline: " + "; ".join(
@@ -54,7 +58,7 @@ def roofline(
     )
     blue, amber = (OWNERS[key].on(dark) for key in ("tensor_core_compute", "exposed_memcpy"))
     legend = [LegendEntry("bound by compute", blue), LegendEntry("bound by memory", amber)]
-    legend += [LegendEntry("1 to 5: the largest gains, below", "")]
+    legend += [LegendEntry(f"1 to {len(named)}: the largest gains, below" if len(named) > 1 else "1: the largest gain, below", "")]
     columns = {c: heading.replace("ms per step", unit) for c, heading in COLUMNS.items() if rows[c].notna().any()}
     return Chart(figure, title, alt, rows, columns, ("achieved_tflops", "flops_per_step"), METHOD, tuple(legend))
 
@@ -66,8 +70,13 @@ def largest(rows: pd.DataFrame) -> list[tuple[str, ...]]:
             f"{place}  {short(str(row['name']), 40)} {fmt.clean(str(row['shapes']), 44)}", fmt.duration_ms(row["ms"]),
             fmt.duration_ms(row["opportunity_ms"]), fmt.share(row["attained_share"]),
         )
-        for place, row in enumerate(rows.head(LABELLED).to_dict("records"), 1)
+        for place, row in enumerate(_drawn(rows).head(LABELLED).to_dict("records"), 1)
     ]  # fmt: skip
+
+
+def _drawn(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the operators that are worth a dot, largest opportunity first."""
+    return rows[rows["ms"] >= WORTH * rows["ms"].sum()].head(POINTS)
 
 
 def _moving(figure: go.Figure, rows: pd.DataFrame, bandwidth: float, longest: float, dark: bool, unit: str) -> None:

@@ -169,8 +169,8 @@ def _under_the_roof(rank: RankResult) -> None:
         return
     first = rows.iloc[0]
     title = (
-        f"{fmt.clean(str(first['name']), 40)} could gain most: {fmt.duration_ms(float(first['opportunity_ms']))} {run_words.per(rank)} above the "
-        f"roofline, {fmt.share(float(first['attained_share']))} attained"
+        f"{fmt.clean(str(first['name']), 40)} could gain most: it takes {fmt.duration_ms(float(first['opportunity_ms']))} {run_words.per(rank)} more than "
+        f"the roofline allows, {fmt.share(float(first['attained_share']))} attained"
     )
     peaks = {d: gpu.peaks[d] for d in dict.fromkeys(rows.loc[rows["flops"] > 0, "dtype"].dropna()) if d in gpu.peaks}
     panel.show(

@@ -67,7 +67,7 @@ def lines(
     """Return label and value of what ``forecast`` brings: time, MFU, energy, money.
 
     ``steps`` are the steps to go; None for as many steps as take 24 hours today. ``waiting_w``
-    is what the GPU draws in its troughs, W: what is saved is mostly waiting, so the energy is at least that. ``price_per_gpu_hour`` None leaves the money out.
+    is what the GPU draws in its troughs, W: what is saved is mostly waiting. ``price_per_gpu_hour`` None leaves the money out.
     """
     before_h, after_h = forecast.hours_of(steps or A_DAY_MS / forecast.before_ms)
     rows = [
@@ -86,7 +86,7 @@ def lines(
         return rows
     per = "" if steps else " a day"
     if waiting_w:
-        rows.append((f"energy saved{per}", f"≥ {fmt.number(saved_gpu_h * waiting_w / 1000)}\u00a0kWh"))
+        rows.append((f"energy saved{per}", f"≈\u00a0{fmt.number(saved_gpu_h * waiting_w / 1000)}\u00a0kWh"))
     if price_per_gpu_hour:
         on = f" on {forecast.gpus} GPUs" if forecast.gpus > 1 else ""
         rows.append((f"saved{per}{on}", f"≈\u00a0{fmt.money(saved_gpu_h * price_per_gpu_hour)}"))

@@ -41,3 +41,19 @@ def test_the_largest_gains_are_rows_with_what_the_roof_allows():
     first, second = roofline.largest(placed())
     assert first == ("1  aten::add 4×4", "4.00\u00a0ms", "2.00\u00a0ms", "50\u00a0%")
     assert second[1:] == ("2.00\u00a0ms", "750\u00a0µs", "62\u00a0%")
+
+
+def test_where_nothing_multiplies_the_memory_s_roof_stands_alone():
+    chart = roofline.roofline(placed().head(1), {}, BANDWIDTH, "t", dark=False)
+    assert {t.xaxis or "x" for t in chart.figure.data} == {"x"}
+    assert "1: the largest gain, below" in {entry.label for entry in chart.legend}
+
+
+def test_the_words_the_dots_and_the_table_number_the_same_operators():
+    tiny = placed().head(1).assign(name="aten::tiny", ms=1e-4, opportunity_ms=9e-5)
+    rows = pd.concat([tiny, placed()], ignore_index=True)  # too short for a dot
+    chart = roofline.roofline(rows, {"bf16": PEAK}, BANDWIDTH, "t", dark=False)
+    numbers = [text for t in chart.figure.data for text in t.text or ()]
+    assert numbers == ["<b>1</b>", "<b>2</b>"]
+    assert [row[0][:12] for row in roofline.largest(rows)] == ["1  aten::add", "2  aten::mm "]
+    assert "tiny" not in chart.alt and "1 to 2: the largest gains, below" in {entry.label for entry in chart.legend}

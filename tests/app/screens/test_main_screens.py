@@ -500,3 +500,11 @@ def test_efficiency_without_steps_says_what_is_missing_and_times_of_the_recordin
     text = words_of(test)
     assert "Steps are not marked, so there is no time of a step." in text and "profiler.step()" in test.code[0].value
     assert "run 600\u00a0µs of the recorded time without tensor cores" in text
+
+
+def test_operators_that_only_move_data_have_the_memory_s_roof_alone(app_data: DataFolder, tmp_path: Path) -> None:
+    trace = ChromeTrace()
+    trace.step(1, 0, 1000)
+    trace.op("aten::add", 10, 60, [[1024, 1024], [1024, 1024]], ["float", "float"])
+    trace.launch((27, 30), (40, 640), "elementwise_add")
+    assert "aten::add could gain most" in words_of(opened("efficiency", run_of(app_data, trace.write(tmp_path / "t.json"))))

@@ -24,14 +24,14 @@ def lines(
 def test_time_energy_and_money_of_a_day_of_training() -> None:
     assert lines(TWELVE_TIMES) == {"for what takes a day now": "24.0 → ≈ 2.00 h", "MFU": "0.50 % → ≈ 6.0 %"}
     found = lines(TWELVE_TIMES, price=3.0, watt=100.0)
-    assert found["energy saved a day"] == "≥ 17.6 kWh"
+    assert found["energy saved a day"] == "≈ 17.6 kWh"
     assert found["saved a day on 8 GPUs"] == "≈ $ 528.00"
 
 
 def test_of_the_steps_to_go() -> None:
     found = lines(TWELVE_TIMES, steps=1e6, price=1.0)
     assert found["for 1.00 M steps"] == "86.7 → ≈ 7.22 h"
-    assert lines(TWELVE_TIMES, steps=1e6, watt=100.0)["energy saved"] == "≥ 63.6 kWh"  # 635.6 GPU-hours at 100 W
+    assert lines(TWELVE_TIMES, steps=1e6, watt=100.0)["energy saved"] == "≈ 63.6 kWh"  # 635.6 GPU-hours at 100 W
     assert found["saved on 8 GPUs"] == "≈ $ 635.56"  # 8 × (86.667 − 7.222)
 
 
