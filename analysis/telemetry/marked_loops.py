@@ -11,12 +11,12 @@ import numpy as np
 
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.leading import leading
+from sawtooth.ingest.loop.site import lines_of
 
 IN_A_ROW = 10  # steps on average: a place that steps less often in a row is part of the loop around it, as where an epoch's last batch has a line of its own
 LEAST_STEPS = 10  # of a loop that is told of
 TRAINING = frozenset({"train", "eval"})
 SUPERSEDED = "superseded"  # phase of a profile's steps whose trace another one replaced
-BETWEEN_LINES, NUMBERED = " < ", "#"  # of a site, as ``step_marks`` has it
 
 
 class Mark(NamedTuple):
@@ -125,14 +125,12 @@ def _others_in_words(chosen: Loop, loops: dict[Loop, list[Mark]]) -> str:
     mine, other = _name(chosen, longest), _name(longest, chosen)
     if mine is None or other is None:
         return f"Another loop made {took} {place} these: all that is told is of this loop."
-    more = "another, at" if len(others) == 1 else f"{len(others)} others do not, the longest of them at"
+    more = "another, at" if len(others) == 1 else f"{len(others)} others do not count; the longest of them, at"
     counts = " and does not count" if len(others) == 1 else ""
     return f"All that is told is of the loop that steps at {mine}; {more} {other}, made {took} {place} it{counts}."
 
 
 def _name(loop: Loop, other: Loop) -> str | None:
     """Return the innermost line of ``loop`` that is not the other's too, else its innermost; None where no line is known."""
-    lines = (loop.site or "").split(BETWEEN_LINES)
-    unlike = [line for line in lines if line not in (other.site or "").split(BETWEEN_LINES)]
-    line = (unlike or lines)[0]
-    return None if line.startswith(NUMBERED) else line or None
+    lines, others = lines_of(loop.site), lines_of(other.site)
+    return next((line for line in lines if line not in others), next(iter(lines), None))

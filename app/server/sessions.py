@@ -76,7 +76,7 @@ class Sessions:
 
     def link(self, user: int | None = None) -> str:
         """Return the code of a new link that logs one browser in, once; with ``user`` only one of that user of this machine."""
-        self._remove_oldest("link-*", MOST_LINKS)
+        self._remove_oldest("link-", MOST_LINKS)
         code = secrets.token_urlsafe(24)
         self._write(_name("link", code), _Link(self._clock() + LINK_SECONDS, user))
         return code
@@ -95,7 +95,7 @@ class Sessions:
 
     def open(self, session: Session) -> str:
         """Begin a session; return its secret, which is the cookie's value."""
-        self._remove_oldest("session-*", MOST_SESSIONS)
+        self._remove_oldest("session-", MOST_SESSIONS)
         secret = secrets.token_urlsafe(32)
         self._write(_name("session", secret), session)
         return secret
@@ -194,10 +194,13 @@ class Sessions:
             return False
         return True
 
-    def _remove_oldest(self, pattern: str, most: int) -> None:
-        """Make room for one more."""
+    def _remove_oldest(self, kind: str, most: int) -> None:
+        """Make room for one more, in memory as in the folder."""
+        in_memory = [name for name in list(self._memory) if name.startswith(kind)]  # as they came
+        for name in in_memory[: max(0, len(in_memory) - most + 1)]:
+            self._memory.pop(name, None)
         with contextlib.suppress(OSError):
-            kept = sorted(self._folder.glob(pattern), key=lambda path: path.stat().st_mtime)
+            kept = sorted(self._folder.glob(f"{kind}*"), key=lambda path: path.stat().st_mtime)
             for path in kept[: max(0, len(kept) - most + 1)]:
                 path.unlink(missing_ok=True)
 

@@ -132,7 +132,12 @@ def watch_loaders(folder: Path) -> list[Callable[[], None]]:
     from torch.utils.data import get_worker_info
     from torch.utils.data._utils import fetch, pin_memory
 
-    return [watch(fetch, folder, get_worker_info), watch_pinning(pin_memory, folder)]
+    unwatch = watch(fetch, folder, get_worker_info)
+    try:
+        return [unwatch, watch_pinning(pin_memory, folder)]
+    except Exception:  # another PyTorch pins otherwise: it is left as it was found
+        unwatch()
+        raise
 
 
 def _timed(fetch: Callable[[Any, Any], Any], times: BatchTimes, worker: Callable[[], Any]) -> Callable[[Any, Any], Any]:

@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from sawtooth.ingest.capture.marks import PHASES
 from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.loop.site import site_of_lines, site_of_number
 from sawtooth.ingest.manifest import Amount, Measure
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.telemetry.registry import lines
 from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import Writer
 
-BETWEEN_LINES = " < "
 MOST_LINES, LONGEST_SITE = 16, 1000  # of a stack, and letters: the file may be hostile
 SIGNATURE = b'{"k": "marks"'
 PLAIN = re.compile(
@@ -113,10 +113,10 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
 
 
 def _sites(marks: Sequence[_Mark]) -> pa.Array:
-    """Return from where each step was called: the lines that the first mark from there has, else the places' numbers; NULL where there is one place."""
-    lines = {mark.place: BETWEEN_LINES.join(mark.at[:MOST_LINES])[:LONGEST_SITE] for mark in marks if mark.at}
-    places = {mark.place for mark in marks}
-    named = lines if places <= lines.keys() else {place: f"#{place}" for place in places if len(places) > 1}
+    """Return from where each step was called: the lines that the first mark from there has, else the place's number; NULL where one place is all that is known."""
+    lines = {mark.place: site_of_lines(mark.at[:MOST_LINES])[:LONGEST_SITE] for mark in marks if mark.at}
+    numbers = {place: site_of_number(place) for place in {mark.place for mark in marks}}
+    named = {**numbers, **lines} if lines or len(numbers) > 1 else {}
     return pa.array([named.get(mark.place) for mark in marks], pa.string())
 
 

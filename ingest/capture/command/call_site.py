@@ -13,7 +13,8 @@ MOST_SITES = 64  # of a program whose stack is another at each step, which tells
 LINES = 8  # of a stack, innermost first: enough for the line that differs
 RECORDER = str(Path(__file__).resolve().parents[1])
 STANDARD_LIBRARY = os.path.dirname(os.__file__)  # noqa: PTH120 - as its modules' file names have it
-INSTALLED = ("site-packages", "dist-packages")
+INSTALLED = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
+CONSOLE_SCRIPTS = os.path.dirname(sys.executable or __file__)  # noqa: PTH120 - pytest, say: the program that it starts is elsewhere
 
 
 class CallSite(NamedTuple):
@@ -39,7 +40,7 @@ class CallSites:
         site = self._sites.get(key)
         if site is None:
             if len(self._sites) >= MOST_SITES:
-                return CallSite()
+                return CallSite(MOST_SITES)  # all others are one
             site = self._sites[key] = CallSite(len(self._sites), _lines(sys._getframe(1)))
         return site
 
@@ -54,9 +55,20 @@ def _lines(innermost: FrameType) -> tuple[str, ...]:
             every.append((file, f"{os.path.basename(file)}:{frame.f_lineno}"))  # noqa: PTH119
         frame = frame.f_back
     own = [line for file, line in every if not _is_installed(file)]
-    other = [line for file, line in every if f"{os.sep}torch{os.sep}" not in file and not file.startswith(STANDARD_LIBRARY)]
+    other = [line for file, line in every if not file.startswith((*_pytorch(), STANDARD_LIBRARY + os.sep))]
     return tuple((own or other)[:LINES])
 
 
 def _is_installed(file: str) -> bool:
-    return file.startswith(STANDARD_LIBRARY) or any(part in file for part in INSTALLED) or f"{os.sep}torch{os.sep}" in file
+    own_folder = os.path.dirname(file)  # noqa: PTH120
+    return (
+        file.startswith((*_pytorch(), STANDARD_LIBRARY + os.sep))
+        or any(part in file for part in INSTALLED)
+        or own_folder == CONSOLE_SCRIPTS
+    )
+
+
+def _pytorch() -> tuple[str, ...]:
+    """Return the folder that PyTorch was imported from, which need not be an installed package's."""
+    file = getattr(sys.modules.get("torch"), "__file__", None)
+    return (os.path.dirname(file) + os.sep,) if file else ()  # noqa: PTH120

@@ -1,7 +1,7 @@
 """What `sawtooth run` does inside a training process: marks every optimizer step, and profiles a few once the loop is steady.
 
 ``startup/sitecustomize.py`` loads it when PyTorch's optimizers are imported. All it knows comes from the environment (``HookSettings``),
-all it says goes into files of the run's folder, and nothing that fails in here reaches the training. A mark costs about a microsecond.
+all it says goes into files of the run's folder, and nothing that fails in here reaches the training. A mark costs two or three microseconds.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Hook:
             if (mine and not self._watch.knows((number, site.number))) or self._loop.has_ended(self._beginner):
                 self._try_later()
             elif mine and index >= self._until:
-                self._stop()
+                self._stop(now_ns)
         elif leads:
             self._watch.takes((number, site.number), now_ns)
             if self._is_time(self._loop.steps - 1):
@@ -193,16 +193,16 @@ class Hook:
         options = {"with_stack": True} if self.settings.stacks else {}
         self._profiler = StepProfiler(self._torch, self._file("trace", "part"), options=options)
 
-    def _stop(self) -> None:
+    def _stop(self, now_ns: int) -> None:
         profiler, self._profiler = self._profiler, None
         self._over = self.settings.every <= 0 and self.settings.ranks > 1  # ranks would have to agree anew
         if profiler is not None:
             profiler.stop()
-            self._watch.profiled()
+            self._watch.profiled(now_ns)
             self._keep(profiler.trace)
 
     def _try_later(self) -> None:
-        """Give a profile up whose optimizer steps no more: what came after its last step is another part of the training."""
+        """Give a profile up whose loop has ended: its optimizer steps no more, or from a new place. What follows is another part of the training."""
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
             profiler.abandon()
@@ -229,6 +229,12 @@ class Hook:
             profiler, self._profiler = self._profiler, None
             if profiler is not None:
                 profiler.abandon()
+        self.leave()
+
+    def leave(self) -> None:
+        """Write the marks that are left, and nothing else: who ends a process whose GPU hangs must not wait for it, as the profiler's end would."""
+        self._broken = True  # another thread may be in its loop
+        with contextlib.suppress(Exception):
             if self._marks is not None:
                 self._marks.close()
 
@@ -272,18 +278,18 @@ def install(optimizers: Any) -> None:
     hook = Hook(HookSettings.of(os.environ))
     register(hook.on_step)
     atexit.register(hook.finish)
-    _finish_before_leaving(hook)
+    _write_before_leaving(hook)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=hook.forget)  # a loader's worker trains nothing
 
 
-def _finish_before_leaving(hook: Hook) -> None:
+def _write_before_leaving(hook: Hook) -> None:
     """Have os._exit, which runs nothing that waits for the end, lose no marks."""
     leave = os._exit
 
     @functools.wraps(leave)
-    def finish_and_leave(status: int) -> NoReturn:
-        hook.finish()
+    def write_and_leave(status: int) -> NoReturn:
+        hook.leave()
         leave(status)
 
-    os._exit = finish_and_leave
+    os._exit = write_and_leave

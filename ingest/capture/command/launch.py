@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import util
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,9 @@ AT_ONCE_S = 10.0  # what was sampled of a command that failed sooner, before a s
 LOOK_SECONDS = 20.0  # a Python starts in a tenth of a second, on a shared file system in some
 FAILED = f"{ENDED_WITH} {{code}}{{after}}{{when}}."
 NO_STEP = f"{ENDED_WITH} {{code}} before its first optimizer step: no run was made of it.{{kept}}"
-BY_SIGNAL, OR_MORE = (
-    128,
-    " or a few more",
-)  # a signal ends a process at once, with up to a second of marks that were not written yet
+# a signal ends a process at once, with up to a second of marks that were not written yet
+BY_SIGNAL = 128  # the exit codes above it
+OR_MORE = " or a few more"
 BEFORE_PROFILE = ", before a profile was taken"
 NO_TORCH = "{python} has no PyTorch. Activate the training's environment, or name its Python: sawtooth run /path/to/env/bin/python {command}"
 
@@ -136,9 +136,8 @@ def run(
                 one.facts.update({"flops_per_step": flops} if flops else {})
             if runs:
                 _write(bundle, name or name_of(command), command, runs, launched)
-        except (
-            Exception
-        ) as error:  # a full disk or a bug of ours: the training's exit code stands, and what it recorded is kept
+        except Exception as error:
+            # a full disk or a bug of ours: the training's exit code stands, and what it recorded is kept
             launched.missing.append(_unpacked(error, folder, bundle))
         return launched
 
@@ -154,7 +153,8 @@ def _keep_samples(folder: Path, bundle: Path) -> str:
     samples = folder / "telemetry.jsonl"
     if not samples.exists():
         return ""
-    kept = bundle.with_suffix(".jsonl")
+    names = chain([f"{bundle.stem}-telemetry.jsonl"], (f"{bundle.stem}-telemetry-{number}.jsonl" for number in count(2)))
+    kept = next(path for path in map(bundle.with_name, names) if not path.exists())
     shutil.move(samples, kept)
     return f" What was sampled of the GPUs is in {kept}."
 

@@ -59,7 +59,8 @@ class LoopWatch:
         if self._first_ns is None:
             self._first_ns = now_ns
         if place in self._profiled:
-            self._leader, self._profiled_s = None, (now_ns - self._first_ns) / 1e9
+            self._leader = None
+            self._passed(now_ns)
             return
         if place[0] != self._leader:
             self._leader, self._times = place[0], LoopTimes()
@@ -73,10 +74,14 @@ class LoopWatch:
         """Tell whether a loop that is to be profiled has run ``least_s`` seconds and is steady."""
         return self._leader is not None and self._times.is_steady(max(least_s, self._profiled_s))
 
-    def profiled(self) -> None:
-        """Note that a profile was taken of the loop as it is now."""
+    def profiled(self, now_ns: int) -> None:
+        """Note that a profile was taken of the loop as it is now, whose last step ended at ``now_ns``."""
+        self._passed(now_ns)
         self._profiled = frozenset(self._places)
         self._leader = None
+
+    def _passed(self, now_ns: int) -> None:
+        self._profiled_s = (now_ns - self._first_ns) / 1e9 if self._first_ns is not None else 0.0
 
     def begins_anew(self) -> None:
         """Forget the times so far: what they were of has ended."""

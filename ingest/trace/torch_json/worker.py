@@ -143,9 +143,8 @@ class Reading:
         self._name_length = limits.name_length
         self._filing, self._origin = Filing(limits.name_length), Origin()
         self._workers: list[Worker] = []
-        self._waiting: deque[tuple[memoryview, Worker | Filed | None]] = (
-            deque()
-        )  # blocks in the order of the file, and who has them
+        # blocks in the order of the file, and who has them
+        self._waiting: deque[tuple[memoryview, Worker | Filed | None]] = deque()
         self._failures = 0
         try:
             for _ in range(workers):

@@ -20,7 +20,7 @@ from sawtooth.app.server import sessions as kept
 from sawtooth.app.server.access import AccessMiddleware
 from sawtooth.app.server.local_user import user_of
 from sawtooth.app.server.login import Door, cookie_of, session_cookie_of
-from sawtooth.app.server.sessions import LINK_SECONDS, MOST_SESSIONS, SESSION_SECONDS, Sessions, print_of
+from sawtooth.app.server.sessions import LINK_SECONDS, MOST_LINKS, MOST_SESSIONS, SESSION_SECONDS, Sessions, print_of
 from sawtooth.app.server.tokens import kept_token
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.schema import DataFolder
@@ -257,6 +257,11 @@ def test_a_folder_that_cannot_be_written_keeps_logins_in_memory(tmp_path) -> Non
     secret = sessions.open(sessions.new("link", "", "", None, None))
     assert sessions.find(secret, None, "") and len(sessions.all()) == 1
     assert sessions.end(sessions.all()[0].id) and sessions.find(secret, None, "") is None
+    codes = [sessions.link() for _ in range(MOST_LINKS + 5)]
+    for _ in range(MOST_SESSIONS + 5):
+        secret = sessions.open(sessions.new("link", "", "", None, None))
+    assert len(sessions.all()) == MOST_SESSIONS and sessions.find(secret, None, "")
+    assert sum(sessions.redeem(code, None) for code in codes) == MOST_LINKS and not sessions.redeem(codes[0], None)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="only Linux tells whose a connection is")  # noqa: PTH110

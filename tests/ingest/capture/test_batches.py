@@ -71,6 +71,15 @@ class Pauses:
         return index
 
 
+def test_where_pinning_cannot_be_timed_the_fetchers_are_left_as_they_were(tmp_path, monkeypatch):
+    utils = pytest.importorskip("torch.utils.data._utils")
+    before = [getattr(utils.fetch, name).fetch for name in batches.FETCHERS]
+    monkeypatch.delattr(utils.pin_memory, "pin_memory")
+    with pytest.raises(AttributeError):
+        batches.watch_loaders(tmp_path)
+    assert [getattr(utils.fetch, name).fetch for name in batches.FETCHERS] == before
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_are_timed_where_they_are_fetched(tmp_path, workers):
     data = pytest.importorskip("torch.utils.data")

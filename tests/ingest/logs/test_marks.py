@@ -123,11 +123,12 @@ def test_the_lines_that_call_a_step_are_kept_and_numbers_stand_where_they_are_no
     writer = MarkWriter(path, wall_ns=lambda: 1_700_000_000_000_000_000)
     for step in range(4):
         writer.mark(step, site=(step // 2, [f"train.py:{step // 2}", "train.py:9"]))
+    writer.mark(4, site=(64, []))  # beyond the places that are told apart
     writer.close()
     cut = tmp_path / "cut.jsonl"
     head, *lines = path.read_text().splitlines()
     cut.write_text("\n".join([head, lines[1], lines[3]]))
-    expected = {path: ["train.py:0 < train.py:9"] * 2 + ["train.py:1 < train.py:9"] * 2, cut: ["#0", "#1"]}
+    expected = {path: ["train.py:0 < train.py:9"] * 2 + ["train.py:1 < train.py:9"] * 2 + ["#64"], cut: ["#0", "#1"]}
     for file, sites in expected.items():
         (run,) = bring_in(folder, [(file, file.name)]).runs
         with Library(folder) as library, library.open(run.recordings[0].id, derived=False) as recording:

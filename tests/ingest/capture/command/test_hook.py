@@ -298,6 +298,28 @@ def test_a_longer_loop_after_the_profiled_one_is_profiled_in_its_stead(tmp_path:
     assert sum(mark["p"] == "profile" for mark in marks[40:]) == 4
 
 
+def test_a_loop_that_ended_with_its_profile_counts_as_long_as_it_was(tmp_path: Path) -> None:
+    """25 steps of 200 ms, the last of them the profile's; then the training is profiled after as long, not after 20 steps."""
+    loop = Loop(tmp_path)
+    loop.site = WARM_UP
+    loop.run(LEAST_STEPS + 5, 200)
+    loop.site = MAIN
+    loop.run(95, 50)
+    assert [what for what, _ in loop.profiled] == ["start", "stop"]
+    loop.run(10, 50)
+    assert [what for what, _ in loop.profiled] == ["start", "stop"] * 2
+
+
+def test_a_process_that_leaves_at_once_writes_its_marks_and_waits_for_no_profiler(tmp_path: Path) -> None:
+    """Such as a watchdog's, since the GPU hangs: to stop the profiler would hang too."""
+    loop = Loop(tmp_path)
+    loop.run(LEAST_STEPS + 2, 50)
+    loop.hook.leave()
+    loop.run(1, 50)  # another thread is still in its loop
+    assert loop.profiled == [("start", LEAST_STEPS)]
+    assert len(marks_of(tmp_path)) == LEAST_STEPS + 2 and not list(tmp_path.glob("trouble-*"))
+
+
 def test_a_short_loop_after_the_profiled_one_and_its_return_are_not_profiled(tmp_path: Path) -> None:
     loop = Loop(tmp_path)
     for _ in range(3):

@@ -180,7 +180,8 @@ def test_a_command_without_a_training_loop_is_told_so_and_keeps_its_exit_code(tm
     assert "No training loop was seen" in done.stderr and "so nothing was recorded" in done.stderr
     assert "sawtooth run train.py" in done.stderr
     failed = started("--no-sample", "sh", "-c", "exit 3", cwd=tmp_path)
-    assert (failed.returncode, failed.stderr) == (3, "")  # the command says itself why
+    assert failed.returncode == 3 and "exit code 3 before its first optimizer step" in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1, "the command says itself why"
 
 
 def test_a_module_is_run_by_the_python_that_has_pytorch_and_named_whole(tmp_path: Path) -> None:
@@ -239,9 +240,15 @@ def test_a_command_that_fails_before_a_step_leaves_no_run(tmp_path: Path, monkey
     done = launch.run(["sh", "-c", "exit 3"], tmp_path / "x.sawtooth")
     assert (done.exit_code, done.bundle, done.at_end) == (3, None, [told]) and not list(tmp_path.iterdir())
     monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)  # minutes of telemetry may tell why: they are kept, and are no run
-    done = launch.run(["sh", "-c", "exit 3"], tmp_path / "x.sawtooth")
-    assert (done.bundle, done.at_end) == (None, [f"{told} What was sampled of the GPUs is in {tmp_path / 'x.jsonl'}."])
-    assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]
+    (tmp_path / "x.jsonl").write_text("the user's own")
+    for name in ("x-telemetry.jsonl", "x-telemetry-2.jsonl"):
+        done = launch.run(["sh", "-c", "exit 3"], tmp_path / "x.sawtooth")
+        assert (done.bundle, done.at_end) == (None, [f"{told} What was sampled of the GPUs is in {tmp_path / name}."])
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "x.jsonl": "the user's own",
+        "x-telemetry.jsonl": "{}\n",
+        "x-telemetry-2.jsonl": "{}\n",
+    }
 
 
 def test_a_sampler_that_was_stopped_before_it_listened_is_told_in_words(tmp_path: Path) -> None:
