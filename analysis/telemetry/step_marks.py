@@ -87,36 +87,65 @@ def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | No
     later = [span for span in spans if profiled and span.step > profiled[-1] + SETTLING]
     evaluations = _evaluations([*earlier, *later], STEPS_APART_ALONE if host_alone else STEPS_APART)
     before, after = (_stretches(part, apart=bool(evaluations)) for part in (earlier, later))
-    slower = None if host_alone else _slower(before, after)
+    reading = _of_host_alone(before, after) if host_alone else _of_queue(before, after)
+    return reading and _witness(reading, evaluations, " outside the profile" if profiled else "")
+
+
+class _Reading(NamedTuple):
+    """The times of the steps that count, ns, how many pauses were taken out of them, notes on those that do not, and why some are much longer."""
+
+    kept: npt.NDArray[np.float64]
+    pauses: int
+    notes: list[str]
+    why_uneven: str
+
+
+def _of_queue(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> _Reading | None:
+    """Read stretches before and after the profile of a host that launches ahead of a GPU: whole bursts, and none that the profiler slowed."""
+    slower = _slower(before, after)
     parts = before if slower is not None else [*before, *after]
-    if host_alone:  # no queue fills between evaluations, and a long step is no wait for many before it
-        parts = [np.concatenate(before), np.concatenate(after)]
     settled = _settled(*parts)
-    if host_alone:
-        settled = [
-            rest if _is_warm_up(part[: len(part) - len(rest)], rest) else part
-            for part, rest in zip(parts, settled, strict=True)
-        ]
-    steady = settled if host_alone else [_whole_bursts(ns) for ns in settled]
-    if sum(map(len, steady)) < LEAST_STEPS:
+    steady = np.concatenate([_whole_bursts(ns) for ns in settled])
+    if len(steady) < LEAST_STEPS:
         return None
-    kept, pauses = _without_pauses(np.concatenate(steady))
-    mean = float(kept.mean())
-    half = max(NORMAL_90 * _error(kept), LEAST_HALF_WIDTH * mean)
-    where = " outside the profile" if profiled else ""
-    notes = [
-        f"The step time is the mean of {len(kept):,} steps that the loop marked{where}; {_median_in_words(kept, host_alone)}."
-    ]
-    notes += _first_steps_in_words(parts[0], settled[0], kept)
+    kept, pauses = _without_pauses(steady)
+    notes = _first_steps_in_words(parts[0], settled[0], kept)
     if slower is not None:
         notes.append(
-            f"After the profile its steps take {in_words(slower * mean / 1e6)}, {100 * (slower - 1):.0f} % longer, as where others use the host too or a profiler is "
-            f"still attached: those {sum(map(len, after)):,} are left out."
+            f"After the profile its steps take {in_words(slower * float(kept.mean()) / 1e6)}, {100 * (slower - 1):.0f} % longer, as where others use the host too or "
+            f"a profiler is still attached: those {sum(map(len, after)):,} are left out."
         )
-    if host_alone and min(map(len, parts)) >= LEAST_STEPS and (longer := float(parts[1].mean() / parts[0].mean())) > OTHERWISE:
+    return _Reading(kept, pauses, notes, "the host runs ahead and then waits, or pauses")
+
+
+def _of_host_alone(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> _Reading | None:
+    """Read stretches before and after the profile of a host with no GPU: no queue fills between evaluations, and a long step is no wait for many before it."""
+    parts = [np.concatenate(before), np.concatenate(after)]
+    settled = [
+        rest if _is_warm_up(part[: len(part) - len(rest)], rest) else part
+        for part, rest in zip(parts, _settled(*parts), strict=True)
+    ]
+    steady = np.concatenate(settled)
+    if len(steady) < LEAST_STEPS:
+        return None
+    kept, pauses = _without_pauses(steady)
+    notes = _first_steps_in_words(parts[0], settled[0], kept)
+    if min(map(len, parts)) >= LEAST_STEPS and (longer := float(parts[1].mean() / parts[0].mean())) > OTHERWISE:
         notes.append(
             f"After the profile its steps take {longer:.2g} × as long: others use the host, or it is another loop; those count."
         )
+    return _Reading(kept, pauses, notes, "others use the host too, or the loop pauses")
+
+
+def _witness(reading: _Reading, evaluations: Sequence[_Span], where: str) -> Witness:
+    """Return the mean of the steps that count with its interval, and notes on it; ``where`` says which were marked."""
+    kept, pauses = reading.kept, reading.pauses
+    mean = float(kept.mean())
+    half = max(NORMAL_90 * _error(kept), LEAST_HALF_WIDTH * mean)
+    notes = [
+        f"The step time is the mean of {len(kept):,} steps that the loop marked{where}; {_median_in_words(kept, reading.why_uneven)}.",
+        *reading.notes,
+    ]
     if evaluations:
         notes.append(_evaluations_in_words(evaluations, mean))
     if pauses:
@@ -249,10 +278,9 @@ def _error(ns: npt.NDArray[np.float64]) -> float:
     return float(np.sqrt(np.square(took - ns.mean() * steps).sum() / (count * (count - 1))) / steps.mean())
 
 
-def _median_in_words(kept_ns: npt.NDArray[np.float64], host_alone: bool) -> str:
+def _median_in_words(kept_ns: npt.NDArray[np.float64], why_uneven: str) -> str:
     """Say the median of the steps, or why it is not like their mean."""
     median, mean = float(np.median(kept_ns)), float(np.mean(kept_ns))
     if mean <= FAR_FROM_MEDIAN * median:
         return f"their median is {in_words(median / 1e6)}"
-    why = "others use the host too, or the loop pauses" if host_alone else "the host runs ahead and then waits, or pauses"
-    return f"half of them took up to {in_words(median / 1e6)}, and a few long ones the rest: {why}"
+    return f"half of them took up to {in_words(median / 1e6)}, and a few long ones the rest: {why_uneven}"
