@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sawtooth.analysis.findings.plan import plan_of
 from sawtooth.analysis.run.model import Finding, RankResult
 from sawtooth.analysis.run_analysis import whatif_of
 from sawtooth.analysis.store.library import Library
@@ -14,13 +16,16 @@ from sawtooth.analysis.store.library import Library
 class Outlook:
     """A run with changes made: ms per step and MFU (None where unknown) before and after, and the GPUs that the job holds.
 
-    What it says of a day holds for time spent in such steps.
+    What it says of a day holds for time spent in such steps. ``low_ms`` and ``high_ms`` are between which another run's step lies after
+    several changes, None where that is not known.
     """
 
     before_ms: float
     after_ms: float
     mfu_before: float | None
     gpus: int
+    low_ms: float | None = None
+    high_ms: float | None = None
 
     @property
     def speedup(self) -> float:
@@ -37,25 +42,39 @@ class Outlook:
         return steps * self.before_ms / 3.6e6, steps * self.after_ms / 3.6e6
 
 
-def together_ms(library: Library, rank: RankResult, findings: Iterable[Finding]) -> float | None:
+def together_ms(library: Library, rank: RankResult, findings: Sequence[Finding]) -> float | None:
     """Return the step time in ms with the changes of all ``findings`` made, carried onto the run's best step time.
 
     None where there is no replay or no step time. A change that two findings share is made once.
     """
-    edits = tuple(dict.fromkeys(edit for finding in findings for edit in finding.edits))
-    if rank.best.ms is None:
-        return None
-    with library.open(rank.recording_id) as recording:
-        whatif = whatif_of(recording, rank)
-    return whatif.predict_ms(rank.best, edits) if whatif is not None else None
+    return _together(library, rank, findings)[0]
 
 
-def outlook(library: Library, rank: RankResult, gpus: int, findings: Iterable[Finding]) -> Outlook | None:
+def outlook(library: Library, rank: RankResult, gpus: int, findings: Sequence[Finding]) -> Outlook | None:
     """Return what the changes of all ``findings`` bring together; ``gpus`` is how many the job has.
 
     None where that cannot be replayed.
     """
-    after = together_ms(library, rank, findings)
+    after, between = _together(library, rank, findings)
     if after is None or after <= 0 or rank.best.ms is None:
         return None
-    return Outlook(rank.best.ms, after, rank.metrics["mfu"].value, gpus)
+    return Outlook(rank.best.ms, after, rank.metrics["mfu"].value, gpus, *(between or (None, None)))
+
+
+def _together(
+    library: Library, rank: RankResult, findings: Sequence[Finding]
+) -> tuple[float | None, tuple[float, float] | None]:
+    """Return the step time in ms with all changes made and the interval of another run's, as a plan of these changes has it."""
+    edits = tuple(dict.fromkeys(edit for finding in findings for edit in finding.edits))
+    if rank.best.ms is None:
+        return None, None
+    with library.open(rank.recording_id) as recording:
+        whatif = whatif_of(recording, rank)
+    after = whatif.predict_ms(rank.best, edits) if whatif is not None else None
+    if whatif is None or after is None:
+        return None, None
+    plan = plan_of(whatif, rank.best, findings)
+    if plan and math.isclose(plan[-1].predicted_step_ms, after):  # every change is in it
+        return after, (plan[-1].predicted_low_ms, plan[-1].predicted_high_ms)
+    between = whatif.predict_range_ms(rank.best, edits)
+    return after, whatif.of_another_run(rank.best, edits, between) if between is not None else None

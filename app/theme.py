@@ -68,6 +68,8 @@ OWNERS |= {
     owners.HOST_REST: _colour("other work of the host", "ochre"),
     owners.HOST_LOADING: _colour("waiting for batches", "vermilion"),
 }
+_OWNER_PLACES = {key: place for place, key in enumerate((*owners.OWNER_KEYS, owners.OUTSIDE_PROFILE, *owners.HOST_PARTS))}
+_CAUSE_PLACES = {cause.key: place for place, cause in enumerate(causes.CAUSES)}
 CAUSES: dict[str, Colour] = {cause.key: _colour(cause.label, cause.colour) for cause in causes.CAUSES}
 
 UNKNOWN = Colour("unknown", "#8F8F8F", "#757575")
@@ -109,6 +111,11 @@ def colour_of(owner: str, cause: str | None = None) -> Colour:
     if cause is not None and (cause != UNATTRIBUTED or owner == "idle"):
         return CAUSES.get(cause, UNKNOWN)
     return OWNERS.get(owner, UNKNOWN)
+
+
+def place_of(owner: str, cause: str | None = None) -> tuple[int, int]:
+    """Return by what the parts of every bar of a step are ordered: useful time first, then what is lost, each part at the same place whatever its size."""
+    return _OWNER_PLACES.get(owner, len(_OWNER_PLACES)), _CAUSE_PLACES.get(cause or "", -1)
 
 
 def luminance(colour: str) -> float:

@@ -35,6 +35,9 @@ T = TypeVar("T")
 CRITICAL_SHARE = 0.15  # a sixth of every step: nothing else should be done first
 # So much even the least gain of the interval must be: a prediction that holds must not refute what was critical.
 SUREST_SHARE = CRITICAL_SHARE / 2
+SURE_WITHIN = (
+    1.5  # times its low end: a prediction whose interval reaches further is no surer than medium, however sure its cause
+)
 WARNING_SHARE = 0.03  # below three percent a fix is lost in the noise of most measurements
 
 MAY_BRING_NOTHING = "No gain is predicted: a step would then take between {low} and {high}, which may be no less than now."
@@ -167,7 +170,7 @@ class RuleContext:
     ) -> Finding:
         """Build a finding: predicts ``edits`` by replay (unless ``predicted_ms`` is known otherwise), and takes the severity from the share
         of the step where none is given: critical only what gains SUREST_SHARE at least. A prediction whose interval holds the step as it is is not
-        made, and one without an interval is no surer than medium."""
+        made, and one without an interval, or with a wide one, is no surer than medium."""
         predicted, between = predicted_ms, None
         if edits and predicted is None:
             predicted, between = self.predict_ms(edits), self.predict_range_ms(edits)
@@ -186,7 +189,7 @@ class RuleContext:
             severity=self._sure_enough(severity or severity_of(self.share(max(gain, 0.0))), between),
             title=title,
             fix=fix,
-            confidence="medium" if confidence == "high" and predicted is not None and low is None else confidence,
+            confidence=as_sure_as_its_interval(confidence, predicted, low, high),
             ceiling_ms_per_step=ceiling_ms,
             predicted_step_ms=predicted,
             predicted_low_ms=low,
@@ -266,3 +269,13 @@ NEEDS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
 def severity_of(share: float) -> Severity:
     """Return the severity of something that costs ``share`` of a step."""
     return "critical" if share >= CRITICAL_SHARE else "warning" if share >= WARNING_SHARE else "info"
+
+
+def as_sure_as_its_interval(
+    confidence: Confidence, predicted_ms: float | None, low_ms: float | None, high_ms: float | None
+) -> Confidence:
+    """Return the confidence in a finding whose cause alone would have ``confidence``: high needs a narrow interval, where a step is predicted."""
+    if confidence != "high" or predicted_ms is None:
+        return confidence
+    narrow = low_ms is not None and high_ms is not None and high_ms <= SURE_WITHIN * low_ms
+    return "high" if narrow else "medium"

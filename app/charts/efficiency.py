@@ -14,7 +14,8 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, framed
 from sawtooth.app.theme import ACCENT, CAUSES, OWNERS
 
-FACTORS = ("mfu_factor_busy", "mfu_factor_flop_kernels", "mfu_factor_clock", "mfu_factor_efficiency")
+# The clock first: it says which peak this GPU had, which may be more than the quoted one; what follows only takes from it.
+FACTORS = ("mfu_factor_clock", "mfu_factor_busy", "mfu_factor_flop_kernels", "mfu_factor_efficiency")
 RAISES = {
     "mfu_factor_busy": "Remove the waits: see Idle.",
     "mfu_factor_flop_kernels": "Fuse or remove work other than products, convolutions and attention: see Kernels.",

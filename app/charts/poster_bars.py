@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sawtooth.analysis.knowledge.owners import HOST_PARTS
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.verdict import Judgement, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar, directed
-from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of
+from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of, place_of
 
 NAMED_FROM = 0.01  # of the step: a narrower part is named where a pointer rests on it
 LETTER = 0.0078  # of the bar: what a letter of a name takes on a laptop's page; what has less room is named below
@@ -66,14 +65,16 @@ def of_run(result: RunResult, before: str, forecast: Outlook | None, *, dark: bo
         return now_and_after(verdict, before, forecast, dark=dark)
     parts = host_parts(result)
     step_ms = sum(parts.values())
-    ordered = [(part, parts[part]) for part in HOST_PARTS if part in parts]
-    pieces = [_piece(colour_of(part), ms, ms / step_ms, dark) for part, ms in ordered]
+    pieces = [
+        _piece(colour_of(part), ms, ms / step_ms, dark)
+        for part, ms in sorted(parts.items(), key=lambda part: place_of(part[0]))
+    ]
     return _now_and_after(pieces, step_ms, before, forecast, dark=dark) if pieces else []
 
 
 def of_shares(parts: Sequence[tuple[str, str | None, float]], *, dark: bool) -> tuple[Piece, ...]:
     """Return owner, cause and share of each part of a step as a narrow bar without letters, useful time first."""
-    ordered = sorted(parts, key=lambda part: (part[0] == "idle", part[0] != "tensor_core_compute", -part[2]))
+    ordered = sorted(parts, key=lambda part: place_of(*part[:2]))
     named = [(colour_of(owner, cause), share) for owner, cause, share in ordered]
     return tuple(
         Piece(f"{colour.label}: {fmt.share(share)}", "", round(share * 1000, 1), colour.on(dark), colour.texture)
@@ -112,7 +113,7 @@ def unlabelled(bars: Sequence[StepBar]) -> list[Piece]:
 
 
 def _pieces(verdict: Judgement, dark: bool) -> list[Piece]:
-    ordered = sorted(verdict.parts, key=lambda part: (part.lost, part.owner != "tensor_core_compute", -part.ms))
+    ordered = sorted(verdict.parts, key=lambda part: place_of(part.owner, part.cause))
     return [_piece(colour_of(part.owner, part.cause), part.ms, part.share, dark) for part in ordered]
 
 
@@ -126,7 +127,7 @@ def _piece(colour: Colour, ms: float, share: float, dark: bool, name: str | None
 
 def both_steps(bars: Sequence[Bar], *, dark: bool) -> list[StepBar]:
     """Return A's and B's step on one scale, useful time first."""
-    ordered = sorted(bars, key=lambda bar: (bar.owner == "idle", bar.owner != "tensor_core_compute", -max(bar.ms_a, bar.ms_b)))
+    ordered = sorted(bars, key=lambda bar: place_of(bar.owner, bar.cause))
     totals = [sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars)]
     longest = max(*totals, 1e-12)
     drawn = []

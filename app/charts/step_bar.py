@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
-from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE, OWNER_KEYS
 from sawtooth.analysis.run.verdict import Column, Part
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, entry_of, framed, marker
-from sawtooth.app.theme import colour_of, ink_on
+from sawtooth.app.theme import colour_of, ink_on, place_of
 
 LABEL_FROM = 0.08  # share of the longer bar from which a part is wide enough for its time at 800 px
 NAME_FROM = 0.3  # and for its name
@@ -33,7 +32,7 @@ def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, p
     seen: dict[tuple[str, str | None], None] = {}
     for name in rows:
         seen.update({(p.owner, p.cause): None for p in columns[name]})
-    order = sorted(seen, key=lambda k: ((*OWNER_KEYS, OUTSIDE_PROFILE).index(k[0]), -_largest(columns, k)))
+    order = sorted(seen, key=lambda part: place_of(*part))
     for key in order:
         parts_here = {name: next((p for p in columns[name] if (p.owner, p.cause) == key), None) for name in rows}
         figure.add_bar(
@@ -74,10 +73,6 @@ def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, p
         "the trace with the profiler's own cost taken off the host.",
         legend=tuple(dict.fromkeys(entry_of(colour_of(*key), dark) for key in order)),
     )
-
-
-def _largest(columns: Mapping[Column, Sequence[Part]], key: tuple[str, str | None]) -> float:
-    return max((p.ms for parts in columns.values() for p in parts if (p.owner, p.cause) == key), default=0.0)
 
 
 def _bar_text(part: Part | None, longest: float) -> str:

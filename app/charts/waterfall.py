@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, entry_of, framed, marker
-from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of
+from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of, place_of
 
 SMALL = 0.004  # of the longer step: below one pixel of a chart 300 px wide; folded together, so that the sum stays exact
 CUT_FROM = 0.35  # changes spanning less than this share of the step get a cut axis, or they could not be read
@@ -144,10 +144,7 @@ def _axis(spans: Sequence[tuple[float, float]], total_a: float, total_b: float) 
 def two_steps(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: bool) -> Chart:
     """Draw both steps under each other, part by part; what neither side has is left out."""
     figure = go.Figure()
-    there = [b for b in bars if b.ms_a or b.ms_b]
-    ordered = [b for b in there if b.owner != "idle"] + sorted(
-        (b for b in there if b.owner == "idle"), key=lambda b: -max(b.ms_a, b.ms_b)
-    )
+    ordered = sorted((b for b in bars if b.ms_a or b.ms_b), key=lambda b: place_of(b.owner, b.cause))
     for bar in ordered:
         colour = colour_of(bar.owner, bar.cause)
         figure.add_bar(

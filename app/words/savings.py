@@ -41,13 +41,13 @@ def step(result: RunResult) -> Amount | None:
 
 
 def after(forecast: Outlook, change: Finding | None) -> Amount:
-    """Return what a step takes after ``change``, None where it is several: their range together is not known."""
+    """Return what a step takes after ``change``, None where it is several: then ``forecast`` has their range."""
     text = f"≈\u00a0{fmt.duration_ms(forecast.after_ms)}"
-    if change is None:
-        return Amount(text, "predicted", True)
-    words = ("predicted", between_predicted(change))
-    nothing_gained = change.predicted_high_ms is not None and change.predicted_high_ms >= NOTHING * forecast.before_ms
-    return Amount(text, ": ".join(filter(None, words)), change.confidence != "low" and not nothing_gained)
+    of = forecast if change is None else change
+    low, high = (of.low_ms, of.high_ms) if isinstance(of, Outlook) else (of.predicted_low_ms, of.predicted_high_ms)
+    nothing_gained = high is not None and high >= NOTHING * forecast.before_ms
+    guessed = change is not None and change.confidence == "low"
+    return Amount(text, ": ".join(filter(None, ("predicted", _between(low, high)))), not (guessed or nothing_gained))
 
 
 def between_predicted(change: Finding) -> str:
@@ -59,6 +59,13 @@ def _between(low_ms: float | None, high_ms: float | None) -> str:
     if low_ms is None:
         return ""
     return fmt.span_ms(low_ms, high_ms) if high_ms is not None else f"at least {fmt.duration_ms(low_ms)}"
+
+
+def _hours_change(before_h: float, after_h: float) -> str:
+    """Return hours before and after in one unit: 24.0 → ≈ 1.93 h; what is less than hours as a step's times are."""
+    if not fmt.duration_ms(before_h * 3.6e6).endswith("h"):
+        return fmt.step_change(before_h * 3.6e6, after_h * 3.6e6)
+    return f"{fmt.number(before_h)} → ≈\u00a0{fmt.number(after_h)}\u00a0h"
 
 
 def lines(
@@ -73,7 +80,7 @@ def lines(
     rows = [
         (
             f"for {fmt.count(steps)} steps" if steps else "for what takes a day now",
-            fmt.step_change(before_h * 3.6e6, after_h * 3.6e6),
+            _hours_change(before_h, after_h),
         )
     ]
     if forecast.mfu is not None and forecast.mfu_before is not None:

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from sawtooth.analysis.outlook import Outlook, together_ms
+from sawtooth.analysis.outlook import outlook as outlook_of
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
-from tests.support.chrome_trace import matmul_loop
+from tests.support.chrome_trace import ChromeTrace, matmul_loop
 
 
 def test_no_change_is_the_step_as_it_is_and_changes_do_not_make_it_slower(tmp_path: Path) -> None:
@@ -26,6 +27,27 @@ def test_no_change_is_the_step_as_it_is_and_changes_do_not_make_it_slower(tmp_pa
     together = together_ms(library, result.lead, result.findings)
     assert together is not None
     assert all(one is not None and together <= one * 1.001 for one in alone)
+    forecast = outlook_of(library, result.lead, 1, result.findings)
+    assert forecast is not None and forecast.low_ms is not None and forecast.high_ms is not None
+    assert forecast.low_ms <= forecast.after_ms <= forecast.high_ms
+    library.close()
+
+
+def test_changes_ticked_together_have_the_interval_of_their_plan(tmp_path: Path) -> None:
+    trace = ChromeTrace()
+    for k in range(5):  # 42 ms, of which the step loads for 40 in its own process
+        at = 42_000.0 * k
+        trace.step(k + 1, at, at + 42_000)
+        trace.host("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at + 5, at + 40_005)
+        for start in (at + 40_010, at + 40_900):
+            trace.op("aten::add", start, start + 80, [[64, 64], [64, 64]], ["float", "float"])
+            trace.launch((start + 40, start + 50), (start + 60, start + 65), "add")
+    library = Library(DataFolder(tmp_path / "data"))
+    result = analyse(bring_in(library.folder, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0], library)
+    assert result.lead is not None and result.plan
+    planned = [finding for finding in result.findings if finding.rule in {step.rule for step in result.plan}]
+    forecast, last = outlook_of(library, result.lead, 1, planned), result.plan[-1]
+    assert forecast is not None and (forecast.low_ms, forecast.high_ms) == (last.predicted_low_ms, last.predicted_high_ms)
     library.close()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.analysis.findings.checking import ANOTHER_WAY
+from sawtooth.analysis.findings.rule import as_sure_as_its_interval
 from sawtooth.analysis.run.model import Finding
 from tests.support.anti_patterns import GEMM, HALF, SLOW_US, op
 from tests.support.by_hand import ADDS, analysed
@@ -154,3 +155,12 @@ def test_what_a_slow_profile_charges_its_host_with_is_no_surer_than_medium(name:
 def test_the_first_example_is_of_the_runs_own_case(name: str, rule: str, line: str) -> None:
     found = next(f for f in result_of(name).findings if f.rule == rule)
     assert found.changes[0].before.startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "interval", "stated"),
+    [("high", (41.2, 55.0), "high"), ("high", (7.62, 87.3), "medium"), ("high", (None, None), "medium"), ("medium", (50.0, 51.0), "medium"), ("low", (50.0, 51.0), "low")],
+)  # fmt: skip
+def test_high_confidence_needs_a_narrow_interval(confidence, interval, stated) -> None:
+    assert as_sure_as_its_interval(confidence, 50.0, *interval) == stated
+    assert as_sure_as_its_interval(confidence, None, None, None) == confidence  # nothing predicted: as sure as the cause

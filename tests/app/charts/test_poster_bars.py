@@ -10,7 +10,9 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.verdict import Judgement, judge
 from sawtooth.app import templates
-from sawtooth.app.charts.poster_bars import Piece, StepBar, now_and_after, unlabelled
+from sawtooth.app.charts import step_bar
+from sawtooth.app.charts.poster_bars import Piece, StepBar, both_steps, now_and_after, of_shares, unlabelled
+from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.reports import text
 from sawtooth.app.theme import OWNERS
 from sawtooth.app.words import lost
@@ -86,3 +88,16 @@ def test_a_name_that_has_no_room_in_its_part_is_not_cut_but_stands_below() -> No
     bars = now_and_after(verdict, "148 ms", None, dark=False)
     assert [piece.label for piece in bars[0].parts if piece.label] == ["other compute 122\xa0ms"]
     assert [piece.hint.split(":")[0] for piece in unlabelled(bars)] == ["Python on the host"]
+
+
+def test_the_parts_of_a_step_stand_in_one_order_on_every_screen() -> None:
+    verdict = judged()
+    names = [piece.hint.partition(":")[0] for piece in now_and_after(verdict, "1.00 ms", None, dark=False)[0].parts]
+    assert names == ["other compute", "memset", "host synchronization", "not attributed"]
+    parts = verdict.parts
+    card = of_shares([(part.owner, part.cause, part.share) for part in parts], dark=False)
+    compared = both_steps([Bar(part.owner, part.cause, part.ms, part.ms) for part in parts], dark=False)
+    of_verdict = step_bar.chart({"recorded": parts}, "t", dark=False, per_step=True).figure.data
+    for bar in (card, compared[0].parts, compared[1].parts):
+        assert [piece.hint.partition(":")[0] for piece in bar] == names
+    assert [trace.name for trace in of_verdict] == names

@@ -309,8 +309,9 @@ def test_efficiency_multiplies_to_mfu(loop: str) -> None:
     left = _numbers(bars["x"])
     mfu = left[-1]
     assert left[0] == 1.0 and len(left) == 5
-    # of the peak: 70 of 102.7 % busy, 6 of 7 of that multiplies, 100 % clock
-    assert left[1:3] == pytest.approx([0.7 / 1.027, 0.6 / 1.027], rel=0.01)
+    # of the peak at the GPU's own clock, which is above the quoted one: 70 of 102.7 % busy, 6 of 7 of that multiplies
+    assert left[1] > 1.0
+    assert [share / left[1] for share in left[2:4]] == pytest.approx([0.7 / 1.027, 0.6 / 1.027], rel=0.01)
     # 2 × 1024³ FLOPs of 989.4 TFLOP/s in the 1.027 ms that telemetry says: 1 ms as profiled, and the dispatch of the kernels
     assert mfu == pytest.approx(2 * 1024**3 / 1.027e-3 / 989.4e12, rel=0.01)
 

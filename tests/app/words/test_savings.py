@@ -40,6 +40,12 @@ def test_a_slower_step_saves_nothing() -> None:
     assert lines(slower, price=3.0, watt=100.0) == {"for what takes a day now": "24.0 → ≈ 25.0 h"}
 
 
+def test_a_day_and_what_is_left_of_it_have_one_unit() -> None:
+    quick = Outlook(before_ms=312.0, after_ms=25.0, mfu_before=None, gpus=1)
+    assert lines(quick) == {"for what takes a day now": "24.0 → ≈ 1.92 h"}  # not 115 min
+    assert lines(quick, steps=1e4) == {"for 10.0 k steps": "52.0 → ≈ 4.17 min"}
+
+
 def test_an_mfu_too_small_to_tell_from_the_one_after_is_left_out() -> None:
     assert "MFU" not in lines(Outlook(before_ms=20.0, after_ms=10.0, mfu_before=2e-5, gpus=1))
 
@@ -65,4 +71,6 @@ def test_a_prediction_has_its_range_and_one_of_little_confidence_is_told_apart()
     certain = replace(change, confidence="medium")
     assert savings.after(TWELVE_TIMES, certain).sure
     assert not savings.after(TWELVE_TIMES, replace(certain, predicted_high_ms=311.0)).sure  # of 312: it may bring nothing
-    assert savings.after(TWELVE_TIMES, None).under == "predicted"  # of several together no range is known
+    assert savings.after(TWELVE_TIMES, None).under == "predicted"
+    several = replace(TWELVE_TIMES, low_ms=20.5, high_ms=41.0)  # of several together, as the plan has it
+    assert savings.after(several, None).under.replace("\u00a0", " ") == "predicted: 20.5 to 41.0 ms"
