@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ EXPONENTIAL = frozenset(("aten::exp",))
 OVER_ROWS = frozenset(
     ("aten::sum", "aten::amax", "aten::max", "aten::logsumexp")
 )  # with an exponential: a softmax written out, and no activation
+LESS = ("aten::sub", "aten::sub_")
 FUSED_COST = 1.1  # a fused kernel takes little more than the slowest of its chain: it reads every input and writes the result
 # What inductor makes of the kernels between two products: 138 of 52 such places on the mixer of tests/recordings_after, 97 of 36 on gpt_compiled;
 # together they took 1.19 and 0.88 of the longest kernels that they replace.
@@ -115,7 +117,7 @@ def marked(
         for c in chains(context, with_statistics=begins)
         if c.operators & marks
         and len(c.rows) >= shortest
-        and not (c.operators & marks == EXPONENTIAL and c.operators & OVER_ROWS)
+        and not (c.operators & marks == EXPONENTIAL and (c.operators & OVER_ROWS or _of_softmax(work, c)))
     ]
     marked_chains = [_from_the_first(work, chain, marks) for chain in whole] if begins else whole
     if not marked_chains:
@@ -124,6 +126,22 @@ def marked(
     # The gradients of a norm's weights sum over the rows where the norm sums within them: a second kernel.
     parts = [(chain.rows, 1) for chain in marked_chains] + [(rows, 2 if begins else 1) for rows in backward]
     return work.iloc[np.concatenate([rows for rows, _ in parts])], _as_kernels(work, parts)
+
+
+def _of_softmax(work: pd.DataFrame, chain: Chain) -> bool:
+    """Tell whether each exponential is of what has just had a number per row taken off: a softmax, or the backward pass of one. No activation does."""
+    operators, dims = (work[column].iloc[chain.rows].tolist() for column in ("operator", "dims"))
+    return all(
+        place and operators[place - 1] in LESS and _per_row(dims[place - 1])
+        for place, operator in enumerate(operators)
+        if operator in EXPONENTIAL
+    )
+
+
+def _per_row(dims: list[Any] | None) -> bool:
+    """Tell whether the second input has one column where the first has more."""
+    first, second = (dims or [])[:2] if len(dims or []) > 1 else ([], [])
+    return numel(first) > numel(second) > 1 and second[-1] == 1 < first[-1]
 
 
 def _from_the_first(work: pd.DataFrame, chain: Chain, marks: frozenset[str]) -> Chain:

@@ -2,7 +2,7 @@
 
 What it checks
     Kernels that work on a matrix of logits with a wide last dimension (a vocabulary): casts, log-softmax, its backward pass, fills, scaling. The
-    products of the head are not counted.
+    products of the head are not counted. A log-softmax by hand counts too: exponentials of such a matrix, and one column picked from each row.
 Why it costs time
     Logits of 8,192 tokens over 50,000 words are 0.8 GB in bf16 and 1.6 GB in FP32. Each operator of the loss reads and writes all of them, where a
     fused one reads them once forward, and once backward to write their gradient.
@@ -18,11 +18,13 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.queries.chains import elements
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import chosen, numel
 from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES, dtype_of_type
@@ -37,6 +39,8 @@ VOCABULARY = 4096  # columns: a classifier over a thousand classes has few rows 
 PRODUCTS = ("gemm", "conv", "attention")
 MOVES = ("elementwise", "softmax", "copy", "memset")
 FORWARD, BACKWARD = "aten::_log_softmax", "aten::_log_softmax_backward_data"
+EXPONENTIALS = ("aten::exp", "aten::exp_")
+PICKS = ("aten::gather", "aten::index", "aten::nll_loss_forward", "aten::scatter_add_", "aten::nll_loss_backward")
 # What a fused loss moves, in logits of 16 bit: read forward; read backward, and their gradient written.
 MOVED = {FORWARD: 1.0, BACKWARD: 2.0}
 
@@ -57,12 +61,15 @@ CHANGES = (
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield information when kernels over the logits take more than WORTH_NAMING of the step, products not counted."""
     gpu = context.rank.gpu
-    softmaxes = context.work[context.work["operator"] == FORWARD]
-    sizes = {numel(row.dims[0]) for row in softmaxes.itertuples() if row.dims and row.dims[0] and row.dims[0][-1] >= VOCABULARY}
-    if gpu is None or not sizes:
+    work = context.work
+    softmaxes = work[work["operator"] == FORWARD]
+    sizes = {numel(row.dims[0]) for row in softmaxes.itertuples() if _is_wide(row)}
+    by_hand = _by_hand(work)
+    if gpu is None or not (sizes or len(by_hand)):
         return
-    near = _beside_softmax(context.work)
+    near = _beside_softmax(work)
     rows = chosen(near, lambda row: row.category in MOVES and any(numel(shape) in sizes for shape in row.dims or []))
+    rows = work.loc[rows.index.union(by_hand.index)]
     yield from of_kernels(
         context,
         RULE.slug,
@@ -70,37 +77,73 @@ def check(context: RuleContext) -> Iterator[Finding]:
         "The loss reads and writes its logits in {kernels}: {cost} of each step beside the head's products",
         "Compile the loss, or call a fused linear cross entropy, which reads the logits once forward and once backward.",
         worth_naming=WORTH_NAMING,
-        edits=_edits(rows, gpu),
-        severity="info",
+        edits=_edits(rows, _passes(rows, by_hand), gpu),
+        severity="info" if by_hand.empty else None,  # a fault, where one call of PyTorch's does less: else a choice
         note="Forward one pass over the logits, backward one that writes their gradient; the other kernels gone. The products stay.",
         risk="Loss and gradients differ in the last bits; logits are no longer at hand where they are never written.",
         changes=CHANGES,
     )
 
 
+def _is_wide(row: Any) -> bool:
+    """Tell whether the first input of a row's operator is as wide as a vocabulary."""
+    return bool(row.dims and row.dims[0] and numel(row.dims[0]) and row.dims[0][-1] >= VOCABULARY)
+
+
+def _places(work: pd.DataFrame) -> pd.Series:
+    """Return the number of products before each row on its stream in its step."""
+    return work["category"].isin(PRODUCTS).groupby([work["step"], work["stream"]]).cumsum()
+
+
 def _beside_softmax(work: pd.DataFrame) -> pd.DataFrame:
     """Return the rows between the same two products as a log-softmax or its backward pass: activations of a network may be as large as logits."""
-    place = work["category"].isin(PRODUCTS).groupby([work["step"], work["stream"]]).cumsum()
-    key = pd.MultiIndex.from_arrays([work["step"], work["stream"], place])
+    key = pd.MultiIndex.from_arrays([work["step"], work["stream"], _places(work)])
     return work[key.isin(key[work["operator"].isin(MOVED)])]
 
 
-def _edits(rows: pd.DataFrame, gpu: Gpu) -> list[Edit]:
-    """The softmax and its backward pass each take what moving the logits takes in the narrowest dtype that the step holds them in."""
+def _by_hand(work: pd.DataFrame) -> pd.DataFrame:
+    """Return the kernels over logits whose log-softmax is written out, with ``part``, a number for each stretch between two products.
+
+    There are exponentials of the logits, and a column of each row is picked. A router's or an attention's softmax picks none.
+    """
+    marks = work[work["operator"].isin((*EXPONENTIALS, *PICKS))]
+    wide = chosen(marks, _is_wide)
+    key = pd.MultiIndex.from_arrays([work["step"], work["stream"], _places(work), elements(work)])
+    of_wide = key[work.index.isin(wide.index)]
+    raised = wide["operator"].isin(EXPONENTIALS).to_numpy()
+    logits = of_wide[raised].intersection(of_wide[~raised])
+    part = logits.get_indexer(key) if len(logits) else np.full(len(work), -1)
+    return work.assign(part=part)[(part >= 0) & work["category"].isin((*MOVES, "reduction")).to_numpy()]
+
+
+def _passes(rows: pd.DataFrame, by_hand: pd.DataFrame) -> pd.Series:
+    """Return which of ``rows`` stand for a pass over the logits, as FORWARD or BACKWARD: of a softmax by hand the first exponential, and the last kernel."""
+    first = by_hand[by_hand["operator"].isin(EXPONENTIALS)].drop_duplicates("part").index
+    last = by_hand.drop_duplicates("part", keep="last").index.difference(first)
+    own = rows.loc[rows["operator"].isin(MOVED)].drop_duplicates("cpu_op_id")["operator"]
+    return pd.concat((own, pd.Series(FORWARD, first, dtype=object), pd.Series(BACKWARD, last, dtype=object))).sort_index()
+
+
+def _edits(rows: pd.DataFrame, passes: pd.Series, gpu: Gpu) -> list[Edit]:
+    """Each pass takes what moving the logits takes in the narrowest dtype that the step holds them in."""
     kept: list[int] = []
     edges: dict[str, list[int]] = {"ms": [], "low": [], "high": []}
     narrow = (
         "bf16" if any(dtype_of_type(kind) in ("bf16", "fp16") for kinds in rows["types"] for kind in (kinds or [])) else "fp32"
     )
-    for row in rows[rows["operator"].isin(MOVED)].drop_duplicates("cpu_op_id").itertuples():
-        moved = MOVED[row.operator] * numel(row.dims[0]) * ITEM_BYTES[narrow]
-        time = estimate(moving_work(row.operator.removesuffix("_data"), moved, narrow), gpu)
+    for row in rows.loc[passes.index].itertuples():
+        operator = passes[row.Index]
+        moved = MOVED[operator] * max(numel(shape) for shape in row.dims) * ITEM_BYTES[narrow]
+        time = estimate(moving_work(operator.removesuffix("_data"), moved, narrow), gpu)
         if time is not None:
             kept.append(int(row.gpu_op_id))
             for edge, durations in edges.items():
                 durations.append(max(min(round(getattr(time, edge) * 1e6), int(row.dur_ns)), 1))
-    gone = rows.loc[~rows["gpu_op_id"].isin(kept) & ~rows["operator"].isin(MOVED), "gpu_op_id"]
-    return [TimedOps(tuple(kept), *(tuple(each) for each in edges.values())), WithoutOps(tuple(np.asarray(gone).tolist()))]
+    stays = rows["gpu_op_id"].isin(kept) | rows["operator"].isin(MOVED) | rows.index.isin(passes.index)
+    return [
+        TimedOps(tuple(kept), *(tuple(each) for each in edges.values())),
+        WithoutOps(tuple(rows.loc[~stays, "gpu_op_id"].tolist())),
+    ]
 
 
 RULE = Rule("loss-head", ("steps", "shapes", "gpu"), check, Explains())

@@ -372,6 +372,32 @@ def test_a_softmax_written_out_is_no_activation(tmp_path: Path, last: str, named
     assert (of_rule(analysed(tmp_path, trace), "unfused-activation") is not None) == named
 
 
+@pytest.mark.parametrize("picks", [True, False])
+def test_a_log_softmax_by_hand_over_a_vocabulary_is_a_loss_head_and_no_activation(tmp_path: Path, picks: bool) -> None:
+    """Its backward pass takes the exponential of the logits less a number per row: five kernels over one tensor. A router's picks no column."""
+    logits, row = [8192, 50304], [8192, 1]
+    loss = [("aten::copy_", [logits, logits]), ("aten::sub", [logits, row]), ("aten::exp", [logits]), ("aten::sum", [logits])]
+    loss += [("aten::gather", [logits, [], row])] if picks else []
+    loss += [("aten::neg", [logits]), ("aten::sub", [logits, row]), ("aten::exp", [logits]), ("aten::mul", [row, logits])]
+    trace = ChromeTrace()
+    for k in range(4):
+        at = 10_000 * k
+        trace.step(k + 1, at, at + 10_000)
+        for place, (name, shapes) in enumerate(loss):
+            start, began = at + 20 + 40 * place, at + 500 + 1000 * place
+            trace.op(name, start, start + 30, shapes, ["float"] * len(shapes))
+            kernel = "void at::native::reduce_kernel<512, 1>()" if name == "aten::sum" else ADDS
+            kernel = "void at::native::_scatter_gather_elementwise_kernel<1>()" if name == "aten::gather" else kernel
+            trace.launch((start + 5, start + 10), (began, began + 900), kernel)
+    result = analysed(tmp_path, trace)
+    assert of_rule(result, "unfused-activation") is None
+    found = of_rule(result, "loss-head")
+    assert (found is not None) == picks
+    if found is not None:
+        assert "8 kernels" in found.title and found.severity == "critical"
+        assert found.predicted_step_ms is not None and found.predicted_step_ms < 8
+
+
 def test_a_graph_that_would_skip_python_too_says_how_much_there_is() -> None:
     note = next(f.prediction_note for f in result_of("mlp_eager").findings if f.rule == "launch-bound")
     assert "Python outside any operator" in note and "with_stack=True" in note
