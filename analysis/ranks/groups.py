@@ -78,7 +78,8 @@ def with_parallelism(ranks: Sequence[RankResult], communication: Communication) 
 def group_uses(rows: pd.DataFrame, places: Sequence[Place]) -> tuple[GroupUse, ...]:
     """Return what the job's process groups do in a counted step, most time first: one entry per kind of group, however many groups there are of it.
 
-    ``rows`` are the matched collectives (of ``matching.match``), ``places`` by position their ranks'. Times are means over the ranks that take part.
+    ``rows`` are the matched collectives (of ``matching.match``), ``places`` by position their ranks'. Times are means over the ranks that take part
+    and the steps that each of them counts: a rank whose trace was cut may count fewer, or none.
     """
     counted = rows.loc[rows["counted"].to_numpy(bool), list(COLUMNS)]
     if counted.empty:
@@ -92,9 +93,8 @@ def group_uses(rows: pd.DataFrame, places: Sequence[Place]) -> tuple[GroupUse, .
     facts["within_host"] = _within_hosts(counted, places)
     facts["kind"] = facts.groupby(["parallelism", "size", "within_host"], dropna=False, sort=False).ngroup()
     kinds = facts["kind"].reindex(counted["key"]).to_numpy()
-    steps = max(min(place.steps for place in places), 1)
     first = facts.drop_duplicates("kind").set_index("kind")
-    uses = [_use(counted[kinds == kind], fact, steps, places) for kind, fact in first.iterrows()]
+    uses = [_use(counted[kinds == kind], fact, places) for kind, fact in first.iterrows()]
     return tuple(sorted(uses, key=lambda use: -use.transfer_ms))
 
 
@@ -136,9 +136,12 @@ def _within_hosts(rows: pd.DataFrame, places: Sequence[Place]) -> pd.Series:
     return one.where(known, apart.map({True: True, False: None}).astype(object))
 
 
-def _use(rows: pd.DataFrame, fact: pd.Series, steps: int, places: Sequence[Place]) -> GroupUse:
+def _use(rows: pd.DataFrame, fact: pd.Series, places: Sequence[Place]) -> GroupUse:
     once = rows.drop_duplicates("collective")
-    members = max(rows["position"].nunique(), 1)
+    members = rows[["group", "position"]].drop_duplicates()
+    members["steps"] = [max(places[position].steps, 1) for position in members["position"]]
+    rank_steps = int(members.drop_duplicates("position")["steps"].sum())
+    group_steps = int(members.groupby("group")["steps"].max().sum())
     sized = once[once["bytes"].notna() & (once["shortest_ns"] > 0)]
     moved, took = float(sized["bytes"].sum()), float(sized["shortest_ns"].sum())
     factors = [BUS_FACTORS[name](int(fact["size"])) if name in BUS_FACTORS else 1.0 for name in sized["name"]]
@@ -154,12 +157,12 @@ def _use(rows: pd.DataFrame, fact: pd.Series, steps: int, places: Sequence[Place
         group_size=int(fact["size"]),
         within_host=within,
         kinds=tuple(once["name"].astype(str).value_counts().index),
-        calls_per_step=len(rows) / members / steps,
-        bytes_per_step=moved / max(once["group"].nunique(), 1) / steps if len(sized) else None,
+        calls_per_step=len(rows) / rank_steps,
+        bytes_per_step=moved / group_steps if len(sized) else None,
         smallest_bytes=int(sized["bytes"].min()) if len(sized) else None,
         largest_bytes=int(sized["bytes"].max()) if len(sized) else None,
-        transfer_ms=transfers / members / steps / 1e6,
-        exposed_ms=exposed / members / steps / 1e6,
+        transfer_ms=transfers / rank_steps / 1e6,
+        exposed_ms=exposed / rank_steps / 1e6,
         algorithm_gb_s=moved / took if took else None,
         bus_gb_s=on_wire / took if took else None,
         link=link.name if link is not None else None,

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from sawtooth.analysis.knowledge.hardware import link_of
-from sawtooth.analysis.ranks.groups import parallelisms
+from sawtooth.analysis.ranks.groups import Place, group_uses, parallelisms
 from sawtooth.analysis.ranks.heat import waits_between
 from sawtooth.analysis.ranks.pipeline import chunks_of, shortest_ms, stages_of
 from sawtooth.analysis.run.job import SEND_RECEIVE, Communication, Pipeline
@@ -47,6 +47,24 @@ def test_groups_of_one_kind_are_one_row_with_their_bandwidth_and_their_link(tmp_
     # rank 2 waits 0.8 ms for rank 3 within their host, then 0 and 1 wait as long between the hosts: no part of the transfers
     for use in found.groups:
         assert use.transfer_ms == pytest.approx(use.exposed_ms) == pytest.approx(0.1, abs=0.01)
+
+
+@pytest.mark.parametrize("cut", [0, 4])
+def test_a_rank_whose_trace_was_cut_counts_fewer_steps_and_changes_no_mean(cut: int) -> None:
+    """Nine steps of one all-reduce of 4 kB in 100 µs. Rank 1 counts ``cut`` of them."""
+    counts = (9, cut)
+    collectives = pd.DataFrame(
+        {
+            "collective": step, "position": position, "step": f"ProfilerStep#{step}", "counted": step < counts[position], "name": "allreduce",
+            "group": "0 [0, 1]", "group_size": 2, "description": None, "forward": False, "ranks": 2, "bytes": 4000, "dur_ns": 100_000,
+            "shortest_ns": 100_000, "wait_ns": 0, "exposed_ns": 100_000, "exposed_wait_ns": 0,
+        }
+        for step in range(9)
+        for position in range(2)
+    )  # fmt: skip
+    (use,) = group_uses(collectives, [Place("node", rank, None, steps) for rank, steps in enumerate(counts)])
+    assert (use.calls_per_step, use.bytes_per_step) == (1.0, 4000)
+    assert (use.transfer_ms, use.exposed_ms) == (pytest.approx(0.1), pytest.approx(0.1))
 
 
 def ranks_of(result: RunResult, schedule: Pipeline) -> list[list[int | None]]:
