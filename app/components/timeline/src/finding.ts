@@ -54,17 +54,17 @@ export class FindingBar {
     const { tracks, findings } = this.picture.data;
     const finding = findings.find((f) => f.rule === this.rule)!;
     const of = tracks[0];
+    let marks = finding.marks;
     try {
       const answer = await asked<{ places: [number, number][] }>(
         `${of.api}/occurrences?recording=${of.recording}&device=${of.device}&rule=${encodeURIComponent(this.rule)}`,
       );
-      if (this.rule !== finding.rule) return;
-      this.picture.scene.marks = answer.places.length
-        ? answer.places.map(([start, end]) => ({ start: start + of.offset, end: end + of.offset }))
-        : finding.marks;
+      if (answer.places.length) marks = answer.places.map(([start, end]) => ({ start: start + of.offset, end: end + of.offset }));
     } catch {
-      this.picture.scene.marks = finding.marks;
+      // The marks that came with the page are some of its places.
     }
+    if (this.rule !== finding.rule) return; // another finding was opened meanwhile
+    this.picture.scene.marks = marks;
     this.nearest();
     this.show();
     if (go && this.picture.scene.mark >= 0) this.to(this.picture.scene.mark);
