@@ -29,7 +29,8 @@ _layouts: dict[str, bytes] = {}  # of a layout's statements the file that they m
 def borrow(memory_limit: str, scratch: Path | None = None) -> duckdb.DuckDBPyConnection:
     """Return an instance with nothing attached, which spills into ``scratch``, nowhere where None. Close it after an error, else ``give_back``.
 
-    It has one thread: its rows are computed beside it, where a second costs a tenth more, and sums of fractions come out the same each time.
+    It has one thread: its rows are computed beside it, where a second costs a tenth more, and sums of fractions come out the same each time. Who
+    sums millions of rows may set more (``derive.build`` does), and such sums then differ in their last digits; whoever borrows it next has one again.
     """
     with _one_at_a_time:
         connection = _idle.pop() if _idle else None

@@ -46,7 +46,7 @@ class Writer:
     def insert(self, table: str, columns: dict[str, Any]) -> None:
         """Append rows. Integer arrays hold NULL (int64) or -1 (int32) for what is not recorded, floats hold NaN.
 
-        Trouble of one insert is raised by the call after it.
+        Rows are stored after this returns: trouble with them is raised by a later call, by ``finish`` at the latest.
         """
         if columns and len(next(iter(columns.values()))):
             largest = table == LARGEST

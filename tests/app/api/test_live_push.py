@@ -27,7 +27,7 @@ from sawtooth.ingest.sampler.segments import encode_line
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.telemetry.session import SessionReader
 from tests.support.paths import ROOT
-from tests.support.servers import Server, free_port, start_server, without_bundled
+from tests.support.servers import Server, free_port, start_server, until, without_bundled
 
 SESSION = "20260101T000000Z-node-abc123"
 PATH = f"/api/v1/live/{SESSION}"
@@ -210,6 +210,7 @@ def test_the_push_token_stays_and_is_private(tmp_path, monkeypatch) -> None:
 
 
 KILLS = 6  # of each side; SAWTOOTH_KILLS asks for more
+LEAST_LINES = 10  # of a session: it sampled
 
 
 def _sampler(parent: Path, url: str, token: str) -> subprocess.Popen[bytes]:
@@ -229,6 +230,10 @@ def _sampler(parent: Path, url: str, token: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [*command, "--out", str(parent), "--push", url, "--token", token], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )  # fmt: skip
+
+
+def _lines(session: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in session.glob("samples-*.jsonl"))
 
 
 def _acknowledged(data: Path) -> dict[str, bytes]:
@@ -272,7 +277,9 @@ def test_killing_receiver_and_sampler_loses_and_doubles_nothing(tmp_path: Path) 
             sampler.kill()
             sampler.wait()
             sampler = _sampler(spool, url, token)
-        time.sleep(2)
+        until(
+            lambda: [p.name for p in spool.iterdir() if _lines(p) <= LEAST_LINES] == [] and len([*spool.iterdir()]) == kills + 1
+        )
         sampler.terminate()
         sampler.wait(60)
         sent = {p.name for p in spool.iterdir()}
@@ -303,4 +310,4 @@ def test_killing_receiver_and_sampler_loses_and_doubles_nothing(tmp_path: Path) 
         assert reader.meta["session"] == session
         assert reader.damaged == 0
         assert numbers == list(range(len(numbers)))
-        assert len(numbers) > 10
+        assert len(numbers) > LEAST_LINES
