@@ -205,12 +205,13 @@ def sentence(larger: Iterable[AtBatch]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Kernels:
-    """Rows of ``RuleContext.work``: which ``stay`` as they are, the ``kind`` of each, the ``first`` row of each kind; ``own``: shapes of parameters,
-    also transposed."""
+    """Rows of ``RuleContext.work``: which ``stay`` as they are, the ``kind`` of each, the ``first`` row of each kind, and how many kernels run on
+    average ``beside`` those of a kind, themselves counted; ``own``: shapes of parameters, also transposed."""
 
     stay: np.ndarray
     kind: np.ndarray
     first: np.ndarray
+    beside: np.ndarray
     own: frozenset[Shape]
 
 
@@ -218,15 +219,16 @@ def _kernels_of(context: RuleContext, rows: pd.DataFrame, parameters: Counter[Sh
     device = context.rank.device
     fixed = launched_by_optimizer(context.recording, device) | launched_inside(context.recording, device, ZERO_GRAD)
     kind = rows.groupby([*ALIKE, "blocks"], dropna=False, sort=False).ngroup().to_numpy()
+    overlap = pd.Series(Overlap.of(context.work).beside, context.work["gpu_op_id"])  # with all, whichever of them ``rows`` are
+    beside = overlap.reindex(rows["gpu_op_id"]).groupby(kind).mean().to_numpy()
     own = frozenset({*parameters, *(tuple(reversed(shape)) for shape in parameters)})
-    return _Kernels(rows["gpu_op_id"].isin(fixed).to_numpy(), kind, np.unique(kind, return_index=True)[1], own)
+    return _Kernels(rows["gpu_op_id"].isin(fixed).to_numpy(), kind, np.unique(kind, return_index=True)[1], beside, own)
 
 
 def _edit(context: RuleContext, rows: pd.DataFrame, kernels: _Kernels, times: float) -> TimedOps:
     """Return the edit that gives every kernel of ``rows`` its time with ``times`` the batch."""
     scale = Scale(context.rank.gpu, kernels.own, times)
-    beside = pd.Series(Overlap.of(rows).beside).groupby(kernels.kind).mean().to_numpy()
-    laws = [scale.law(row) for row in rows.iloc[kernels.first].assign(beside=beside).itertuples()]
+    laws = [scale.law(row) for row in rows.iloc[kernels.first].assign(beside=kernels.beside).itertuples()]
     factor, low, high, stream_ns, rounds = (np.array(column, float)[kernels.kind] for column in zip(*laws, strict=True))
     now = rows["dur_ns"].to_numpy(float)
     # what streaming its bytes can be of the time: all of it at most (an operator need not touch all of its inputs), and not much less than an eighth

@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sawtooth.analysis.findings.batch import step
 from sawtooth.analysis.findings.batch.growth import Scale
 from sawtooth.analysis.findings.batch.memory import memory_at, parameters_of
 from sawtooth.analysis.findings.batch.overlap import Overlap
-from sawtooth.analysis.findings.batch.step import _edit, _Kernels, at_batches, sentence
+from sawtooth.analysis.findings.batch.step import ALIKE, _edit, _Kernels, _kernels_of, at_batches, sentence
 from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.run_analysis import whatif_of
@@ -120,7 +121,7 @@ def test_a_smaller_batch_is_bounded_by_what_the_gpu_hides_of_the_host():
 def test_a_kernel_of_half_a_millisecond_has_work_to_do(rounds, then_ns):
     # 100 MB at the memory's rate take 21 µs, eight times that 167: of 500 µs all but the 50 that latency can be grow, and all but 5 where each thread makes 100 rounds
     frame = pd.DataFrame({"gpu_op_id": [1], "start_ns": [0], "end_ns": [500_000], "dur_ns": [500_000]})
-    kernels = _Kernels(np.array([False]), np.array([0]), np.array([0]), frozenset())
+    kernels = _Kernels(np.array([False]), np.array([0]), np.array([0]), np.array([1.0]), frozenset())
     stream_ns = 100e6 / H200.bandwidth_bytes_per_s * 1e9
     context = SimpleNamespace(rank=SimpleNamespace(gpu=H200))
     with pytest.MonkeyPatch.context() as patched:
@@ -227,3 +228,14 @@ def test_copies_of_parameters_stay():
 
 def test_a_trace_without_allocations_tells_no_memory():
     assert memory_at(Recorded(), 0, [2]) is None
+
+
+def test_a_kernel_shares_the_gpu_with_those_that_are_not_asked_for(monkeypatch):
+    # Kernel 1 runs its 10 ns beside kernel 2, kernel 3 alone: two and one at a time, also where 2 is left out.
+    monkeypatch.setattr(step, "launched_by_optimizer", lambda *_: frozenset())
+    monkeypatch.setattr(step, "launched_inside", lambda *_: frozenset())
+    work = pd.DataFrame({"gpu_op_id": [1, 2, 3], "start_ns": [0, 0, 20], "end_ns": [10, 10, 30]})
+    work = work.assign(**dict.fromkeys([*ALIKE, "blocks"], work["gpu_op_id"]))
+    context = SimpleNamespace(work=work, recording=None, rank=SimpleNamespace(device=0))
+    assert _kernels_of(context, work, {}).beside.tolist() == [2, 2, 1]
+    assert _kernels_of(context, work[work["gpu_op_id"] != 2], {}).beside.tolist() == [2, 1]
