@@ -230,6 +230,13 @@ def link(trace: ChromeTrace, at: float, busy: float, pattern: str = "HtoD (Pinne
     return at + 1000
 
 
+def both_ways(trace: ChromeTrace, at: float) -> float:
+    """Add ``link`` with copies to the host for 0.9 of the millisecond, and copies from the host for 0.8 of it beside them."""
+    copied = {"bytes": int(0.8e-3 * 55e9)}
+    trace.launch((at + 9.2, at + 9.6), (at + 12, at + 812), "Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", stream=10, **copied)
+    return link(trace, at, 0.9, "DtoH (Device -> Pinned)")
+
+
 def compiled_products(trace: ChromeTrace, at: float, kernel_us: float, kernel: str = GEMM) -> float:
     """Add compiled code with ten products of 16 × 4096 by 4096² in bf16, which take about 10 µs each by the kernel model."""
     start = at
@@ -273,6 +280,7 @@ ANTI_PATTERNS: dict[str, Callable[[Path], list[Path]]] = {
     "nothing_captured": partial(loop, add=partial(captured, captures=False)),
     "link_full": partial(loop, add=partial(link, busy=0.9)),
     "link_full_to_host": partial(loop, add=partial(link, busy=0.9, pattern="DtoH (Device -> Pinned)")),
+    "link_full_both_ways": partial(loop, add=both_ways),
     "link_half_used": partial(loop, add=partial(link, busy=0.5)),
     "slow_compiled_products": partial(loop, add=partial(compiled_products, kernel_us=60)),
     "quick_compiled_products": partial(loop, add=partial(compiled_products, kernel_us=9)),

@@ -1,14 +1,14 @@
 """The link between the host and the GPU is full.
 
 What it checks
-    How long copies between pinned memory and the GPU last in a step, in one direction, and the traffic that telemetry measured (GPM, DCGM) against
-    what the link of this GPU carries.
+    How long copies between pinned memory and the GPU last in a step, in the direction that is used more, and the traffic that telemetry measured
+    (GPM, DCGM) against what the link of this GPU carries.
 Why it costs time
     A GPU computes on terabytes a second and is fed by 16 to 63 GB/s. Once the link is full, more workers, pinned memory and a stream of its own
     change nothing: only fewer bytes do.
 What to do
     Send fewer bytes: images as uint8 and normalized on the GPU, 16-bit instead of FP32, tokens instead of one-hot rows; decode on the GPU; keep what
-    every step uses there. Look whether the link has all its lanes: ``nvidia-smi -q`` prints generation and width.
+    every step uses there. To the host: reduce values on the GPU before they are copied, and copy only what the host reads. Look whether the link has all its lanes: ``nvidia-smi -q`` prints generation and width.
 When it is wrong
     Several GPUs behind one switch share a link, and each sees slow copies. Copies from pageable memory are slow by themselves and are not counted.
 References
@@ -18,6 +18,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from sawtooth.analysis.findings.queries.calls import Events
 from sawtooth.analysis.findings.queries.copies import copies
@@ -29,57 +30,112 @@ from sawtooth.analysis.units import in_bytes
 
 SLOW = 0.5  # of the link: a pinned copy reaches 0.88 of it (55.5 of 63 GB/s, H200), one over fewer lanes half of that or less
 HALF = 0.5  # of the bytes: FP32 as bf16; uint8 instead of FP32 is a quarter
-DIRECTIONS = (
-    ("from the host", "(?i)HtoD|HostToDevice", "pcie_rx_bps"),
-    ("to the host", "(?i)DtoH|DeviceToHost", "pcie_tx_bps"),
-)
 
-CHANGES = (
+
+@dataclass(frozen=True)
+class Direction:
+    """One of the link's two: what it is called, the names of its copies, telemetry's column of its traffic, and what to change."""
+
+    where: str
+    copies: str
+    column: str
+    fix: str
+    note: str
+    change: CodeChange
+
+
+FROM_HOST = Direction(
+    "from the host",
+    "(?i)HtoD|HostToDevice",
+    "pcie_rx_bps",
+    "Send fewer bytes: uint8 images normalized on the GPU, 16-bit instead of FP32, decoding on the GPU.",
+    "The copies with half the bytes, as where FP32 becomes bf16; uint8 in its place is a quarter.",
     CodeChange(
         "PyTorch",
         'images = transform(images)   # float32 on the CPU\nimages = images.to("cuda", non_blocking=True)',
         'images = images.to("cuda", non_blocking=True)   # uint8: a quarter of the bytes\nimages = (images.float() - mean) / std',
     ),
 )
+TO_HOST = Direction(
+    "to the host",
+    "(?i)DtoH|DeviceToHost",
+    "pcie_tx_bps",
+    "Copy fewer bytes to the host: reduce values on the GPU first (the chosen class instead of all logits), 16-bit instead of FP32, and only in the steps whose values are read.",
+    "The copies with half the bytes, as where FP32 becomes bf16; a value reduced on the GPU is less.",
+    CodeChange(
+        "PyTorch",
+        'classes = logits.to("cpu").argmax(-1)   # all logits are copied',
+        'classes = logits.argmax(-1).to("cpu")   # one number of each row',
+    ),
+)
+CHANGES = (FROM_HOST.change, TO_HOST.change)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What is used of the link in one direction: by the copies of the profiled steps, and, bytes a second, in the samples of telemetry."""
+
+    direction: Direction
+    moved: Events
+    copying: float
+    sampled: float
+    sampled_share: float
+
+    @property
+    def share(self) -> float:
+        """Of the time or of the rate, whichever is more."""
+        return max(self.copying, self.sampled_share)
 
 
 def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding for the direction in which the link is in use for LINK_FULL of the step, where there is one."""
+    """Yield a finding for the direction in which the link is used more, where it is in use for LINK_FULL of the step."""
     link = link_of(context.rank.gpu.name, "host") if context.rank.gpu is not None else None
-    for where, pattern, column in DIRECTIONS:
-        moved = copies(context, pattern)
-        moved = moved.where(~moved.frame["name"].str.contains("pageable", case=False))
-        sampled = context.rank.telemetry.means.get(column) if context.rank.telemetry is not None else None
-        by_samples = sampled / (link.gb_s * 1e9) if sampled is not None and link is not None else 0.0
-        if context.share(moved.ms) >= LINK_FULL:
-            yield _by_copies(context, moved, where, link)
-        elif by_samples >= LINK_FULL and sampled is not None and link is not None:
-            title = f"The link to the host is full: {sampled / 1e9:.3g} GB/s {where}, and {link.name} carries {link.gb_s:g}"
-            yield _finding(context, title, moved, "Not predicted: the copies in the profiled steps are not this traffic.")
+    use = max((_use(context, direction, link) for direction in (FROM_HOST, TO_HOST)), key=lambda use: use.share)
+    if use.copying >= LINK_FULL:
+        yield _by_copies(context, use, link)
+    elif use.sampled_share >= LINK_FULL and link is not None:
+        title = f"The link to the host is full: {use.sampled / 1e9:.3g} GB/s {use.direction.where}, and {link.name} carries {link.gb_s:g}"
+        yield _finding(context, title, use, "Not predicted: the copies in the profiled steps are not this traffic.")
 
 
-def _by_copies(context: RuleContext, moved: Events, where: str, link: Link | None) -> Finding:
+def _use(context: RuleContext, direction: Direction, link: Link | None) -> Use:
+    moved = copies(context, direction.copies)
+    moved = moved.where(~moved.frame["name"].str.contains("pageable", case=False))
+    sampled = context.rank.telemetry.means.get(direction.column) if context.rank.telemetry is not None else None
+    return Use(
+        direction,
+        moved,
+        context.share(moved.ms),
+        sampled or 0.0,
+        (sampled or 0.0) / (link.gb_s * 1e9) if link is not None else 0.0,
+    )
+
+
+def _by_copies(context: RuleContext, use: Use, link: Link | None) -> Finding:
+    moved = use.moved
     size = float(moved.frame["bytes"].fillna(0).sum()) / max(moved.steps, 1)
     rate = size / (moved.ms / 1e3) / 1e9
     carries = f" of the {link.gb_s:g} that {link.name} carries" if link is not None else ""
     lanes = "; look whether it has all its lanes" if link is not None and rate < SLOW * link.gb_s else ""
-    title = f"Copies use the link to the host for {100 * context.share(moved.ms):.0f} % of each step: {in_bytes(size)} {where} at {rate:.3g} GB/s{carries}{lanes}"
-    note = "The copies with half the bytes, as where FP32 becomes bf16; uint8 in its place is a quarter."
-    return _finding(context, title, moved, note, ScaledOps(moved.ids, HALF))
+    title = (
+        f"Copies use the link to the host for {100 * use.copying:.0f} % of each step: {in_bytes(size)} {use.direction.where} at {rate:.3g} GB/s"
+        f"{carries}{lanes}"
+    )
+    return _finding(context, title, use, use.direction.note, ScaledOps(moved.ids, HALF))
 
 
-def _finding(context: RuleContext, title: str, moved: Events, note: str, *edits: Edit) -> Finding:
+def _finding(context: RuleContext, title: str, use: Use, note: str, *edits: Edit) -> Finding:
     return context.finding(
         RULE.slug,
         title,
-        "Send fewer bytes: uint8 images normalized on the GPU, 16-bit instead of FP32, decoding on the GPU.",
-        ceiling_ms=moved.ms if edits else None,
+        use.direction.fix,
+        ceiling_ms=use.moved.ms if edits else None,
         edits=edits,
         note=note,
         risk="What was computed from the values on the CPU is computed on the GPU instead.",
-        changes=CHANGES,
-        evidence=moved.rows(),
-        places=moved.places(),
+        changes=(use.direction.change,),
+        evidence=use.moved.rows(),
+        places=use.moved.places(),
     )
 
 

@@ -78,7 +78,7 @@ CASES = {
         quiet=("reduced_within", "ddp_balanced"),
         measured=(("reduced_after", "reduced_within", 0.15),),
     ),
-    "host-link-saturated": Case(leads=("link_full", "link_full_to_host"), quiet=("link_half_used", "copy_pinned")),
+    "host-link-saturated": Case(leads=("link_full", "link_full_to_host"), beside=("link_full_both_ways",), quiet=("link_half_used", "copy_pinned")),
     "max-autotune": Case(
         beside=("slow_compiled_products",), quiet=("quick_compiled_products", "autotuned_products", "gpt_compiled", "tables_compiled")
     ),
