@@ -109,6 +109,7 @@ def _derive_trace(
     """Derive what ``con`` reads into what ``stored`` writes: while a part is explained the next is read, and what is done with is stored."""
     signatures, vendor = load_signatures(con), _vendor(con)
     limit = memory_limit(int(con.execute("SELECT count(*) FROM gpu_ops").fetchall()[0][0]))
+    more_memory = limit != memory_limit(0)  # the engine may need several times what it has beside a part
     known, losses, classes, operators = dict[str, Any](), Losses(), AllClasses(), list[Sums]()
     with con.cursor() as beside, ThreadPoolExecutor(2) as others:
         beside.execute(SEEN)
@@ -117,7 +118,8 @@ def _derive_trace(
         for part in parts_of(con, _analysed):
             events, alone = part.events, part.parts == 1
             work = work_of(part, signatures, *vendor)
-            if alone and len(events.ops) > MANY_OPERATORS:
+            watched = alone and len(events.ops) > MANY_OPERATORS
+            if watched:
                 storing.then(give_up_memory, stored, limit)
             elif alone:
                 storing.then(stored.execute, f"SET memory_limit = '{limit}'")
@@ -130,7 +132,7 @@ def _derive_trace(
             parts = {d.device: _segments(part, d, work.classes) for d in part.devices}
             storing.then(_store_segments, stored, parts, events.origin_ns)
             if alone:
-                _store_sums(stored, storing, classes, limit if len(events.ops) > MANY_OPERATORS else None, all_sums=all_sums)
+                _store_sums(stored, storing, classes, limit if watched else None, all_sums=all_sums)
             operators += _operators(work)
             known = added(known, facts_of(work))
             if alone and work.modules is not None and part.devices:
@@ -144,13 +146,13 @@ def _derive_trace(
             storing.then(_append, stored, "operators", operator_table(operators))
         if summed is not None:
             summed.result()
-        if not alone and limit == f"{MEMORY_MB}MB":
+        if not alone and not more_memory:
             _store_sums(stored, storing, classes, limit, all_sums=all_sums)
         if explained is not None:
             _store_gaps(stored, storing, explained)
         if alone:  # now that the recording is not held any more
             storing.then(partial(timeline_store.store_host, stored, all_sums=all_sums))
-    if not alone and limit != f"{MEMORY_MB}MB":  # the engine may need several times what it has beside a part: now none is held
+    if not alone and more_memory:  # now that no part is held any more
         storing.then(stored.execute, f"SET memory_limit = '{limit}'")
         _store_sums(stored, storing, classes, limit, all_sums=all_sums)
     storing.then(_store_losses, stored, losses)
