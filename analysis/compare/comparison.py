@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -136,6 +136,11 @@ class Comparison:
         return any(reason.key == GPU_BESIDE_CPU for reason in self.reasons)
 
     @property
+    def strangers(self) -> bool:
+        """Whether neither run is what a change made of the other: of two models, or one of a CPU."""
+        return self.other_model or self.cpu_beside_gpu
+
+    @property
     def partly_counted(self) -> bool:
         """Whether either side's operations are counted so incompletely that numbers of them do not compare."""
         known = [run for side in (self.a, self.b) for run in side.runs if run.metrics["flops_per_step"].value is not None]
@@ -168,11 +173,16 @@ def compare(a: Side, b: Side) -> Comparison:
     strangers = other_model or any(reason.key == GPU_BESIDE_CPU for reason in why_not)
     followed = [finding for finding in findings.fixed if not unfollowed(finding, a.traits, b.traits)]
     followed = [finding for finding in followed if same_time(a.first, finding) not in followed]
+    if rate is not None and best.a and best.b and rate.b * best.b > rate.a * best.a:
+        followed = [
+            finding for finding in followed if not finding.explains.causes
+        ]  # more work in a step hides what the host takes
     changed = () if strangers else differences(a.traits, b.traits, a.first.findings, followed)
     arguments = changed_arguments(a.command, b.command) if not other_model else ()
     if rate is not None and not other_model:
         ratio = batch_ratio(a.products, b.products, work_ratio(a.first, b.first))
         changed = (*of_batch(ratio, (*arguments, *changed)), *changed)
+        rate = replace(rate, batch=ratio if rate.unit == "FLOP" else None)
     if other_model:
         word = of_other_work(word, OTHER_PROGRAM if other_program else OTHER_MODEL)
     elif _one_command(a, b, changed) and not any(reason.key in OTHER_STEP for reason in why_not):

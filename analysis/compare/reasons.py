@@ -123,7 +123,12 @@ def _clock(a: RunResult, b: RunResult) -> list[Reason]:
     ):
         return []
     words = (f"{left:.0%} of the rated clock", f"{right:.0%} of the rated clock")
-    return [Reason("clock", f"The GPU ran at {words[0]} against {words[1]}: every kernel scales with it.", *words)]
+    slower, longer = ("A", right / left - 1) if left < right else ("B", left / right - 1)
+    sentence = (
+        f"The GPU ran at {words[0]} in A and {words[1]} in B (a GPU that boosts runs above it): "
+        f"kernels may take up to {longer:.0%} longer in {slower} for that alone."
+    )
+    return [Reason("clock", sentence, *words)]
 
 
 def _tflop(flops: float) -> str:

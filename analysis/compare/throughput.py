@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from sawtooth.analysis.compare.reasons import WORK_DIFFERS, counted_flops
 from sawtooth.analysis.compare.significance.certainty import Verdict
+from sawtooth.analysis.compare.significance.change_interval import ratio_interval
 from sawtooth.analysis.compare.significance.decision import verdict
 from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
 from sawtooth.analysis.run.model import RunResult
@@ -14,12 +16,18 @@ from sawtooth.analysis.run.model import RunResult
 
 @dataclass(frozen=True)
 class Throughput:
-    """Work per second on both sides, in ``unit`` per second. ``verdict`` is of the time that A's work takes: faster means more a second."""
+    """Work per second on both sides, in ``unit`` per second. ``verdict`` is of the time that A's work takes: faster means more a second.
+
+    ``interval`` is the 95 % interval of ``ratio``, None where it is not known. ``batch`` is how many times A's samples B has in a step, where operations were
+    counted, and that is known by the shapes of the products: then they stand for samples.
+    """
 
     unit: str
     a: float
     b: float
     verdict: Verdict
+    interval: tuple[float, float] | None = None
+    batch: Fraction | None = None
 
     @property
     def ratio(self) -> float:
@@ -57,7 +65,9 @@ def throughput(
         if not ms_a or not ms_b or max(work_a, work_b) / min(work_a, work_b) - 1 <= WORK_DIFFERS:
             return None
         of_a = [_scaled(run, work_a / work_b) for run in measured_b]
-        return Throughput(unit, 1000 * work_a / ms_a, 1000 * work_b / ms_b, verdict(measured_a, of_a))
+        word = verdict(measured_a, of_a)
+        interval = ratio_interval(measured_a, of_a, word.ci95_ms) if word.ci95_ms is not None else None
+        return Throughput(unit, 1000 * work_a / ms_a, 1000 * work_b / ms_b, word, interval)
     return None
 
 

@@ -76,8 +76,7 @@ def _none_to_claim(comparison: Comparison, key: str, readings: tuple[Reading, Re
 def _way(comparison: Comparison, key: str, better: str, readings: tuple[Reading, Reading]) -> RowWord:
     """Return the word of a change that may be claimed. What only describes the run is better or worse as the run itself is, else no more than other."""
     before, after = (reading.value or 0.0 for reading in readings)
-    strangers = comparison.other_model or comparison.cpu_beside_gpu
-    if better == "neither" or strangers or abs(after - before) < NO_BETTER * max(abs(before), abs(after)):
+    if better == "neither" or comparison.strangers or abs(after - before) < NO_BETTER * max(abs(before), abs(after)):
         return "changed"
     other_work = comparison.throughput is not None and (key in OF_A_STEP or key.startswith("energy"))
     if key in OF_THE_RECORDING or other_work:

@@ -28,7 +28,7 @@ from sawtooth.app.words import evidence as evidence_words
 from sawtooth.app.words import headline as headline_words
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as run_words
-from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
+from sawtooth.app.words.comparisons import audit, basis, changed, changes, two_steps
 from sawtooth.app.words.comparisons import comparison as words
 
 _POSTER = templates.pieces("poster.html")
@@ -196,8 +196,8 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[Outcome] = ()) ->
         gates=[outcome.sentence for outcome in outcomes],
         sides=names,
         ways=[_way(two_steps.bars(comparison, step), step, shown=words.shown(comparison)) for step in steps],
-        dots_title=words.dots_title(*words.steps(comparison)),
-        dots=_dots(*words.steps(comparison)),
+        dots_title=basis.dots_title(comparison),
+        dots=_dots(*basis.steps(comparison)),
         audit=Table(
             (audit.TITLE, *(f"{side}: {name}" for side, name in zip("AB", names, strict=True)), "Change"),
             audit.pair_rows(comparison),

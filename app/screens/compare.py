@@ -23,7 +23,7 @@ from sawtooth.app.page.sharing import copy_link, slide
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.runs.listing import listed
-from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
+from sawtooth.app.words.comparisons import audit, basis, changed, changes, two_steps
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.manifest import Manifest
 
@@ -156,7 +156,7 @@ def _ways_out(comparison: Comparison) -> None:
     with st.popover("Report", icon=":material/download:", width="content"):
         _downloads(comparison)
     with st.popover("How sure?", icon=":material/help:", width="content", key="how-sure"):
-        cards.text(words.why_sure(comparison))
+        cards.text("\n\n".join((words.why_sure(comparison), *basis.bases(comparison))))
 
 
 def _downloads(comparison: Comparison) -> None:
@@ -196,9 +196,9 @@ def _steps(comparison: Comparison) -> None:
     """Show each side's profiled steps by owner under each other, on one scale, of the first run of a side; folded away, every step as a dot."""
     sides = [(side.runs[0].manifest.id, side.runs[0].lead) for side in (comparison.a, comparison.b)]
     top = max((step_strip.longest(lead) for _, lead in sides if lead is not None), default=0.0)
-    a, b = words.steps(comparison)
+    a, b = basis.steps(comparison)
     if top and (a or b):
-        cards.title(words.dots_title(a, b))
+        cards.title(basis.dots_title(comparison))
     for (run, lead), name in zip(sides, ("A", "B"), strict=True):
         if lead is not None and top:
             step_strip.show(run, lead, name=name, longest_ms=top)

@@ -39,6 +39,8 @@ def pair_rows(comparison: Comparison) -> list[Row]:
             if line.row.unit == "share":
                 amount = fmt.points(line.change)
             change = UNMARKED.get(word) or f"{amount}{MARKS.get(word, '')}"
+        if comparison.strangers and line.change is not None:
+            change = fmt.MISSING
         lines.append(Row(line.row.label, shown(line.row, line.a), shown(line.row, line.b), change))
     return reasons_once(lines) if len(lines) > 1 else []
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from typing import Literal
+
 from sawtooth.analysis.compare.changed.differences import Difference, Effect
 from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.compare.side import Side
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
@@ -25,10 +30,14 @@ def rows(comparison: Comparison) -> list[Row]:
     lines = []
     for effect in comparison.effects:
         for place, difference in enumerate(effect.differences):
-            lines.append(Row(*_named(difference), _explains(effect, comparison) if place == 0 else "part of the same gain"))
+            lines.append(
+                Row(*_named(difference, comparison.b), _explains(effect, comparison) if place == 0 else "part of the same gain")
+            )
     return lines
 
 
+WORTH_A_WORD = Fraction(1, 100)  # of the step: what is outside the profiled steps and less is rounding
+NONE_PROFILED = "none in the profiled steps"
 NOT_RECORDED = "not recorded"  # of a side without a profile, whose step nothing divides
 
 
@@ -41,7 +50,7 @@ def sentences(comparison: Comparison) -> list[str]:
 
 def nothing(comparison: Comparison) -> str | None:
     """Return why no difference is named; None where one is, or the runs are of different models or the same."""
-    if comparison.effects or comparison.other_model or comparison.cpu_beside_gpu or _unseen(comparison) is not None:
+    if comparison.effects or comparison.strangers or _unseen(comparison) is not None:
         return None
     same = comparison.verdict.ci95_ms == (0.0, 0.0)  # the verdict says that both sides are the same recording
     if comparison.a.command and comparison.a.command == comparison.b.command and not same:
@@ -56,10 +65,12 @@ def nothing(comparison: Comparison) -> str | None:
     return "The recordings do not show what was changed."
 
 
-def _named(difference: Difference) -> tuple[str, str, str]:
-    """Return what a difference is about, and its value on either side."""
+def _named(difference: Difference, b: Side) -> tuple[str, str, str]:
+    """Return what a difference is about, and its value on either side; another finding of B may advise what one of A did."""
     if difference.finding is not None:
-        return fmt.clean(action(difference.finding), 90), "advised", "no longer needed"
+        advice = action(difference.finding)
+        again = any(action(finding) == advice for finding in b.first.findings if finding.claims == "gain")
+        return fmt.clean(advice, 90), "advised", "still advised" if again else "no longer needed"
     return fmt.clean(difference.what, VALUE), fmt.clean(difference.a or "", VALUE), fmt.clean(difference.b or "", VALUE)
 
 
@@ -74,16 +85,30 @@ def _explains(effect: Effect, comparison: Comparison) -> str:
         return "the only difference that shows" if only and comparison.verdict.shown else ""
     way = "gain" if comparison.verdict.word == "faster" else "loss"
     bars = [Bar(row.owner, row.cause, float(row.ms_a), float(row.ms_b)) for row in effect.parts[:PARTS]]
-    unseen = [not side.first.manifest.traces for side in (comparison.a, comparison.b)]
-    parts = ", ".join(f"{bar.label} {_ms(bar.ms_a, unseen[0])} → {_ms(bar.ms_b, unseen[1])}" for bar in bars)
+    nothing_a, nothing_b = (_nothing(comparison, side) for side in ("a", "b"))
+    parts = ", ".join(f"{bar.label} {_ms(bar, bar.ms_a, nothing_a)} → {_ms(bar, bar.ms_b, nothing_b)}" for bar in bars)
     if NOT_RECORDED in parts:  # what is not known of one side is no share of the change
         return parts
     least = "at least " if alone and effect.share < NEARLY_ALL else ""
     return f"{least}{fmt.share(effect.share)} of the {way}: {parts}"
 
 
-def _ms(ms: float, unseen: bool) -> str:
-    return fmt.duration_ms(ms) if ms else NOT_RECORDED if unseen else "none"
+def _nothing(comparison: Comparison, side: Literal["a", "b"]) -> str:
+    """Return what is known of a lost part that a side shows nothing of: what the run takes beyond its profiled steps may be such time, too."""
+    if not getattr(comparison, side).first.manifest.traces:
+        return NOT_RECORDED
+    rows = comparison.waterfall_run
+    whole, outside = (
+        sum((getattr(row, f"ms_{side}") for row in rows if row.owner in owners), Fraction(0))
+        for owners in ({row.owner for row in rows}, {OUTSIDE_PROFILE})
+    )
+    return NONE_PROFILED if outside > WORTH_A_WORD * whole else "none"
+
+
+def _ms(bar: Bar, ms: float, nothing: str) -> str:
+    if ms:
+        return fmt.duration_ms(ms)
+    return "none" if nothing == NONE_PROFILED and bar.owner not in LOST_OWNERS else nothing
 
 
 def tested(comparison: Comparison) -> str | None:
@@ -134,8 +159,8 @@ def _unseen(comparison: Comparison) -> str | None:
 
 
 def left(comparison: Comparison) -> str | None:
-    """Return what B can still gain: Next in B: Use the fused optimizer: 47 → ≈ 41 ms. None where nothing is advised, or A is another model."""
-    change = first_change(comparison.b.first) if not comparison.other_model else None
+    """Return what B can still gain: Next in B: Use the fused optimizer: 47 → ≈ 41 ms. None where nothing is advised, or the runs do not follow each other."""
+    change = first_change(comparison.b.first) if not comparison.strangers else None
     if change is None:
         return None
     step = change[1].rstrip(".").replace(" (low confidence)", "")

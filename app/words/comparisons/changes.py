@@ -140,8 +140,10 @@ def marked_change(change: MetricChange, comparison: Comparison) -> str:
     """Return a metric's change with a mark that differs in shape: ✓ better, ✗ worse.
 
     Neither where the metric has no better end or moves by less than 1 %, or where it is of profiled steps that do not change as the runs do; and no amount where two runs of
-    one program may differ by it.
+    one program may differ by it. A dash where neither run is a change of the other.
     """
+    if comparison.strangers and change.change is not None:
+        return fmt.MISSING
     word = comparison.metric_word(change)
     return UNMARKED.get(word) or f"{change_text(change)}{MARKS.get(word, '')}"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.reasons import GPU_BESIDE_CPU
@@ -17,6 +19,7 @@ from sawtooth.app.words.comparisons import intervals, stretches
 from sawtooth.app.words.comparisons.two_steps import bars, gpu_worked, steps_divided
 from sawtooth.app.words.headline import is_cut_off
 
+WORTH_A_WORD = 0.01  # of the change: parts that move by less together are no words
 ID_SHOWN = 6  # characters of an id that tell two runs of one name apart
 
 
@@ -45,12 +48,26 @@ def step_times(comparison: Comparison) -> str:
     )
 
 
+def _beside(comparison: Comparison) -> str:
+    """Return both step times where neither is what became of the other: 30 ms and 26.3 ms a step, or 30 ms a step in A, none known of B."""
+    known = (comparison.best.a, comparison.best.b)
+    if None not in known:
+        return f"{step_times(comparison).replace(' → ', ' and ')} a step"
+    sides = zip("AB", (comparison.a, comparison.b), known, comparison.sources, strict=True)
+    return ", ".join(
+        f"{about(side, sources)}{fmt.duration_ms(ms)} a step in {name}"
+        if ms is not None
+        else f"no step time is known of {name}"
+        for name, side, ms, sources in sides
+    )
+
+
 def headline(comparison: Comparison) -> str:
     """Return the verdict in one sentence: of work per second where a step does other work on either side, else of the step."""
     a, b = names(comparison)
     if comparison.other_model:
         are = "are different programs" if comparison.other_program else "train different models"
-        return f"{a} and {b} {are}: {step_times(comparison).replace(' → ', ' and ')} a step."
+        return f"{a} and {b} {are}: {_beside(comparison)}."
     if comparison.cpu_beside_gpu:
         worked = comparison.a.first.lead or comparison.b.first.lead
         where = (worked.device_name if worked is not None else "") or "a GPU"
@@ -58,7 +75,7 @@ def headline(comparison: Comparison) -> str:
             f"{name} ran on {where if worked else 'the CPU'}"
             for name, worked in zip((a, b), gpu_worked(comparison), strict=True)
         ]
-        return f"{' and '.join(ran)}: {step_times(comparison)} a step."
+        return f"{' and '.join(ran)}: {_beside(comparison)}."
     if comparison.throughput is not None:
         return _throughput(comparison.throughput, a, b, step_times(comparison))
     if is_one_run(comparison):
@@ -92,13 +109,20 @@ def tab_title(comparison: Comparison) -> str:
 
 def _throughput(rate: Throughput, a: str, b: str, steps: str) -> str:
     """Return the verdict on work per second: as 1.39 × the samples of A, with the step times behind it."""
-    work = "floating-point operations" if rate.unit == "FLOP" else rate.unit
+    work = intervals.work_name(rate)
     rates = " → ".join(work_rate(value, rate.unit) for value in (rate.a, rate.b))
+    if rate.batch is not None:
+        rates = f"{_batches(rate.batch)}, {rates}"
     if rate.verdict.shown:
         return f"{b} does {fmt.times(rate.ratio)} the {work} a second of {a}: {rates}; a step takes {steps}."
     if rate.verdict.may_be_none:
         return f"No measurable change between {a} and {b} in {work} a second: {rates}; a step takes {steps}."
     return f"No verdict on whether {b} and {a} differ in {work} a second: {rates}; a step takes {steps}."
+
+
+def _batches(ratio: Fraction) -> str:
+    """Return how B's batch is to A's: batches of 1 → 64 in proportion."""
+    return f"batches of {ratio.denominator:,} → {ratio.numerator:,} in proportion"
 
 
 def work_rate(per_second: float, unit: str) -> str:
@@ -162,8 +186,10 @@ def how_sure(comparison: Comparison) -> str:
         )
     if comparison.other_model:
         return ""
-    if comparison.throughput is not None or word.ci95_ms is None or word.ci95_ms == (0.0, 0.0):
-        return f"{sure}."  # a rate's interval is of the time that A's work takes, which nobody sees
+    if comparison.throughput is not None:  # the interval of its change is of the time that A's work takes, which nobody sees
+        return f"{sure}{intervals.of_rate(comparison.throughput)}."
+    if word.ci95_ms is None or word.ci95_ms == (0.0, 0.0):
+        return f"{sure}."
     return f"{sure}: {intervals.of_change(*word.ci95_ms, intervals.of_ratio(comparison))}"
 
 
@@ -192,10 +218,14 @@ def why(comparison: Comparison) -> str | None:
     done, way = ("saved", "came from") if change < 0 else ("added", "went to")
     if amount == total:
         return f"All {total} {done} {way} {largest.spoken}."
-    if abs(largest.change_ms) > abs(change):  # the other parts go the other way
+    if abs(largest.change_ms) > abs(change):  # other parts go the other way
         ways = ("fell", "grew") if change < 0 else ("grew", "fell")
         label = largest.spoken[0].upper() + largest.spoken[1:]
-        return f"{label} {ways[0]} by {amount}, and the other parts {ways[1]} by {fmt.duration_ms(abs(largest.change_ms - change))}."
+        opposite = math.fsum(abs(part.change_ms) for part in parts if part.change_ms * change < 0)
+        beside = opposite - abs(largest.change_ms) + abs(change)  # what goes the same way as the largest
+        if beside < WORTH_A_WORD * abs(change):
+            return f"{label} {ways[0]} by {amount}, and the other parts {ways[1]} by {fmt.duration_ms(opposite)}."
+        return f"{label} {ways[0]} by {amount}, other parts {ways[0]} by {fmt.duration_ms(beside)}, and the rest {ways[1]} by {fmt.duration_ms(opposite)}."
     return f"Of the {total} {done}, {amount} {way} {largest.spoken}."
 
 
@@ -229,7 +259,7 @@ def _is_said(reason: str, comparison: Comparison) -> bool:
 
 def findings(comparison: Comparison) -> list[tuple[str, list[Finding]]]:
     """Return what one side has found and the other has not, with its heading: what costs time, and no remark on the recording; none of two models."""
-    if comparison.other_model or comparison.cpu_beside_gpu:
+    if comparison.strangers:
         return []
     gone = "Fixed" if shown(comparison) and comparison.verdict.word == "faster" else "In A alone"
     grown = [finding for finding in comparison.findings_new if is_grown(finding, comparison.waterfall_run)]
@@ -239,20 +269,3 @@ def findings(comparison: Comparison) -> list[tuple[str, list[Finding]]]:
     sides = ((gone, comparison.findings_fixed), ("New in B", grown), ("Large enough to matter in B", there))
     costing = [(heading, [finding for finding in each if finding.claims != "caution"]) for heading, each in sides]
     return [(heading, each) for heading, each in costing if each]
-
-
-def dots_title(a: list[float], b: list[float]) -> str:
-    """Return the finding of the step dots: whether the ranges overlap."""
-    if not a or not b:
-        return "One side has no counted steps"
-    apart = max(a) < min(b) or max(b) < min(a)
-    return (
-        f"Profiled steps: {fmt.span_ms(min(a), max(a))} in A, {fmt.span_ms(min(b), max(b))} in B; "
-        f"they {'do not overlap' if apart else 'overlap'}"
-    )
-
-
-def steps(comparison: Comparison) -> tuple[list[float], list[float]]:
-    """Return both sides' profiled device steps, ms."""
-    a, b = ([ms for ms in side.device_step_ms if ms > 0] for side in (comparison.a, comparison.b))
-    return a, b  # what a trace's end cuts off has no length

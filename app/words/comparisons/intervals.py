@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.significance.change_interval import ratio_interval
+from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.app import format as fmt
 
 
@@ -31,6 +32,19 @@ def of_ratio(comparison: Comparison) -> str:
     faster = verdict.word == "faster"
     low, high = ends if faster else (1 / ends[1], 1 / ends[0])
     return f", {fmt.number(low, 3)} to {fmt.times(high)} as {'fast' if faster else 'long'}" if low > 1 else ""
+
+
+def of_rate(rate: Throughput) -> str:
+    """Return between which ratios the work per second lies, after a colon: 19.2 to 21.0 × the samples a second; nothing where that is not known."""
+    if rate.interval is None or not rate.verdict.shown:
+        return ""
+    low, high = rate.interval
+    return f": {fmt.number(low, 3)} to {fmt.times(high)} the {work_name(rate)} a second (95 % interval)"
+
+
+def work_name(rate: Throughput) -> str:
+    """Return what is counted, in words: samples where operations stand for them."""
+    return "samples" if rate.batch is not None else "floating-point operations" if rate.unit == "FLOP" else rate.unit
 
 
 def _longer(ms: float) -> str:

@@ -10,18 +10,20 @@ import msgspec
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.compare.report import compare_json
+from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.audit import AuditRow
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.reports import comparison as comparison_text
-from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
+from sawtooth.app.words.comparisons import audit, basis, changed, changes, intervals, two_steps
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.app.words.comparisons.row import Row, reasons_once
 from sawtooth.ingest.manifest import UserFacts
-from tests.support.run_results import run_of, side
+from tests.support.run_results import finding_of, run_of, side
 
 READING = Reading(2e-5, trust="caution")
 
@@ -130,7 +132,7 @@ def test_a_step_of_a_cpu_beside_one_of_a_gpu_says_nothing_of_a_change():
     assert found.cpu_beside_gpu and found.prediction is None and found.effects == ()
     assert (
         words.headline(found)
-        == f"{gpu.manifest.name} ran on NVIDIA H200 and {cpu.manifest.name} ran on the CPU: 773\u00a0ms → ≈\u00a039.5\u00a0ms a step."
+        == f"{gpu.manifest.name} ran on NVIDIA H200 and {cpu.manifest.name} ran on the CPU: 773\u00a0ms and ≈\u00a039.5\u00a0ms a step."
     )
     assert words.below(found).endswith("say nothing of a change to the training.") and words.findings(found) == []
     assert compare_json(found)["reasons_not_to_compare"][0]["key"] == "gpu_work"
@@ -178,5 +180,72 @@ def test_low_confidence_has_its_reason_and_a_missing_gpu_comes_first():
 
 
 def test_a_part_that_is_gone_is_none_and_a_narrow_interval_one_number():
-    assert changed._ms(0.0, unseen=False) == "none"
+    assert changed._ms(Bar("idle", "data_wait", 0.0, 1.0), 0.0, "none") == "none"
     assert fmt.span_ms(101.9, 102.1) == "102\u00a0ms"
+
+
+def test_the_parts_that_grow_are_not_told_with_those_that_fall():
+    """Products grew beside the other work, and only the launches fell: their sum was told as a fall of all other parts."""
+    ms_ns = 1_000_000
+    before = (
+        ("other_compute", None, 1 * ms_ns, None),
+        ("tensor_core_compute", None, 1 * ms_ns, None),
+        ("idle", "launch_bound", 8 * ms_ns, None),
+    )
+    after = (("other_compute", None, 26 * ms_ns, None), ("tensor_core_compute", None, 5 * ms_ns, None))
+    a, b = (
+        side(run_of(n * 16, ledger=rows, source="user"), steps=[ms, ms] * 10)
+        for n, rows, ms in (("a", before, 10.0), ("b", after, 31.0))
+    )
+    assert words.why(compare(a, b)) == (
+        "Other compute grew by 25.0\u00a0ms, other parts grew by 4.00\u00a0ms, and the rest fell by 8.00\u00a0ms."
+    )
+
+
+def test_advice_that_another_finding_of_b_repeats_is_still_advised():
+    a = run_of("a" * 16, best_ms=30.0, source="user", findings=("starves",))
+    b = run_of("b" * 16, best_ms=20.0, source="user")
+    other = replace(finding_of("hidden"), predicted_step_ms=15.0, predicted_speedup=1.3)
+    said = [changed.rows(compare(side(a), side(replace(b, findings=found))))[0].b for found in ([], [other])]
+    assert other.claims == "gain" and said == ["no longer needed", "still advised"]
+
+
+def test_a_lost_part_is_none_in_the_profiled_steps_alone_where_the_run_takes_longer():
+    waits = (("other_compute", None, 10_000_000, None), ("idle", "data_wait", 40_000_000, None))
+    a, b = run_of("a" * 16, ledger=waits, source="user"), run_of("b" * 16, ledger=waits[:1], best_ms=15.0, source="user")
+    assert changed._nothing(compare(side(a), side(b)), "b") == "none in the profiled steps"
+    assert changed._nothing(compare(side(a), side(run_of("c" * 16, ledger=waits[:1], source="user"))), "b") == "none"
+
+
+def test_operations_of_another_batch_stand_for_samples():
+    rate = Throughput("FLOP", 5e12, 1e14, Verdict("faster", "high", ""), (19.0, 20.9), Fraction(64))
+    assert intervals.of_rate(rate) == ": 19.0 to 20.9\u00a0× the samples a second (95 % interval)"
+    assert (
+        "floating-point" in intervals.of_rate(replace(rate, batch=None))
+        and intervals.of_rate(replace(rate, interval=None)) == ""
+    )
+
+
+def test_runs_that_are_no_change_of_each_other_have_no_change():
+    a, b = (
+        run_of(n * 16, best_ms=ms, source="user", metrics={"mfu": mfu}) for n, ms, mfu in (("a", 18.0, 0.2), ("b", 20.0, 0.3))
+    )
+    found = replace(compare(side(a), side(b)), other_model=True)
+    assert {row.change for row in changes.metric_rows(found) if row.what in ("Step time", "MFU")} == {fmt.MISSING}
+    unknown = replace(found, best=replace(found.best, a=None))
+    assert words.headline(unknown).endswith(": no step time is known of A, 20.0\u00a0ms a step in B.")
+    assert changed.left(found) is None
+
+
+def test_what_each_side_rests_on_is_said_with_its_steps_and_workers():
+    facts = UserFacts(loader_workers=14)
+    a, b = (
+        run_of("a" * 16, counted=5, best_ms=9.0, source="marks"),
+        run_of("b" * 16, counted=1, best_ms=9.0, source="user", facts=facts),
+    )
+    found = compare(side(a), side(b))
+    assert basis.bases(found) == (
+        "A: step time from the run's own step marks, 5 profiled steps",
+        "B: step time from the stopwatch, 1 profiled step, 14 loader workers",
+    )
+    assert basis.dots_title(found).endswith("; the run's own take 9.00\u00a0ms in A and 9.00\u00a0ms in B")

@@ -1,0 +1,64 @@
+"""What a comparison rests on, in words: where each side's step time is from, and the profiled steps beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.compare.side import Side
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
+from sawtooth.app import format as fmt
+from sawtooth.app.words.comparisons.comparison import about
+
+BESIDE = 0.05  # beyond the profiled steps: from here on a reader sees that the run's step is another one
+
+
+def bases(comparison: Comparison) -> tuple[str, str]:
+    """Return what each side rests on: A: step time from the run's own step marks, 30 profiled steps, 8 loader workers."""
+    a, b = (
+        f"{name}: " + ", ".join(filter(None, (_witnesses(side, sources), _profiled(side), _workers(side))))
+        for name, side, sources in zip("AB", (comparison.a, comparison.b), comparison.sources, strict=True)
+    )
+    return a, b
+
+
+def _witnesses(side: Side, sources: Sequence[StepSource]) -> str:
+    times = f"the mean of {len(side.runs)} runs, " if len(side.runs) > 1 else ""
+    return f"step time from {times}{' and '.join(STEP_SOURCES[source].name for source in sources)}"
+
+
+def _profiled(side: Side) -> str:
+    count = sum(len(measured.steps_ms) for measured in side.measured)
+    return fmt.many(count, "profiled step") if count else "no profiled steps"
+
+
+def _workers(side: Side) -> str:
+    workers = {run.manifest.facts.loader_workers for run in side.runs}
+    count = workers.pop() if len(workers) == 1 else None
+    return fmt.many(int(count), "loader worker") if count is not None else ""
+
+
+def dots_title(comparison: Comparison) -> str:
+    """Return the finding of the step dots: whether the ranges overlap; with the run's own step where it lies in neither side's range."""
+    a, b = steps(comparison)
+    if not a or not b:
+        return "One side has no counted steps"
+    apart = max(a) < min(b) or max(b) < min(a)
+    sides = (
+        ("A", a, comparison.best.a, comparison.a, comparison.sources[0]),
+        ("B", b, comparison.best.b, comparison.b, comparison.sources[1]),
+    )
+    ranges = ", ".join(f"{fmt.span_ms(min(each), max(each))} in {name}" for name, each, *_ in sides)
+    own = [
+        f"{about(side, sources)}{fmt.duration_ms(ms)} in {name}"
+        for name, each, ms, side, sources in sides
+        if ms is not None and not min(each) * (1 - BESIDE) <= ms <= max(each) * (1 + BESIDE)
+    ]
+    runs = f"; the run's own take {' and '.join(own)}" if own else ""
+    return f"Profiled steps: {ranges}; they {'do not overlap' if apart else 'overlap'}{runs}"
+
+
+def steps(comparison: Comparison) -> tuple[list[float], list[float]]:
+    """Return both sides' profiled device steps, ms."""
+    a, b = ([ms for ms in side.device_step_ms if ms > 0] for side in (comparison.a, comparison.b))
+    return a, b  # what a trace's end cuts off has no length
