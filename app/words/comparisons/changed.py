@@ -85,7 +85,7 @@ def _explains(effect: Effect, comparison: Comparison) -> str:
         return "the only difference that shows" if only and comparison.verdict.shown else ""
     way = "gain" if comparison.verdict.word == "faster" else "loss"
     bars = [Bar(row.owner, row.cause, float(row.ms_a), float(row.ms_b)) for row in effect.parts[:PARTS]]
-    nothing_a, nothing_b = (_nothing(comparison, side) for side in ("a", "b"))
+    nothing_a, nothing_b = _nothing(comparison, "a"), _nothing(comparison, "b")
     parts = ", ".join(f"{bar.label} {_ms(bar, bar.ms_a, nothing_a)} → {_ms(bar, bar.ms_b, nothing_b)}" for bar in bars)
     if NOT_RECORDED in parts:  # what is not known of one side is no share of the change
         return parts
