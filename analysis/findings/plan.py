@@ -12,10 +12,10 @@ from sawtooth.analysis.run.model import NO_GAIN, Finding, PlanStep
 
 
 def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Finding]) -> tuple[PlanStep, ...]:
-    """Return the fixes in the findings' order, each with the step after it.
+    """Return the fixes in the findings' order, each with the step after it: the first one's is that of its finding.
 
     A fix that brings nothing yet is tried once more after the others, which may have removed what hid its gain. Left out are fixes that cannot
-    be replayed, findings that are no more than a guess, and what brings nothing even then. Findings that one call of torch.compile answers are one step.
+    be replayed, findings of low confidence, and what brings nothing even then.
     Empty without a replay.
     """
     if whatif is None or best.ms is None:
@@ -23,7 +23,7 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
     steps: list[PlanStep] = []
     most_ms = best.ms  # that the step takes so far, in this run
     made: tuple[Edit, ...] = ()
-    tried = _each_change_once([finding for finding in findings if finding.edits and not _is_guess(finding)])
+    tried = [(finding.rule, finding.edits) for finding in findings if finding.edits and finding.confidence != "low"]
     for _ in range(2):
         left = []
         for rule, its_edits in tried:
@@ -39,28 +39,6 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
             made, most_ms = edits, between[1] * (1 + RUNS_DIFFER)
         tried = left
     return tuple(steps)
-
-
-def _is_guess(finding: Finding) -> bool:
-    return finding.severity == "info" and finding.confidence == "low"
-
-
-def _each_change_once(findings: Sequence[Finding]) -> list[tuple[str, tuple[Edit, ...]]]:
-    """Return the findings' rules and edits, with all that torch.compile does in one, at the first of them: called after the graph, else after the most
-    promising."""
-    compiled = sorted(
-        (finding for finding in findings if finding.explains.compiles),
-        key=lambda finding: (not finding.explains.as_graph, -finding.gain_ms),
-    )
-    changes: list[tuple[str, tuple[Edit, ...]]] = []
-    done = False
-    for finding in findings:
-        if not finding.explains.compiles:
-            changes.append((finding.rule, finding.edits))
-        elif not done:
-            changes.append((compiled[0].rule, tuple(edit for each in compiled for edit in each.edits)))
-            done = True
-    return changes
 
 
 def _with_doubt(step: PlanStep, before: Sequence[PlanStep], least_ms: float) -> PlanStep:

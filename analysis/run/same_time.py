@@ -8,13 +8,9 @@ NEARLY_ALL = 0.9  # of a finding's gain, that another one brings too
 
 
 def same_time(run: RunResult, finding: Finding) -> Finding | None:
-    """Return the fix of the run's plan that saves the same time as ``finding``, which brings nothing more after it; None where its gain adds.
-
-    What torch.compile answers is one step of the plan, and no time of another's.
-    """
+    """Return the fix of the run's plan that saves the same time as ``finding``, which brings nothing more after it; None where its gain adds."""
     planned = {step.rule for step in run.plan}
-    guess = finding.severity == "info" and finding.confidence == "low"  # which no plan holds
-    if finding.rule in planned or finding.claims != "gain" or not finding.edits or guess or finding.explains.compiles:
+    if finding.rule in planned or finding.claims != "gain" or not finding.edits or finding.confidence == "low":  # in no plan
         return None
     causes = set(finding.explains.causes)
     return next(

@@ -58,7 +58,7 @@ IN_LINE = (
 )
 LAST = "Keep the model and its inputs in channels_last, the layout tensor-core convolutions work in."
 LAST_IN_LINE = (
-    "Conv1d has no channels_last: write these layers as Conv2d of height 1 and keep model and inputs in channels_last."
+    "Write one-dimensional convolutions as Conv2d of height 1, and keep model and inputs in channels_last: Conv1d has none."
 )
 
 
