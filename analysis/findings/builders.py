@@ -21,6 +21,7 @@ from sawtooth.analysis.units import in_words
 
 MORE_THAN_COST = 1.1  # times what kernels take: a gain that a reader would ask about
 NO_LAUNCHES = "The gain is more than these kernels take, because the host no longer launches them either."
+COPYING_WORTH_SAYING = 0.05  # of the time lost to waits: an item's copy is 1 µs, a tensor's may be most of it
 FREED_NS = 3_000  # for each kernel, at most, to free its operator's tensors and its part of autograd's graph on a slow host
 
 
@@ -66,7 +67,7 @@ def of_waits(
 
     It predicts the step without these waits and without the work that only serves them.
 
-    ``title`` may hold ``{times}``, how often it waits a step in words, and ``{place}``, where most is lost.
+    ``title`` may hold ``{times}``, how often it waits a step in words, ``{place}``, where most is lost, and ``{costs}``, a clause on the GPU's loss.
     """
     lost = lost_in_calls(context, "host_sync", calls)
     if context.share(lost) < worth_naming:
@@ -80,7 +81,12 @@ def of_waits(
     place = places[0]["place"] if places else "a place the trace does not name"
     yield context.finding(
         rule,
-        title.format(cost=in_words(lost), times="once" if round(count) == 1 else f"{count:.0f} times", place=place),
+        title.format(
+            cost=in_words(lost),
+            costs=_costs(context, calls, lost),
+            times="once" if round(count) == 1 else f"{count:.0f} times",
+            place=place,
+        ),
         fix,
         ceiling_ms=lost,
         edits=without_reads(context, calls),
@@ -88,6 +94,16 @@ def of_waits(
         evidence=places,
         **details,
     )
+
+
+def _costs(context: RuleContext, calls: tuple[int, ...], lost: float) -> str:
+    """Return what the waits cost the GPU: the time that it copies for the host is no wait for it."""
+    copying = lost_in_calls(context, "host_sync", calls, owner="exposed_memcpy")
+    if copying < COPYING_WORTH_SAYING * lost:
+        return f"which then waits {in_words(lost)} for the host"
+    if copying > (1 - COPYING_WORTH_SAYING) * lost:
+        return f"which costs {in_words(lost)} of each step: the GPU only copies meanwhile"
+    return f"which costs {in_words(lost)} of each step: {in_words(copying)} of copying and {in_words(lost - copying)} in which the GPU has nothing to do"
 
 
 def without_reads(context: RuleContext, calls: tuple[int, ...]) -> list[Edit]:

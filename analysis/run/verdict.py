@@ -31,12 +31,16 @@ Kind = Literal["starved", "loss", "compute", "unrepresentative"]
 
 @dataclass(frozen=True)
 class Part:
-    """One owner of a step, or one cause of lost time (its owner is then the largest that it has). ``ms`` is per step (of the whole window without steps); ``share`` is of the column's sum."""
+    """One owner of a step, or one cause of lost time (its owner is then the largest that it has). ``ms`` is per step (of the whole window without steps); ``share`` is of the column's sum.
+
+    ``transfer_ms`` is how much of lost time the GPU copies or communicates, and counts as busy.
+    """
 
     owner: str
     cause: str | None
     ms: float
     share: float
+    transfer_ms: float = 0.0
 
     @property
     def lost(self) -> bool:
@@ -130,12 +134,15 @@ def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:
     What the run takes and no profiled step shows has the owner ``OUTSIDE_PROFILE``: it is not what the profile cannot explain.
     """
     merged: dict[tuple[str, str | None], float] = {}
+    transfers: dict[tuple[str, str | None], float] = {}
     owners: dict[str, str] = {}
     for row in rank.ledger:
         if row.device == rank.device and (ms := _ms(row, column)):
             one = row.cause is not None and row.cause != UNATTRIBUTED  # what is not explained has nothing but its owner
             owner = owners.setdefault(str(row.cause), row.owner) if one else row.owner
             merged[owner, row.cause] = merged.get((owner, row.cause), 0.0) + ms
+            if row.owner in LOST_OWNERS and row.owner != "idle":
+                transfers[owner, row.cause] = transfers.get((owner, row.cause), 0.0) + ms
     if outside := outside_window_ns(rank):
         merged["idle", UNATTRIBUTED] = merged.get(("idle", UNATTRIBUTED), 0.0) + outside / 1e6
     if column == "unprofiled" and uses_estimate(rank) and ("idle", UNATTRIBUTED) in merged:
@@ -143,7 +150,7 @@ def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:
         merged |= {("idle", UNATTRIBUTED): merged["idle", UNATTRIBUTED] - unseen, (OUTSIDE_PROFILE, None): unseen}
     merged = {key: ms for key, ms in merged.items() if ms}
     total = sum(merged.values())
-    parts = [Part(owner, cause, ms, ms / total) for (owner, cause), ms in merged.items()]
+    parts = [Part(*key, ms, ms / total, transfers.get(key, 0.0)) for key, ms in merged.items()]
     return tuple(sorted(parts, key=lambda part: -part.ms))
 
 
@@ -199,7 +206,7 @@ def _largest_loss(parts: Sequence[Part]) -> Part | None:
         return first
     unexplained = math.fsum(p.ms for p in lost if _unexplained(p))
     cause = UNATTRIBUTED if unexplained >= OWNS_MOST * whole else None
-    return Part("idle", cause, whole, math.fsum(p.share for p in lost))
+    return Part("idle", cause, whole, math.fsum(p.share for p in lost), math.fsum(p.transfer_ms for p in lost))
 
 
 def _unexplained(part: Part) -> bool:

@@ -18,7 +18,7 @@ from sawtooth.app.page import cards, current, panel
 from sawtooth.app.page.parts import telemetry_strip
 from sawtooth.app.page.timeline import beside, perfetto, views
 from sawtooth.app.page.timeline import picture as timeline_picture
-from sawtooth.app.words import causes as cause_words
+from sawtooth.app.words import timeline as words
 
 METHOD = (
     "Slices are as recorded. One that is too short to be told apart is part of a sum: each pixel is as high as its time is filled, in the colour "
@@ -73,13 +73,14 @@ def _headline(rank: RankResult | None, view: Span, whole: Span) -> None:
         cards.headline(f"There is no GPU operation in {where}.")
         return
     profiled = "" if rank.best.source == "profile" else ", as profiled"  # the run's own share stands on the Verdict
-    sentence = f"The GPU works {fmt.share(facts.busy_share)} of {where}{profiled}"
-    if facts.lost:
-        owner, cause, ms = facts.lost[0]
-        if cause is None and owner == "idle":  # nobody asked why: causes are those of counted steps
-            cards.headline(f"{sentence}. What the rest goes to is told for the steps that count.")
-            return
-        sentence += f"; most is lost to {cause_words.loses_to(owner, cause)}: {fmt.duration_ms(ms)}"
+    counted = [Span(int(step.start_ns), int(step.end_ns)) for step in rank.counted.itertuples()]
+    most = words.most_lost(facts, view, counted)
+    works = "is busy" if most and most.also_busy else "works"
+    sentence = f"The GPU {works} {fmt.share(facts.busy_share)} of {where}{profiled}"
+    if most is not None:
+        sentence += f"; most is lost to {most.sentence}"
+    elif facts.lost:  # nobody asked why: causes are those of counted steps
+        sentence += ". What the rest goes to is told for the steps that count"
     cards.headline(f"{sentence}.")
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE, OWNER_BY_KEY
 from sawtooth.analysis.run.model import Finding
+from sawtooth.app import format as fmt
 
 HELPS = {  # lost time whose cause is not known, by its owner
     "exposed_comm": "Overlap communication with computation, or send less.",
@@ -29,6 +30,8 @@ ACTIONS = {  # the same as the short action of a headline, by cause, else by own
     "exposed_comm": "Overlap communication, or send less",
     "exposed_memcpy": "Copy less",
 }
+COMMUNICATION = ("comm_wait", "comm_transfer", "exposed_comm")
+WORTH_SAYING = 0.01  # of a lost time: less is lost in its rounding
 NEXT_BATCH = "the DataLoader's next batch"
 _LOADER = re.compile(r"enumerate\(DataLoader\)(#_\w+(\.__next__)?)?")
 
@@ -67,6 +70,16 @@ def loses_to(owner: str, cause: str | None) -> str:
     if cause is None or (cause == "unattributed" and owner != "idle"):
         return OWNER_BY_KEY[owner].loses_to or OWNER_BY_KEY[owner].label
     return CAUSE_OF[cause].loses_to
+
+
+def meanwhile(owner: str, cause: str | None, ms: float, transfer_ms: float) -> str:
+    """Return what is said after lost time of which the GPU is busy for ``transfer_ms``; "" where that is too little to be seen."""
+    if transfer_ms < WORTH_SAYING * ms:
+        return ""
+    if transfer_ms > (1 - WORTH_SAYING) * ms:
+        return ", part of its busy time"
+    does = "communicates" if (cause or owner) in COMMUNICATION else "copies" if cause else "copies or communicates"
+    return f", of which it {does} for {fmt.duration_ms(transfer_ms)}"
 
 
 def place(name: str) -> str:

@@ -20,12 +20,16 @@ REST = "everything else"
 
 @dataclass(frozen=True)
 class Row:
-    """A cause of lost time: ``ms`` of a step on the basis that is spoken of, ``other_ms`` on the other one. ``owner`` is "" for all that is small."""
+    """A cause of lost time: ``ms`` of a step on the basis that is spoken of, ``other_ms`` on the other one. ``owner`` is "" for all that is small.
+
+    Of ``transfer_ms`` the GPU copies or communicates.
+    """
 
     owner: str
     cause: str | None
     ms: float
     other_ms: float
+    transfer_ms: float = 0.0
 
     @property
     def label(self) -> str:
@@ -56,16 +60,17 @@ def rows(rank: RankResult, column: Column) -> list[Row]:
     other: Column = "recorded" if column == "unprofiled" else "unprofiled"
     mine, others = ({_key(part): part for part in parts_of(rank, each) if part.lost} for each in (column, other))
     largest = max((part.ms for part in mine.values()), default=0.0)
-    named, small, small_other = [], 0.0, 0.0
+    named, small, small_other, small_transfer = [], 0.0, 0.0, 0.0
     for key in dict.fromkeys([*mine, *others]):
         part = mine.get(key) or others[key]
         ms, other_ms = (side[key].ms if key in side else 0.0 for side in (mine, others))
+        transfer_ms = mine[key].transfer_ms if key in mine else 0.0
         if ms <= WORTH_A_ROW * largest or (part.cause == NOT_OF_THE_RUN and column == "unprofiled"):
-            small, small_other = small + ms, small_other + other_ms
+            small, small_other, small_transfer = small + ms, small_other + other_ms, small_transfer + transfer_ms
         else:
-            named.append(Row(part.owner, part.cause, ms, other_ms))
+            named.append(Row(part.owner, part.cause, ms, other_ms, transfer_ms))
     named.sort(key=lambda row: -row.ms)
-    return [*named, Row("", None, small, small_other)] if small else named
+    return [*named, Row("", None, small, small_other, small_transfer)] if small else named
 
 
 def _key(part: Part) -> tuple[str, str | None]:
@@ -101,7 +106,7 @@ def sentence(rank: RankResult, column: Column, of: Sequence[Row], hidden: Findin
 
 def busy_meanwhile(of: Sequence[Row]) -> str | None:
     """Say how much of the lost time the GPU copies or communicates, and is busy by most counts; None where it does neither."""
-    ms = sum(row.ms for row in of if row.owner not in ("idle", OUTSIDE_PROFILE, ""))
+    ms = sum(row.transfer_ms for row in of)
     if not ms:
         return None
     idle_ms = max(total_ms(of) - ms, 0.0)

@@ -90,8 +90,9 @@ def headline(verdict: Judgement, finding: Finding | None = None) -> str:
     if verdict.kind == "loss" and verdict.loss is not None:
         loss = verdict.loss
         to = SEVERAL if loss.cause is None and loss.owner == "idle" else cause_words.loses_to(loss.owner, loss.cause)
-        works = "works" if loss.owner == "idle" else "is busy"  # what it loses is part of what it is busy with
-        return f"The GPU {works} {busy} of {per}; {fmt.share(loss.share)} ({fmt.duration_ms(loss.ms)}) goes to {to}."
+        meanwhile = cause_words.meanwhile(loss.owner, loss.cause, loss.ms, loss.transfer_ms)
+        works = "is busy" if meanwhile else "works"  # some of what it loses is part of what it is busy with
+        return f"The GPU {works} {busy} of {per}; {fmt.share(loss.share)} ({fmt.duration_ms(loss.ms)}) goes to {to}{meanwhile}."
     return f"The GPU works {busy} of {per}. {_compute(verdict)}"
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from sawtooth.analysis.findings.source_lines import is_user_line
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.tables.timeline import InView, Span
 from sawtooth.analysis.tables.timeline_details import Details
 from sawtooth.app import format as fmt
+from sawtooth.app.theme import UNATTRIBUTED
 from sawtooth.app.words import causes as cause_words
 
 TEXT_MOST = 1200  # characters of shapes and arguments: more are not read
@@ -76,6 +79,37 @@ def stack(frames: list[str]) -> list[dict[str, Any]]:
     rows = [{"name": fmt.clean(name, 300), "yours": is_user_line(name)} for name in frames]
     first = next((row for row in rows if row["yours"]), None)
     return [first, *(row for row in rows if row is not first)] if first else rows
+
+
+class MostLost(NamedTuple):
+    """What most of a view's lost time goes to, in words, and whether some of it is busy time too."""
+
+    sentence: str
+    also_busy: bool
+
+
+def most_lost(facts: InView, in_view: Span, counted: Sequence[Span]) -> MostLost | None:
+    """Return what most of a view's lost time goes to, one cause together whatever the GPU copies meanwhile.
+
+    Only the ``counted`` steps have causes: they are named where the view shows more. None without causes.
+    """
+    whole: dict[tuple[str, str | None], list[float]] = {}
+    owners: dict[str | None, str] = {}
+    for owner, cause, ms in facts.lost:
+        one = cause is not None and cause != UNATTRIBUTED
+        sums = whole.setdefault((owners.setdefault(cause, owner) if one else owner, cause), [0.0, 0.0])
+        sums[0] += ms
+        sums[1] += ms if owner != "idle" else 0.0
+    if not whole:
+        return None
+    (owner, cause), (ms, transfer_ms) = max(whole.items(), key=lambda item: item[1][0])
+    if cause is None and owner == "idle":
+        return None
+    shown = [step for step in counted if step.start_ns < in_view.end_ns and step.end_ns > in_view.start_ns]
+    more = shown and (in_view.start_ns < shown[0].start_ns or in_view.end_ns > shown[-1].end_ns)
+    where = f" in {fmt.many(len(shown), 'counted step')}" if more else ""
+    meanwhile = cause_words.meanwhile(owner, cause, ms, transfer_ms)
+    return MostLost(f"{cause_words.loses_to(owner, cause)}: {fmt.duration_ms(ms)}{where}{meanwhile}", bool(meanwhile))
 
 
 def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any]:

@@ -121,14 +121,14 @@ def calls_of(context: RuleContext, ops: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(row[0]) for row in rows)
 
 
-def lost_in_calls(context: RuleContext, cause: str, ids: tuple[int, ...]) -> float:
-    """Return the ms per step lost to ``cause`` that these calls own: their share as recorded of what the run's column says."""
+def lost_in_calls(context: RuleContext, cause: str, ids: tuple[int, ...], *, owner: str | None = None) -> float:
+    """Return the ms per step lost to ``cause``, of one ``owner`` or of all, that these calls own: their share as recorded of what the run's column says."""
     if not ids:
         return 0.0
     rows = context.recording.rows(
         "SELECT coalesce(sum(end_ns - start_ns) FILTER (call_id IN (SELECT unnest(?::BIGINT[]))), 0), coalesce(sum(end_ns - start_ns), 0) "
-        "FROM gaps WHERE device = ? AND cause = ?",
-        [list(ids), context.rank.device, cause],
+        "FROM gaps WHERE device = ? AND cause = ? AND owner = coalesce(?, owner)",
+        [list(ids), context.rank.device, cause, owner],
     )
     ours, whole = rows[0]
-    return context.lost_ms(cause) * float(ours) / float(whole) if whole else 0.0
+    return context.lost_ms(cause, owner=owner) * float(ours) / float(whole) if whole else 0.0

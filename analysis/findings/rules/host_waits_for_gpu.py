@@ -102,7 +102,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         context,
         RULE.slug,
         calls,
-        "The host stops {times} a step to wait for the GPU, which then waits {cost} for the host; most at {place}",
+        "The host stops {times} a step to wait for the GPU, {costs}; most at {place}",
         "Take the reads of GPU values out of the step: keep losses and norms as tensors and read them every N steps.",
         worth_naming=WORTH_NAMING,
         note="These waits removed from the replay, with what only serves the reading: copies, norms, tests, and Python right after a copy of over 1 MB.",

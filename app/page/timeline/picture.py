@@ -32,7 +32,6 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 _HERE = Path(__file__).resolve().parents[2] / "components" / "timeline"
 VISIT = "timeline_visit"  # of the session: what a row of the tables leads to
 POINTS_MOST = 20_000  # of a telemetry line: an hour at 5 Hz, 200 kB
-LEGEND_MOST = 7  # entries: a line of a wide page
 PANELS = (("%", ("util_pct", "tensor_active_pct", "dram_active_pct"), 100.0), ("W", ("power_w",), None))
 
 
@@ -124,7 +123,7 @@ def _data(
 
 
 def legend(rank: RankResult | None) -> tuple[LegendEntry, ...]:
-    """Return what the colours of lost time and of work mean, those that fill most of the steps, most first; the others are named where one points."""
+    """Return what the colours of lost time and of work mean, those that fill most of the steps first."""
     if rank is None:
         return ()
     work, gaps = colours.work_colours(), colours.gap_colours()
@@ -138,7 +137,7 @@ def legend(rank: RankResult | None) -> tuple[LegendEntry, ...]:
                 entries.setdefault(
                     colour.label, LegendEntry(colour.label, colour.on(frame.dark()), colour.hatched, colour.texture)
                 )
-    return tuple(entries.values())[:LEGEND_MOST]
+    return tuple(entries.values())
 
 
 def _kinds(known: dict[str, Colour]) -> dict[str, list[str]]:

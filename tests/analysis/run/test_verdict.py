@@ -48,7 +48,21 @@ def test_copies_that_own_most_are_the_headline_though_nothing_tells_why_they_wer
     verdict = judge(lead)
     assert verdict is not None and verdict.loss is not None
     assert (verdict.loss.owner, verdict.loss.ms) == ("exposed_memcpy", pytest.approx(0.5))
-    assert "goes to copies not overlapped by compute" in headline(verdict)
+    assert headline(verdict).endswith("goes to copies not overlapped by compute, part of its busy time.")
+
+
+def test_busy_and_lost_shares_of_more_than_the_step_say_what_is_in_both() -> None:
+    rows = [
+        ("other_compute", None, 160_000, 0.16),
+        ("exposed_memcpy", "host_sync", 500_000, 0.5),
+        ("idle", "host_sync", 340_000, 0.34),
+    ]
+    lead = run_of(ledger=rows, source="estimate").lead
+    verdict = judge(lead) if lead is not None else None
+    assert verdict is not None and verdict.loss is not None and verdict.loss.transfer_ms == pytest.approx(0.5)
+    assert headline(verdict).replace("\xa0", " ") == (
+        "The GPU is busy 66 % of each ≈ 1.00 ms step; 84 % (840 µs) goes to synchronization with the host, of which it copies for 500 µs."
+    )
 
 
 def test_a_loss_of_many_causes_is_said_to_be_one() -> None:

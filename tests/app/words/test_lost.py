@@ -52,6 +52,16 @@ def test_where_the_gpu_copies_meanwhile_that_is_said_apart() -> None:
     assert lost.busy_meanwhile(lost.rows(rank_of(), "unprofiled")) is None
 
 
+def test_a_cause_with_copies_and_idle_time_is_one_row_and_its_copies_alone_are_busy_time() -> None:
+    rank = rank_of([("other_compute", None, 16_000_000, 16.0), ("exposed_memcpy", "host_sync", 35_000_000, 35.0),
+                    ("idle", "host_sync", 26_000_000, 26.0), ("exposed_memcpy", "unattributed", 4_000_000, 4.0)])  # fmt: skip
+    rows = lost.rows(rank, "unprofiled")
+    assert [(row.ms, row.transfer_ms) for row in rows] == [(61.0, 35.0), (4.0, 4.0)]
+    assert (lost.busy_meanwhile(rows) or "").replace("\xa0", " ") == (
+        "For 39.0 ms of this the GPU copies or communicates while nothing computes; for the other 26.0 ms it does nothing."
+    )
+
+
 def test_no_row_is_of_nothing() -> None:
     rank = rank_of([("other_compute", None, 50_000_000, 50.0), ("idle", "launch_bound", 20_000_000, 0.0)])
     assert lost.rows(rank, "unprofiled") == []

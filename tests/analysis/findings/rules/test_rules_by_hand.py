@@ -202,6 +202,27 @@ def test_a_read_goes_with_the_synchronization_that_ends_it(tmp_path: Path) -> No
     assert reads.claims == "gain" and reads.predicted_step_ms == pytest.approx(0.6, rel=0.1)
 
 
+def test_of_a_wait_for_a_long_copy_the_gpu_waits_for_the_host_only_after_it(tmp_path: Path) -> None:
+    """Of each 1,000 µs the GPU computes 300 and copies 400 to the host, which then needs the rest."""
+    loop = ChromeTrace()
+    for k in range(6):
+        t = 1000 * k
+        loop.step(k, t, t + 999)
+        loop.op("aten::mm", t + 2, t + 20)
+        loop.launch((t + 5, t + 10), (t + 15, t + 315), "gemm")
+        loop.op("aten::copy_", t + 30, t + 725)
+        loop.correlation += 1
+        loop.host("cuda_runtime", "cudaMemcpyAsync", t + 35, t + 720, correlation=loop.correlation)
+        loop.gpu(
+            (t + 315, t + 715), "Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", correlation=loop.correlation, bytes=8_000_000
+        )
+    library = Library(DataFolder(tmp_path / "data"))
+    result = analyse(run_in(library, loop.write(tmp_path / "trace.json")), library)
+    library.close()
+    reads = next(finding for finding in result.findings if finding.rule == "host-waits-for-gpu")
+    assert "which costs 700 µs of each step: 400 µs of copying and 300 µs in which the GPU has nothing to do" in reads.title
+
+
 def run_in(library: Library, trace: Path) -> Manifest:
     return bring_in(library.folder, [(trace, trace.name)]).runs[0]
 

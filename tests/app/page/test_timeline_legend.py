@@ -1,0 +1,25 @@
+"""The Timeline's legend names every colour of lost time and of work that the steps are drawn in."""
+
+from __future__ import annotations
+
+import pytest
+
+from sawtooth.app.page import frame
+from sawtooth.app.page.timeline import picture
+from tests.support.run_results import run_of
+
+LEDGER = [
+    ("exposed_memcpy", "host_sync", 900, 0.9), ("other_compute", None, 800, 0.8), ("exposed_memcpy", "unattributed", 700, 0.7),
+    ("tensor_core_compute", None, 600, 0.6), ("idle", "launch_latency", 500, 0.5), ("idle", "python_host", 400, 0.4),
+    ("idle", "launch_bound", 300, 0.3), ("memset", None, 200, 0.2), ("idle", "allocator", 0, 0.1),
+]  # fmt: skip
+
+
+def test_every_colour_that_is_drawn_is_named_the_largest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame, "dark", lambda: False)
+    names = [entry.label for entry in picture.legend(run_of(ledger=LEDGER).lead)]
+    assert names == [
+        "host synchronization", "copy", "other compute", "not attributed", "tensor-core compute", "launch latency",
+        "Python on the host", "kernel launches", "memset",
+    ]  # fmt: skip
+    assert picture.legend(None) == ()

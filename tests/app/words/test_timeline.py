@@ -1,0 +1,33 @@
+"""What the Timeline says first: one cause is one number, as on the Verdict, and of the steps that have causes."""
+
+from __future__ import annotations
+
+import pytest
+
+from sawtooth.analysis.tables.timeline import InView, Span
+from sawtooth.app.words import timeline
+
+LOST = (("exposed_memcpy", "host_sync", 70.0), ("idle", "host_sync", 52.0), ("idle", "launch_bound", 1.0))
+COUNTED = [Span(100, 200), Span(200, 300)]
+
+
+@pytest.mark.parametrize(
+    ("view", "where"),
+    [(Span(0, 400), " in 2 counted steps"), (Span(100, 300), ""), (Span(50, 150), " in 1 counted step")],
+)
+def test_a_cause_is_all_that_is_lost_to_it_whatever_the_gpu_copies_meanwhile(view: Span, where: str) -> None:
+    most = timeline.most_lost(InView(0.65, LOST), view, COUNTED)
+    assert most is not None and most.also_busy
+    assert most.sentence.replace("\xa0", " ") == f"synchronization with the host: 122 ms{where}, of which it copies for 70.0 ms"
+
+
+def test_copies_that_nothing_explains_stay_apart_from_idle_time_that_nothing_does() -> None:
+    lost = (("exposed_memcpy", "unattributed", 4.0), ("idle", "unattributed", 3.0), ("idle", "host_sync", 2.0))
+    most = timeline.most_lost(InView(0.9, lost), COUNTED[0], COUNTED)
+    assert most is not None
+    assert most.sentence.replace("\xa0", " ") == "copies not overlapped by compute: 4.00 ms, part of its busy time"
+
+
+def test_without_causes_nothing_is_named() -> None:
+    assert timeline.most_lost(InView(0.9, (("idle", None, 4.0),)), COUNTED[0], COUNTED) is None
+    assert timeline.most_lost(InView(1.0, ()), COUNTED[0], COUNTED) is None
