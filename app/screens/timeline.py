@@ -73,7 +73,7 @@ def _headline(rank: RankResult | None, view: Span, whole: Span) -> None:
         cards.headline(f"There is no GPU operation in {where}.")
         return
     profiled = "" if rank.best.source == "profile" else ", as profiled"  # the run's own share stands on the Verdict
-    counted = [Span(int(step.start_ns), int(step.end_ns)) for step in rank.counted.itertuples()]
+    counted = [Span(int(start), int(end)) for start, end in rank.counted[["start_ns", "end_ns"]].itertuples(index=False)]
     most = words.most_lost(facts, view, counted)
     works = "is busy" if most and most.also_busy else "works"
     sentence = f"The GPU {works} {fmt.share(facts.busy_share)} of {where}{profiled}"
