@@ -137,8 +137,7 @@ def _derive_trace(
             known = added(known, facts_of(work))
             if alone and work.modules is not None and part.devices:
                 storing.then(_append, stored, "modules", _modules(work, work.modules))
-            if explained is not None:
-                _store_gaps(stored, storing, explained)  # before the next is explained: two parts are held at most
+            _store_gaps(stored, storing, explained)  # before the next is explained: two parts are held at most
             explained = others.submit(losses.explained, part, work.classes.owner, parts)
             storing.keep_up()
             del part, events, work, parts
@@ -148,8 +147,7 @@ def _derive_trace(
             summed.result()
         if not alone and not more_memory:
             _store_sums(stored, storing, classes, limit, all_sums=all_sums)
-        if explained is not None:
-            _store_gaps(stored, storing, explained)
+        _store_gaps(stored, storing, explained)
         if alone:  # now that the recording is not held any more
             storing.then(partial(timeline_store.store_host, stored, all_sums=all_sums))
     if not alone and more_memory:  # now that no part is held any more
@@ -161,8 +159,8 @@ def _derive_trace(
     storing.then(_append, stored, "facts", _fact_rows(known, losses))
 
 
-def _store_gaps(con: duckdb.DuckDBPyConnection, storing: Storing, explained: Future[list[pd.DataFrame]]) -> None:
-    for gaps in explained.result():
+def _store_gaps(con: duckdb.DuckDBPyConnection, storing: Storing, explained: Future[list[pd.DataFrame]] | None) -> None:
+    for gaps in explained.result() if explained is not None else ():
         storing.then(_append, con, "gaps", gaps)
 
 

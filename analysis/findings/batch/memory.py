@@ -96,14 +96,14 @@ def _growing(recording: Recording, device: int, blocks: pd.DataFrame) -> np.ndar
 
 def _within(spans: pd.DataFrame, blocks: pd.DataFrame) -> np.ndarray:
     """Return for each block the last of ``spans`` that began before it on its thread, -1 where that has ended by then."""
-    found = np.full(len(blocks), -1, np.int64)
+    innermost = np.full(len(blocks), -1, np.int64)
     threads, at = blocks["thread_id"].to_numpy(), blocks["start_ns"].to_numpy(np.int64)
     for thread, part in spans.groupby("thread_id", sort=False):
         mine = np.flatnonzero(threads == thread)
         last = np.searchsorted(part["start_ns"].to_numpy(np.int64), at[mine], side="right") - 1
         inside = (last >= 0) & (part["end_ns"].to_numpy(np.int64)[last] > at[mine])
-        found[mine[inside]] = part.index.to_numpy()[last[inside]]
-    return found
+        innermost[mine[inside]] = part.index.to_numpy()[last[inside]]
+    return innermost
 
 
 def _ends_of_steps(recording: Recording, device: int) -> np.ndarray:
@@ -139,9 +139,9 @@ def _of_parameters(recording: Recording, device: int, blocks: pd.DataFrame) -> n
         "WHERE starts_with(name, 'aten::') AND signature_id IN (SELECT unnest($1::INTEGER[])) ORDER BY start_ns, end_ns DESC",
         [list(sizes)],
     )
-    kept, found = np.zeros(len(blocks)), _within(operators, blocks)
-    inside = np.flatnonzero(found >= 0)
-    mine = operators.iloc[found[inside]]
+    kept, innermost = np.zeros(len(blocks)), _within(operators, blocks)
+    inside = np.flatnonzero(innermost >= 0)
+    mine = operators.iloc[innermost[inside]]
     held = np.array([sizes[int(key)] for key in mine["signature_id"]], float)
     freed = blocks["end_ns"].to_numpy(np.int64)[inside] <= mine["end_ns"].to_numpy(np.int64)
     kept[inside] = np.where(mine["of_cast"].to_numpy(bool), np.inf, np.where(freed, held, 0.0))
