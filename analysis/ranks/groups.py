@@ -111,10 +111,10 @@ def parallelisms(once: pd.DataFrame) -> pd.Series:
         .drop_duplicates("key", keep="last")
         .set_index("key")["name"]
     )
-    told = [_called(row.description) or _called(row.group) for row in names.itertuples()]
+    kinds = [_called(row.description) or _called(row.group) for row in names.itertuples()]
     kinds = [
         kind or ("ep" if does == "alltoall" else "tp" if often else "dp" if does in REDUCED else None)
-        for kind, does, often in zip(told, most.reindex(names.index), early, strict=True)
+        for kind, does, often in zip(kinds, most.reindex(names.index), early, strict=True)
     ]
     return pd.Series(kinds, names.index, dtype=object)
 

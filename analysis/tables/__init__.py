@@ -6,7 +6,7 @@ __getattr__, __all__ = lazy(
     __name__,
     {
         "memory": ("MemoryUse",),
-        "timeline": ("Lane", "Span"),
+        "timeline": ("InView", "Lane", "Span"),
         "timeline_details": ("Details",),
         "timeline_tiles": ("Tile",),
     },

@@ -96,7 +96,7 @@ def test_the_map_of_a_job_of_summaries_has_all_ranks_though_those_opened_here_sh
     run = bring_in_job(app_data, summaries).manifest.id
     test = opened("ranks", run)
     assert "Rank 3 holds the job up" in words_of(test)
-    assert "transfers take" not in words_of(test)
+    assert "parallel transfers take 100\u00a0µs of a step" in words_of(test)  # by the summaries of all
     assert charts(test)[0]["data"][0]["y"] == [f"rank {i}" for i in range(8)]
 
 

@@ -68,7 +68,7 @@ def test_two_sources_are_named():
 def test_of_two_models_nothing_is_said():
     found = of_other_work(Verdict("faster", "high", "It excludes 0.", (-3.0, -1.0)))
     assert (found.word, found.confidence, found.ci95_ms) == ("inconclusive", "low", (-3.0, -1.0))
-    assert "different models" in found.why
+    assert "different shapes" in found.why
 
 
 def step(best, half, source="telemetry", steps=3):
