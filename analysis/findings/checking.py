@@ -75,12 +75,13 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
 
 
 def _as_sure_as_the_profile(context: RuleContext, finding: Finding) -> Finding:
-    """Return a finding on what the host does, no surer than medium where the profiled steps take SHAPE_HOLDS times as long as the run's and more."""
+    """Return a finding on what the host does, no surer than medium and with the reason, where the profiled steps take SHAPE_HOLDS times as long as the run's and more."""
     profiled, run = context.rank.best.profiled.value, context.step_ms
     slowed = any(CAUSE_OF[cause].slowed for cause in finding.explains.causes)
-    if finding.confidence != "high" or not slowed or profiled is None or not run or profiled < SHAPE_HOLDS * run:
+    if not slowed or profiled is None or not run or profiled < SHAPE_HOLDS * run:
         return finding
-    return _with_note(replace(finding, confidence="medium"), DISTORTED.format(times=profiled / run))
+    confidence = "medium" if finding.confidence == "high" else finding.confidence
+    return _with_note(replace(finding, confidence=confidence), DISTORTED.format(times=profiled / run))
 
 
 def check_host(result: RunResult) -> list[Finding]:
