@@ -43,8 +43,7 @@ SELECT thread_id * 3 + CASE kind WHEN 'annotation' THEN 0 ELSE 1 END AS lane, ki
     WHERE (kind = 'annotation' AND name_id NOT IN (SELECT name_id FROM names WHERE starts_with(name, 'ProfilerStep')))
     OR (kind = 'op' AND (parent_id IS NULL OR parent_id IN (SELECT cpu_op_id FROM cpu_ops WHERE kind = 'annotation')))
 UNION ALL
-SELECT thread_id * 3 + 2, c.kind, name_id, start_ns, dur_ns FROM runtime_calls JOIN call_kinds c USING (name_id)
-ORDER BY start_ns"""
+SELECT thread_id * 3 + 2, c.kind, name_id, start_ns, dur_ns FROM runtime_calls JOIN call_kinds c USING (name_id)"""
 
 SUMS = """SELECT '{source}' AS source, device, lane, {depth} AS depth, kind, {owner} AS owner, ((start_ns - {origin}) // {cell})::INTEGER AS cell,
     sum(dur_ns)::BIGINT AS busy_ns, count(*) AS operations FROM {rows} WHERE dur_ns < {cell} GROUP BY ALL"""
