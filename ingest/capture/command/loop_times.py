@@ -51,20 +51,20 @@ class LoopWatch:
         self._places: set[tuple[int, int]] = set()
         self._profiled: frozenset[tuple[int, int]] = frozenset()
         self._first_ns: int | None = None
-        self._profiled_s = 0.0  # how long the places that were profiled, or passed before, have gone on
+        self._passed_ns: int | None = None  # until then the places that were profiled, or passed before, have gone on
 
-    def takes(self, place: tuple[int, int], now_ns: int) -> None:
-        """Note a step of the loop at ``place``, which ended at ``now_ns``."""
+    def takes(self, place: tuple[int, int], now_ns: int) -> bool:
+        """Note a step of the loop at ``place``, which ended at ``now_ns``; return whether that loop is still to be profiled."""
+        if place in self._profiled:
+            self._leader, self._passed_ns = None, now_ns
+            return False
         self._places.add(place)
         if self._first_ns is None:
             self._first_ns = now_ns
-        if place in self._profiled:
-            self._leader = None
-            self._passed(now_ns)
-            return
         if place[0] != self._leader:
             self._leader, self._times = place[0], LoopTimes()
         self._times.takes(now_ns)
+        return True
 
     def knows(self, place: tuple[int, int]) -> bool:
         """Tell whether the loop stepped there before."""
@@ -72,16 +72,15 @@ class LoopWatch:
 
     def is_steady(self, least_s: float) -> bool:
         """Tell whether a loop that is to be profiled has run ``least_s`` seconds and is steady."""
-        return self._leader is not None and self._times.is_steady(max(least_s, self._profiled_s))
+        if self._leader is None:
+            return False
+        passed_ns = 0 if self._passed_ns is None or self._first_ns is None else self._passed_ns - self._first_ns
+        return self._times.is_steady(max(least_s, passed_ns / 1e9))
 
     def profiled(self, now_ns: int) -> None:
         """Note that a profile was taken of the loop as it is now, whose last step ended at ``now_ns``."""
-        self._passed(now_ns)
         self._profiled = frozenset(self._places)
-        self._leader = None
-
-    def _passed(self, now_ns: int) -> None:
-        self._profiled_s = (now_ns - self._first_ns) / 1e9 if self._first_ns is not None else 0.0
+        self._leader, self._passed_ns = None, now_ns
 
     def begins_anew(self) -> None:
         """Forget the times so far: what they were of has ended."""

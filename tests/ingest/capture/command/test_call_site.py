@@ -1,11 +1,13 @@
 """From where a step is called: one place for all epochs of a loop, another for another loop's line."""
 
 import os
+import random
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -89,3 +91,106 @@ def test_a_stack_that_is_another_at_each_step_fills_no_memory() -> None:
     assert {call().number for call in made.values()} == set(range(MOST_SITES + 1)), (
         "all beyond the most are one place, and none of the others"
     )
+
+
+def whole_stack() -> tuple[tuple[int, int], ...]:
+    """The lines of this file up the stack, looked at one by one."""
+    frame, lines = sys._getframe(2), []
+    while frame is not None:
+        if frame.f_code.co_filename == __file__:
+            lines.append((id(frame.f_code), frame.f_lasti))
+        frame = frame.f_back
+    return tuple(lines)
+
+
+class Program:
+    """Loops within loops that step at random, with what ``here`` said and what is so for each step."""
+
+    def __init__(self, seed: int) -> None:
+        self.random, self.sites = random.Random(seed), CallSites()
+        self.seen: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+
+    def step(self, optimizer: int = 0) -> None:
+        self.seen.append((self.sites.here(optimizer).number, whole_stack()))
+
+    def either(self) -> None:
+        if self.random.random() < 0.2:
+            self.step()
+        else:
+            self.step(self.random.randrange(2))
+
+    def loop(self, depth: int) -> None:
+        for _ in range(self.random.randrange(1, 6)):
+            if depth and self.random.random() < 0.4:
+                self.loop(depth - 1)
+            if self.random.random() < 0.5:
+                self.step()
+            self.either()
+            self.step()
+
+    def yields(self) -> Iterator[None]:
+        while True:
+            self.step()
+            self.either()
+            yield
+
+    def run(self) -> None:
+        resumed = self.yields()
+        for _ in range(40):
+            next(resumed)
+            self.random.choice([self.loop, self.loop, lambda _: next(resumed)])(2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_place_is_the_whole_way_up_however_little_of_it_is_looked_at(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call_site, "MOST_SITES", 10_000)
+    program = Program(seed)
+    program.run()
+    assert len(program.seen) > 200
+    assert len(set(program.seen)) == len({number for number, _ in program.seen}) == len({stack for _, stack in program.seen})
+
+
+def test_a_loop_s_steps_look_at_its_own_lines_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    sites, walks = CallSites(), []
+    monkeypatch.setattr(CallSites, "_walk", counted(CallSites._walk, walks))
+
+    def loop(outside: int) -> None:
+        if outside:
+            loop(outside - 1)
+        else:
+            for _ in range(50):
+                step(sites.here)
+
+    for epoch in (1, 2):
+        loop(30)
+        assert len(walks) == 2 * epoch, "the first two steps of each epoch"
+
+
+def counted(function: Callable[..., CallSite], calls: list[None]) -> Callable[..., CallSite]:
+    return lambda *given: (calls.append(None), function(*given))[1]
+
+
+def test_a_debugger_keeps_its_trace_functions_and_finds_none_of_ours_in_its_way() -> None:
+    sites, lines = CallSites(), []
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        lines.append((frame.f_code.co_name, event))
+        return trace
+
+    def traced() -> None:
+        sys._getframe().f_trace = trace
+        for _ in range(3):
+            step(sites.here)
+        assert sys._getframe().f_trace is trace
+
+    def entered_later() -> None:
+        for _ in range(3):
+            step(sites.here)
+        before = sys.gettrace()
+        sys.settrace(trace)
+        step(sites.here)
+        sys.settrace(before)
+
+    traced()
+    entered_later()
+    assert ("step", "line") in lines and ("step", "return") in lines

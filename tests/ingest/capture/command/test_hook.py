@@ -40,7 +40,7 @@ class Loop:
             torch=self._torch(),
             clock_ns=lambda: self.now_ns,
             evaluations=self.evaluations,
-            call_site=lambda: self.site,
+            call_site=lambda *_: self.site,
         )
 
     def _torch(self) -> Any:
