@@ -94,25 +94,25 @@ def product_dtype(row: Any) -> str | None:
     return peak_dtype(row.flop_operator, row.flop_types, row.tensor_cores) if isinstance(row.flop_operator, str) else None
 
 
-def launched_inside(recording: Recording, device: int, pattern: str) -> frozenset[int]:
+def launched_inside(recording: Recording, device: int, pattern: str) -> NDArray[np.int64]:
     """Return the gpu_op_ids launched while an annotation (or operator) whose name matches the regular expression was open, on any thread."""
     return recording.once(_launched_inside, device, pattern)
 
 
-def _launched_inside(recording: Recording, device: int, pattern: str) -> frozenset[int]:
+def _launched_inside(recording: Recording, device: int, pattern: str) -> NDArray[np.int64]:
     names = recording.named(pattern)
     if not names:
-        return frozenset()
+        return np.empty(0, np.int64)
     intervals = (
         "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops WHERE name_id IN (SELECT unnest($2::INTEGER[])))"
     )
-    rows = recording.rows(
+    columns = recording.objects(
         f"SELECT gpu_op_id FROM gpu_ops JOIN ({launches_within(intervals)}) USING (call_id) WHERE device = $1", [device, names]
     )
-    return frozenset(int(row[0]) for row in rows)
+    return columns["gpu_op_id"].to_numpy(np.int64)
 
 
-def launched_by_optimizer(recording: Recording, device: int, pattern: str = OPTIMIZER_STEP) -> frozenset[int]:
+def launched_by_optimizer(recording: Recording, device: int, pattern: str = OPTIMIZER_STEP) -> NDArray[np.int64]:
     """Return the gpu_op_ids that the optimizer itself launched, inside annotations whose name matches.
 
     Where ``step`` is given a closure it runs the forward and backward pass first: what was launched before the last of autograd's nodes
@@ -121,11 +121,11 @@ def launched_by_optimizer(recording: Recording, device: int, pattern: str = OPTI
     return recording.once(_launched_by_optimizer, device, pattern)
 
 
-def _launched_by_optimizer(recording: Recording, device: int, pattern: str) -> frozenset[int]:
+def _launched_by_optimizer(recording: Recording, device: int, pattern: str) -> NDArray[np.int64]:
     names = recording.named(pattern)
     if not names:
-        return frozenset()
-    rows = recording.rows(
+        return np.empty(0, np.int64)
+    columns = recording.objects(
         "WITH optimizer AS (SELECT a.cpu_op_id, name, a.thread_id, a.start_ns, a.start_ns + a.dur_ns AS end_ns FROM named_cpu_ops a "
         "WHERE a.kind = 'annotation' AND a.name_id IN (SELECT unnest($2::INTEGER[]))), "
         "nodes AS (SELECT o.start_ns, o.start_ns + o.dur_ns AS end_ns FROM named_cpu_ops o WHERE starts_with(name, $3)), "
@@ -135,7 +135,7 @@ def _launched_by_optimizer(recording: Recording, device: int, pattern: str) -> f
         f"SELECT gpu_op_id FROM gpu_ops JOIN ({launches_within('own')}) USING (call_id) WHERE device = $1",
         [device, names, AUTOGRAD_NODE],
     )
-    return frozenset(int(row[0]) for row in rows)
+    return columns["gpu_op_id"].to_numpy(np.int64)
 
 
 def chosen(rows: pd.DataFrame, wanted: Callable[[Any], bool]) -> pd.DataFrame:

@@ -217,7 +217,9 @@ class _Kernels:
 
 def _kernels_of(context: RuleContext, rows: pd.DataFrame, parameters: Counter[Shape]) -> _Kernels:
     device = context.rank.device
-    fixed = launched_by_optimizer(context.recording, device) | launched_inside(context.recording, device, ZERO_GRAD)
+    fixed = np.concatenate(
+        [launched_by_optimizer(context.recording, device), launched_inside(context.recording, device, ZERO_GRAD)]
+    )
     kind = rows.groupby([*ALIKE, "blocks"], dropna=False, sort=False).ngroup().to_numpy()
     overlap = pd.Series(Overlap.of(context.work).beside, context.work["gpu_op_id"])  # with all, whichever of them ``rows`` are
     beside = overlap.reindex(rows["gpu_op_id"]).groupby(kind).mean().to_numpy()

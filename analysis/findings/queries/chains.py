@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sawtooth.analysis.findings.rule import RuleContext, once
 from sawtooth.analysis.findings.work import numel
@@ -73,7 +74,7 @@ def chains(context: RuleContext, *, with_statistics: bool = False) -> list[Chain
     return fusable
 
 
-def between_products(work: pd.DataFrame, left_out: frozenset[int]) -> list[np.ndarray]:
+def between_products(work: pd.DataFrame, left_out: NDArray[np.int64]) -> list[np.ndarray]:
     """Return the rows of ``work`` (positions, two and more) that a compiler joins: kernels that only move data and follow one another on a stream
     without a product, an attention or a copy to or from the host among them. ``left_out`` are gpu_op_ids that it never sees; nor does it see what
     no operator launched, as the kernels of a CUDA graph.

@@ -71,8 +71,8 @@ def _clipping(context: RuleContext) -> pd.DataFrame:
     work = context.work[context.work["operator"].isin((*NORMS, *SCALES))]
     if not len(work):
         return work
-    others = in_backward(context) | launched_by_optimizer(context.recording, context.rank.device)
-    mine = work[~work["gpu_op_id"].isin(others)]
+    others = launched_by_optimizer(context.recording, context.rank.device)
+    mine = work[~(work["gpu_op_id"].isin(in_backward(context)) | work["gpu_op_id"].isin(others))]
     shape = mine["dims"].map(lambda dims: str(dims[0]) if dims else "")
     both = set(shape[mine["operator"].isin(NORMS)]) & set(shape[mine["operator"].isin(SCALES)]) - {"", "[]"}
     return mine[shape.isin(both)]

@@ -80,9 +80,8 @@ def _without_hooks(context: RuleContext, again: pd.DataFrame) -> list[Edit]:
     if operators(context, REENTRANT).count:
         return []
     backward = in_backward(context)
-    first = context.work[
-        ~context.work["gpu_op_id"].isin(set(again["gpu_op_id"]) | launched_by_optimizer(context.recording, context.rank.device))
-    ]
+    ids, others = context.work["gpu_op_id"], launched_by_optimizer(context.recording, context.rank.device)
+    first = context.work[~(ids.isin(again["gpu_op_id"]) | ids.isin(others))]
     forward = first[~first["gpu_op_id"].isin(backward)]
     share = min(len(again) / max(len(forward), 1), 1.0)
     likely, least = (1 - share * (1 - factor) for factor in (HOOKLESS, LEAST_HOOKLESS))

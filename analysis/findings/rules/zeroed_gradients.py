@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from sawtooth.analysis.findings.builders import of_kernels
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.within import launches_within
@@ -41,8 +43,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when zeroing gradients takes more than WORTH_NAMING of the step."""
     inside = launched_inside(context.recording, context.rank.device, r"^Optimizer\.zero_grad#")
     if context.recording.named(r"torch/nn/modules/module\.py\(.*: zero_grad$"):
-        inside |= {int(row[0]) for row in context.recording.rows(_BY_PYTHON)}
-    if not inside:
+        inside = np.concatenate([inside, context.recording.objects(_BY_PYTHON)["gpu_op_id"].to_numpy(np.int64)])
+    if not len(inside):
         return
     yield from of_kernels(
         context,

@@ -232,8 +232,8 @@ def test_a_trace_without_allocations_tells_no_memory():
 
 def test_a_kernel_shares_the_gpu_with_those_that_are_not_asked_for(monkeypatch):
     # Kernel 1 runs its 10 ns beside kernel 2, kernel 3 alone: two and one at a time, also where 2 is left out.
-    monkeypatch.setattr(step, "launched_by_optimizer", lambda *_: frozenset())
-    monkeypatch.setattr(step, "launched_inside", lambda *_: frozenset())
+    monkeypatch.setattr(step, "launched_by_optimizer", lambda *_: np.empty(0, np.int64))
+    monkeypatch.setattr(step, "launched_inside", lambda *_: np.empty(0, np.int64))
     work = pd.DataFrame({"gpu_op_id": [1, 2, 3], "start_ns": [0, 0, 20], "end_ns": [10, 10, 30]})
     work = work.assign(**dict.fromkeys([*ALIKE, "blocks"], work["gpu_op_id"]))
     context = SimpleNamespace(work=work, recording=None, rank=SimpleNamespace(device=0))

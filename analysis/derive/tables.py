@@ -1,0 +1,84 @@
+"""Rows of the derived file, stored as what they come from is known. ``con`` sees the derived file as ``d``."""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.derive.classes import AllClasses
+from sawtooth.analysis.derive.columns import named, nullable
+from sawtooth.analysis.derive.lost import ledger
+from sawtooth.analysis.derive.lost.losses import Losses
+from sawtooth.analysis.derive.parts.part import Part
+from sawtooth.analysis.derive.parts.work import Work
+from sawtooth.analysis.derive.steps.device import STATUS_NAMES
+from sawtooth.analysis.knowledge.owners import OWNER_KEYS
+from sawtooth.analysis.replay import store as replay_store
+from sawtooth.ingest.database import append
+
+
+def store_frame(con: duckdb.DuckDBPyConnection, table: str, frame: pd.DataFrame) -> None:
+    """Append the rows of a frame, column by name."""
+    if len(frame):
+        append(con, f"d.{table}", frame)
+
+
+def store_classes(con: duckdb.DuckDBPyConnection, classes: AllClasses) -> None:
+    """Fill ``kernel_classes`` and ``owner_exceptions``."""
+    names = {"name": "name_id", "operator_name": "cpu_op_name_id", "signature": "signature_id"}
+    table = classes.table().rename(columns=names)
+    store_frame(con, "kernel_classes", table.astype({"cpu_op_name_id": "Int64", "signature_id": "Int64"}))
+    # A name has one owner, but for few operations: these are listed, so that queries need not join all.
+    ids, owners = classes.exceptions()
+    store_frame(con, "owner_exceptions", pd.DataFrame({"gpu_op_id": ids, "owner": named(owners, OWNER_KEYS)}))
+
+
+def store_steps(con: duckdb.DuckDBPyConnection, part: Part) -> None:
+    """Fill ``steps`` and ``windows`` with all steps of the recording."""
+    origin = part.events.origin_ns
+    for device, window in zip(part.devices, part.windows, strict=True):
+        table = device.table.rename(
+            columns={"start": "start_ns", "end": "end_ns", "host_start": "host_start_ns", "host_end": "host_end_ns"}
+        )
+        for column in ("start_ns", "end_ns", "host_start_ns", "host_end_ns"):
+            table[column] = table[column].astype(np.int64) + origin
+        store_frame(con, "steps", table.assign(device=device.device))
+        intervals = {"device": device.device, "start_ns": window.starts + origin, "end_ns": window.ends + origin}
+        store_frame(con, "windows", pd.DataFrame(intervals))
+
+
+def store_operations(con: duckdb.DuckDBPyConnection, work: Work) -> None:
+    """Append the operations that a part counts to ``gpu_op_steps``."""
+    part = work.part
+    op_step = np.full(len(part.events.gpu), -1, np.int64)
+    status = np.full(len(part.events.gpu), 2, np.int8)
+    for device in part.devices:
+        op_step[device.ops], status[device.ops] = device.op_step, device.status
+    frame = pd.DataFrame(
+        {
+            "gpu_op_id": part.recorded("gpu", np.arange(len(op_step))),
+            "step": nullable(op_step),
+            "status": named(status, STATUS_NAMES),
+            "category": work.classes.column("category"),
+            "tensor_cores": work.classes.column("tensor_cores"),
+            "flop_op_id": nullable(part.recorded("ops", work.flops.carrier_of)),
+        }
+    )
+    if work.modules is not None:
+        frame["module"] = nullable(work.modules.node)
+    store_frame(con, "gpu_op_steps", frame if part.own_gpu.all() else frame[part.own_gpu])
+
+
+def store_segments(con: duckdb.DuckDBPyConnection, parts: dict[int, ledger.Segments], origin: int) -> None:
+    """Append who owns each moment of a part, by device, to ``segments``."""
+    for device, of_device in parts.items():
+        frame = pd.DataFrame({"device": device, "start_ns": of_device.starts + origin, "end_ns": of_device.ends + origin})
+        store_frame(con, "segments", frame.assign(owner=named(of_device.owner, OWNER_KEYS)))
+
+
+def store_losses(con: duckdb.DuckDBPyConnection, losses: Losses) -> None:
+    """Fill ``causes``, and store the replay without the profiler."""
+    store_frame(con, "causes", losses.causes())
+    if losses.unprofiled is not None:
+        con.execute("INSERT INTO d.replays VALUES ('unprofiled', ?)", [replay_store.dump(losses.unprofiled)])
