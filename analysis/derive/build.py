@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+import json
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import numpy as np
+import pandas as pd
 
-from sawtooth.analysis.derive.deriving import MEMORY_MB, Deriving
+from sawtooth.analysis.derive import rollups, tables, timeline_sums
+from sawtooth.analysis.derive.classes import AllClasses, Classes, load_signatures
 from sawtooth.analysis.derive.layout import FEW_EVENTS, events_of, layout_of
+from sawtooth.analysis.derive.lost import ledger
+from sawtooth.analysis.derive.lost.losses import Losses
+from sawtooth.analysis.derive.modules import ModuleWork, module_table
+from sawtooth.analysis.derive.operators import Sums, operator_sums, operator_table
+from sawtooth.analysis.derive.parts.cuts import parts_of
+from sawtooth.analysis.derive.parts.facts import added, facts_of, in_counted_steps
+from sawtooth.analysis.derive.parts.part import Part
+from sawtooth.analysis.derive.parts.work import Work, work_of
+from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.derive.storing import Storing
 from sawtooth.analysis.version import ANALYSIS_VERSION
-from sawtooth.ingest.database import attach_new, borrow, give_back, quoted
+from sawtooth.ingest.database import CORES, attach_new, borrow, give_back, give_up_memory, quoted
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import commit, draft, is_sound
 from sawtooth.ingest.schema import DataFolder
+
+MOST_ANALYSED = 16  # GPUs of one trace: as many as a host has; each costs a replay of the whole trace
+MEMORY_MB = 192  # of the engine, which spills beyond; the columns held by numpy come on top
+# A GPU operation: what the engine cannot spill are the durations that a median is of, and it holds them twice
+MEDIAN_BYTES = 80
+SEEN = "SET search_path = 'd.main,r.main'"  # by what stores: views of the derived file read the recording
+MANY_OPERATORS = 500_000  # of a trace whose memory is watched; for fewer it costs more time than it saves bytes
 
 
 def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
@@ -62,7 +85,7 @@ def _write(recording_file: Path, temporary: Path) -> None:
         if kind == "trace":
             with con.cursor() as stored, Storing() as storing:
                 # What it computed is gone when only storing is left.
-                Deriving(con, stored, storing, all_sums=events > FEW_EVENTS).run()
+                _Deriving(con, stored, storing, all_sums=events > FEW_EVENTS).run()
         con.execute("USE memory")
         con.execute("CHECKPOINT d")
         con.execute("DETACH d; DETACH r")
@@ -73,3 +96,155 @@ def _write(recording_file: Path, temporary: Path) -> None:
         con.close()
         raise
     con.close()  # of many events it keeps seventy megabytes and more
+
+
+def memory_limit(operations: int) -> str:
+    """Return the engine's limit for a trace of so many GPU operations."""
+    return f"{max(MEMORY_MB, MEMORY_MB // 3 + operations * MEDIAN_BYTES // 1_000_000)}MB"
+
+
+class _Deriving:
+    """Derives what ``con`` reads into what ``stored`` writes: while a part is explained the next is read, and what is done with is stored."""
+
+    def __init__(
+        self, con: duckdb.DuckDBPyConnection, stored: duckdb.DuckDBPyConnection, storing: Storing, *, all_sums: bool
+    ) -> None:
+        stored.execute(SEEN)
+        self._con, self._stored, self._storing, self._all_sums = con, stored, storing, all_sums
+        self._signatures, self._vendor = load_signatures(con), _vendor(con)
+        self._limit = memory_limit(int(con.execute("SELECT count(*) FROM gpu_ops").fetchall()[0][0]))
+        self._known, self._losses, self._classes, self._operators = dict[str, Any](), Losses(), AllClasses(), list[Sums]()
+        self._explained: Future[list[pd.DataFrame]] | None = None
+
+    def run(self) -> None:
+        """Derive all parts, and what is summed of them all."""
+        whole, watched, summed = False, False, None
+        with self._con.cursor() as beside, ThreadPoolExecutor(2) as others:
+            beside.execute(SEEN)
+            for part in parts_of(self._con, _analysed):
+                whole, watched = part.parts == 1, part.parts == 1 and len(part.events.ops) > MANY_OPERATORS
+                if whole:
+                    self._make_room(watched=watched)
+                elif part.first:
+                    summed = others.submit(timeline_sums.store_host, beside, all_sums=self._all_sums)
+                self._derive(part, others, watched=watched)
+                del part
+            if self._operators:
+                self._then(tables.store_frame, "operators", operator_table(self._operators))
+            if summed is not None:
+                summed.result()
+            # The engine may need several times what it has beside a part.
+            beside_parts = not whole and self._limit == memory_limit(0)
+            if beside_parts:
+                self._store_sums(self._limit)
+            self._store_gaps()
+            if whole:  # now that the recording is not held any more
+                self._then(partial(timeline_sums.store_host, all_sums=self._all_sums))
+        if not whole and not beside_parts:  # now that no part is held any more
+            self._storing.then(self._stored.execute, f"SET memory_limit = '{self._limit}'")
+            self._store_sums(self._limit)
+        self._then(tables.store_losses, self._losses)
+        if self._all_sums:
+            self._then(timeline_sums.store_device)
+        self._then(tables.store_frame, "facts", _fact_rows(self._known, self._losses))
+
+    def _then(self, store: Any, *arguments: Any) -> None:
+        self._storing.then(store, self._stored, *arguments)
+
+    def _make_room(self, *, watched: bool) -> None:
+        """Give the engine what a recording of one part takes."""
+        if watched:
+            self._then(give_up_memory, self._limit)
+        else:
+            self._storing.then(self._stored.execute, f"SET memory_limit = '{self._limit}'")
+
+    def _derive(self, part: Part, others: ThreadPoolExecutor, *, watched: bool) -> None:
+        """Derive one part; its lost time is explained by one of ``others``, and stored when the next part has come as far."""
+        work = work_of(part, self._signatures, *self._vendor)
+        if part.first:
+            self._then(tables.store_steps, part)
+        self._then(tables.store_operations, work)
+        self._classes.add(work.classes, part.events.gpu.name, part.own_gpu)
+        owned = {d.device: _segments(part, d, work.classes) for d in part.devices}
+        self._then(tables.store_segments, owned, part.events.origin_ns)
+        if part.parts == 1:
+            self._store_sums(self._limit if watched else None)
+        self._operators += _operators(work)
+        self._known = added(self._known, facts_of(work))
+        if part.parts == 1 and work.modules is not None and part.devices:
+            self._then(tables.store_frame, "modules", _modules(work, work.modules))
+        self._store_gaps()  # before the next is explained: two parts are held at most
+        self._explained = others.submit(self._losses.explained, part, work.classes.owner, owned)
+        self._storing.keep_up()
+
+    def _store_gaps(self) -> None:
+        for gaps in self._explained.result() if self._explained is not None else ():
+            self._then(tables.store_frame, "gaps", gaps)
+
+    def _store_sums(self, limit: str | None) -> None:
+        """Store what is summed of all operations; of many (there is a limit) by all cores, and let the engine give up the memory that this took."""
+        if limit is not None:
+            self._storing.then(self._stored.execute, f"SET threads = {CORES}")
+        self._then(tables.store_classes, self._classes)
+        self._then(partial(rollups.store, all_sums=self._all_sums))
+        if limit is not None:
+            self._then(give_up_memory, limit)
+
+
+def _analysed(device: np.ndarray) -> tuple[list[int], int]:
+    """Return the GPUs to analyse, of each operation's GPU, and how many are left out: more than a host has, those with the fewest operations."""
+    numbers, operations = np.unique(device, return_counts=True)
+    most = np.argsort(-operations, kind="stable")[:MOST_ANALYSED]
+    return sorted(numbers[most].tolist()), len(numbers) - len(most)
+
+
+def _vendor(con: duckdb.DuckDBPyConnection) -> tuple[str | None, int | None]:
+    rows = con.execute(
+        "SELECT r.vendor, d.compute_major FROM recording r LEFT JOIN devices d ON true ORDER BY d.device LIMIT 1"
+    ).fetchall()
+    return rows[0][0], rows[0][1]
+
+
+def _segments(part: Part, device: DeviceSteps, classes: Classes) -> ledger.Segments:
+    """Return who owns each moment of a device in this part."""
+    gpu = part.events.gpu
+    if part.parts == 1:
+        return ledger.segments(gpu.start[device.ops], gpu.end[device.ops], classes.owner[device.ops], device.window)
+    span = part.spans[device.device]
+    mine = np.flatnonzero(gpu.device == device.device) if len(span.starts) else np.zeros(0, np.int64)
+    start, end = (np.clip(times[mine], span.starts[:1], span.ends[:1]) for times in (gpu.start, gpu.end))
+    return ledger.segments(start, end, classes.owner[mine], span)
+
+
+def _fact_rows(known: dict[str, Any], losses: Losses) -> pd.DataFrame:
+    """Return the rows of table ``facts``: what is known of each device, and what its losses tell."""
+    values = []
+    for key, value in known.items():
+        device = key.removeprefix("device_")
+        values.append(json.dumps(value | losses.facts(int(device)) if device != key else value))
+    return pd.DataFrame({"key": list(known), "value": values})
+
+
+def _operators(work: Work) -> list[Sums]:
+    events, part = work.part.events, work.part
+    if not part.devices and not len(events.ops):
+        return []
+    counted = part.own_ops & in_counted_steps(part, events.ops.start)
+    return operator_sums(events, counted, work.flops.count, work.tensor, [d.device for d in part.devices] or [0])
+
+
+def _modules(work: Work, modules: ModuleWork) -> pd.DataFrame:
+    part = work.part
+    selected = np.zeros(len(part.events.gpu), bool)
+    for device in part.devices:
+        counted = device.table["counted"].to_numpy(bool) if len(device.table) else np.zeros(0, bool)
+        selected[device.ops] = (device.op_step >= 0) & counted[np.maximum(device.op_step, 0)] if counted.any() else True
+    return module_table(
+        events=part.events,
+        work=modules,
+        selected=selected,
+        counted_call=in_counted_steps(part, modules.tree.start),
+        tensor=work.tensor,
+        flops=work.flops,
+        devices=[device.device for device in part.devices],
+    )

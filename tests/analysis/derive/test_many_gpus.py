@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import sawtooth
-from sawtooth.analysis.derive.deriving import MOST_ANALYSED
+from sawtooth.analysis.derive.build import MOST_ANALYSED
 from tests.support.chrome_trace import ChromeTrace
 
 

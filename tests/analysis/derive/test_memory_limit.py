@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from sawtooth.analysis.derive import rollups
-from sawtooth.analysis.derive.deriving import MEMORY_MB, memory_limit
+from sawtooth.analysis.derive.build import MEMORY_MB, memory_limit
 
 MILLION = 1_000_000
 
