@@ -34,34 +34,28 @@ Rows = TypeVar("Rows", GpuOps, Calls, CpuOps)
 
 @dataclass(frozen=True)
 class Spine:
-    """What tells which events of a recording a part needs: of each GPU operation start, the latest end up to it, call and operator, and of each call its start.
+    """What is the same for all parts of a recording.
 
-    ``first_of_name`` are the first operations of each name, ``hulls`` the time by device from its first operation or its window to the last.
+    ``longest_ns`` is that of a GPU operation, ``first_of_name`` when the first operation of each name begins, ``hulls`` the time by device from its
+    first operation or its window to the last.
     """
 
     origin_ns: int
     names: list[str]
-    start: I64
-    reach: I64
-    call: NDArray[np.int32]
-    cpu_op: NDArray[np.int32]
-    call_start: I64
+    longest_ns: int
     first_of_name: tuple[I32, I64]
     hulls: dict[int, Intervals]
 
     @staticmethod
     def of(events: Events, devices: list[DeviceSteps]) -> Spine:
-        """Return the spine of a recording; ids must fit into 32 bits."""
+        """Return the spine of a recording."""
         gpu = events.gpu
+        names, first = np.unique(gpu.name, return_index=True)
         return Spine(
             origin_ns=events.origin_ns,
             names=events.names,
-            start=gpu.start,
-            reach=np.maximum.accumulate(gpu.end),
-            call=gpu.call.astype(np.int32),
-            cpu_op=gpu.cpu_op.astype(np.int32),
-            call_start=events.calls.start,
-            first_of_name=np.unique(gpu.name, return_index=True),
+            longest_ns=int((gpu.end - gpu.start).max()),
+            first_of_name=(names, gpu.start[first]),
             hulls={device.device: _hull(device, gpu) for device in devices},
         )
 
@@ -91,15 +85,15 @@ def load(
     """Read one part. ``spine`` and ``devices`` are of the whole recording."""
     origin = spine.origin_ns
     gpu_ids, gpu = _gpu_ops(con, spine, stretch)
-    begin, end = _between(spine.call_start, *stretch.host_view)
-    call_ids, calls = _with_others(con, read_calls, "call_id", origin, (begin, end), gpu.call)
+    between = _between(con, "runtime_calls", "call_id", origin, stretch.host_view)
+    call_ids, calls = _with_others(con, read_calls, "call_id", origin, between, gpu.call)
     op_ids, ops = _operators(con, origin, stretch.host_view, np.concatenate([gpu.cpu_op, calls.cpu_op]))
     gpu = replace(gpu, call=_places(call_ids, gpu.call), cpu_op=_places(op_ids, gpu.cpu_op))
     calls = replace(calls, cpu_op=_places(op_ids, calls.cpu_op))
     ops = replace(ops, parent=_places(op_ids, ops.parent))
     python_ids, facts = _facts(con, origin, stretch.host_view, call_ids)
     kernels, first = spine.first_of_name
-    earlier = kernels[spine.start[first] < stretch.device_time.starts[0]]
+    earlier = kernels[first < stretch.device_time.starts[0]]
     own_gpu = (gpu.start >= stretch.device_time.starts[0]) & (gpu.start < stretch.device_time.ends[0])
     return Part(
         events=Events(origin, spine.names, gpu, calls, ops),
@@ -143,34 +137,34 @@ def _hull(device: DeviceSteps, gpu: GpuOps) -> Intervals:
     return union([min(starts)], [max(ends)])
 
 
-def _between(ordered: I64, begin: int, end: int) -> tuple[int, int]:
-    first, behind = np.searchsorted(ordered, (begin, end))
-    return int(first), int(behind)
-
-
 def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Spine, stretch: Stretch) -> tuple[I64, GpuOps]:
     """Read the operations that run while the part is seen, and those that its own calls and operators launched."""
-    begin, end = stretch.device_view
-    first = int(np.searchsorted(spine.reach, begin, side="right"))
-    behind = int(np.searchsorted(spine.start, end))
-    calls = _between(spine.call_start, stretch.host_time.starts[0], stretch.host_time.ends[0])
-    ops = _operators_between(con, spine.origin_ns, stretch.host_time.starts[0], stretch.host_time.ends[0])
-    mine = ((spine.call >= calls[0]) & (spine.call < calls[1])) | ((spine.cpu_op >= ops[0]) & (spine.cpu_op < ops[1]))
-    return _with_others(con, read_gpu_ops, "gpu_op_id", spine.origin_ns, (first, behind), np.flatnonzero(mine))
-
-
-def _operators_between(con: duckdb.DuckDBPyConnection, origin: int, begin: int, end: int) -> tuple[int, int]:
-    """Return the first id of operators that start in a stretch of time, and the first behind them."""
-    where = f"start_ns >= {begin + origin} AND start_ns < {end + origin}"
-    row = con.execute(
-        f"SELECT coalesce(min(cpu_op_id), 0), coalesce(max(cpu_op_id) + 1, 0) FROM cpu_ops WHERE {where}"
+    begin, end = (moment + spine.origin_ns for moment in stretch.device_view)
+    first, behind = con.execute(
+        f"""SELECT coalesce(min(gpu_op_id) FILTER (start_ns + dur_ns > {begin}), max(gpu_op_id) + 1, 0), coalesce(max(gpu_op_id) + 1, 0)
+        FROM gpu_ops WHERE start_ns >= {begin - spine.longest_ns} AND start_ns < {end}"""
     ).fetchall()[0]
+    host_time = (int(stretch.host_time.starts[0]), int(stretch.host_time.ends[0]))
+    launching = {
+        "call_id": _between(con, "runtime_calls", "call_id", spine.origin_ns, host_time),
+        "cpu_op_id": _between(con, "cpu_ops", "cpu_op_id", spine.origin_ns, host_time),
+    }
+    elsewhere = f"SELECT gpu_op_id AS id FROM gpu_ops WHERE (gpu_op_id < {first} OR gpu_op_id >= {behind})"
+    mine = " UNION ALL ".join(f"{elsewhere} AND {key} >= {low} AND {key} < {high}" for key, (low, high) in launching.items())
+    others = columns_of(con, mine)["id"].astype(np.int64)
+    return _with_others(con, read_gpu_ops, "gpu_op_id", spine.origin_ns, (first, behind), others)
+
+
+def _between(con: duckdb.DuckDBPyConnection, table: str, key: str, origin: int, view: tuple[int, int]) -> tuple[int, int]:
+    """Return the first id of what starts in a stretch of time, and the first behind them."""
+    where = f"start_ns >= {view[0] + origin} AND start_ns < {view[1] + origin}"
+    row = con.execute(f"SELECT coalesce(min({key}), 0), coalesce(max({key}) + 1, 0) FROM {table} WHERE {where}").fetchall()[0]
     return int(row[0]), int(row[1])
 
 
 def _operators(con: duckdb.DuckDBPyConnection, origin: int, view: tuple[int, int], wanted: I64) -> tuple[I64, CpuOps]:
     """Read the operators that start in ``view``, the ``wanted`` ones, and all that enclose them."""
-    between = _operators_between(con, origin, *view)
+    between = _between(con, "cpu_ops", "cpu_op_id", origin, view)
     ids, ops = _with_others(con, read_cpu_ops, "cpu_op_id", origin, between, wanted)
     while len(others := _absent(ids, ops.parent)):  # a level of nesting a round, and few cross the borders
         more_ids, more = _with_others(con, read_cpu_ops, "cpu_op_id", origin, (0, 0), others)
