@@ -43,18 +43,20 @@ WARNING_SHARE = 0.03  # below three percent a fix is lost in the noise of most m
 MAY_BRING_NOTHING = "No gain is predicted: a step would then take between {low} and {high}, which may be no less than now."
 
 _FRAMES = "SELECT DISTINCT python_call_id FROM gaps WHERE device = $device AND list_contains($causes, cause) AND python_call_id IS NOT NULL"
-# Added up where they lie: a recording of five million GPU operations has twelve million gaps.
+# Added up where they lie: a recording of five million GPU operations has twelve million gaps. Places are told apart by the ids of their names.
 _PLACES = """
-WITH user_lines AS (SELECT unnest($frames::BIGINT[]) AS python_call_id, unnest($lines::VARCHAR[]) AS line),
+WITH user_lines AS (SELECT python_call_id, name_id FROM (SELECT unnest($frames::BIGINT[]) AS python_call_id, unnest($lines::VARCHAR[]) AS name) JOIN names USING (name)),
 pieces AS (
-    SELECT coalesce(u.line, o.name, c.name, 'an unnamed place') AS place, g.call_id, g.start_ns, g.end_ns, g.evidence,
+    SELECT coalesce(u.name_id, o.name_id, c.name_id) AS name_id, g.call_id, g.start_ns, g.end_ns, g.evidence,
         g.end_ns - g.start_ns AS ns, row(g.end_ns - g.start_ns, -g.start_ns) AS largest_then_first
-    FROM gaps g LEFT JOIN user_lines u USING (python_call_id)
-    LEFT JOIN named_cpu_ops o USING (cpu_op_id) LEFT JOIN named_runtime_calls c USING (call_id)
-    WHERE g.device = $device AND list_contains($causes, g.cause))
-SELECT place, count(DISTINCT call_id) / $steps AS calls_per_step, sum(ns)::BIGINT / 1e6 / $steps AS ms_per_step,
-    arg_max(start_ns, largest_then_first) AS start_ns, arg_max(end_ns, largest_then_first) AS end_ns, arg_max(evidence, largest_then_first) AS evidence
-FROM pieces GROUP BY place ORDER BY ms_per_step DESC, place LIMIT $most"""
+    FROM gaps g LEFT JOIN user_lines u USING (python_call_id) LEFT JOIN cpu_ops o USING (cpu_op_id) LEFT JOIN runtime_calls c USING (call_id)
+    WHERE g.device = $device AND list_contains($causes, g.cause)),
+places AS (
+    SELECT name_id, count(DISTINCT call_id) AS calls, sum(ns)::BIGINT AS ns, arg_max(start_ns, largest_then_first) AS start_ns,
+        arg_max(end_ns, largest_then_first) AS end_ns, arg_max(evidence, largest_then_first) AS evidence
+    FROM pieces GROUP BY name_id)
+SELECT coalesce(name, 'an unnamed place') AS place, calls / $steps AS calls_per_step, ns / 1e6 / $steps AS ms_per_step, start_ns, end_ns, evidence
+FROM places LEFT JOIN names USING (name_id) ORDER BY ns DESC, place LIMIT $most"""
 
 
 @dataclass(frozen=True)

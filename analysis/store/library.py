@@ -27,7 +27,9 @@ from sawtooth.ingest.files import is_sound
 from sawtooth.ingest.manifest import is_id
 from sawtooth.ingest.schema import DataFolder
 
-MEMORY_LIMIT = "1GB"  # a query behind a screen sorts at most a few million rows; more than this would starve the other viewers
+MEMORY_LIMIT = (
+    "512MB"  # a query behind a screen sorts at most a few million rows; more than this would starve the other viewers
+)
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any]
 

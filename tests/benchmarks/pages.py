@@ -311,9 +311,7 @@ def main() -> None:
         analysed(folder, manifest)
         from sawtooth.app.page.frame import SCREENS
 
-        screens = [
-            Screen(s.name) for s in SCREENS if s.exists and s.needs_run and (not given.screens or s.name in given.screens)
-        ]
+        screens = [Screen(s.name) for s in SCREENS if s.needs_run and (not given.screens or s.name in given.screens)]
         for _ in range(given.rounds):
             for screen in screens:
                 screen.rounds.append(open_screen(screen.name, manifest.id))

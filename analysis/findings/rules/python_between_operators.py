@@ -44,9 +44,9 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if len(checkpoint_copies(context).frame):
         return  # the checkpoint's own Python is the checkpoint rule's
     rows = context.recording.rows(
-        "SELECT o.call_id, sum(g.end_ns - g.start_ns) AS ns FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id "
-        "WHERE g.device = ? AND g.cause = 'python_host' AND o.call_id IS NOT NULL GROUP BY o.gpu_op_id, o.call_id "
-        "HAVING ns >= if(bool_or(g.phase IN ('backward', 'optimizer')), ?, ?) ORDER BY o.call_id",
+        "WITH stretches AS (SELECT next_gpu_op_id AS gpu_op_id, sum(end_ns - start_ns) AS ns FROM gaps WHERE device = ? AND cause = 'python_host' "
+        "GROUP BY next_gpu_op_id HAVING ns >= if(bool_or(phase IN ('backward', 'optimizer')), ?, ?)) "
+        "SELECT call_id, ns FROM stretches JOIN gpu_ops USING (gpu_op_id) WHERE call_id IS NOT NULL ORDER BY call_id",
         [context.rank.device, LONG_IN_PYTORCH_NS, LONG_NS],
     )
     calls = tuple(sorted({int(call) for call, _ in rows}))
