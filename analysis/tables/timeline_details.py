@@ -206,8 +206,8 @@ def occurrences(rank: RankView, causes: tuple[str, ...], most: int) -> list[tupl
     return sorted((int(start), int(end)) for start, end in rows)
 
 
-def longest(rank: RankView, start: int, end: int, nth: int) -> tuple[int, int, str] | None:
-    """Return start, length and cause of the longest piece of lost time that touches a stretch (``nth`` 0), of the next longest (1) and so on, None behind the last."""
+def longest(rank: RankView, start: int, end: int, nth: int) -> tuple[int, int, str, str] | None:
+    """Return start, length, owner and cause of the longest piece of lost time that touches a stretch (``nth`` 0), of the next longest (1) and so on, None behind the last."""
     origin = timeline.extent(rank.recording).start_ns
     rows = rank.rows(_SQL["longest"], origin=origin, since=origin + start, until=origin + end, nth=nth)
     return rows[0] if rows else None

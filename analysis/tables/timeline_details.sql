@@ -52,7 +52,7 @@ SELECT min(start_ns) - $origin, max(end_ns) - $origin FROM gaps WHERE device = $
 GROUP BY gap ORDER BY sum(end_ns - start_ns) DESC, min(start_ns) LIMIT $most
 
 -- name: longest
-SELECT start_ns - $origin, end_ns - start_ns, cause FROM gaps WHERE device = $device AND start_ns < $until AND end_ns > $since
+SELECT start_ns - $origin, end_ns - start_ns, owner, cause FROM gaps WHERE device = $device AND start_ns < $until AND end_ns > $since
 ORDER BY end_ns - start_ns DESC, start_ns LIMIT 1 OFFSET $nth
 
 -- name: longest_named

@@ -27,6 +27,9 @@ SOURCES = (*store.SLICES, GAPS)
 
 _SQL = queries_of(__file__)
 _DEVICE_SOURCES = ("gpu", GAPS)
+_KIND = "CASE WHEN {cause} = 'unattributed' AND owner <> 'idle' THEN owner ELSE {cause} END"  # a copy whose cause is missing is still a copy
+_PIECES = f"(SELECT *, {_KIND.format(cause='cause')} AS kind FROM gaps)"
+_SUMMED = f"(SELECT * REPLACE ({_KIND.format(cause='kind')} AS kind) FROM {{table}} WHERE source = '{GAPS}')"
 
 
 @dataclass(frozen=True)
@@ -87,17 +90,17 @@ class _Read:
 
     def _rows(self, device: int | None) -> dict[str, str]:
         """Return where slices come from, those as long as a cell, and the sums of the others, as SQL."""
-        sums, few = f"(SELECT * FROM lane_sums WHERE source = '{self.source}')", is_small(self.recording)
-        long = f"(SELECT * FROM long_slices WHERE source = '{self.source}')"
+        few = is_small(self.recording)
         if self.source != GAPS:
             slices = store.SLICES[self.source]
+            of_source = f"WHERE source = '{self.source}'"
             return {
                 "rows": slices,
-                "long": slices if few else long,
-                "sums": f"({self._added_up(slices)})" if few else sums,
+                "long": slices if few else f"(SELECT * FROM long_slices {of_source})",
+                "sums": f"({self._added_up(slices)})" if few else f"(SELECT * FROM lane_sums {of_source})",
                 "ends": "start_ns + dur_ns",
             }
-        pieces = "(SELECT *, cause AS kind FROM gaps)"
+        pieces, sums, long = _PIECES, _SUMMED.format(table="lane_sums"), _SUMMED.format(table="long_slices")
         if not self.recording.rows("SELECT 1 FROM gaps WHERE device = ? LIMIT 1", [int(device or 0)]):  # no causes are known
             pieces = f"(SELECT *, owner AS kind FROM segments WHERE owner IN {LOST_OWNERS})"
             of_lost = f"WHERE source = 'segments' AND owner IN {LOST_OWNERS}"

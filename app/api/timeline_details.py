@@ -13,7 +13,8 @@ from sawtooth.analysis.tables import timeline_details as tables
 from sawtooth.app.api.answers import json
 from sawtooth.app.api.timeline import answered, number, opened, result_asked
 from sawtooth.app.charts.rankings import short
-from sawtooth.app.theme import CAUSES, OWNERS
+from sawtooth.app.charts.timeline import gap_kind
+from sawtooth.app.theme import OWNERS, colour_of
 from sawtooth.app.words import timeline as words
 from sawtooth.ingest.errors import UsageError
 
@@ -29,7 +30,7 @@ def _slice(request: Request) -> Response:
         if source == "gaps":
             row = tables.gap_details(rank, number(request, "id"))
             gap: dict[str, Any] = {
-                "slice": _placed({**row, "name": "", "kind": row["cause"]}, source),
+                "slice": _placed({**row, "name": "", "kind": gap_kind(row["owner"], row["cause"])}, source),
                 "links": [],
                 "same": None,
             }
@@ -38,11 +39,12 @@ def _slice(request: Request) -> Response:
             return json({**gap, **words.gap(row, result_asked(request), origin), "stack": words.stack(row["stack"])})
         details = tables.slice_details(rank, source, number(request, "id"))
         links = [{**_placed(link, link["source"]), "role": link["role"]} for link in details.links]
+        title = short(str(details.row["name"]), NAME_LENGTH)
         return json(
             {
                 "slice": _placed(details.row, source),
-                "title": short(str(details.row["name"]), NAME_LENGTH),
-                "facts": words.slice_facts(details),
+                "title": title,
+                "facts": [fact for fact in words.slice_facts(details) if fact[1] != title],  # a short name is whole
                 "links": links,
                 "stack": words.stack(details.stack),
                 "same": {**details.same, "name_id": details.row["name_id"]},
@@ -90,7 +92,7 @@ def _by_label(lost: Iterable[tuple[str, str | None, float]]) -> list[dict[str, A
     """Return lost time by what it is called, most first: a cause has several owners, which nobody asked for here."""
     rows: dict[str, dict[str, Any]] = {}
     for owner, cause, ms in lost:
-        colour = CAUSES[cause] if cause in CAUSES else OWNERS[owner]
+        colour = colour_of(owner, cause)
         row = rows.setdefault(colour.label, {"label": colour.label, "light": colour.light, "dark": colour.dark, "ms": 0.0})
         row["ms"] += ms
     return sorted(rows.values(), key=lambda row: -row["ms"])
@@ -125,8 +127,8 @@ def _longest(request: Request) -> Response:
         piece = tables.longest(rank, number(request, "start"), number(request, "end"), max(number(request, "nth"), 0))
     if piece is None:
         return json({"slice": None})
-    start, length, cause = piece
-    return json({"slice": _placed({"start": start, "dur": length, "kind": cause, "name": ""}, "gaps")})
+    start, length, owner, cause = piece
+    return json({"slice": _placed({"start": start, "dur": length, "kind": gap_kind(owner, cause), "name": ""}, "gaps")})
 
 
 _ROUTES = (_slice, _stretch, _find, _occurrences, _longest)

@@ -31,12 +31,13 @@ CONFIG: dict[str, Any] = {
 
 
 class LegendEntry(NamedTuple):
-    """What a colour means; ``colour`` as hex, empty for a line of words alone."""
+    """What a colour means; ``colour`` as hex, empty for a line of words alone; a ``heading`` stands before those that it names."""
 
     label: str
     colour: str
     hatched: bool = False
     texture: str = ""
+    heading: bool = False
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,9 @@ def _in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
     if lost.open:
         with lost:
             rows = views.gaps(rank, *span)
+            rows = rows.assign(
+                cause=[drawing.gap_kind(owner, cause) for owner, cause in zip(rows["owner"], rows["cause"], strict=True)]
+            )
             columns = {
                 "at_ms": "At, ms",
                 "ms": "ms",

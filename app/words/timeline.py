@@ -152,7 +152,7 @@ def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any
 def gain(finding: Finding) -> str:
     """Return what a finding's change brings, in few words; empty where nothing is claimed."""
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
-        return f"→ ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)} a step"
+        return f"{fmt.step_change(finding.predicted_step_ms + finding.gain_ms, finding.predicted_step_ms)} a step"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
         return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
     return ""

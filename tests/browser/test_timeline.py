@@ -92,6 +92,19 @@ def test_hands_zoom_pan_and_choose(server: Server, run: str, page: Page, seen: S
     assert view(page)[0] < near[0]
     assert view(page)[1] - view(page)[0] == pytest.approx(near[1] - near[0])
     assert page.locator(".gutter").inner_text() == lanes, "lanes stay where they are"
+    page.wait_for_timeout(700)  # until the page has spoken of the new place
+    assert picture.bounding_box() == pytest.approx(box, abs=1), "and the picture too"
+
+    strip = page.locator("canvas.map").bounding_box()
+    assert strip is not None
+    page.mouse.move(strip["x"] + strip["width"] / 2, strip["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(strip["x"] + strip["width"] / 3, strip["y"] + 20, steps=4)
+    page.mouse.up()
+    there = view(page)
+    assert there[0] < near[0]
+    page.keyboard.press("d")  # the strip has no focus of its own: letters are the picture's still, and a tap is enough
+    assert view(page)[0] > there[0]
     assert seen.foreign(server.url) == []
     assert [error for error in seen.errors if HARMLESS not in error] == []
 
@@ -191,8 +204,15 @@ def test_what_to_change_stands_over_the_picture_and_one_key_leads_through_it(ser
     expect(changes.get_by_role("button").first).to_contain_text(findings[0]["title"])
     page.keyboard.press("g")
     expect(card).to_contain_text(findings[0]["fix"])
-    expect(card.get_by_role("status")).to_have_text(re.compile(r"^1 of \d+$"))
+    expect(card.get_by_role("status")).to_have_text(re.compile(r"^\d+ of \d+$"))
     expect(changes).to_be_hidden()
+    until(page, "sawtoothTimeline.scene.marks.length > 0 && !sawtoothTimeline.move")
+    assert page.evaluate("""(() => { const {marks, mark} = sawtoothTimeline.scene, length = m => m.end - m.start;
+        const step = sawtoothTimeline.data.steps.find(s => s.start <= marks[mark].start && s.end >= marks[mark].end);
+        const {start, end} = sawtoothTimeline.target;
+        return marks.every(m => length(m) <= length(marks[mark])) && start <= step.start && end >= step.end; })()"""), (
+        "the longest, in its step"
+    )
     page.keyboard.press("Shift+G")
     expect(changes).to_be_visible()
     changes.get_by_role("button").first.click()
@@ -208,6 +228,14 @@ def test_lanes_fold_and_are_pinned_by_name(server: Server, run: str, page: Page)
     page.wait_for_url(re.compile("lanes=operators-"))
     page.get_by_role("button", name=re.compile("calls: keep at the top")).first.click()
     assert page.evaluate("sawtoothTimeline.scene.lanes[0].id").startswith("calls-")
+    page.wait_for_url(re.compile("lanes=.*calls-"))
+    page.keyboard.press("l")
+    page.wait_for_url(re.compile("slice="))
+    page.get_by_role("button", name=re.compile("calls: keep at the top")).first.click()
+    assert not page.evaluate("sawtoothTimeline.scene.lanes[0].id").startswith("calls-")
+    page.wait_for_timeout(700)
+    page.go_back()  # the picture is what the address says
+    until(page, "sawtoothTimeline.scene.lanes[0].id.startsWith('calls-')")
 
 
 def test_a_row_of_the_tables_leads_to_its_place(server: Server, run: str, page: Page) -> None:

@@ -360,10 +360,13 @@ function readable(colour) {
 }
 var fitted = /* @__PURE__ */ new Map();
 var FITTED_MOST = 2e4;
+var LETTERS_LEAST = 5;
 function fit(name, room, letter) {
   const most = Math.floor(room / letter);
-  if (most < 3) return "";
   if (name.length <= most) return name;
+  name = name.replace(/^(\w+::)+/, "");
+  if (name.length <= most) return name;
+  if (most < LETTERS_LEAST) return "";
   const key2 = `${most} ${name}`;
   let text = fitted.get(key2);
   if (text === void 0) {
@@ -379,13 +382,94 @@ var CAUSE_LETTERS = 8;
 function stepLabel(step2, room) {
   const length = duration(step2.end - step2.start);
   const short = step2.name.replace(/ \(not counted:.*/, "").replace(/^ProfilerStep/, "");
-  const labels = [`${step2.name} · ${length}`, `${short} · ${length}`, length];
+  const not = step2.counted ? [] : [`${short} (not counted) · ${length}`, `${short}, not counted`];
+  const labels = [`${step2.name} · ${length}`, ...not, `${short} · ${length}`, length];
   return labels.find((label) => label.length * LETTER <= room) ?? fit(short, room, LETTER);
 }
 function lostLabel(label, ns, room) {
   const whole = `${label} · ${duration(ns)}`;
   if (whole.length * LETTER <= room) return whole;
   return room >= Math.min(label.length, CAUSE_LETTERS) * LETTER ? label : "";
+}
+
+// src/lanes.ts
+var ROW_PX = 18;
+var NESTED_PX = 15;
+var LOST_PX = 26;
+var LINE_PX = 15;
+var GAP_PX = 6;
+var HEAD_PX = 22;
+var LaneChoice = class {
+  changed = /* @__PURE__ */ new Set();
+  pinned = [];
+  /** Read what the address holds. */
+  read(text) {
+    this.changed.clear();
+    this.pinned.length = 0;
+    for (const part of (text ?? "").split(",").filter(Boolean)) {
+      if (part.startsWith("!")) this.pinned.push(part.slice(1));
+      else this.changed.add(part);
+    }
+  }
+  toString() {
+    return [...this.changed, ...this.pinned.map((id) => `!${id}`)].join(",");
+  }
+  fold(id) {
+    if (!this.changed.delete(id)) this.changed.add(id);
+  }
+  pin(id) {
+    const at = this.pinned.indexOf(id);
+    if (at >= 0) this.pinned.splice(at, 1);
+    else this.pinned.push(id);
+  }
+};
+function placed(tracks, steps, lines, choice) {
+  const lanes = [];
+  if (tracks[0].mark) lanes.push(head(tracks[0], 0));
+  const mark = tracks[0].mark ? `${tracks[0].mark} · ` : "";
+  if (steps.length) lanes.push({ ...single("steps", "steps", `${mark}Steps`, ROW_PX + 2), steps });
+  const panels = [];
+  const units = [...new Set(lines.map((line) => line.unit))];
+  for (const unit of units) {
+    const of = lines.filter((line) => line.unit === unit);
+    panels.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), LINE_PX * (of.length + 1)), lines: of });
+  }
+  tracks.forEach((track, t) => {
+    if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));
+    if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX + 2), track: t, steps: onClock(track) });
+    const own = track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice));
+    const host = own.findIndex((lane) => lane.spec.source !== "gaps" && lane.spec.source !== "gpu");
+    if (t === 0) own.splice(host < 0 ? own.length : host, 0, ...panels);
+    lanes.push(...own);
+  });
+  for (const lane of lanes) lane.pinned = choice.pinned.includes(lane.id);
+  const order = [...lanes.filter((lane) => lane.pinned), ...lanes.filter((lane) => !lane.pinned)];
+  let top = 0;
+  for (const lane of order) {
+    lane.top = top;
+    top += lane.height + GAP_PX;
+  }
+  return { lanes: order, height: top };
+}
+function topOf(lines) {
+  return Math.max(...lines.map((line) => line.top ?? Math.max(...line.values.map((v) => v ?? 0)))) || 1;
+}
+function head(track, t) {
+  return { ...single("track", `track-${t}`, track.label, HEAD_PX), track: t };
+}
+function onClock(track) {
+  return track.steps.map(([start, end, name, counted]) => ({ start: start + track.offset, end: end + track.offset, name, counted }));
+}
+function single(kind, id, label, height) {
+  return { kind, id, label, track: 0, top: 0, height, row: height, rows: 1, folds: false, folded: false, pinned: false };
+}
+function slices(spec, track, several, choice) {
+  const id = several ? `${track}.${spec.id}` : spec.id;
+  const folds = spec.rows > 1 || spec.source === "python";
+  const folded = folds && Boolean(spec.folded) !== choice.changed.has(id);
+  const rows = folded ? 1 : spec.rows;
+  const row = spec.source === "gaps" ? LOST_PX : spec.rows > 1 ? NESTED_PX : ROW_PX;
+  return { kind: "slices", id, label: spec.label, track, top: 0, height: rows * row, row, rows, spec, folds, folded, pinned: false };
 }
 
 // src/tiles.ts
@@ -529,6 +613,44 @@ async function sentenceOf(answer) {
   }
 }
 
+// src/uncounted.ts
+var WORDS = ["not counted: causes are not sought here", "not counted"];
+function drawUncounted(context, scene, lane, y, width, ink) {
+  const { view, data } = scene;
+  const scale = width / (view.end - view.start);
+  for (const span of uncounted(data, lane.track)) {
+    if (span.end <= view.start || span.start >= view.end) continue;
+    const from = Math.max((span.start - view.start) * scale, 0);
+    const room = Math.min((span.end - view.start) * scale, width) - from;
+    if (room < 2) continue;
+    context.fillStyle = ink.line;
+    context.fillRect(from, y + lane.height - 4, room - 1, 3);
+    const text = WORDS.find((words) => words.length * LETTER <= room - 8);
+    context.fillStyle = ink.muted;
+    if (text) context.fillText(text, from + 4, y + lane.height / 2 - 2);
+  }
+}
+var spans = /* @__PURE__ */ new WeakMap();
+function uncounted(data, track) {
+  const { steps: own, offset: offset2 } = data.tracks[track];
+  const steps = track ? own : data.steps;
+  if (!steps) return [];
+  let found = spans.get(steps);
+  if (!found) spans.set(steps, found = outside(data, steps === own ? own.map(([start, end, , counted]) => ({ start: start + offset2, end: end + offset2, counted })) : data.steps));
+  return found;
+}
+function outside(data, steps) {
+  const counted = steps.filter((step2) => step2.counted);
+  if (!counted.length) return [];
+  const found = [];
+  let from = 0;
+  for (const step2 of counted) {
+    if (step2.start > from) found.push({ start: from, end: step2.start });
+    from = Math.max(from, step2.end);
+  }
+  return from < data.extent ? [...found, { start: from, end: data.extent }] : found;
+}
+
 // src/draw.ts
 var AXIS_PX = 22;
 var POINTER_PX = 6;
@@ -594,7 +716,7 @@ var Painter = class {
   lines(scene, lane, y, width) {
     const { view, data } = scene;
     const context = this.context;
-    const top = Math.max(...lane.lines.map((line) => line.top ?? Math.max(...line.values.map((v) => v ?? 0)))) || 1;
+    const top = topOf(lane.lines);
     const scale = width / (view.end - view.start);
     context.fillStyle = this.ink.line;
     context.fillRect(0, y + lane.height, width, 1);
@@ -610,17 +732,13 @@ var Painter = class {
       context.stroke();
     }
     context.restore();
-    const words = `${Math.round(top)} ${lane.lines[0].unit}`;
-    context.fillStyle = this.ink.page;
-    context.fillRect(0, y, words.length * LETTER + 5, 13);
-    context.fillStyle = this.ink.muted;
-    context.fillText(words, 3, y + 6);
   }
   slices(scene, lane, y, width, top, bottom) {
     const track = scene.data.tracks[lane.track];
     const view = { start: scene.view.start - track.offset, end: scene.view.end - track.offset };
     const level = levelOf((view.end - view.start) / width);
     const pieces = this.tiles.pieces(lane.track, lane.spec.source, view, level);
+    if (lane.spec.source === "gaps") drawUncounted(this.context, scene, lane, y, width, this.ink);
     this.waiting(pieces, view, y, lane.height, width);
     for (let depth = 0; depth < lane.rows; depth++) {
       const at = y + depth * lane.row;
@@ -876,7 +994,7 @@ var Gutter = class {
     const name = document.createElement("span");
     name.className = "name";
     name.title = lane.label;
-    if (lane.lines) name.append(...lane.lines.map((line) => element("span", { class: "line" }, element("span", { class: "swatch", style: `background:${this.dark ? line.dark : line.light}` }), line.label)));
+    if (lane.lines) name.append(...lane.lines.map((line) => element("span", { class: "line" }, element("span", { class: "swatch", style: `background:${this.dark ? line.dark : line.light}` }), line.label)), element("span", { class: "line scale" }, `0 to ${Math.round(topOf(lane.lines))} ${lane.lines[0].unit}`));
     else name.append(lane.label);
     if (lane.height < 30) name.classList.add("one");
     if (lane.folds) row.append(this.button(lane, "fold", lane.folded ? "▶" : "▼", !lane.folded, `${lane.label}: all rows`));
@@ -900,92 +1018,17 @@ var Gutter = class {
   }
 };
 
-// src/lanes.ts
-var ROW_PX = 18;
-var NESTED_PX = 15;
-var LOST_PX = 26;
-var LINE_PX = 15;
-var PANEL_PX = 30;
-var GAP_PX = 6;
-var HEAD_PX = 22;
-var LaneChoice = class _LaneChoice {
-  changed = /* @__PURE__ */ new Set();
-  pinned = [];
-  static parse(text) {
-    const choice = new _LaneChoice();
-    for (const part of (text ?? "").split(",").filter(Boolean)) {
-      if (part.startsWith("!")) choice.pinned.push(part.slice(1));
-      else choice.changed.add(part);
-    }
-    return choice;
-  }
-  toString() {
-    return [...this.changed, ...this.pinned.map((id) => `!${id}`)].join(",");
-  }
-  fold(id) {
-    if (!this.changed.delete(id)) this.changed.add(id);
-  }
-  pin(id) {
-    const at = this.pinned.indexOf(id);
-    if (at >= 0) this.pinned.splice(at, 1);
-    else this.pinned.push(id);
-  }
-};
-function placed(tracks, steps, lines, choice) {
-  const lanes = [];
-  if (tracks[0].mark) lanes.push(head(tracks[0], 0));
-  const mark = tracks[0].mark ? `${tracks[0].mark} · ` : "";
-  if (steps.length) lanes.push({ ...single("steps", "steps", `${mark}Steps`, ROW_PX + 2), steps });
-  const panels = [];
-  const units = [...new Set(lines.map((line) => line.unit))];
-  for (const unit of units) {
-    const of = lines.filter((line) => line.unit === unit);
-    panels.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), Math.max(PANEL_PX, LINE_PX * of.length)), lines: of });
-  }
-  tracks.forEach((track, t) => {
-    if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));
-    if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX + 2), track: t, steps: onClock(track) });
-    const own = track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice));
-    const host = own.findIndex((lane) => lane.spec.source !== "gaps" && lane.spec.source !== "gpu");
-    if (t === 0) own.splice(host < 0 ? own.length : host, 0, ...panels);
-    lanes.push(...own);
-  });
-  for (const lane of lanes) lane.pinned = choice.pinned.includes(lane.id);
-  const order = [...lanes.filter((lane) => lane.pinned), ...lanes.filter((lane) => !lane.pinned)];
-  let top = 0;
-  for (const lane of order) {
-    lane.top = top;
-    top += lane.height + GAP_PX;
-  }
-  return { lanes: order, height: top };
-}
-function head(track, t) {
-  return { ...single("track", `track-${t}`, track.label, HEAD_PX), track: t };
-}
-function onClock(track) {
-  return track.steps.map(([start, end, name, counted]) => ({ start: start + track.offset, end: end + track.offset, name, counted }));
-}
-function single(kind, id, label, height) {
-  return { kind, id, label, track: 0, top: 0, height, row: height, rows: 1, folds: false, folded: false, pinned: false };
-}
-function slices(spec, track, several, choice) {
-  const id = several ? `${track}.${spec.id}` : spec.id;
-  const folds = spec.rows > 1 || spec.source === "python";
-  const folded = folds && Boolean(spec.folded) !== choice.changed.has(id);
-  const rows = folded ? 1 : spec.rows;
-  const row = spec.source === "gaps" ? LOST_PX : spec.rows > 1 ? NESTED_PX : ROW_PX;
-  return { kind: "slices", id, label: spec.label, track, top: 0, height: rows * row, row, rows, spec, folds, folded, pinned: false };
-}
-
 // src/minimap.ts
 var MAP_PX = 44;
+var MARK_PX = 6;
+var LOST_BASE = 19;
 var HOST_LANES = 4;
 function bands(lanes) {
   const gpu = lanes.filter((lane) => lane.source === "gpu" || lane.source === "gaps");
-  if (gpu.length) return gpu.map((lane) => lane.source === "gaps" ? { lane, base: 12, room: 10 } : { lane, base: MAP_PX - 1, room: MAP_PX - 15 });
+  if (gpu.length) return gpu.map((lane) => lane.source === "gaps" ? { lane, base: LOST_BASE, room: LOST_BASE - MARK_PX - 2 } : { lane, base: MAP_PX - 1, room: MAP_PX - LOST_BASE - 3 });
   const host = lanes.filter((lane) => lane.source === "operators").slice(0, HOST_LANES);
-  const room = (MAP_PX - 6) / Math.max(host.length, 1);
-  return host.map((lane, i) => ({ lane, base: 4 + room * (i + 1), room: room - 1 }));
+  const room = (MAP_PX - MARK_PX - 2) / Math.max(host.length, 1);
+  return host.map((lane, i) => ({ lane, base: MARK_PX + room * (i + 1), room: room - 1 }));
 }
 function mapSources(data) {
   return [...new Set(bands(data.tracks[0]?.lanes ?? []).map((band) => band.lane.source))];
@@ -1010,11 +1053,22 @@ function drawMap(context, scene, tiles, ink, width, level) {
     });
   }
   const scale = width / data.extent;
-  context.fillStyle = ink.accent;
+  context.fillStyle = scene.marks.length ? ink.accent : ink.muted;
   const marks = scene.marks.length ? scene.marks : data.findings.flatMap((finding) => finding.marks);
-  for (const finding of marks) context.fillRect(finding.start * scale - 1, 0, Math.max((finding.end - finding.start) * scale, 2), 3);
+  for (const finding of marks) context.fillRect(finding.start * scale - 1, 1, Math.max((finding.end - finding.start) * scale, 2), MARK_PX - 2);
+  const chosen = scene.marks[scene.mark];
+  if (chosen) point(context, (chosen.start + chosen.end) / 2 * scale, ink);
+}
+function point(context, x, ink) {
+  context.fillStyle = ink.text;
+  context.beginPath();
+  context.moveTo(x - MARK_PX, 0);
+  context.lineTo(x + MARK_PX, 0);
+  context.lineTo(x, MARK_PX + 2);
+  context.fill();
 }
 function drawWindow(context, scene, ink, width) {
+  if (scene.view.end - scene.view.start >= scene.data.extent) return;
   const scale = width / scene.data.extent;
   const from = scene.view.start * scale;
   const to = Math.max(scene.view.end * scale, from + 2);
@@ -1098,11 +1152,12 @@ var Drawer = class {
     const { same } = details;
     if (same) facts.push(["All of this name", `${count(same.count)}, ${duration(same.total_ns)} together, longest ${duration(same.longest_ns)}`]);
     this.place.replaceChildren(
-      this.head(details.title, slice2),
+      this.head(details.title, slice2, !data.tracks[slice2.track].mark || slice2.track === 0),
+      // a note is kept with the page's run
       details.evidence ? element("p", {}, details.evidence) : "",
       details.to_do ? element("p", {}, element("strong", {}, "What helps: "), details.to_do) : "",
       details.finding ? this.findingLine(details.finding) : "",
-      this.actions(slice2, details),
+      this.actions(slice2, details) ?? "",
       element("div", { class: "columns" }, list(facts), this.stack(details.stack))
     );
     this.open();
@@ -1129,7 +1184,7 @@ var Drawer = class {
       this.picture.findings.rule !== finding.rule && button("Mark all its places", () => this.picture.findings.open(finding.rule, true, true))
     );
   }
-  head(title, span) {
+  head(title, span, noted = true) {
     return element(
       "div",
       { class: "top" },
@@ -1137,6 +1192,7 @@ var Drawer = class {
       element(
         "span",
         { class: "group" },
+        noted && this.noteForm(span),
         button("Zoom to it", () => this.picture.go(around(span, 1.6, this.picture.data.extent), true), { title: "F" }),
         button("×", () => this.picture.select(null), { "aria-label": "Close" })
       )
@@ -1171,8 +1227,7 @@ var Drawer = class {
       });
       does.append(all, button("Find each", () => this.picture.finder.search(details.title)));
     }
-    if (!this.picture.data.tracks[slice2.track].mark || slice2.track === 0) does.append(this.noteForm(slice2));
-    return does;
+    return does.childNodes.length ? does : null;
   }
   /** A line to write about a place; it is kept with the run. */
   noteForm(span) {
@@ -1213,8 +1268,7 @@ var Drawer = class {
     const title = `${busy[0].toUpperCase()}${busy.slice(1)} these ${duration(length)}`;
     this.place.replaceChildren(
       this.head(title, range),
-      ...sides.map((side, i) => this.sums(side, length, marks[i] ? `${marks[i]}: ` : "")),
-      element("div", { class: "does" }, button("Zoom in", () => this.picture.go(range, true), { title: "F" }), this.noteForm(range))
+      ...sides.map((side, i) => this.sums(side, length, marks[i] ? `${marks[i]}: ` : ""))
     );
     this.open();
     this.picture.say(`${title}.`);
@@ -1249,6 +1303,7 @@ function table(caption, rows) {
 
 // src/finding.ts
 var LISTED = 3;
+var STEP_ROOM = 1.06;
 var ROOM = 8;
 var FindingBar = class {
   constructor(place, changes, picture) {
@@ -1264,7 +1319,7 @@ var FindingBar = class {
   }
   list() {
     this.changes.hidden = Boolean(this.rule) || !this.worth.length;
-    this.changes.replaceChildren("What to change:", element("div", {}, ...this.worth.slice(0, LISTED).map((finding) => {
+    this.changes.replaceChildren(element("span", { class: "words" }, "What to change:"), element("div", {}, ...this.worth.slice(0, LISTED).map((finding) => {
       const change = button("", () => this.open(finding.rule, true, true), { title: `${finding.title}. ${finding.fix}` });
       change.append(element("span", { class: "title" }, finding.title), element("strong", {}, finding.gain));
       return change;
@@ -1302,10 +1357,19 @@ var FindingBar = class {
     }
     if (this.rule !== finding.rule) return;
     this.picture.scene.marks = marks;
-    this.nearest();
+    if (go && marks.length) this.begin();
+    else this.nearest();
     this.show();
-    if (go && this.picture.scene.mark >= 0) this.to(this.picture.scene.mark);
     this.picture.remap();
+  }
+  /** Begin at the longest place, in the step that it lies in: the first may be the shortest of hundreds, and alone it shows nothing of the others. */
+  begin() {
+    const { scene, data } = this.picture;
+    const length = (mark) => mark.end - mark.start;
+    scene.mark = scene.marks.reduce((best, mark, i) => length(mark) > length(scene.marks[best]) ? i : best, 0);
+    const longest = scene.marks[scene.mark];
+    const step2 = data.steps.find((s) => s.start <= longest.start && s.end >= longest.end);
+    this.picture.go(step2 ? around(step2, STEP_ROOM, data.extent) : showing(longest, scene.view, ROOM, data.extent), true);
   }
   /** The place in question is the first in view, where one is: from there they are counted. */
   nearest() {
@@ -1477,6 +1541,7 @@ var FINGER_PX = 10;
 var WHEEL_ZOOM = 22e-4;
 var WHEEL_LINE_PX = 16;
 var LETTERS = /^[wasdlgmfnp0[\]]$/i;
+var TAP_S = 0.05;
 var KEY_SPEED = 1.1;
 function listen(picture) {
   const ends = [pointer(picture), wheel(picture), map(picture), keys(picture)];
@@ -1642,8 +1707,11 @@ function keys(picture) {
   let last = 0;
   const glide = (now) => {
     if (!down.size) return;
-    const seconds = Math.min((now - last) / 1e3, 0.05);
+    shift(Math.min((now - last) / 1e3, 0.05));
     last = now;
+    requestAnimationFrame(glide);
+  };
+  const shift = (seconds) => {
     const { view } = picture.scene;
     const amount = KEY_SPEED * seconds * 2;
     const middle = (view.start + view.end) / 2;
@@ -1651,17 +1719,18 @@ function keys(picture) {
     if (down.has("s")) picture.go(zoomed(view, Math.exp(amount), middle, picture.data.extent));
     const by = (down.has("d") ? 1 : 0) - (down.has("a") ? 1 : 0);
     if (by) picture.go(moved(picture.scene.view, by * (view.end - view.start) * amount / 2, picture.data.extent));
-    requestAnimationFrame(glide);
   };
   const pressed = (event) => {
     const key2 = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if ("wasd".includes(key2)) {
+      if (down.has(key2)) return event.preventDefault();
       if (!down.size) {
         last = performance.now();
         requestAnimationFrame(glide);
       }
       down.add(key2);
+      shift(TAP_S);
     } else if (!act(picture, key2, event.shiftKey)) return;
     event.preventDefault();
     event.stopPropagation();
@@ -1673,7 +1742,8 @@ function keys(picture) {
   ];
   const anywhere = (event) => {
     const target = event.composedPath()[0];
-    const ours = target === document.body || picture.root.contains(target) && target !== canvas && !/^(INPUT|SELECT)$/.test(target.tagName);
+    const around2 = canvas.getRootNode().host ?? canvas;
+    const ours = target.contains(around2) || picture.root.contains(target) && target !== canvas && !/^(INPUT|SELECT)$/.test(target.tagName);
     if (!ours || !LETTERS.test(event.key)) return;
     canvas.focus({ preventScroll: true });
     pressed(event);
@@ -1692,7 +1762,7 @@ function keys(picture) {
 }
 function act(picture, key2, shift) {
   const { scene } = picture;
-  const chosen = scene.selected ?? scene.range;
+  const chosen = scene.selected ?? scene.range ?? scene.marks[scene.mark];
   if (key2 === "ArrowRight" || key2 === "ArrowLeft") step(picture, key2 === "ArrowRight" ? 1 : -1);
   else if (key2 === "ArrowDown" || key2 === "ArrowUp") climb(picture, key2 === "ArrowDown" ? 1 : -1);
   else if (key2 === "Enter") picture.drawer.focus();
@@ -1850,7 +1920,7 @@ var Timeline = class {
     this.overCanvas = root.querySelector(".over");
     this.mapCanvas = root.querySelector(".map");
     this.ink = inkOf(root, data.dark);
-    this.choice = LaneChoice.parse(data.place.lanes);
+    this.choice.read(data.place.lanes);
     this.tiles = new Tiles(data.tracks, () => this.arrived());
     this.painter = new Painter(this.lanesCanvas.getContext("2d"), this.tiles, this.ink);
     this.scene = {
@@ -1898,7 +1968,7 @@ var Timeline = class {
   height = 0;
   painter;
   frames = [];
-  choice;
+  choice = new LaneChoice();
   gutter;
   mapCanvas;
   overCanvas;
@@ -2038,6 +2108,10 @@ var Timeline = class {
     this.crumbs.pop();
     this.move = null;
     this.scene.view = this.asked(place);
+    if ((place.lanes ?? "") !== this.choice.toString()) {
+      this.choice.read(place.lanes);
+      this.layout();
+    }
     this.findings.open(place.finding, false);
     this.finder.start(place.find);
     if (!place.slice) this.select(null);
@@ -2060,6 +2134,8 @@ var Timeline = class {
     this.width = Math.max(stage.clientWidth, 50);
     size(this.lanesCanvas, this.width, this.height);
     size(this.overCanvas, this.width, this.height);
+    const body = this.root.querySelector(".body");
+    this.root.querySelector(".strip").style.paddingRight = `${body.offsetWidth - body.clientWidth - 2}px`;
     size(this.mapCanvas, Math.max(this.mapCanvas.clientWidth, 50), MAP_PX);
     this.mapStale = true;
     this.frame();
@@ -2148,7 +2224,7 @@ var KEYS = [
   ["A D", "earlier and later"],
   ["← →", "previous and next slice of the row"],
   ["↑ ↓", "the row above and below"],
-  ["F", "zoom to what is chosen"],
+  ["F", "zoom to what is chosen, else to the place of a finding"],
   ["0", "the whole recording"],
   ["L", "the longest lost time in view, then the next"],
   ["G", "what to change, one after the other, each with its places marked"],

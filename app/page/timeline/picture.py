@@ -94,7 +94,7 @@ def _tracks(
     """Return the device's track and those under it."""
     if rank is not None and beside is not None:
         return tracks.pair(result, rank, beside)
-    return [tracks.own(result, rank, recording_id), *(tracks.other_ranks(result, rank) if rank and others else ())]
+    return tracks.all_ranks(result, rank) if rank is not None and others else [tracks.own(result, rank, recording_id)]
 
 
 def _data(
@@ -123,21 +123,21 @@ def _data(
 
 
 def legend(rank: RankResult | None) -> tuple[LegendEntry, ...]:
-    """Return what the colours of lost time and of work mean, those that fill most of the steps first."""
+    """Return what the colours of lost time and of the streams mean, each behind its heading, those that fill most of the steps first."""
     if rank is None:
         return ()
     work, gaps = colours.work_colours(), colours.gap_colours()
-    entries: dict[str, LegendEntry] = {}
-    for row in sorted(rank.ledger, key=lambda row: -row.ns):
-        for colour in (
-            gaps.get(row.cause or ""),
-            work.get(row.owner),
-        ):  # time that a copy owns is lost, and the copy is drawn on its stream
-            if colour is not None and row.ns > 0:
-                entries.setdefault(
-                    colour.label, LegendEntry(colour.label, colour.on(frame.dark()), colour.hatched, colour.texture)
-                )
-    return tuple(entries.values())
+    shares = sorted((row for row in rank.ledger if row.ns > 0), key=lambda row: -row.ns)
+    # time that a copy owns is lost, and the copy is drawn on its stream
+    known = any(row.cause is not None for row in shares)
+    lost = [gaps.get(colours.gap_kind(row.owner, row.cause)) for row in shares if row.cause is not None or not known]
+    streams = [work.get(row.owner) for row in shares]
+    return (*_entries("Lost time", lost), *_entries("GPU streams", streams))
+
+
+def _entries(heading: str, shown: list[Colour | None]) -> list[LegendEntry]:
+    named = {c.label: LegendEntry(c.label, c.on(frame.dark()), c.hatched, c.texture) for c in shown if c is not None}
+    return [LegendEntry(heading, "", heading=True), *named.values()] if named else []
 
 
 def _kinds(known: dict[str, Colour]) -> dict[str, list[str]]:

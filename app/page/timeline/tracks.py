@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ HOST_LANES = {"operators": "operators", "calls": "calls", "python": "Python"}
 STREAMS_MOST = 48  # lanes of a kind that are drawn, the busiest: more are not read, and each costs a row of every tile
 THREADS_MOST = 24
 TRACKS_MOST = 16  # ranks in one picture: each adds a few lanes and as many tiles
+NAME_LENGTH = 14  # letters of a thread's name, which stands before what the lane holds
 A, B = "A", "B"  # what the lanes of two runs begin with
 
 
@@ -41,19 +43,17 @@ def own(result: RunResult, rank: RankResult | None, recording_id: str) -> dict[s
     }
 
 
-def other_ranks(result: RunResult, chosen: RankResult) -> list[dict[str, Any]]:
-    """Return the other ranks on the chosen one's clock: lost time, streams, and the operators of the main thread, folded."""
+def all_ranks(result: RunResult, chosen: RankResult) -> list[dict[str, Any]]:
+    """Return the ranks on the chosen one's clock, which is first: of each lost time, streams, and the operators of the main thread, folded, so that ranks can be compared at a glance."""
     clocks = {r.position: r.clock_offset_ns or 0 for r in result.communication.ranks} if result.communication else {}
     at = {id(r): views.extent(r.recording_id).start_ns - clocks.get(i, 0) for i, r in enumerate(result.ranks)}
-    tracks: list[dict[str, Any]] = []
-    for rank in result.ranks:
-        if rank is chosen or len(tracks) + 1 >= TRACKS_MOST:
-            continue
-        track = own(result, rank, rank.recording_id)
-        host = [{**lane, "folded": True} for lane in track["lanes"] if lane["source"] == "operators"][:1]
-        device = [lane for lane in track["lanes"] if lane["source"] in ("gaps", "gpu")]
-        tracks.append({**track, "offset": at[id(rank)] - at[id(chosen)], "lanes": device + host})
-    return tracks
+    ranks = [chosen, *(rank for rank in result.ranks if rank is not chosen)][:TRACKS_MOST]
+    return [{**_brief(own(result, rank, rank.recording_id)), "offset": at[id(rank)] - at[id(chosen)]} for rank in ranks]
+
+
+def _brief(track: dict[str, Any]) -> dict[str, Any]:
+    host = [{**lane, "folded": True} for lane in track["lanes"] if lane["source"] == "operators"][:1]
+    return {**track, "lanes": [lane for lane in track["lanes"] if lane["source"] in ("gaps", "gpu")] + host}
 
 
 def pair(result: RunResult, rank: RankResult, beside: Beside) -> list[dict[str, Any]]:
@@ -147,8 +147,9 @@ def _lane(lane: Lane, label: str, *, folded: bool = False) -> dict[str, Any]:
 
 
 def thread_name(label: str) -> str:
-    """Return a thread's name without its process: thread 936."""
-    return fmt.clean(label.split(" (", 1)[0], 14)
+    """Return a thread's name without its process, of a long number the end, which tells threads apart: thread 936, thread …55872."""
+    name = label.split(" (", 1)[0]
+    return fmt.clean(re.sub(r"\d{4,}(\d{5})$", r"…\1", name), NAME_LENGTH)
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})

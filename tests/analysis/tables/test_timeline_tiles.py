@@ -267,6 +267,30 @@ def test_a_piece_of_lost_time_is_told_by_its_start(gpt: Recording) -> None:
         timeline_details.slice_details(RankView(gpt, 0, 1), "gpu", 10**9)
 
 
+@pytest.mark.parametrize("small", [True, False])
+def test_a_copy_of_unknown_cause_is_drawn_as_a_copy(
+    small: bool, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the page's sentence calls it: not attributed is idle time that nothing explains."""
+    monkeypatch.setattr(timeline_tiles, "is_small", lambda recording: small)
+    trace = ChromeTrace()
+    for k in range(4):
+        trace.launch((100.0 * k, 100.0 * k + 1), (100.0 * k + 2, 100.0 * k + 92), "Memcpy HtoD (Pinned -> Device)")
+    with library.open(brought(library, trace.write(tmp_path / "copies.json"))) as recording:
+        unexplained = recording.rows(
+            "SELECT sum(end_ns - start_ns)::BIGINT FROM gaps WHERE owner <> 'idle' AND cause = 'unattributed'"
+        )
+        assert unexplained[0][0]
+        for level in (6, 20):
+            read = [tile(recording, "gaps", 0, level, i) for i in range((400_000 >> level) // COLUMNS + 1)]
+            kinds = {kind for t in read for part in (t.slices, t.sums) for kind in part["kind"]}
+            assert "exposed_memcpy" in kinds
+            assert (
+                recording.rows("SELECT count(*) FROM gaps WHERE owner = 'idle' AND cause = 'unattributed'")[0][0]
+                or "unattributed" not in kinds
+            )
+
+
 def test_slices_of_no_length_are_there(library: Library, tmp_path) -> None:
     trace = ChromeTrace()
     for k in range(3):

@@ -3,10 +3,11 @@
 import { Columns } from "./columns";
 import { duration, time } from "./format";
 import { LETTER, lostLabel, stepLabel } from "./labels";
-import type { Placed } from "./lanes";
+import { topOf, type Placed } from "./lanes";
 import { fit, kindOf, readable, texture, type Ink } from "./paint";
 import { levelOf, type Tiles } from "./tiles";
 import type { Line, Mark, PageData, Slice, Span } from "./types";
+import { drawUncounted } from "./uncounted";
 import { tick } from "./view";
 
 export const AXIS_PX = 22;
@@ -96,7 +97,7 @@ export class Painter {
   private lines(scene: Scene, lane: Placed, y: number, width: number): void {
     const { view, data } = scene;
     const context = this.context;
-    const top = Math.max(...lane.lines!.map((line) => line.top ?? Math.max(...line.values.map((v) => v ?? 0)))) || 1;
+    const top = topOf(lane.lines!);
     const scale = width / (view.end - view.start);
     context.fillStyle = this.ink.line;
     context.fillRect(0, y + lane.height, width, 1);
@@ -112,11 +113,6 @@ export class Painter {
       context.stroke();
     }
     context.restore();
-    const words = `${Math.round(top)} ${lane.lines![0].unit}`;
-    context.fillStyle = this.ink.page;
-    context.fillRect(0, y, words.length * LETTER + 5, 13); // a line under it would strike it out
-    context.fillStyle = this.ink.muted;
-    context.fillText(words, 3, y + 6);
   }
 
   private slices(scene: Scene, lane: Placed, y: number, width: number, top: number, bottom: number): void {
@@ -124,6 +120,7 @@ export class Painter {
     const view = { start: scene.view.start - track.offset, end: scene.view.end - track.offset };
     const level = levelOf((view.end - view.start) / width);
     const pieces = this.tiles.pieces(lane.track, lane.spec!.source, view, level);
+    if (lane.spec!.source === "gaps") drawUncounted(this.context, scene, lane, y, width, this.ink);
     this.waiting(pieces, view, y, lane.height, width);
     for (let depth = 0; depth < lane.rows; depth++) {
       const at = y + depth * lane.row;

@@ -109,11 +109,11 @@ export class Drawer {
     const { same } = details;
     if (same) facts.push(["All of this name", `${count(same.count)}, ${duration(same.total_ns)} together, longest ${duration(same.longest_ns)}`]);
     this.place.replaceChildren(
-      this.head(details.title, slice),
+      this.head(details.title, slice, !data.tracks[slice.track].mark || slice.track === 0), // a note is kept with the page's run
       details.evidence ? element("p", {}, details.evidence) : "",
       details.to_do ? element("p", {}, element("strong", {}, "What helps: "), details.to_do) : "",
       details.finding ? this.findingLine(details.finding) : "",
-      this.actions(slice, details),
+      this.actions(slice, details) ?? "",
       element("div", { class: "columns" }, list(facts), this.stack(details.stack)),
     );
     this.open();
@@ -137,9 +137,10 @@ export class Drawer {
       this.picture.findings.rule !== finding.rule && button("Mark all its places", () => this.picture.findings.open(finding.rule, true, true)));
   }
 
-  private head(title: string, span: Span): HTMLElement {
+  private head(title: string, span: Span, noted = true): HTMLElement {
     return element("div", { class: "top" }, element("h3", {}, title),
       element("span", { class: "group" },
+        noted && this.noteForm(span),
         button("Zoom to it", () => this.picture.go(around(span, 1.6, this.picture.data.extent), true), { title: "F" }),
         button("×", () => this.picture.select(null), { "aria-label": "Close" })));
   }
@@ -156,7 +157,7 @@ export class Drawer {
     return shown;
   }
 
-  private actions(slice: Slice, details: SliceDetails): HTMLElement {
+  private actions(slice: Slice, details: SliceDetails): HTMLElement | null {
     const does = element("div", { class: "does" });
     const names = { launch: "Launched by", kernel: "Launches", operator: "Inside", python: "Inside", gap: "Wait" };
     for (const link of details.links.slice(0, 6)) {
@@ -174,8 +175,7 @@ export class Drawer {
       });
       does.append(all, button("Find each", () => this.picture.finder.search(details.title)));
     }
-    if (!this.picture.data.tracks[slice.track].mark || slice.track === 0) does.append(this.noteForm(slice)); // a note is kept with the page's run
-    return does;
+    return does.childNodes.length ? does : null;
   }
 
   /** A line to write about a place; it is kept with the run. */
@@ -220,7 +220,6 @@ export class Drawer {
     this.place.replaceChildren(
       this.head(title, range),
       ...sides.map((side, i) => this.sums(side, length, marks[i] ? `${marks[i]}: ` : "")),
-      element("div", { class: "does" }, button("Zoom in", () => this.picture.go(range, true), { title: "F" }), this.noteForm(range)),
     );
     this.open();
     this.picture.say(`${title}.`);

@@ -3,10 +3,11 @@
 import { asked, button, element } from "./dom";
 import { count } from "./format";
 import type { Picture } from "./picture";
-import type { Finding } from "./types";
-import { showing } from "./view";
+import type { Finding, Mark } from "./types";
+import { around, showing } from "./view";
 
 const LISTED = 3; // of what to change: more are no longer read at first look
+const STEP_ROOM = 1.06; // and a step with as much
 const ROOM = 8; // a place is shown with so many times its own length around it
 
 export class FindingBar {
@@ -23,7 +24,7 @@ export class FindingBar {
 
   private list(): void {
     this.changes.hidden = Boolean(this.rule) || !this.worth.length;
-    this.changes.replaceChildren("What to change:", element("div", {}, ...this.worth.slice(0, LISTED).map((finding) => {
+    this.changes.replaceChildren(element("span", { class: "words" }, "What to change:"), element("div", {}, ...this.worth.slice(0, LISTED).map((finding) => {
       const change = button("", () => this.open(finding.rule, true, true), { title: `${finding.title}. ${finding.fix}` });
       change.append(element("span", { class: "title" }, finding.title), element("strong", {}, finding.gain));
       return change;
@@ -65,10 +66,20 @@ export class FindingBar {
     }
     if (this.rule !== finding.rule) return; // another finding was opened meanwhile
     this.picture.scene.marks = marks;
-    this.nearest();
+    if (go && marks.length) this.begin();
+    else this.nearest();
     this.show();
-    if (go && this.picture.scene.mark >= 0) this.to(this.picture.scene.mark);
     this.picture.remap();
+  }
+
+  /** Begin at the longest place, in the step that it lies in: the first may be the shortest of hundreds, and alone it shows nothing of the others. */
+  private begin(): void {
+    const { scene, data } = this.picture;
+    const length = (mark: Mark) => mark.end - mark.start;
+    scene.mark = scene.marks.reduce((best, mark, i) => (length(mark) > length(scene.marks[best]) ? i : best), 0);
+    const longest = scene.marks[scene.mark];
+    const step = data.steps.find((s) => s.start <= longest.start && s.end >= longest.end);
+    this.picture.go(step ? around(step, STEP_ROOM, data.extent) : showing(longest, scene.view, ROOM, data.extent), true);
   }
 
   /** The place in question is the first in view, where one is: from there they are counted. */

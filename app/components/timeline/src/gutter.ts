@@ -2,7 +2,7 @@
 
 import { element } from "./dom";
 import { AXIS_PX } from "./draw";
-import type { LaneChoice, Placed } from "./lanes";
+import { topOf, type LaneChoice, type Placed } from "./lanes";
 
 export class Gutter {
   constructor(
@@ -27,7 +27,7 @@ export class Gutter {
     const name = document.createElement("span");
     name.className = "name";
     name.title = lane.label;
-    if (lane.lines) name.append(...lane.lines.map((line) => element("span", { class: "line" }, element("span", { class: "swatch", style: `background:${this.dark ? line.dark : line.light}` }), line.label)));
+    if (lane.lines) name.append(...lane.lines.map((line) => element("span", { class: "line" }, element("span", { class: "swatch", style: `background:${this.dark ? line.dark : line.light}` }), line.label)), element("span", { class: "line scale" }, `0 to ${Math.round(topOf(lane.lines))} ${lane.lines[0].unit}`));
     else name.append(lane.label);
     if (lane.height < 30) name.classList.add("one");
     if (lane.folds) row.append(this.button(lane, "fold", lane.folded ? "▶" : "▼", !lane.folded, `${lane.label}: all rows`));

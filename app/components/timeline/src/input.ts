@@ -15,6 +15,7 @@ const FINGER_PX = 10; // beside what a finger meant it lands
 const WHEEL_ZOOM = 0.0022; // of a wheel's pixel: a notch of 100 zooms by a quarter
 const WHEEL_LINE_PX = 16;
 const LETTERS = /^[wasdlgmfnp0[\]]$/i;
+const TAP_S = 0.05; // a key that is only tapped moves as if it was held for so long
 const KEY_SPEED = 1.1; // views a second that A and D move by; W and S zoom by e to this power
 
 /** Listen for everything a reader does to the picture; returns what ends it. */
@@ -179,8 +180,12 @@ function keys(picture: Picture): () => void {
   let last = 0;
   const glide = (now: number) => {
     if (!down.size) return;
-    const seconds = Math.min((now - last) / 1000, 0.05);
+    shift(Math.min((now - last) / 1000, 0.05));
     last = now;
+    requestAnimationFrame(glide);
+  };
+  /** Do what the keys that are held down do in `seconds`. */
+  const shift = (seconds: number) => {
     const { view } = picture.scene;
     const amount = KEY_SPEED * seconds * 2;
     const middle = (view.start + view.end) / 2;
@@ -188,14 +193,15 @@ function keys(picture: Picture): () => void {
     if (down.has("s")) picture.go(zoomed(view, Math.exp(amount), middle, picture.data.extent));
     const by = (down.has("d") ? 1 : 0) - (down.has("a") ? 1 : 0);
     if (by) picture.go(moved(picture.scene.view, (by * (view.end - view.start) * amount) / 2, picture.data.extent));
-    requestAnimationFrame(glide);
   };
   const pressed = (event: KeyboardEvent) => {
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if ("wasd".includes(key)) {
+      if (down.has(key)) return event.preventDefault();
       if (!down.size) { last = performance.now(); requestAnimationFrame(glide); }
       down.add(key);
+      shift(TAP_S);
     } else if (!act(picture, key, event.shiftKey)) return;
     event.preventDefault();
     event.stopPropagation();
@@ -208,7 +214,8 @@ function keys(picture: Picture): () => void {
   /** Letters are the picture's where nothing else has the focus: nobody should have to walk to it first. */
   const anywhere = (event: KeyboardEvent) => {
     const target = event.composedPath()[0] as HTMLElement;
-    const ours = target === document.body || (picture.root.contains(target) && target !== canvas && !/^(INPUT|SELECT)$/.test(target.tagName));
+    const around = (canvas.getRootNode() as ShadowRoot).host ?? canvas; // a click beside the picture gives the focus to what scrolls it
+    const ours = target.contains(around) || (picture.root.contains(target) && target !== canvas && !/^(INPUT|SELECT)$/.test(target.tagName));
     if (!ours || !LETTERS.test(event.key)) return;
     canvas.focus({ preventScroll: true });
     pressed(event);
@@ -229,7 +236,7 @@ function keys(picture: Picture): () => void {
 /** Do what a key says; false for a key that says nothing. */
 function act(picture: Picture, key: string, shift: boolean): boolean {
   const { scene } = picture;
-  const chosen = scene.selected ?? scene.range;
+  const chosen = scene.selected ?? scene.range ?? scene.marks[scene.mark];
   if (key === "ArrowRight" || key === "ArrowLeft") step(picture, key === "ArrowRight" ? 1 : -1);
   else if (key === "ArrowDown" || key === "ArrowUp") climb(picture, key === "ArrowDown" ? 1 : -1);
   else if (key === "Enter") picture.drawer.focus();

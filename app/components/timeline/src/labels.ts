@@ -7,11 +7,12 @@ import type { Step } from "./types";
 export const LETTER = 6.1; // width of a letter of 11 px, about
 const CAUSE_LETTERS = 8; // fewer of a cause do not name it
 
-/** Return the most that fits of a step's name and length, the length before the name: "ProfilerStep#7 · 753 ms", "#7 · 753 ms", "753 ms". */
+/** Return the most that fits of a step's name and length, the length before the name: "ProfilerStep#7 · 753 ms", "#7 · 753 ms", "753 ms", and that it does not count. */
 export function stepLabel(step: Step, room: number): string {
   const length = duration(step.end - step.start);
   const short = step.name.replace(/ \(not counted:.*/, "").replace(/^ProfilerStep/, "");
-  const labels = [`${step.name} · ${length}`, `${short} · ${length}`, length];
+  const not = step.counted ? [] : [`${short} (not counted) · ${length}`, `${short}, not counted`];
+  const labels = [`${step.name} · ${length}`, ...not, `${short} · ${length}`, length];
   return labels.find((label) => label.length * LETTER <= room) ?? fit(short, room, LETTER);
 }
 

@@ -5,8 +5,7 @@ import type { LaneSpec, Line, Step, Track } from "./types";
 export const ROW_PX = 18;
 export const NESTED_PX = 15;
 export const LOST_PX = 26; // what a reader comes for is larger than the rest
-const LINE_PX = 15; // a line of telemetry has its name beside it
-const PANEL_PX = 30;
+const LINE_PX = 15; // a line of telemetry has its name beside it, and under the names what the panel's height is
 const GAP_PX = 6;
 const HEAD_PX = 22;
 
@@ -33,13 +32,14 @@ export class LaneChoice {
   readonly changed = new Set<string>();
   readonly pinned: string[] = [];
 
-  static parse(text: string | undefined): LaneChoice {
-    const choice = new LaneChoice();
+  /** Read what the address holds. */
+  read(text: string | undefined): void {
+    this.changed.clear();
+    this.pinned.length = 0;
     for (const part of (text ?? "").split(",").filter(Boolean)) {
-      if (part.startsWith("!")) choice.pinned.push(part.slice(1));
-      else choice.changed.add(part);
+      if (part.startsWith("!")) this.pinned.push(part.slice(1));
+      else this.changed.add(part);
     }
-    return choice;
   }
 
   toString(): string {
@@ -67,7 +67,7 @@ export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: La
   const units = [...new Set(lines.map((line) => line.unit))];
   for (const unit of units) {
     const of = lines.filter((line) => line.unit === unit);
-    panels.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), Math.max(PANEL_PX, LINE_PX * of.length)), lines: of });
+    panels.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), LINE_PX * (of.length + 1)), lines: of });
   }
   tracks.forEach((track, t) => {
     if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));
@@ -85,6 +85,11 @@ export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: La
     top += lane.height + GAP_PX;
   }
   return { lanes: order, height: top };
+}
+
+/** Return the value at the top of a panel of lines. */
+export function topOf(lines: Line[]): number {
+  return Math.max(...lines.map((line) => line.top ?? Math.max(...line.values.map((v) => v ?? 0)))) || 1;
 }
 
 function head(track: Track, t: number): Placed {

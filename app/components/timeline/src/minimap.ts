@@ -7,7 +7,8 @@ import type { Tiles } from "./tiles";
 import type { LaneSpec, PageData } from "./types";
 
 export const MAP_PX = 44;
-
+const MARK_PX = 6; // places of findings stand above all else
+const LOST_BASE = 19;
 const HOST_LANES = 4; // of a run without a GPU: as many threads as can be told apart in the strip
 
 /** A lane in the strip: the pixels of its lower edge and of its height. */
@@ -20,10 +21,10 @@ interface Band {
 /** Return what the strip shows: the GPU's lanes from below and lost time on top; of a run without a GPU its threads, one below the other. */
 function bands(lanes: LaneSpec[]): Band[] {
   const gpu = lanes.filter((lane) => lane.source === "gpu" || lane.source === "gaps");
-  if (gpu.length) return gpu.map((lane) => (lane.source === "gaps" ? { lane, base: 12, room: 10 } : { lane, base: MAP_PX - 1, room: MAP_PX - 15 }));
+  if (gpu.length) return gpu.map((lane) => (lane.source === "gaps" ? { lane, base: LOST_BASE, room: LOST_BASE - MARK_PX - 2 } : { lane, base: MAP_PX - 1, room: MAP_PX - LOST_BASE - 3 }));
   const host = lanes.filter((lane) => lane.source === "operators").slice(0, HOST_LANES);
-  const room = (MAP_PX - 6) / Math.max(host.length, 1);
-  return host.map((lane, i) => ({ lane, base: 4 + room * (i + 1), room: room - 1 }));
+  const room = (MAP_PX - MARK_PX - 2) / Math.max(host.length, 1);
+  return host.map((lane, i) => ({ lane, base: MARK_PX + room * (i + 1), room: room - 1 }));
 }
 
 /** Return the sources of slices that the strip needs. */
@@ -52,13 +53,26 @@ export function drawMap(context: CanvasRenderingContext2D, scene: Scene, tiles: 
     });
   }
   const scale = width / data.extent;
-  context.fillStyle = ink.accent;
+  context.fillStyle = scene.marks.length ? ink.accent : ink.muted;
   const marks = scene.marks.length ? scene.marks : data.findings.flatMap((finding) => finding.marks);
-  for (const finding of marks) context.fillRect(finding.start * scale - 1, 0, Math.max((finding.end - finding.start) * scale, 2), 3);
+  for (const finding of marks) context.fillRect(finding.start * scale - 1, 1, Math.max((finding.end - finding.start) * scale, 2), MARK_PX - 2);
+  const chosen = scene.marks[scene.mark];
+  if (chosen) point(context, ((chosen.start + chosen.end) / 2) * scale, ink);
+}
+
+/** Point at the place in question. */
+function point(context: CanvasRenderingContext2D, x: number, ink: Ink): void {
+  context.fillStyle = ink.text;
+  context.beginPath();
+  context.moveTo(x - MARK_PX, 0);
+  context.lineTo(x + MARK_PX, 0);
+  context.lineTo(x, MARK_PX + 2);
+  context.fill();
 }
 
 /** Draw what part is in view over the strip. */
 export function drawWindow(context: CanvasRenderingContext2D, scene: Scene, ink: Ink, width: number): void {
+  if (scene.view.end - scene.view.start >= scene.data.extent) return;
   const scale = width / scene.data.extent;
   const from = scene.view.start * scale;
   const to = Math.max(scene.view.end * scale, from + 2);

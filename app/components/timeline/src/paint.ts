@@ -77,12 +77,15 @@ export function readable(colour: string): string {
 
 const fitted = new Map<string, string>();
 const FITTED_MOST = 20000;
+const LETTERS_LEAST = 5; // "at…" says nothing
 
-/** Return as much of a name as fits into `room` pixels at about `letter` pixels a letter; nothing where that would not be read. */
+/** Return as much of a name as fits into `room` pixels at about `letter` pixels a letter, without its namespace where that is too long; nothing where few letters would be left. */
 export function fit(name: string, room: number, letter: number): string {
   const most = Math.floor(room / letter);
-  if (most < 3) return "";
   if (name.length <= most) return name;
+  name = name.replace(/^(\w+::)+/, "");
+  if (name.length <= most) return name;
+  if (most < LETTERS_LEAST) return "";
   const key = `${most} ${name}`;
   let text = fitted.get(key);
   if (text === undefined) {

@@ -40,7 +40,7 @@ export class Timeline implements Picture {
   height = 0;
   painter: Painter;
   frames: number[] = [];
-  private readonly choice: LaneChoice;
+  private readonly choice = new LaneChoice();
   private readonly gutter: Gutter;
   private readonly mapCanvas: HTMLCanvasElement;
   private readonly overCanvas: HTMLCanvasElement;
@@ -59,7 +59,7 @@ export class Timeline implements Picture {
     this.overCanvas = root.querySelector(".over")!;
     this.mapCanvas = root.querySelector(".map")!;
     this.ink = inkOf(root, data.dark);
-    this.choice = LaneChoice.parse(data.place.lanes);
+    this.choice.read(data.place.lanes);
     this.tiles = new Tiles(data.tracks, () => this.arrived());
     this.painter = new Painter(this.lanesCanvas.getContext("2d")!, this.tiles, this.ink);
     this.scene = {
@@ -229,6 +229,10 @@ export class Timeline implements Picture {
     this.crumbs.pop();
     this.move = null;
     this.scene.view = this.asked(place);
+    if ((place.lanes ?? "") !== this.choice.toString()) {
+      this.choice.read(place.lanes);
+      this.layout();
+    }
     this.findings.open(place.finding, false);
     this.finder.start(place.find);
     if (!place.slice) this.select(null);
@@ -253,6 +257,8 @@ export class Timeline implements Picture {
     this.width = Math.max(stage.clientWidth, 50);
     size(this.lanesCanvas, this.width, this.height);
     size(this.overCanvas, this.width, this.height);
+    const body = this.root.querySelector<HTMLElement>(".body")!;
+    this.root.querySelector<HTMLElement>(".strip")!.style.paddingRight = `${body.offsetWidth - body.clientWidth - 2}px`; // a scroll bar
     size(this.mapCanvas, Math.max(this.mapCanvas.clientWidth, 50), MAP_PX);
     this.mapStale = true;
     this.frame();

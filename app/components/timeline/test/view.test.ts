@@ -2,8 +2,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { duration, exact, share, time } from "../src/format";
+import { stepLabel } from "../src/labels";
 import { LaneChoice, placed } from "../src/lanes";
 import { fit, readable } from "../src/paint";
+import type { PageData } from "../src/types";
+import { uncounted } from "../src/uncounted";
 import { around, between, held, moved, pinched, showing, tick, zoomed } from "../src/view";
 import { random } from "./made";
 
@@ -74,8 +77,10 @@ test("numbers for people", () => {
 
 test("names are cut to their room, and read on any colour", () => {
   assert.equal(fit("aten::mm", 100, 6), "aten::mm");
-  assert.equal(fit("aten::convolution", 48, 6), "aten::c…");
-  assert.equal(fit("aten::mm", 10, 6), "");
+  assert.equal(fit("aten::convolution", 66, 6), "convolution", "the namespace goes first");
+  assert.equal(fit("aten::convolution", 48, 6), "convolu…");
+  assert.equal(fit("aten::convolution", 24, 6), "", "three letters name nothing");
+  assert.equal(fit("aten::mm", 12, 6), "mm");
   assert.equal(readable("#0072B2"), "#ffffff");
   assert.equal(readable("#9AD1F5"), "#16181d");
 });
@@ -87,7 +92,8 @@ test("lanes fold, are pinned, and the address says so", () => {
     { id: "python-0", source: "python", lane: 0, label: "Python", rows: 30, folded: true },
   ];
   const track = { recording: "r", device: 0, label: "", offset: 0, lanes };
-  const choice = LaneChoice.parse("operators-0,!python-0");
+  const choice = new LaneChoice();
+  choice.read("operators-0,!python-0");
   const shown = placed([track], [], [], choice).lanes;
   assert.deepEqual(shown.map((l) => [l.id, l.rows, l.pinned]), [["python-0", 1, true], ["gpu-7", 1, false], ["operators-0", 1, false]]);
   choice.fold("operators-0");
@@ -105,4 +111,16 @@ test("a place is shown in the view one has, and only a place too large for it ch
   assert.deepEqual(showing({ start: 450_000, end: 450_010 }, step, 8, 1e6), { start: 400_005, end: 500_005 }, "moved, as long as before");
   assert.deepEqual(showing({ start: 400_000, end: 440_000 }, step, 8, 1e6), { start: 260_000, end: 580_000 }, "8 times the place");
   assert.deepEqual(showing({ start: 400_000, end: 440_000 }, { start: 0, end: 1e6 }, 8, 1e6), { start: 260_000, end: 580_000 }, "nearer than the whole");
+});
+
+test("what lies outside the counted steps is told from time in which nothing was lost", () => {
+  const step = (start: number, end: number, counted: boolean) => ({ start, end, counted, name: `ProfilerStep#${start}${counted ? "" : " (not counted: warm-up)"}` });
+  const steps = [step(10, 30, false), step(30, 50, true), step(50, 70, true)];
+  const data = { extent: 100, steps, tracks: [{ offset: 0 }, { offset: 5, steps: [[0, 20, "a", true]] }, { offset: 0 }] } as unknown as PageData;
+  assert.deepEqual(uncounted(data, 0), [{ start: 0, end: 30 }, { start: 70, end: 100 }]);
+  assert.deepEqual(uncounted(data, 1), [{ start: 0, end: 5 }, { start: 25, end: 100 }], "a second run's, on this clock");
+  assert.deepEqual(uncounted(data, 2), [], "another rank's steps are not sent");
+  assert.deepEqual(uncounted({ ...data, steps: [steps[0]] } as PageData, 0), [], "without a counted step causes are sought everywhere");
+  assert.equal(stepLabel(steps[0], 140), "#10, not counted");
+  assert.equal(stepLabel(steps[1], 80), "#30 · 20\u00a0ns");
 });

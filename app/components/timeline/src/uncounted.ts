@@ -1,0 +1,50 @@
+// Where nobody asked what is lost: outside the counted steps an empty lane would read as time well spent.
+
+import type { Scene } from "./draw";
+import { LETTER } from "./labels";
+import type { Placed } from "./lanes";
+import type { Ink } from "./paint";
+import type { PageData, SentStep, Span, Step } from "./types";
+
+const WORDS = ["not counted: causes are not sought here", "not counted"];
+
+/** Draw a line and, where there is room, words over what of a lane of lost time is outside the counted steps. */
+export function drawUncounted(context: CanvasRenderingContext2D, scene: Scene, lane: Placed, y: number, width: number, ink: Ink): void {
+  const { view, data } = scene;
+  const scale = width / (view.end - view.start);
+  for (const span of uncounted(data, lane.track)) {
+    if (span.end <= view.start || span.start >= view.end) continue;
+    const from = Math.max((span.start - view.start) * scale, 0);
+    const room = Math.min((span.end - view.start) * scale, width) - from;
+    if (room < 2) continue;
+    context.fillStyle = ink.line;
+    context.fillRect(from, y + lane.height - 4, room - 1, 3);
+    const text = WORDS.find((words) => words.length * LETTER <= room - 8);
+    context.fillStyle = ink.muted;
+    if (text) context.fillText(text, from + 4, y + lane.height / 2 - 2);
+  }
+}
+
+const spans = new WeakMap<Step[] | SentStep[], Span[]>();
+
+/** Return the stretches of a track outside its counted steps; none where no step counts, since then causes are sought everywhere. */
+export function uncounted(data: PageData, track: number): Span[] {
+  const { steps: own, offset } = data.tracks[track];
+  const steps = track ? own : data.steps;
+  if (!steps) return [];
+  let found = spans.get(steps);
+  if (!found) spans.set(steps, (found = outside(data, steps === own ? own.map(([start, end, , counted]) => ({ start: start + offset, end: end + offset, counted })) : data.steps)));
+  return found;
+}
+
+function outside(data: PageData, steps: Pick<Step, "start" | "end" | "counted">[]): Span[] {
+  const counted = steps.filter((step) => step.counted);
+  if (!counted.length) return [];
+  const found: Span[] = [];
+  let from = 0;
+  for (const step of counted) {
+    if (step.start > from) found.push({ start: from, end: step.start });
+    from = Math.max(from, step.end);
+  }
+  return from < data.extent ? [...found, { start: from, end: data.extent }] : found;
+}
