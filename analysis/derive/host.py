@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import duckdb
 import numpy as np
@@ -28,6 +29,7 @@ DEVICE_SYNC = re.compile(r"(Device|Ctx|Context)Synchronize|Free")
 ENGINE_OP = re.compile(r"^autograd::engine::")
 LOADS_AT_LEAST_NS = 500_000  # with room in the queue, a launch takes the host this long only to load code …
 LOADS_TIMES_USUAL = 50  # … and this many times as long as the usual launch
+FEW_NAMES = 500  # of a trace without Python calls; the ranks of a job have the same, and forty patterns are looked for in each
 CONCURRENT_SHARE = 0.2  # a thread whose launches overlap the main line's calls more often works beside it, not in turn with it
 
 
@@ -98,7 +100,13 @@ class Paint:
 
 def matching(names: list[str], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     """Return, by name id, whether ``pattern`` is found in the name."""
-    return np.array([pattern.search(name) is not None for name in names] or [False], dtype=bool)
+    search = _holds if len(names) <= FEW_NAMES else _holds.__wrapped__
+    return np.array([search(pattern, name) for name in names] or [False], dtype=bool)
+
+
+@lru_cache(40 * FEW_NAMES)  # patterns
+def _holds(pattern: re.Pattern[str], name: str) -> bool:
+    return pattern.search(name) is not None
 
 
 @dataclass(frozen=True)

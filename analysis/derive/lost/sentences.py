@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from string import Formatter
 
 import numpy as np
@@ -20,10 +20,14 @@ from sawtooth.analysis.units import in_words
 
 MAX_SENTENCES = 20_000  # the longest pieces get a sentence; beyond them nobody reads, and a million sentences cost seconds
 DURATIONS = ("took", "lead", "waited")  # fields of sentences that are nanoseconds
+DIFFERENT_DURATIONS = (
+    1 << 15
+)  # most come again, in the next rank too, and to round one takes as long as all else of its sentence
 NAME_LENGTH = 80  # kernel names of templates run to kilobytes
 SIGNATURE = 40  # a longer one does not fit into a sentence
 
 
+@lru_cache(DIFFERENT_DURATIONS)
 def _duration(ns: float) -> str:
     return in_words(ns / 1e6)
 
