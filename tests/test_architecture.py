@@ -29,7 +29,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "sawtooth.ingest.loop": (),  # and the capture this
     "sawtooth.ingest.capture": ("torch", "lightning", "pytorch_lightning", "transformers"),
     "sawtooth.ingest": ("duckdb", "msgspec", "isal", "numpy", "pyarrow", "psutil"),
-    "sawtooth.analysis": ("duckdb", "pandas", "numpy", "scipy", "tsdownsample", "msgspec"),
+    "sawtooth.analysis": ("duckdb", "pandas", "numpy", "scipy", "tsdownsample", "msgspec", "isal"),
     "sawtooth.analysis.cluster": ("duckdb", "pandas", "numpy", "msgspec", "pyarrow"),
     "sawtooth.analysis.findings.rules": ("duckdb", "pandas", "numpy", "scipy"),
     "sawtooth.app": (

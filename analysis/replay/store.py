@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import zlib
 
 import numpy as np
+from isal import isal_zlib
 
 from sawtooth.analysis.replay.machine import DeviceOps, HostNodes, ReplayProblem
 
@@ -24,12 +24,12 @@ def dump(problem: ReplayProblem) -> bytes:
         new_cycle=problem.new_cycle,
         rest=np.frombuffer(json.dumps(rest).encode(), np.uint8),
     )
-    return zlib.compress(buffer.getvalue(), 1)  # level 6 takes four times as long to save a tenth
+    return isal_zlib.compress(buffer.getvalue(), 2)  # a fifth of the time that zlib takes, and no more bytes
 
 
 def load(content: bytes) -> ReplayProblem:
     """Return the problem that ``dump`` wrote. ``content`` is a derived file's own, never an upload's."""
-    with np.load(io.BytesIO(zlib.decompress(content)), allow_pickle=False) as arrays:
+    with np.load(io.BytesIO(isal_zlib.decompress(content)), allow_pickle=False) as arrays:
         rest = json.loads(arrays["rest"].tobytes())
         return ReplayProblem(
             host=HostNodes(*(arrays[f"host_{name}"] for name in HostNodes.__dataclass_fields__)),
