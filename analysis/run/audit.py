@@ -95,12 +95,15 @@ def _per_work(run: RunResult, step_j: Reading, work: Reading) -> Reading:
         return missing("With several GPUs it is not known whether a step's samples or tokens are one rank's or the job's.")
     if step_j.value is None or not work.value:
         return missing((work if work.value is None else step_j).why_missing or NO_TRACE)
-    return Reading(step_j.value / work.value, trust=step_j.trust, notes=step_j.notes)
+    low, high = (end / work.value if end is not None else None for end in (step_j.low, step_j.high))
+    return Reading(step_j.value / work.value, None, step_j.trust, step_j.notes, low, high)
 
 
 def _of_step(run: RunResult, amount: Reading, value: Callable[[float, float], float]) -> Reading:
-    """Return what ``amount`` and the step time (ms) come to, with the trust of both."""
+    """Return what ``amount`` and the step time (ms) come to, with the trust of both and the step time's interval."""
     step = run.metrics["best_step_time_ms"]
     if amount.value is None or not step.value:
         return missing((amount if amount.value is None else step).why_missing or NO_TRACE)
-    return Reading(value(amount.value, step.value), trust=worst(amount.trust, step.trust), notes=amount.notes)
+    ends = [value(amount.value, end) for end in (step.low, step.high) if end]
+    low, high = (min(ends), max(ends)) if len(ends) == 2 else (None, None)
+    return Reading(value(amount.value, step.value), None, worst(amount.trust, step.trust), amount.notes, low, high)

@@ -14,11 +14,11 @@ from sawtooth.analysis.compare.chain import Chain, chain
 from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.findings.checklist import Checked, checklist
 from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.run.model import RunResult
 from sawtooth.app.commands.inputs import opened
 from sawtooth.app.commands.output import OutputOption, format_for, write
 from sawtooth.app.printable import json_text, printable
 from sawtooth.app.words import checklist as checklist_words
-from sawtooth.app.words import headline
 from sawtooth.app.words.comparisons import chain as chain_words
 from sawtooth.ingest.errors import UsageError
 
@@ -62,8 +62,8 @@ def audit(
         if lead is None:
             raise UsageError("This run has no GPU work to check. Give a trace.")
         with runs[0].library.open(lead.recording_id) as recording:
-            checked = checklist(results[0], recording, headline.leading(results[0]))
-    write(_list(results[0].manifest.name, checked, chosen), output)
+            checked = checklist(results[0], recording)
+    write(_list(results[0], checked, chosen), output)
 
 
 def _table(made: Chain, chosen: Format) -> str:
@@ -74,9 +74,9 @@ def _table(made: Chain, chosen: Format) -> str:
     return _aligned(chain_words.title(made), [chain_words.heads(made), *chain_words.rows(made)])
 
 
-def _list(name: str, checked: tuple[Checked, ...], chosen: Format) -> str:
+def _list(result: RunResult, checked: tuple[Checked, ...], chosen: Format) -> str:
     if chosen is Format.md:
-        return checklist_words.markdown(name, checked)
+        return checklist_words.markdown(result, checked)
     if chosen is Format.json:
         rows = [
             {
@@ -90,7 +90,7 @@ def _list(name: str, checked: tuple[Checked, ...], chosen: Format) -> str:
         ]
         return json_text(rows, 1)
     return _aligned(
-        checklist_words.title(checked), [list(row) for row in (checklist_words.COLUMNS, *checklist_words.rows(checked))]
+        checklist_words.title(checked), [list(row) for row in (checklist_words.COLUMNS, *checklist_words.rows(result, checked))]
     )
 
 

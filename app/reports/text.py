@@ -19,6 +19,7 @@ from sawtooth.app.words.advice import beside_others, diff, is_advice, numbered, 
 from sawtooth.app.words.comparisons import audit as audit_words
 from sawtooth.app.words.comparisons import changes
 from sawtooth.app.words.headline import action, below, best_ms, forecast, headline
+from sawtooth.app.words.promise import caution, more_samples
 from sawtooth.app.words.run import step_time
 from sawtooth.app.words.savings import between_predicted
 
@@ -136,20 +137,6 @@ def gain(finding: Finding, step_ms: float | None) -> str:
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
         return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
     return more_samples(finding) or caution(finding)
-
-
-def more_samples(finding: Finding) -> str | None:
-    """Return what a change brings that leaves a step as long and does more in it; None for other changes."""
-    if finding.claims != "throughput" or finding.samples_per_second_times is None:
-        return None
-    return f"up to {fmt.factor(finding.samples_per_second_times)} the samples a second, in steps as long as now"
-
-
-def caution(finding: Finding) -> str:
-    """Return what stands where a finding claims no gain: it is worth knowing, and no recommendation."""
-    if finding.predicted_step_ms is not None:
-        return "no gain on its own: another bottleneck takes over"
-    return "ends the run" if finding.ends_the_run else "gain not predicted"
 
 
 def _findings_markdown(result: RunResult) -> list[str]:

@@ -10,13 +10,16 @@ from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.findings.checklist import checklist
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.model import RunResult
+from sawtooth.app import templates
 from sawtooth.app.page import cards, current, frame, panel
 from sawtooth.app.runs.listing import listed
+from sawtooth.app.words import advice
 from sawtooth.app.words import checklist as words
-from sawtooth.app.words import headline
+from sawtooth.app.words.comparisons import audit
 from sawtooth.app.words.comparisons import chain as chain_words
 from sawtooth.ingest.manifest import Manifest
 
+_HTML = templates.pieces("audit.html")
 MOST_RUNS = 8  # columns that a page of 1,440 pixels holds
 
 
@@ -29,24 +32,23 @@ def main() -> None:
         current.what_is_missing(result)
         return
     with frame.library().open(result.lead.recording_id) as recording:
-        checked = checklist(result, recording, headline.leading(result))
-    cards.headline(words.finding(checked), f"{words.title(checked)}.")
-    to_do, rest = words.groups(checked)
-    if to_do:
-        cards.table(words.COLUMNS, to_do, "The techniques to look at, and why")
+        checked = checklist(result, recording)
+    cards.headline(words.finding(result), f"{words.title(checked)}.")
+    if changes := words.to_do(result, checked):
+        st.html(_HTML.changes(words.TO_DO_COLUMNS, changes, "The changes, numbered as on the Verdict, and why"))
+        if plan := advice.plan_title(result):
+            cards.small(f"{plan}; each then saves only what those before it left.")
         frame.link("verdict", "How to make these changes", run=manifest.id, icon=":material/arrow_forward:")
     with st.container(gap="xsmall"):
-        for group in rest:
+        for group in words.groups(checked):
             with st.expander(group.heading):
-                if group.brief:
-                    cards.text("; ".join(title for title, _ in group.rows) + ".")
-                else:
-                    cards.table(
-                        (words.COLUMNS[0], words.UNSEEN if group.unseen else words.COLUMNS[2]), group.rows, group.heading
-                    )
+                cards.table((words.COLUMNS[0], group.column), group.rows, group.heading)
+        if costs := audit.rows(result):
+            with st.expander("What a step costs: time, throughput, memory, energy"):
+                cards.table((audit.TITLE, "In this run"), costs, "What a step of this run costs")
     panel.downloads(
         "checklist",
-        [("Checklist as Markdown", "md", "text/markdown", lambda: words.markdown(manifest.name, checked))],
+        [("Checklist as Markdown", "md", "text/markdown", lambda: words.markdown(result, checked))],
         "checklist",
     )
     _chain(result, manifest)

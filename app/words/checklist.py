@@ -1,4 +1,4 @@
-"""The checklist in words: what each technique would bring, is in use, is not needed, or cannot be seen from what was recorded."""
+"""The checklist in words: the run's changes as the Verdict numbers them, then the techniques in use, with nothing to gain, or not to be seen from what was recorded."""
 
 from __future__ import annotations
 
@@ -6,98 +6,126 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sawtooth.analysis.findings.checklist import Checked, Status
+from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.app import format as fmt
+from sawtooth.app.words import advice, headline, promise
 from sawtooth.app.words.comparisons.chain import as_markdown
 
 COLUMNS = ("Technique", "State", "In this run")
+TO_DO_COLUMNS = ("What to change", "What it brings", "Why, in this run")
+EVIDENCE = "What shows it"
 UNSEEN = "Why, and what to record"
 STATES: dict[Status, str] = {
-    "brings": "saves ≈\u00a0{gain}",
-    "found": "worth a look",
-    "done": "done",
-    "nothing": "not there",
+    "done": "in use",
+    "nothing": "nothing to gain",
     "not applicable": "not applicable",
     "not checked": "cannot be seen",
 }
-TO_DO: tuple[Status, ...] = ("brings", "found")
 FOLDED: dict[Status, str] = {
     "not checked": "cannot be seen from this recording: what to record",
     "done": "in use already",
     "nothing": "looked for and not there: nothing to gain",
     "not applicable": "not applicable to this training",
 }
-BRIEF: tuple[Status, ...] = ("nothing", "not applicable")  # the heading has said it: a sentence a row would repeat it
-ORDER: tuple[Status, ...] = tuple(STATES)
+REMARK = "worth knowing: no gain is predicted"
 
 
-def rows(checked: Sequence[Checked]) -> list[tuple[str, str, str]]:
-    """Return technique, state and sentence of each: what the run's advice begins with, then what brings most."""
-    ordered = sorted(checked, key=lambda row: (not row.leads, ORDER.index(row.status), -(row.gain_ms or 0.0)))
-    return [(row.technique.title, state(row), sentence(row)) for row in ordered]
+@dataclass(frozen=True)
+class ToDo:
+    """A change as the Verdict has it, with its ``number`` there: what it brings, the step after it (``detail``, "" where none is claimed), why.
+
+    ``technique`` is the tuning guides' name of it; ``overlap`` says where it saves what another saves already.
+    """
+
+    number: int
+    action: str
+    technique: str
+    brings: str
+    detail: str
+    because: str
+    overlap: str
 
 
 @dataclass(frozen=True)
 class Group:
-    """Techniques of which the run says the same: a heading with their number (3 in use already), technique and sentence of each.
-
-    ``unseen``: the recording cannot tell. ``brief``: the heading says it all, and only the titles need be read.
-    """
+    """Techniques of which the run says the same: a heading with their number (3 in use already), technique and sentence of each."""
 
     heading: str
     rows: list[tuple[str, str]]
-    unseen: bool
-    brief: bool
+    column: str
 
 
-def groups(checked: Sequence[Checked]) -> tuple[list[tuple[str, str, str]], list[Group]]:
-    """Return the rows with something to do, and the others by what they have in common."""
-    to_do = [row for row in checked if row.status in TO_DO]
+def to_do(result: RunResult, checked: Sequence[Checked]) -> list[ToDo]:
+    """Return every finding in the Verdict's order, with its number and figures."""
+    techniques = {row.rule: row.technique.title for row in checked if row.finding is not None}
+    rows = [_to_do(number, finding, techniques, result) for number, finding in advice.numbered(result)]
+    loss = advice.of_the_loss(result)
+    return [ToDo(1, loss[0], "", f"saves {loss[1]}", "", "the largest loss of time", ""), *rows] if loss else rows
+
+
+def _to_do(number: int, finding: Finding, techniques: dict[str | None, str], result: RunResult) -> ToDo:
+    remark = not advice.is_advice(finding)
+    return ToDo(
+        number,
+        fmt.clean(headline.action(finding)),
+        techniques.get(finding.rule, ""),
+        REMARK if remark else promise.brings(finding),
+        "" if remark else promise.detail(finding),
+        _sentence(finding.title),
+        advice.beside_others(result, finding) or "",
+    )
+
+
+def groups(checked: Sequence[Checked]) -> list[Group]:
+    """Return the techniques without a finding, by what they have in common."""
     rest = []
     for status, label in FOLDED.items():
-        rows_of = [(row.technique.title, sentence(row)) for row in checked if row.status == status]
-        if rows_of:
-            rest.append(Group(f"{len(rows_of)} {label}", rows_of, status == "not checked", status in BRIEF))
-    return rows(to_do), rest
+        rows = [(row.technique.title, _sentence(row.sentence)) for row in checked if row.status == status]
+        if rows:
+            rest.append(Group(f"{len(rows)} {label}", rows, UNSEEN if status == "not checked" else EVIDENCE))
+    return rest
 
 
-def state(row: Checked) -> str:
-    """Return the state in a few words."""
-    return STATES[row.status].format(gain=f"{fmt.duration_ms(row.gain_ms)} a step" if row.gain_ms is not None else "")
+def rows(result: RunResult, checked: Sequence[Checked]) -> list[tuple[str, str, str]]:
+    """Return technique, state and sentence of each: the Verdict's changes by their numbers, then the techniques without a finding."""
+    changes = [
+        (row.technique or row.action, f"{row.number}. {', '.join(filter(None, (row.brings, row.detail)))}", row.because)
+        for row in to_do(result, checked)
+    ]
+    return changes + [
+        (row.technique.title, label, _sentence(row.sentence))
+        for status, label in STATES.items()
+        for row in checked
+        if row.status == status
+    ]
 
 
-def sentence(row: Checked) -> str:
+def _sentence(text: str) -> str:
     """Return what the run says, as a sentence."""
-    text = fmt.clean(row.sentence)
+    text = fmt.clean(text)
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-def finding(checked: Sequence[Checked]) -> str:
-    """Return what the checklist finds first: what the run's advice begins with, else the technique that saves most, else what to look at."""
-    looked = sum(row.status == "found" for row in checked)
-    saving = [row for row in checked if row.status == "brings" and row.gain_ms is not None]
-    leading = next((row for row in checked if row.leads), None)
-    if leading is not None and leading not in saving:
-        return f"{leading.technique.title}: {leading.sentence.rstrip('.')}."
-    if saving:
-        most = leading or max(saving, key=lambda row: row.gain_ms or 0.0)
-        return f"{most.technique.title} would save ≈\u00a0{fmt.duration_ms(most.gain_ms or 0.0)} a step."
-    if looked:
-        return f"No technique is known to shorten the step; {looked} {'is' if looked == 1 else 'are'} worth a look."
+def finding(result: RunResult) -> str:
+    """Return what the checklist finds first: the Verdict's headline, where that is a change."""
+    if headline.first_change(result) is not None or headline.healthy(result) is not None:
+        return f"{headline.headline(result).rstrip('.')}."
+    if any(advice.is_advice(finding) for finding in result.findings):
+        return "No technique is known to shorten the step much; what is below is worth a look."
     return "No technique of the tuning guides would shorten the step."
 
 
 def title(checked: Sequence[Checked]) -> str:
-    """Return what the checklist comes to."""
-    count = {status: sum(row.status == status for row in checked) for status in ORDER}
-    brings = (
-        "No technique would shorten the step"
-        if not count["brings"]
-        else f"{fmt.many(count['brings'], 'technique')} would shorten the step"
-    )
-    return f"{brings}; {count['done']} in use, {count['nothing']} not needed, {count['not checked']} cannot be seen"
+    """Return what the checklist comes to: how many changes save time, how many techniques are in use, have nothing to gain and cannot be seen."""
+    gains = sum(row.status == "brings" for row in checked)
+    brings = f"{fmt.many(gains, 'change')} would shorten the step" if gains else "No technique would shorten the step"
+    count = {status: sum(row.status == status for row in checked) for status in STATES}
+    unneeded = count["nothing"] + count["not applicable"]
+    techniques = fmt.many(count["done"], "technique")
+    return f"{brings}; {techniques} in use, {unneeded} with nothing to gain, {count['not checked']} cannot be seen"
 
 
-def markdown(name: str, checked: Sequence[Checked]) -> str:
+def markdown(result: RunResult, checked: Sequence[Checked]) -> str:
     """Return the checklist as GitHub-flavoured Markdown."""
-    cells = [(*row[:2], fmt.markdown(row[2], None)) for row in rows(checked)]
-    return as_markdown(f"## {fmt.markdown(name)}: {title(checked)}", COLUMNS, cells, numbers=False)
+    cells = [(*row[:2], fmt.markdown(row[2], None)) for row in rows(result, checked)]
+    return as_markdown(f"## {fmt.markdown(result.manifest.name)}: {title(checked)}", COLUMNS, cells, numbers=False)

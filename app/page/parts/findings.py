@@ -14,7 +14,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, frame, panel
 from sawtooth.app.page.timeline import views
 from sawtooth.app.reports import text as report_text
-from sawtooth.app.words import advice, evidence, headline, savings
+from sawtooth.app.words import advice, evidence, headline, promise
 from sawtooth.app.words import run as words
 
 SHOWN_FIRST = 3  # three changes are what somebody does today; the rest is folded
@@ -118,7 +118,7 @@ def _finding(number: int, finding: Finding, result: RunResult) -> list[Finding]:
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             cards.numbered(number, finding.title)
             st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])
-        cards.small(promise(finding))
+        cards.small(promise.whole(finding))
         cards.paragraph(finding.fix)
         if (adds := advice.beside_others(result, finding)) is not None:
             cards.small(adds)
@@ -139,7 +139,7 @@ def why_button(number: int, finding: Finding, result: RunResult) -> None:
 def _why(number: int, finding: Finding, result: RunResult) -> None:
     cards.strong(finding.title)
     cards.paragraph(finding.fix)
-    cards.small(f"{promise(finding)}.")
+    cards.small(f"{promise.whole(finding)}.")
     if finding.evidence:
         _evidence(number, finding, result)
     for label, note in (("The prediction", finding.prediction_note), ("The risk", finding.risk)):
@@ -192,39 +192,6 @@ def whole_step(rank: RankResult, finding: Finding) -> Span | None:
     if best is not None and held[best]:
         return best
     return Span(min(piece.start_ns for piece in pieces), max(piece.end_ns for piece in pieces))
-
-
-def brings(finding: Finding) -> str:
-    """Return what a finding brings, of every change in the same unit: saves ≈ 265 ms a step (85 %)."""
-    if finding.claims == "gain" and finding.predicted_step_ms is not None:
-        share = fmt.share(1 - left(finding))
-        after = finding.predicted_step_ms
-        return f"saves ≈\u00a0{fmt.shortened(after + finding.gain_ms, after)} a step ({share})"
-    if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
-        return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
-    return report_text.more_samples(finding) or report_text.caution(finding)
-
-
-def detail(finding: Finding) -> str:
-    """Return the step after a change and how sure that is: then ≈ 47.0 ms (41.2 to 55.0 ms), high confidence; "" where nothing is claimed."""
-    if finding.claims == "caution":
-        return ""
-    sure = f"{finding.confidence} confidence"
-    if finding.claims != "gain" or finding.predicted_step_ms is None:
-        return sure
-    between = f" ({between})" if (between := savings.between_predicted(finding)) else ""
-    return f"then ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{between}, {sure}"
-
-
-def promise(finding: Finding) -> str:
-    """Return what a finding brings, and the step after it with how sure that is, where that is claimed."""
-    return ", ".join(filter(None, (brings(finding), detail(finding))))
-
-
-def left(finding: Finding) -> float:
-    """Return the share of the step that a change with a predicted gain leaves."""
-    after = finding.predicted_step_ms or 0.0
-    return after / (after + finding.gain_ms)
 
 
 def limits(result: RunResult) -> None:

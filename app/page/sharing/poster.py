@@ -17,7 +17,7 @@ from sawtooth.app.charts import poster_bars
 from sawtooth.app.page import cards, current, frame
 from sawtooth.app.page.parts import findings, step_strip, telemetry_strip
 from sawtooth.app.page.parts.findings import PRICE, SHOWN_FIRST, STEPS
-from sawtooth.app.words import advice, headline, savings
+from sawtooth.app.words import advice, headline, promise, savings
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as words
 from sawtooth.app.words.savings import Amount
@@ -146,7 +146,7 @@ def _measured(result: RunResult, forecast: Outlook) -> None:
 def _brings(finding: Finding, shown: list[tuple[int, Finding]], result: RunResult) -> str:
     """Return what a change brings; of one that only makes another possible, which."""
     needed = next((number for number, other in shown if headline.prepared_by(other, result) is finding), None)
-    return findings.brings(finding) if needed is None else f"no gain alone: makes change {needed} possible"
+    return promise.brings(finding) if needed is None else f"no gain alone: makes change {needed} possible"
 
 
 def _of_the_loss(what: str, brings: str, *, recorded: bool) -> None:
@@ -161,9 +161,9 @@ def _action(
 ) -> list[Finding]:
     """Show one change to make, at the user's own line where the trace has it; return it in a list where it is ticked."""
     with st.container(border=True, gap="xsmall", height="stretch"):
-        left = f"{findings.left(finding):.1%}" if finding.claims == "gain" and not alone else None
+        left = f"{promise.left(finding):.1%}" if finding.claims == "gain" and not alone else None
         unsure = finding.confidence == "low" and finding.claims != "caution"
-        st.html(_HTML.action(number, headline.action(finding), brings, findings.detail(finding), unsure, left, why_here))
+        st.html(_HTML.action(number, headline.action(finding), brings, promise.detail(finding), unsure, left, why_here))
         if stack := _stack(result.lead, finding):
             st.html(_HTML.place(*_named(stack)))
         if finding.changes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.audit import AuditRow, audit
@@ -11,17 +13,40 @@ from sawtooth.app.words.comparisons.changes import MARKS, UNMARKED
 from sawtooth.app.words.comparisons.row import Row, reasons_once
 
 TITLE = "Audit"
+# What a line is computed from: an amount, whose unit it has here, and the step's time in ms.
+FACTORS: dict[str, tuple[Callable[[float, float], float], str]] = {
+    "energy_per_step_j": (lambda joules, ms: 1000 * joules / ms, "{amount} W × {step}"),
+    "hours_per_epoch": (lambda hours, ms: hours * 3.6e6 / ms, "{amount} steps × {step}"),
+    "throughput": (lambda rate, ms: rate * ms / 1000, "{amount} in {step}"),
+}
 COLUMNS = ("Audit", "A", "B", "Change")
 
 
 def rows(result: RunResult) -> list[tuple[str, str]]:
-    """Return label and value of every line, or why it is not known; of a run without GPU work those that are known, if any but the step time."""
+    """Return label and value of every line with its range and what it is computed from, or why it is not known.
+
+    Of a run without GPU work those that are known, if any but the step time.
+    """
+    step_ms = result.metrics["best_step_time_ms"].value
     lines = [
-        (row.label, shown(row, row.reading) if row.reading.value is not None else f"not known: {row.reading.why_missing}")
+        (row.label, _explained(row, step_ms) if row.reading.value is not None else f"not known: {row.reading.why_missing}")
         for row in audit(result)
         if result.lead is not None or row.reading.value is not None
     ]
     return lines if len(lines) > 1 else []
+
+
+def _explained(row: AuditRow, step_ms: float | None) -> str:
+    """Return a line's value, its range where one is known, and what it is computed from: ≈ 17.5 J (16.4 to 18.5 J), 541 W × 32.3 ms."""
+    text, reading = shown(row, row.reading), row.reading
+    if reading.low is not None and reading.high is not None:
+        low, high = (fmt.in_unit(end, row.unit).strip() for end in (reading.low, reading.high))
+        number, _, unit = low.partition("\u00a0")
+        text += f" ({number if high.endswith(unit) else low} to {high})"
+    if row.key in FACTORS and step_ms and reading.value is not None:
+        amount, words = FACTORS[row.key]
+        text += f": {words.format(amount=fmt.number(amount(reading.value, step_ms)), step=fmt.duration_ms(step_ms))}"
+    return text
 
 
 def pair_rows(comparison: Comparison) -> list[Row]:

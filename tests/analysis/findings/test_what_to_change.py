@@ -13,9 +13,9 @@ from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
-from sawtooth.app.page.parts.findings import brings
 from sawtooth.app.reports.html import run_html
 from sawtooth.app.reports.text import gain
+from sawtooth.app.words.promise import brings
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 from tests.support.pages import opened, run_of, words_of

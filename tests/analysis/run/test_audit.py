@@ -34,6 +34,18 @@ def test_a_step_of_fifty_ms_with_128_samples():
     assert found["cost_per_1000_steps"] == pytest.approx(0.05)  # 50 s at 3.6 an hour
 
 
+def test_lines_of_a_step_have_its_range_and_say_what_they_are_computed_from():
+    run = with_power(
+        run_of(best_ms=50.0, source="user", facts=UserFacts(samples_per_step=128), tags=["steps_per_epoch=7200"]), 600.0
+    )
+    step = replace(run.metrics["best_step_time_ms"], low=40.0, high=60.0)
+    shown = dict(words.rows(replace(run, metrics=run.metrics | {"best_step_time_ms": step})))
+    assert shown["Energy per step, one GPU"] == "30.0\u00a0J (24.0 to 36.0\u00a0J): 600 W × 50.0\u00a0ms"
+    assert shown["Throughput"] == "2,560\u00a0samples/s (2,130 to 3,200\u00a0samples/s): 128 in 50.0\u00a0ms"
+    assert shown["Hours per epoch"] == "0.100\u00a0h (0.0800 to 0.120\u00a0h): 7,200 steps × 50.0\u00a0ms"
+    assert "(" not in dict(words.rows(run))["Energy per step, one GPU"]
+
+
 def test_what_nobody_said_is_named():
     run = run_of(tags=["steps_per_epoch=many"])
     for row in audit(run):

@@ -11,9 +11,8 @@ from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.app import templates
 from sawtooth.app.charts.poster_bars import StepBar, now_and_after, unlabelled
-from sawtooth.app.page.parts import findings
 from sawtooth.app.reports import text
-from sawtooth.app.words import advice, evidence
+from sawtooth.app.words import advice, evidence, promise
 from tests.support.run_results import run_of
 
 GAIN = Finding("a", "warning", "a", "Do it.", "medium", predicted_step_ms=64.6, predicted_speedup=67.0 / 64.6)
@@ -30,8 +29,8 @@ GAIN = Finding("a", "warning", "a", "Do it.", "medium", predicted_step_ms=64.6, 
 )  # fmt: skip
 def test_all_changes_say_what_they_bring_in_one_unit(changed: dict[str, float], brings: str, detail: str) -> None:
     finding = replace(GAIN, **changed)  # type: ignore[arg-type]  # keyword arguments of several types
-    assert findings.brings(finding).replace("\xa0", " ") == brings
-    assert findings.detail(finding).replace("\xa0", " ") == detail
+    assert promise.brings(finding).replace("\xa0", " ") == brings
+    assert promise.detail(finding).replace("\xa0", " ") == detail
 
 
 def test_the_bar_of_the_step_after_a_change_is_named_and_what_goes_is_said() -> None:

@@ -1,41 +1,62 @@
-"""The checklist in words: to do, cannot be seen, in use, not there."""
+"""The Audit in words: the Verdict's changes in its order with its numbers, then what is in use, nothing to gain, or not to be seen."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from sawtooth.analysis.findings.checklist import TECHNIQUES, Checked
+from sawtooth.analysis.findings.checklist import TECHNIQUES, Checked, checklist
+from sawtooth.app.words import advice, headline, promise
 from sawtooth.app.words import checklist as words
+from tests.support.findings_of import library, result_of
 
 CHECKED = [
-    Checked(TECHNIQUES[0], "brings", "the GPU waits", "data-loader-starves-gpu", 12.0),
     Checked(TECHNIQUES[1], "not checked", "no samples of the host: `sawtooth sample`", "host-swaps"),
     Checked(TECHNIQUES[2], "done", "the trace has a pinned copy"),
-    Checked(TECHNIQUES[3], "nothing", "looked for and not there"),
+    Checked(TECHNIQUES[3], "nothing", "looked for small copies: not there"),
 ]
 
 
+def checked_of(result):
+    with library().open(result.lead.recording_id) as recording:
+        return checklist(result, recording)
+
+
 def test_what_cannot_be_seen_is_no_all_clear_and_comes_before_what_is_well():
-    to_do, rest = words.groups(CHECKED)
-    assert [row[1] for row in to_do] == ["saves ≈\u00a012.0\u00a0ms a step"]
-    assert [(group.heading, group.unseen, group.brief) for group in rest] == [
-        ("1 cannot be seen from this recording: what to record", True, False),
-        ("1 in use already", False, False),
-        ("1 looked for and not there: nothing to gain", False, True),
+    rest = words.groups(CHECKED)
+    assert [(group.heading, group.column) for group in rest] == [
+        ("1 cannot be seen from this recording: what to record", words.UNSEEN),
+        ("1 in use already", words.EVIDENCE),
+        ("1 looked for and not there: nothing to gain", words.EVIDENCE),
     ]
     assert rest[0].rows == [(TECHNIQUES[1].title, "No samples of the host: `sawtooth sample`.")]
-    assert words.finding(CHECKED) == f"{TECHNIQUES[0].title} would save ≈\u00a012.0\u00a0ms a step."
+    assert rest[2].rows == [(TECHNIQUES[3].title, "Looked for small copies: not there.")]
     assert (
-        words.finding([replace(CHECKED[0], status="found")]) == "No technique is known to shorten the step; 1 is worth a look."
+        words.title(CHECKED)
+        == "No technique would shorten the step; 1 technique in use, 1 with nothing to gain, 1 cannot be seen"
     )
-    assert words.finding(CHECKED[1:]) == "No technique of the tuning guides would shorten the step."
-    assert words.title(CHECKED) == "1 technique would shorten the step; 1 in use, 1 not needed, 1 cannot be seen"
 
 
-def test_the_audit_leads_with_what_the_run_s_advice_begins_with():
-    """Two techniques may save the same time; the one that is the cause stands first, whatever the other promises."""
-    cause = Checked(TECHNIQUES[4], "brings", "Python collects garbage", "garbage-collection", 11.9, leads=True)
-    assert words.finding([*CHECKED, cause]) == f"{TECHNIQUES[4].title} would save ≈\u00a011.9\u00a0ms a step."
-    assert [row[0] for row in words.rows([*CHECKED, cause])][:2] == [TECHNIQUES[4].title, TECHNIQUES[0].title]
-    ceiling = replace(cause, status="found", gain_ms=None)
-    assert words.finding([*CHECKED, ceiling]) == f"{TECHNIQUES[4].title}: Python collects garbage."
+def test_the_audit_names_the_changes_of_the_verdict_in_its_order_with_its_numbers_and_figures():
+    result = result_of("gpt_reads")
+    checked = checked_of(result)
+    rows = words.to_do(result, checked)
+    findings = advice.numbered(result)
+    assert [(row.number, row.action) for row in rows] == [(number, headline.action(finding)) for number, finding in findings]
+    claimed = [(row, finding) for row, (_, finding) in zip(rows, findings, strict=True) if advice.is_advice(finding)]
+    assert len({row.technique for row, _ in claimed}) < len(claimed), "two changes of one technique, and neither is left out"
+    for row, finding in claimed:
+        assert (row.brings, row.detail) == (promise.brings(finding), promise.detail(finding))
+    assert words.finding(result) == f"{headline.headline(result)}."
+    gains = sum(finding.claims == "gain" for _, finding in findings)
+    assert words.title(checked).startswith(f"{gains} changes would shorten the step; ")
+    assert [row[1].partition(".")[0] for row in words.rows(result, checked)[: len(rows)]] == [str(row.number) for row in rows]
+
+
+def test_a_run_without_a_change_says_so():
+    result = replace(result_of("gpt_reads"), findings=[], plan=())
+    assert words.finding(result) == "No technique of the tuning guides would shorten the step."
+    loss = advice.of_the_loss(result)  # what the Verdict then has as its first change
+    assert loss is not None
+    assert [(row.number, row.action, row.brings) for row in words.to_do(result, checked_of(result))] == [
+        (1, loss[0], f"saves {loss[1]}")
+    ]

@@ -1,0 +1,54 @@
+"""What a change brings, in the same words and with the same rounding on the Verdict, in the Audit and in what leaves the page."""
+
+from __future__ import annotations
+
+from sawtooth.analysis.run.model import Finding
+from sawtooth.app import format as fmt
+from sawtooth.app.words.savings import between_predicted
+
+
+def brings(finding: Finding) -> str:
+    """Return what a finding brings, of every change in the same unit: saves ≈ 265 ms a step (85 %)."""
+    if finding.claims == "gain" and finding.predicted_step_ms is not None:
+        share = fmt.share(1 - left(finding))
+        after = finding.predicted_step_ms
+        return f"saves ≈\u00a0{fmt.shortened(after + finding.gain_ms, after)} a step ({share})"
+    if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
+        return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
+    return more_samples(finding) or caution(finding)
+
+
+def detail(finding: Finding) -> str:
+    """Return the step after a change and how sure that is: then ≈ 47.0 ms (41.2 to 55.0 ms), high confidence; "" where nothing is claimed."""
+    if finding.claims == "caution":
+        return ""
+    sure = f"{finding.confidence} confidence"
+    if finding.claims != "gain" or finding.predicted_step_ms is None:
+        return sure
+    between = f" ({between})" if (between := between_predicted(finding)) else ""
+    return f"then ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{between}, {sure}"
+
+
+def whole(finding: Finding) -> str:
+    """Return what a finding brings, and the step after it with how sure that is, where that is claimed."""
+    return ", ".join(filter(None, (brings(finding), detail(finding))))
+
+
+def left(finding: Finding) -> float:
+    """Return the share of the step that a change with a predicted gain leaves."""
+    after = finding.predicted_step_ms or 0.0
+    return after / (after + finding.gain_ms)
+
+
+def more_samples(finding: Finding) -> str | None:
+    """Return what a change brings that leaves a step as long and does more in it; None for other changes."""
+    if finding.claims != "throughput" or finding.samples_per_second_times is None:
+        return None
+    return f"up to {fmt.factor(finding.samples_per_second_times)} the samples a second, in steps as long as now"
+
+
+def caution(finding: Finding) -> str:
+    """Return what stands where a finding claims no gain: it is worth knowing, and no recommendation."""
+    if finding.predicted_step_ms is not None:
+        return "no gain on its own: another bottleneck takes over"
+    return "ends the run" if finding.ends_the_run else "gain not predicted"
