@@ -17,6 +17,7 @@ __getattr__, __all__ = lazy(
             "is_cut_off",
             "tab_title",
         ),
+        "promise": ("caution", "more_samples"),
         "run": ("first_line", "first_seen", "lost_to", "step_time"),
         "savings": ("Amount", "between_predicted"),
     },

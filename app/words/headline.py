@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.outlook import Outlook
@@ -96,9 +97,13 @@ def _might_help(result: RunResult) -> str:
     return f"What might still help: {action(finding)}, {times} (low confidence)."
 
 
-def tab_title(result: RunResult) -> str:
-    """Return what a browser's tab is called: the headline, and the run it is of."""
-    return f"{fmt.clean(headline(result).rstrip('.'))} · {fmt.clean(result.manifest.name, 40)}"
+def tab_title(result: RunResult, included: Sequence[Finding] = (), outlook: Outlook | None = None) -> str:
+    """Return what a browser's tab is called: the headline, or of the changes ``included`` the step after them, and the run it is of."""
+    sentence = headline(result).rstrip(".")
+    if included and outlook is not None:
+        names = action(included[0]) if len(included) == 1 else f"{len(included)} changes together"
+        sentence = f"{names}: {fmt.step_change(outlook.before_ms, outlook.after_ms)}"
+    return f"{fmt.clean(sentence)} · {fmt.clean(result.manifest.name, 40)}"
 
 
 def action(finding: Finding) -> str:

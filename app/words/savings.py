@@ -37,7 +37,23 @@ def step(result: RunResult) -> Amount | None:
         return Amount(text, f"a step as profiled{between}", True)
     measured = source not in ESTIMATED
     words = ("a step, measured" if measured else "a step, estimated", _between(reading.low, reading.high))
-    return Amount(text, ": ".join(filter(None, words)), measured)
+    under = (": ".join(filter(None, words)), by_rhythm(result))
+    return Amount(text, "; ".join(filter(None, under)), measured)
+
+
+def by_rhythm(result: RunResult) -> str | None:
+    """Return the step that the rhythm of GPU utilization shows, beside an estimate in whose range it lies: telemetry's rhythm: 752 ms; else None.
+
+    A rhythm outside that range is one of several steps, or of something else.
+    """
+    rank = result.lead
+    if rank is None or rank.telemetry is None or rank.best.source not in ESTIMATED or not rank.best.ms:
+        return None
+    period_s, reading = rank.telemetry.sawtooth.period_s, rank.best.reading
+    if not period_s or reading.low is None or reading.high is None or not reading.low <= 1000 * period_s <= reading.high:
+        return None
+    text = fmt.duration_ms(1000 * period_s)
+    return f"telemetry's rhythm: {text}" if text != fmt.duration_ms(rank.best.ms) else None
 
 
 def after(forecast: Outlook, change: Finding | None) -> Amount:
@@ -47,7 +63,8 @@ def after(forecast: Outlook, change: Finding | None) -> Amount:
     low, high = (of.low_ms, of.high_ms) if isinstance(of, Outlook) else (of.predicted_low_ms, of.predicted_high_ms)
     nothing_gained = high is not None and high >= NOTHING * forecast.before_ms
     guessed = change is not None and change.confidence == "low"
-    return Amount(text, ": ".join(filter(None, ("predicted", _between(low, high)))), not (guessed or nothing_gained))
+    under = f"predicted: {between}" if (between := _between(low, high)) else "predicted, range not known"
+    return Amount(text, under, not (guessed or nothing_gained))
 
 
 def between_predicted(change: Finding) -> str:

@@ -23,6 +23,7 @@ from sawtooth.app.words import run as words
 from sawtooth.app.words.savings import Amount
 
 ACTION_WIDTH = {1: 600, 2: 400, 3: 280}  # pixels at least, by how many actions stand beside each other
+NO_LINES = "The code here is an example: this trace has no Python stacks, so your own lines are not known. `sawtooth run --stacks` or with_stack=True records them."
 WITHOUT_STEPS = "Without steps in the trace nothing more exact is known."
 _HTML = templates.pieces("poster.html")
 MOST_ASKED = 1e15  # steps, or money: infinity times anything is no answer
@@ -52,6 +53,8 @@ def show(result: RunResult) -> None:
                     why if lead else advice.beside_others(result, finding),
                     alone=len(first) == 1,
                 )
+    if any(finding.changes for _, finding in first) and result.lead is not None and not result.lead.trace.with_stack:
+        cards.small(NO_LINES)
     with st.container(gap="xsmall"):
         findings.show_plan(result)
         ticked += findings.show_rest(result, [finding for _, finding in first])
@@ -62,6 +65,7 @@ def show(result: RunResult) -> None:
         return
     forecast = findings.forecast(result, ticked) if ticked else headline.forecast(result)
     change = headline.first_change(result)
+    st.set_page_config(page_title=headline.tab_title(result, ticked, forecast))
     one = ticked[0] if len(ticked) == 1 else change[0] if change and not ticked else None
     with place:
         _step(result, before, forecast, one)

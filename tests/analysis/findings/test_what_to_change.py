@@ -54,6 +54,19 @@ def test_a_tick_says_what_it_brings_and_stands_in_the_address(loop: str) -> None
     assert "fixes" not in test.query_params
 
 
+def test_the_tab_s_title_follows_what_is_ticked(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    titles: list[str] = []
+    monkeypatch.setattr("streamlit.set_page_config", lambda **config: titles.append(config.get("page_title", "")))
+    test = opened("verdict", loop)
+    headline = titles[-1]
+    key = next(key for key in ticks(test) if not key.endswith("-1-launch-bound"))
+    test.checkbox(key).check().run()
+    words_of(test)
+    assert "→" in titles[-1] and titles[-1] != headline, titles
+    test.checkbox(key).uncheck().run()
+    assert titles[-1] == headline
+
+
 def test_the_address_restores_ticks_and_price(loop: str) -> None:
     test = opened("verdict", loop, fixes="launch-bound,no-such-rule", price="2.5")
     assert [key for key, on in ticks(test).items() if on] == [f"combine-{loop}-1-launch-bound"]

@@ -1,6 +1,7 @@
 """A step now and after a change with their ranges, and what the change saves: time, energy and money, in words."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -71,6 +72,25 @@ def test_a_prediction_has_its_range_and_one_of_little_confidence_is_told_apart()
     certain = replace(change, confidence="medium")
     assert savings.after(TWELVE_TIMES, certain).sure
     assert not savings.after(TWELVE_TIMES, replace(certain, predicted_high_ms=311.0)).sure  # of 312: it may bring nothing
-    assert savings.after(TWELVE_TIMES, None).under == "predicted"
+    assert savings.after(TWELVE_TIMES, None).under == "predicted, range not known"
     several = replace(TWELVE_TIMES, low_ms=20.5, high_ms=41.0)  # of several together, as the plan has it
     assert savings.after(several, None).under.replace("\u00a0", " ") == "predicted: 20.5 to 41.0 ms"
+
+
+def test_telemetry_s_rhythm_stands_beside_an_estimate_whose_range_it_lies_in():
+    """An estimate of 776 ms beside a rhythm of 752 ms: both are said; a rhythm of two steps is not."""
+    run = run_of(best_ms=776.0)
+    best = replace(run.lead.best, source="telemetry", reading=Reading(776.0, trust="caution", low=679.0, high=906.0))
+
+    def with_rhythm(period_s):
+        telemetry = SimpleNamespace(sawtooth=SimpleNamespace(period_s=period_s))
+        return replace(
+            run,
+            ranks=[replace(run.lead, best=best, telemetry=telemetry)],
+            lead=replace(run.lead, best=best, telemetry=telemetry),
+        )
+
+    assert savings.by_rhythm(with_rhythm(0.752)) == "telemetry's rhythm: 752\u00a0ms"
+    assert savings.by_rhythm(with_rhythm(1.504)) is None
+    assert savings.by_rhythm(with_rhythm(0.776)) is None
+    assert savings.by_rhythm(with_rhythm(None)) is None
