@@ -53,6 +53,8 @@ def below(result: RunResult) -> str | None:
         return f"{change[0].title}."
     if change is not None or _ends_before_the_gpu(result) or _without_steps(result) is not None:
         return first_line(result)
+    if is_cut_off(result):
+        return CUT_OFF_EARLY[2]
     return _might_help(result) if healthy(result) else None
 
 

@@ -16,7 +16,7 @@ from sawtooth.analysis.run.model import Explains, Finding, RunResult
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.reports.html import run_html
 from sawtooth.app.words import causes
-from sawtooth.app.words.headline import action, below, forecast, headline, on_poster, prepared_by, tab_title
+from sawtooth.app.words.headline import CUT_OFF_EARLY, action, below, forecast, headline, on_poster, prepared_by, tab_title
 from sawtooth.app.words.run import first_line
 from tests.support.paths import ROOT
 from tests.support.run_results import run_of
@@ -145,6 +145,7 @@ def test_a_trace_that_was_cut_off_says_so_in_the_headline() -> None:
     result = run_with(PAD, diagnostics=[Diagnostic("truncated", "data_loss", "The file ends early.", 1)])
     assert headline(result).endswith("ms. The trace file is cut off.")
     assert on_poster(result) == "Pad 774 and 50257 to multiples of 64. The trace file is cut off."
+    assert below(run_with(diagnostics=[Diagnostic("truncated", "data_loss", "The file ends early.", 1)])) == CUT_OFF_EARLY[2]
 
 
 MESSAGES = ROOT / "tests/analysis/findings/rules/__snapshots__/test_every_rule.ambr"
