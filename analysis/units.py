@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sawtooth.ingest.loop.numbers import in_words, significant
 
-__all__ = ["in_bytes", "in_number", "in_times", "in_words", "significant"]
+__all__ = ["in_bytes", "in_mhz", "in_number", "in_times", "in_words", "significant"]
 
 
 def in_bytes(count: float, figures: int = 3) -> str:
@@ -14,6 +14,11 @@ def in_bytes(count: float, figures: int = 3) -> str:
         if rounded >= size:
             return f"{significant(count / size, figures)} {unit}"
     return f"{count:.0f} bytes"
+
+
+def in_mhz(clock: float) -> str:
+    """Return a clock to three figures, as the pages round it: 1,460 MHz."""
+    return f"{float(f'{clock:.2e}'):,.0f} MHz"
 
 
 def in_times(count: float) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sawtooth.analysis.metrics.metric import Measured, Metric
 from sawtooth.analysis.metrics.mfu import NARROW, OUTRUN, Rate, rate_of
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing, worst
+from sawtooth.analysis.units import in_mhz
 
 # Why a factor may be above 100 %.
 BOOSTS = "Above 100 % because the GPU runs faster than the clock that its peak is quoted at."
@@ -43,8 +44,12 @@ def _factors(measured: Measured) -> _Factors | str:
     mhz = sampled.means.get("clock_sm_mhz") if sampled else None
     clock, note = 1.0, None
     if sampled and mhz and gpu and gpu.quoted_clock_mhz:
-        clock, note = mhz / gpu.quoted_clock_mhz, f"{mhz:.0f} MHz of {gpu.quoted_clock_mhz:.0f} MHz; {sampled.clock_note}"
+        clock, note = mhz / gpu.quoted_clock_mhz, _clocks(mhz, gpu.quoted_clock_mhz, sampled.clock_note)
     return _Factors(rate, works_ms / rate.step_ms, flops.union_ns / measured.busy_ns, clock, note)
+
+
+def _clocks(mhz: float, quoted_mhz: float, when: str) -> str:
+    return f"{in_mhz(mhz)} of the {in_mhz(quoted_mhz)} that the peak is quoted at; mean over {when}."
 
 
 def busy_factor(measured: Measured) -> Reading:

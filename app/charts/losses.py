@@ -23,11 +23,12 @@ METHOD = (
 
 @dataclass(frozen=True)
 class LostBar:
-    """The bar of a cause: its length against the largest one's (CSS), and how it is filled. ``width`` "" leaves it out."""
+    """The bar of a cause: its length against the largest one's (CSS), how it is filled, and where it begins. ``width`` "" leaves it out."""
 
     width: str
     colour: str = ""
     texture: str = ""
+    offset: str = "0"
 
 
 def bars(lost: Sequence[tuple[str, str | None, float]], *, dark: bool) -> list[LostBar]:

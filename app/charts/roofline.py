@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,18 @@ METHOD = (
 
 
 def roofline(
-    rows: pd.DataFrame, peaks: Mapping[str, float], bandwidth: float, title: str, *, dark: bool, unit: str = "ms per step"
+    rows: pd.DataFrame,
+    peaks: Mapping[str, float],
+    bandwidth: float,
+    title: str,
+    *,
+    dark: bool,
+    unit: str = "ms per step",
+    unused: Mapping[str, float] = MappingProxyType({}),
 ) -> Chart:
     """Draw operators under the roof; ``rows`` are those of ``sawtooth.analysis.knowledge.roofline``, largest opportunity first, ``peaks`` TFLOP/s by dtype.
 
-    ``bandwidth`` is bytes per second.
+    ``bandwidth`` is bytes per second. ``unused`` are peaks above these that none of the operators' dtypes has.
     """
     rows = rows.assign(gb_per_s=rows["bytes"].astype(float) / rows["time_ns"].astype(float))
     shown = _drawn(rows)
@@ -50,7 +58,7 @@ def roofline(
     longest = float(shown["ms"].max())
     _moving(figure, moving, bandwidth, longest, dark, unit)
     if len(widths) > 1:
-        _multiplying(figure, multiplying, peaks, bandwidth, longest, dark)
+        _multiplying(figure, multiplying, peaks, unused, bandwidth, longest, dark=dark)
     framed(figure, 420)
     named = shown.head(LABELLED)
     alt = f"{title}. Roofline: " + "; ".join(
@@ -69,11 +77,16 @@ def largest(rows: pd.DataFrame) -> list[tuple[str, ...]]:
     """Return the cells of the operators that are numbered in the chart, under ``LARGEST_HEADS``; times are of a step."""
     return [
         (
-            f"{place}  {short(str(row['name']), 40)} {fmt.clean(str(row['shapes']), 44)}", fmt.duration_ms(row["ms"]),
+            f"{place}  {named(row)}", fmt.duration_ms(row["ms"]),
             fmt.duration_ms(row["opportunity_ms"]), fmt.share(row["attained_share"]),
         )
         for place, row in enumerate(_drawn(rows).head(LABELLED).to_dict("records"), 1)
     ]  # fmt: skip
+
+
+def named(row: Mapping[Any, Any]) -> str:
+    """Return an operator with its input shapes, each cut to what tells it apart."""
+    return f"{short(str(row['name']), 40)} {fmt.clean(str(row['shapes']), 44)}"
 
 
 def _drawn(rows: pd.DataFrame) -> pd.DataFrame:
@@ -101,12 +114,19 @@ def _moving(figure: go.Figure, rows: pd.DataFrame, bandwidth: float, longest: fl
 
 
 def _multiplying(
-    figure: go.Figure, rows: pd.DataFrame, peaks: Mapping[str, float], bandwidth: float, longest: float, dark: bool
+    figure: go.Figure,
+    rows: pd.DataFrame,
+    peaks: Mapping[str, float],
+    unused: Mapping[str, float],
+    bandwidth: float,
+    longest: float,
+    *,
+    dark: bool,
 ) -> None:
     """Draw what multiplies: its rate by its intensity, under bandwidth and peak."""
     highest = max(peaks.values(), default=0.0)
     ridges = [peak * 1e12 / bandwidth for peak in peaks.values()]
-    known = [*rows["intensity"], *ridges] or [1.0, 1000.0]
+    known = [*rows["intensity"], *ridges, *(peak * 1e12 / bandwidth for peak in unused.values())] or [1.0, 1000.0]
     low, high = min(known) / BESIDE, max(known) * BESIDE
     floor = min([*rows["achieved_tflops"], *peaks.values()], default=1.0) / BESIDE
     for (dtype, peak), ridge in zip(peaks.items(), ridges, strict=True):
@@ -119,6 +139,10 @@ def _multiplying(
     if highest:  # in the middle of what is seen of the slope
         middle = (max(low * bandwidth / 1e12, floor) * highest) ** 0.5
         _note(figure, f"memory {_rate(bandwidth)}", middle * 1e12 / bandwidth, middle, 2, xanchor="right", yanchor="bottom")
+    for dtype, peak in unused.items():
+        _line(figure, [peak * 1e12 / bandwidth, high], [peak, peak], dark, col=2, dash="dash")
+        _note(figure, f"{dtype} {fmt.flop_rate(peak)}, not used", high, peak, 2, xanchor="right", yanchor="bottom")
+        highest = max(highest, peak)
     _dots(figure, rows, "intensity", "achieved_tflops", longest=longest, dark=dark, col=2)
     across = np.log10(low), np.log10(high)
     figure.update_xaxes(**_log_axis("FLOPs per byte; left of the ridge memory limits", *across), row=1, col=2)

@@ -5,23 +5,27 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.run.verdict import Column, columns_of
 from sawtooth.analysis.tables import work
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import efficiency as charts
 from sawtooth.app.charts import roofline
 from sawtooth.app.page import basis, cards, current, frame, panel
+from sawtooth.app.theme import colour_of
 from sawtooth.app.words import efficiency as words
 from sawtooth.app.words import run as run_words
 from sawtooth.ingest.manifest import Manifest
 
 LISTED = 8  # operators in the table: below them a shape is a percent of the time
 NO_OPERATOR = "no operator recorded"
+HEADS = ("What takes a step", "Time a step", "Share", "Most of it", "What helps")
 SHOWN_ON = {
-    "mfu_factor_busy": ("idle", ":material/hourglass_empty:"),
-    "mfu_factor_flop_kernels": ("kernels", ":material/memory:"),
-    "mfu_factor_clock": ("telemetry", ":material/monitoring:"),
+    "idle": ("idle", "Every wait, and what causes it", ":material/hourglass_empty:"),
+    "exposed_memcpy": ("idle", "Every copy that nothing computes beside", ":material/hourglass_empty:"),
+    "exposed_comm": ("ranks", "Which collectives are exposed", ":material/lan:"),
+    "other_kernels": ("kernels", "Which kernels these are", ":material/memory:"),
+    "clock": ("telemetry", "Clocks, power and why they are held down", ":material/monitoring:"),
 }
 
 
@@ -49,32 +53,48 @@ def _mfu(rank: RankResult) -> None:
     head = st.container()
     chosen = basis.switch(rank)
     metrics = basis.metrics(rank, chosen)
-    known = [key for key in charts.FACTORS if metrics[key].value is not None]
-    lowest = min(known, key=lambda key: metrics[key].value or 0.0) if known else None
+    parts = words.peak_parts(rank, metrics, chosen if chosen in columns_of(rank) else columns_of(rank)[0])
     with head:
-        sentence = words.mfu_sentence(metrics, lowest)
+        sentence = words.mfu_sentence(metrics, parts)
         profiled = chosen == "recorded" and basis.differs(rank)
         cards.headline(f"Under the profiler {sentence[0].lower()}{sentence[1:]}" if profiled else sentence)
+    if doubt := words.mfu_doubt(metrics):
+        cards.caution(doubt)
+    _what_takes_a_step(rank, parts, chosen)
     with st.grid(min_column_width=215, gap="small"):
         for key in words.utilizations(metrics):
             cards.metric_card(key, metrics[key], badge=False, about=True)
-    if doubt := words.mfu_doubt(metrics):
-        cards.caution(doubt)
-    if lowest is not None:
-        panel.show(charts.factors(metrics, words.factor_title(metrics, known), dark=frame.dark()), "mfu-factors")
-        _raise(lowest)
-        for key in known:
-            if (metrics[key].value or 0.0) > 1:
-                cards.small(f"{METRICS[key].label}: {' '.join(metrics[key].notes)}")
+    if line := words.clock_line(metrics):
+        cards.small(line)
 
 
-def _raise(factor: str) -> None:
-    """Say what raises a factor, as a link where another screen shows it."""
-    if factor in SHOWN_ON:
-        name, icon = SHOWN_ON[factor]
-        frame.link(name, charts.RAISES[factor], icon=icon)
-    else:
-        cards.text(charts.RAISES[factor])
+def _what_takes_a_step(rank: RankResult, parts: list[words.PeakPart], column: Column) -> None:
+    """Show what keeps a step from the peak, part by part, and where the largest of them is looked into."""
+    cells = [("A step", fmt.duration_ms(sum(part.ms for part in parts)), fmt.share(1.0), "", "")]
+    for part in parts:
+        most, helps = words.mostly(rank, part, column, _slowest(rank) if part.key == "slow_kernels" else "")
+        cells.append((part.label, fmt.duration_ms(part.ms), fmt.share(part.share), most, helps))
+    waits = {part.key: words.largest_wait(rank, part.key, column) for part in parts}
+    causes = {key: colour_of(wait[0].owner, wait[0].cause) for key, wait in waits.items() if wait is not None}
+    cards.ranked(HEADS, cells, charts.bars(parts, causes, dark=frame.dark()), "What keeps a step from the GPU's peak")
+    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+        panel.explain(charts.METRICS, charts.METHOD, "peak-parts")
+        with st.popover("Table", type="tertiary", icon=":material/table_rows:", key="peak-parts-rows"):
+            panel.table(charts.table(parts), charts.COLUMNS, "peak-parts")
+        most_lost = words.largest_loss(parts)
+        if most_lost is not None and most_lost.key in SHOWN_ON:
+            name, label, icon = SHOWN_ON[most_lost.key]
+            frame.link(name, label, icon=icon)
+        frame.link("verdict", "What to change, and what each change brings", icon=":material/gavel:")
+
+
+def _slowest(rank: RankResult) -> str:
+    """Return the product, convolution or attention that exceeds its least time most; "" where none has a place under the roof."""
+    rows = _placed(rank)
+    rows = rows[rows["flops"] > 0] if len(rows) else rows
+    if rows.empty:
+        return ""
+    return roofline.named(rows.iloc[0])
 
 
 def _facts(manifest: Manifest) -> None:
@@ -127,6 +147,10 @@ def _missed(rank: RankResult) -> None:
     else:
         total = fmt.duration_ms(float(missed["without_ms"].sum()))
         cards.title(f"Products, convolutions and attention run {total} {per} without tensor cores")
+    reasons = list(dict.fromkeys(missed["why"]))
+    if len(reasons) == 1:
+        cards.text(str(reasons[0]))
+    several = len(reasons) > 1
     time, head = ("without_ms", "Without tensor cores") if len(missed) else ("with_ms", "On tensor cores")
     shown = (missed if len(missed) else rows).nlargest(LISTED, time)
     cells = [
@@ -134,15 +158,15 @@ def _missed(rank: RankResult) -> None:
             NO_OPERATOR if pd.isna(row["operator"]) else str(row["operator"]),
             fmt.clean(str(row["shapes"]), 80),
             fmt.duration_ms(row[time]),
-            *([str(row["why"])] if len(missed) else []),
+            *([str(row["why"])] if several else []),
         )
         for row in shown.to_dict("records")
     ]
-    heads = ("Operator", "Input shapes", f"{head}, {per}", *(["Why"] if len(missed) else []))
+    heads = ("Operator", "Input shapes", f"{head}, {per}", *(["Why"] if several else []))
     with st.container() if len(missed) else st.expander("Their times"):  # where nothing is wrong, nobody need read them
         cards.table(heads, cells, "Products, convolutions and attention by time")
-        if len(rows) > LISTED:
-            cards.small(f"The {LISTED} longest of {len(missed) or len(rows)}; the CSV has all.")
+        if (len(missed) or len(rows)) > LISTED:
+            cards.small(f"The {len(shown)} longest of {len(missed) or len(rows)}; the CSV has all.")
         panel.csv_button(rows, "tensor-cores")
 
 
@@ -173,10 +197,11 @@ def _under_the_roof(rank: RankResult) -> None:
         f"the roofline allows, {fmt.share(float(first['attained_share']))} attained"
     )
     peaks = {d: gpu.peaks[d] for d in dict.fromkeys(rows.loc[rows["flops"] > 0, "dtype"].dropna()) if d in gpu.peaks}
-    panel.show(
-        roofline.roofline(rows, peaks, gpu.bandwidth_bytes_per_s, title, dark=frame.dark(), unit=run_words.unit_of(rank)),
-        "roofline",
+    unused = {"bf16": gpu.peaks["bf16"]} if peaks and "bf16" in gpu.peaks and gpu.peaks["bf16"] > max(peaks.values()) else {}
+    chart = roofline.roofline(
+        rows, peaks, gpu.bandwidth_bytes_per_s, title, dark=frame.dark(), unit=run_words.unit_of(rank), unused=unused
     )
+    panel.show(chart, "roofline")
     cards.table(
         roofline.LARGEST_HEADS,
         roofline.largest(rows),

@@ -4,39 +4,149 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.run.verdict import Column, parts_of
 from sawtooth.app import format as fmt
+from sawtooth.app.charts.efficiency import PartKey, PeakPart
+from sawtooth.app.words import lost
+from sawtooth.app.words.causes import COMMUNICATION
 from sawtooth.app.words.run import by_own_dtypes, is_lower_bound
 
 SAME_SHARE = 0.01  # of the MFU: a share that differs by less reads the same
-FACTOR_LOSSES = {  # what a small factor of MFU means
-    "mfu_factor_busy": "the GPU works only {} of the time",
-    "mfu_factor_flop_kernels": "only {} of the busy time goes to products, convolutions and attention",
-    "mfu_factor_clock": "the clock is {} of the one the peak is quoted at",
-    "mfu_factor_efficiency": "matrix products, convolutions and attention run at {} of that peak",
+OTHER_DTYPES = 1.05  # times the MFU: then wider dtypes cost what can be seen
+WORTH_A_ROW = 0.01  # of the step: smaller parts are one row together
+ROUNDING = 1e-9  # of the step: what sums of floats leave
+NOTABLE = 0.005  # of the clock that the peak is quoted at: a lower clock by less is its rounding
+
+LOSES = {  # what most of the peak is lost to: the time that it takes follows in ``mfu_sentence``
+    "idle": "the GPU is idle for {}",
+    "exposed_memcpy": "copies beside which nothing computes take {}",
+    "exposed_comm": "communication beside which nothing computes takes {}",
+    "other_kernels": "kernels other than products, convolutions and attention take {}",
+    "dtype": "products, convolutions and attention do not compute in 16 bit, which costs {}",
+    "clock": "the clock is below the one the peak is quoted at, which costs {}",
+    "slow_kernels": "products, convolutions and attention are slower than the peak by {}",
 }
-OTHER_DTYPES = 1.5  # times the MFU: then wider dtypes cost more than the kernels do
 
 
-def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
-    """Return the MFU with the factor that holds it down most."""
+HELPS = {  # of what no cause of lost time says it
+    "other_kernels": "Fuse or remove them: torch.compile, fused optimizers and losses.",
+    "dtype": "Compute in bf16 (autocast), or allow TF32.",
+    "clock": "A higher power limit or better cooling: Telemetry has the reason.",
+    "slow_kernels": "Larger and aligned shapes, fused attention: the operators below.",
+}
+FLOP_CATEGORIES = ("gemm", "conv", "attention")
+NO_KERNELS = (*FLOP_CATEGORIES, "communication", "memcpy", "memset")  # what is a part of its own, or no kernel
+NAMED = 2  # categories of kernels
+
+
+def peak_parts(rank: RankResult, metrics: Mapping[str, Reading], column: Column) -> list[PeakPart]:
+    """Return a step as what keeps it from the peak and what is needed there; the parts sum to the step, those of no time are left out.
+
+    The GPU's idle time and what it copies or communicates are the ledger's, as on Idle; ``metrics`` are of the same ``column``. Empty where the MFU is not known.
+    """
+    mfu, known = metrics["mfu"].value, parts_of(rank, column)
+    step = sum(part.ms for part in known)
+    if mfu is None or not step:
+        return []
+    waits = {"idle": 0.0, "exposed_memcpy": 0.0, "exposed_comm": 0.0}
+    for part in known:
+        if part.lost:
+            waits["idle"] += part.ms - part.transfer_ms
+            waits["exposed_comm" if (part.cause or part.owner) in COMMUNICATION else "exposed_memcpy"] += part.transfer_ms
+    compute = max(step - sum(waits.values()), 0.0)
+    clock = metrics["mfu_factor_clock"].value or 1.0
+    peak = min(mfu * step, compute)
+    flop_kernels = min(max(_flop_share(rank, metrics) * compute, peak), compute)
+    own_peak = (metrics["mfu_at_dtype"].value or 0.0) * step
+    dtype = min(own_peak, flop_kernels) - peak if own_peak > OTHER_DTYPES * peak else 0.0
+    left = flop_kernels - peak - dtype
+    slower = min((peak + dtype) * (1 / clock - 1), left) if clock < 1 - NOTABLE else 0.0
+    times: dict[PartKey, float] = {
+        "idle": waits["idle"], "exposed_memcpy": waits["exposed_memcpy"], "exposed_comm": waits["exposed_comm"],
+        "other_kernels": compute - flop_kernels, "dtype": dtype, "clock": slower, "slow_kernels": left - slower,
+    }  # fmt: skip
+    shown: dict[PartKey, float] = {key: ms for key, ms in times.items() if ms >= WORTH_A_ROW * step}
+    shown |= {"rest": max(step - peak - sum(shown.values()), 0.0), "peak": peak}
+    return [PeakPart(key, ms, ms / step) for key, ms in shown.items() if ms > ROUNDING * step or key == "peak"]
+
+
+def _flop_share(rank: RankResult, metrics: Mapping[str, Reading]) -> float:
+    """Return how much of the time that the GPU computes goes to products, convolutions and attention; all of it where that is not known."""
+    share = metrics["mfu_factor_flop_kernels"].value
+    busy, lost_to = (
+        sum(row.ns for row in rank.ledger if row.owner != "idle" and (row.owner in LOST_OWNERS) in which)
+        for which in ((True, False), (True,))
+    )
+    return 1.0 if share is None or busy <= lost_to else share * busy / (busy - lost_to)
+
+
+def largest_wait(rank: RankResult, key: PartKey, column: Column) -> tuple[lost.Row, float] | None:
+    """Return what most of the idle time, or of exposed copies or communication, goes to, with its ms of them; None for other parts of a step."""
+    if key not in ("idle", "exposed_memcpy", "exposed_comm"):
+        return None
+    times = {
+        row: row.ms - row.transfer_ms if key == "idle" else row.transfer_ms
+        for row in lost.rows(rank, column)
+        if row.owner and (key == "idle" or (row.key in COMMUNICATION) == (key == "exposed_comm"))
+    }
+    first = max(times, key=times.__getitem__, default=None)
+    return None if first is None or not times[first] else (first, times[first])
+
+
+def mostly(rank: RankResult, part: PeakPart, column: Column, largest_operator: str = "") -> tuple[str, str]:
+    """Return what most of a part is, and what helps. ``largest_operator`` is the product, convolution or attention that exceeds its least time most."""
+    if (wait := largest_wait(rank, part.key, column)) is not None:
+        row, ms = wait
+        return ("" if row.key == part.key else f"{row.label}: {fmt.duration_ms(ms)}"), row.helps
+    known = {"slow_kernels": largest_operator, "dtype": _dtypes(rank), "other_kernels": _categories(rank)}
+    return known.get(part.key, ""), HELPS.get(part.key, "")
+
+
+def _dtypes(rank: RankResult) -> str:
+    flops = rank.facts.flops.by_dtype if rank.facts.flops is not None else {}
+    return ", ".join(
+        dtype.upper() for dtype in sorted(flops, key=flops.__getitem__, reverse=True) if dtype not in ("bf16", "fp16")
+    )
+
+
+def _categories(rank: RankResult) -> str:
+    rows = rank.categories[~rank.categories["category"].isin(NO_KERNELS)].nlargest(NAMED, "ns")
+    per = len(rank.counted) or 1
+    return ", ".join(
+        f"{category} {fmt.duration_ns(ns / per)}" for category, ns in zip(rows["category"], rows["ns"], strict=True)
+    )
+
+
+def largest_loss(parts: Sequence[PeakPart]) -> PeakPart | None:
+    """Return what keeps most of a step from the peak; None where nothing does."""
+    return max((part for part in parts if part.key != "peak"), key=lambda part: part.ms, default=None)
+
+
+def mfu_sentence(metrics: Mapping[str, Reading], parts: Sequence[PeakPart], unit: str = "each {} step") -> str:
+    """Return the MFU with what most of the peak is lost to: a part of ``unit``."""
     mfu = fmt.reading("mfu", metrics["mfu"])
     sure = metrics["mfu"].trust == "ok" or mfu.startswith("<")
     about = "at least " if is_lower_bound(metrics) else "" if sure else "≈\u00a0"
-    if lowest is None:
-        return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak."
     if (own := by_own_dtypes(metrics)) is not None:
         return (
             f"The run reaches {about}{own} of the peak of its operators' dtypes, which is {mfu} of the GPU's dense 16-bit peak."
         )
-    value = fmt.reading(lowest, metrics[lowest])
-    own_peak = metrics["mfu_at_dtype"].value or 0.0
-    if lowest == "mfu_factor_efficiency" and own_peak > OTHER_DTYPES * (metrics["mfu"].value or 0.0):
-        return (
-            f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak, and {fmt.share(own_peak)} of the peak of its operators' dtypes: "
-            "most is lost because matrix products, convolutions and attention do not compute in 16 bit."
-        )
-    return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak; most is lost because {FACTOR_LOSSES[lowest].format(value)}."
+    reaches, most = f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak", largest_loss(parts)
+    if most is None:
+        return f"{reaches}."
+    step = unit.format(fmt.duration_ms(sum(part.ms for part in parts)))
+    if most.key == "dtype":
+        reaches += f", and {fmt.share(metrics['mfu_at_dtype'].value or 0.0)} of the peak of its operators' dtypes"
+    return f"{reaches}: {LOSES[most.key].format(f'{fmt.duration_ms(most.ms)} of {step}')}."
+
+
+def clock_line(metrics: Mapping[str, Reading]) -> str | None:
+    """Return the SM clock beside the one that the peak is quoted at; None where no telemetry tells it."""
+    clock = metrics["mfu_factor_clock"]
+    return f"SM clock: {clock.notes[-1].rstrip('.')}." if clock.value is not None and clock.trust == "ok" else None
 
 
 RECORD_SHAPES = "with torch.profiler.profile(record_shapes=True) as profiler:"
@@ -65,12 +175,3 @@ def mfu_doubt(metrics: Mapping[str, Reading]) -> str | None:
     if mfu.value is None or mfu.trust == "ok":
         return None
     return "The step time behind these numbers is inferred, not measured."
-
-
-def factor_title(metrics: Mapping[str, Reading], factors: Sequence[str]) -> str:
-    """Return the finding of the chart of MFU's factors: what each leaves of the peak, one after the other."""
-    left, shown = 1.0, [fmt.share(1.0)]
-    for key in factors:
-        left *= metrics[key].value or 0.0
-        shown.append(fmt.share(left))
-    return f"What is left of the peak: {' → '.join(shown)}"

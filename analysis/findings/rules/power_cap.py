@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.queries.sampled import band_evidence, held_down
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_mhz
 
 WORTH_NAMING = 0.20  # of the sampled time: below it the mean clock hardly moves
 
@@ -30,11 +31,11 @@ def check(context: RuleContext) -> Iterator[Finding]:
     bands, share = held_down(context, "power")
     if share < WORTH_NAMING:
         return
-    weight = sum((b.end_ns - b.start_ns) for b in bands if b.clock_sm_mhz) or 1
-    mean = sum((b.clock_sm_mhz or 0) * (b.end_ns - b.start_ns) for b in bands) / weight
+    clock = context.telemetry.means.get("clock_sm_mhz")  # over the steady part, as on every screen
+    average = f"; over the steady part they average {in_mhz(clock)}" if clock else ""
     yield context.finding(
         RULE.slug,
-        f"The power limit held the clocks at {mean:.0f} MHz on average for {100 * share:.0f} % of the sampled time",
+        f"The power limit held the clocks down for {100 * share:.0f} % of the sampled time{average}",
         "No fault: while it works, the GPU draws all it may. Read MFU against the clock it had; a higher power limit would raise it.",
         ceiling_ms=None,
         severity="info",

@@ -84,7 +84,7 @@ def test_a_factor_above_one_says_why():
     fast = factors_of(best, clock=(1980.0, "during the profile"))["mfu_factor_clock"]
     assert (fast.value > 1, fast.trust) == (True, "ok") and "faster than the clock" in fast.notes[0]
     slow = factors_of(best, clock=(1700.0, "during the profile"))["mfu_factor_clock"]
-    assert slow.notes == ("1700 MHz of 1830 MHz; during the profile",)
+    assert slow.notes == ("1,700 MHz of the 1,830 MHz that the peak is quoted at; mean over during the profile.",)
     # 9.894 TFLOP in 15 ms of FLOP kernels: two thirds of the peak; at half of the clock four thirds.
     held = factors_of(best, clock=(915.0, "during the profile"), busy_ms=18.0)["mfu_factor_efficiency"]
     assert (held.value, held.trust) == (

@@ -302,18 +302,15 @@ def test_idle_names_the_largest_cause_and_the_longest_wait(loop: str) -> None:
     assert "Show on the timeline" in text
 
 
-def test_efficiency_multiplies_to_mfu(loop: str) -> None:
+def test_efficiency_divides_the_step_of_idle_and_verdict(loop: str) -> None:
     test = opened("efficiency", loop)
     assert "dense 16-bit peak" in words_of(test)
-    bars = charts(test)[0]["data"][0]
-    left = _numbers(bars["x"])
-    mfu = left[-1]
-    assert left[0] == 1.0 and len(left) == 5
-    # of the peak at the GPU's own clock, which is above the quoted one: 70 of 102.7 % busy, 6 of 7 of that multiplies
-    assert left[1] > 1.0
-    assert [share / left[1] for share in left[2:4]] == pytest.approx([0.7 / 1.027, 0.6 / 1.027], rel=0.01)
-    # 2 × 1024³ FLOPs of 989.4 TFLOP/s in the 1.027 ms that telemetry says: 1 ms as profiled, and the dispatch of the kernels
-    assert mfu == pytest.approx(2 * 1024**3 / 1.027e-3 / 989.4e12, rel=0.01)
+    parts = next(d.value for d in test.dataframe if "left_share" in d.value).set_index("part")["ms"]
+    # 1 ms as profiled is 1.027 ms by telemetry: 700 µs of kernels, of which 600 multiply; 2 × 1024³ FLOPs need 2.2 µs of 989.4 TFLOP/s
+    assert parts.sum() == pytest.approx(1.027, rel=1e-3)
+    assert parts["The GPU is idle"] == pytest.approx(0.327, rel=1e-2) and parts["Other kernels"] == pytest.approx(0.1, rel=1e-2)
+    assert parts["Needed at the peak: MFU"] == pytest.approx(2 * 1024**3 / 989.4e12 * 1e3, rel=0.01)
+    assert "\u2248\u00a0327\u00a0µs of each 1.03\u00a0ms step is lost" in words_of(opened("idle", loop))
 
 
 def test_what_the_viewer_knows_is_kept_with_the_run(loop: str, app_data: DataFolder) -> None:

@@ -1,9 +1,16 @@
-"""What MFU's numbers rest on is said once, and only metrics that say something else stand beside it."""
+"""What keeps a step from the GPU's peak, and what MFU's numbers rest on."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
+
 from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.app.words.efficiency import factor_title, mfu_doubt, mfu_sentence, utilizations
+from sawtooth.analysis.run.verdict import Part
+from sawtooth.app.charts.efficiency import PeakPart, bars
+from sawtooth.app.words import efficiency
+from sawtooth.app.words.efficiency import clock_line, mfu_doubt, mfu_sentence, peak_parts, utilizations
 
 
 def readings(mfu: float, hfu: float, **more: object) -> dict[str, Reading]:
@@ -22,15 +29,62 @@ def test_a_doubt_is_said_once_and_none_of_what_is_measured() -> None:
     assert said == "The step time behind these numbers is inferred, not measured."  # by what, its card says on hover
 
 
-def test_the_way_from_the_peak_to_mfu_is_told_in_its_title() -> None:
-    factors = {"mfu_factor_busy": Reading(0.2), "mfu_factor_flop_kernels": Reading(0.25), "mfu_factor_efficiency": Reading(0.5)}
-    title = factor_title(factors, list(factors)).replace("\xa0", " ")
-    assert title == "What is left of the peak: 100 % → 20 % → 5.0 % → 2.5 %"  # 0.2 × 0.25 × 0.5
+PARTS = (  # 100 ms: 20 idle, 30 in a wait of which the GPU copies for 25, 10 of communication, 40 of compute
+    Part("other_compute", None, 40.0, 0.4), Part("idle", "blocking_copy", 30.0, 0.3, 25.0),
+    Part("idle", "data_wait", 20.0, 0.2), Part("exposed_comm", "comm_wait", 10.0, 0.1, 10.0),
+)  # fmt: skip
 
 
-def test_kernels_of_a_wider_dtype_are_not_said_to_be_slow_by_their_own_peak() -> None:
-    efficiency = {"mfu_factor_efficiency": Reading(0.046), "flops_per_step": Reading(1e12)}
-    said = mfu_sentence({**readings(0.046, 0.046), **efficiency, "mfu_at_dtype": Reading(0.68)}, "mfu_factor_efficiency")
-    assert "and 68\u00a0% of the peak of its operators' dtypes" in said and "do not compute in 16 bit" in said
-    said = mfu_sentence({**readings(0.046, 0.046), **efficiency}, "mfu_factor_efficiency")
-    assert said.endswith("matrix products, convolutions and attention run at 4.6\u00a0% of that peak.")
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch):
+    """Return the parts of PARTS' step by MFU, FLOP kernels' share of compute, clock and MFU at the operators' dtypes."""
+    monkeypatch.setattr(efficiency, "parts_of", lambda rank, column: PARTS)
+    rows = [SimpleNamespace(owner=owner, ns=ns) for owner, ns in (("other_compute", 40), ("exposed_memcpy", 25), ("idle", 35))]
+
+    def of(mfu: float, flop_share: float, clock: float = 1.0, own: float = 0.0) -> list[PeakPart]:
+        metrics = {
+            "mfu": Reading(mfu), "mfu_at_dtype": Reading(own or mfu), "mfu_factor_clock": Reading(clock),
+            "mfu_factor_flop_kernels": Reading(flop_share * 40 / 65),  # of busy time, with the copies
+        }  # fmt: skip
+        return peak_parts(SimpleNamespace(ledger=rows), metrics, "recorded")
+
+    return of
+
+
+def times(parts: list[PeakPart]) -> dict[str, float]:
+    return {part.key: pytest.approx(part.ms) for part in parts}
+
+
+def test_a_step_is_divided_into_what_keeps_it_from_the_peak(parts) -> None:
+    shown = parts(0.06, 0.25)
+    assert times(shown) == {
+        "idle": 25.0, "exposed_memcpy": 25.0, "exposed_comm": 10.0, "other_kernels": 30.0, "slow_kernels": 4.0, "peak": 6.0,
+    }  # fmt: skip
+    assert sum(part.share for part in shown) == pytest.approx(1.0)
+    assert "take 30.0\u00a0ms of each 100\u00a0ms step" in mfu_sentence(
+        {**readings(0.06, 0.06), "flops_per_step": Reading(1e12)}, shown
+    )
+    last = bars(shown, {}, dark=False)[-1]
+    assert (last.offset, last.width) == ("0.00%", "6.00%")
+
+
+def test_a_lower_clock_and_a_wider_dtype_cost_parts_of_their_own(parts) -> None:
+    assert times(parts(0.12, 1.0, clock=0.8))["clock"] == 3.0  # 12 ms at the quoted clock are 15 at four fifths of it
+    at_dtype = parts(0.01, 1.0, own=0.2)
+    assert times(at_dtype)["dtype"] == 19.0 and times(at_dtype)["slow_kernels"] == 20.0
+    said = mfu_sentence(
+        {**readings(0.01, 0.01), "mfu_at_dtype": Reading(0.9), "flops_per_step": Reading(1e12)}, [at_dtype[3], at_dtype[-1]]
+    )
+    assert "90\u00a0% of the peak of its operators' dtypes" in said and "do not compute in 16 bit" in said
+
+
+def test_a_clock_above_the_quoted_one_costs_nothing(parts) -> None:
+    assert "clock" not in times(parts(0.1, 0.5, clock=1.08))
+
+
+def test_the_clock_is_said_where_telemetry_tells_it() -> None:
+    known = {
+        "mfu_factor_clock": Reading(1.08, notes=("Above 100 %.", "1,980 MHz of the 1,830 MHz that the peak is quoted at."))
+    }
+    assert clock_line(known) == "SM clock: 1,980 MHz of the 1,830 MHz that the peak is quoted at."
+    assert clock_line({"mfu_factor_clock": Reading(1.0, trust="caution", notes=("No telemetry tells the clock.",))}) is None
