@@ -27,6 +27,7 @@ MAX_TEXT = 100_000  # characters of notes
 MAX_LABELS, MAX_LABEL = 100, 200  # tags or settings of a run, and characters of each
 MAX_WORDS = 1000  # of a command: a launcher's own options, and a long list of files
 MAX_TRIALS = 200  # batch sizes: a search tries some twenty
+MAX_RANKS = 1 << 24
 
 
 def write_bundle(target: Path, manifest: BundleManifest, sources: dict[str, Path]) -> None:
@@ -160,7 +161,9 @@ def import_bundle(
 def _register(folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef], known: set[str], bundle_name: str) -> Manifest:
     """Make a run that is new; what the bundle says of one in ``known`` becomes a proposal, and the run stays as it is."""
     recordings = [
-        msgspec.structs.replace(refs[r.member], offset_ns=r.offset_ns, interval_ns=r.interval_ns) for r in run.recordings
+        msgspec.structs.replace(ref, rank=_rank(ref, r), offset_ns=r.offset_ns, interval_ns=r.interval_ns)
+        for r in run.recordings
+        for ref in (refs[r.member],)
     ]
     title, notes = clean_title(run.name), run.notes[:MAX_TEXT]
     settings = {key[:MAX_LABEL]: value[:MAX_LABEL] for key, value in list(run.settings.items())[:MAX_LABELS]}
@@ -187,6 +190,11 @@ def _register(folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef],
         ),
     )
     return folder.read_manifest(run_id)
+
+
+def _rank(ref: RecordingRef, bundled: BundleRecording) -> int | None:
+    """Return the rank that a source tells, else the one that its recorder told of it: a trace without a process group tells none."""
+    return ref.rank if ref.rank is not None or bundled.rank not in range(MAX_RANKS) else bundled.rank
 
 
 def _bring_in(

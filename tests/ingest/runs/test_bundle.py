@@ -68,6 +68,16 @@ def test_two_runs_make_a_comparison_and_share_a_source_once(tmp_path: Path) -> N
     assert {m.id for m in import_bundle(tmp_path / "c.sawtooth", DataFolder(tmp_path / "b"))} == {run.id, alone.id}
 
 
+@pytest.mark.parametrize(("rank", "kept"), [(1, 1), (0, 0), (-1, None), (2**40, None)])
+def test_a_trace_that_tells_no_rank_has_its_recorder_s(tmp_path: Path, rank: int, kept: int | None) -> None:
+    folder, run = a_run(tmp_path)
+    ranked = [msgspec.structs.replace(ref, rank=rank if ref.kind == "trace" else None) for ref in run.recordings]
+    folder.write_manifest(msgspec.structs.replace(run, recordings=ranked))
+    export_runs(folder, [run.id], tmp_path / "x.sawtooth")
+    (brought,) = import_bundle(tmp_path / "x.sawtooth", DataFolder(tmp_path / "b"))
+    assert [ref.rank for ref in brought.traces] == [kept]
+
+
 def test_a_source_that_was_not_kept_is_named(tmp_path: Path) -> None:
     folder, run = a_run(tmp_path, keep_source=False)
     with pytest.raises(NotFoundError, match="--no-keep-source"):
