@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sawtooth.ingest.capture import loader
 from sawtooth.ingest.capture.command import hook, launch
+from sawtooth.ingest.capture.job_place import member_of_job
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.ingest.sampler import __main__ as sampler
 from sawtooth.place import recorder_version
@@ -86,7 +87,9 @@ def command_in(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
 
 def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Launched:
     """Run ``command`` by the options that were parsed; ends with exit code 2, before the training starts, where the file cannot be written."""
-    stem = (arguments.name or name_of(command)).replace("/", "-")
+    member = member_of_job()  # where each rank is recorded by itself, each has its own name and file
+    name = arguments.name or name_of(command)
+    stem = "-".join(filter(None, (name.replace("/", "-"), (member or "").replace(" ", ""))))
     bundle = arguments.output or Path(f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth")
     if (why := launch.why_unwritable(bundle)) is not None:
         print(f"sawtooth run: {why}", file=sys.stderr)
@@ -95,7 +98,7 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
     return launch.run(
         command,
         bundle,
-        name=arguments.name,
+        name=f"{name}, {member}" if member else name,
         steps=steps,
         after_s=arguments.after,
         sample=not arguments.no_sample,

@@ -10,3 +10,21 @@ def number_of(key: str, environment: Mapping[str, str] = os.environ) -> int | No
     """Return the variable ``key`` (RANK, WORLD_SIZE, …), None where it is absent or no whole number from 0: some launchers write -1 for no job."""
     value = environment.get(key, "").strip()
     return int(value) if value.isdecimal() else None
+
+
+# a rank, or a task of srun's or mpirun's, and how many there are of them; a batch script has a task's number too, but no number of a step's tasks
+COUNTED_BY = (
+    ("rank", "RANK", "WORLD_SIZE"),
+    ("task", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("task", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("task", "PMI_RANK", "PMI_SIZE"),
+)
+
+
+def member_of_job(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return which one of a job's several processes this is: rank 1, task 3; None of a process that is alone."""
+    for kind, key, count in COUNTED_BY:
+        number = number_of(key, environment)
+        if number is not None and (number_of(count, environment) or 1) > 1:
+            return f"{kind} {number}"
+    return None

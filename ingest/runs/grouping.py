@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
@@ -14,10 +13,10 @@ import msgspec
 from sawtooth.ingest.database import first_row, rows_of
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.manifest import Manifest, RecordingRef
+from sawtooth.ingest.runs.naming import RANK_IN_NAME
 from sawtooth.ingest.schema import DataFolder
 
 CLOSE_NS = 120 * 1_000_000_000  # ranks start the same profiled step within seconds; two minutes forgive unsynchronised clocks
-RANK_IN_NAME = re.compile(r"rank[-_.]?(\d+)", re.I)
 GROUPS = "SELECT concat(group_name, ' ', group_ranks), max(group_size) FROM collectives WHERE group_size > 1 AND group_ranks IS NOT NULL GROUP BY 1"
 
 

@@ -10,7 +10,7 @@ import msgspec
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import BatchTrial, Manifest, RecordingRef, UserFacts, new_manifest, run_id_of
 from sawtooth.ingest.runs.grouping import group
-from sawtooth.ingest.runs.naming import dated, name_of
+from sawtooth.ingest.runs.naming import dated, name_of, of_rank
 from sawtooth.ingest.runs.proposals import forget, needed, remove_unused
 from sawtooth.ingest.runs.recordings import changing, joined, still_here
 from sawtooth.ingest.schema import DataFolder
@@ -60,7 +60,7 @@ def register_run(
 
 def _new_name(folder: DataFolder, refs: list[RecordingRef]) -> str:
     """Return a name for a run that nobody named, with its time where another run has the name already."""
-    name = name_of(folder, refs)
+    name = of_rank(folder, refs, name_of(folder, refs))
     return dated(folder, refs, name) if any(run.name == name for run in folder.manifests()) else name
 
 
@@ -95,7 +95,8 @@ def attach(folder: DataFolder, run_id: str, refs: list[RecordingRef]) -> Manifes
         recordings = joined(old.recordings, refs)
         # a job of many ranks is the same job whichever of them have files of their own
         new_id = run_id_of(recordings) if old.summaries is None else old.id
-        manifest = msgspec.structs.replace(old, id=new_id, recordings=recordings)
+        name = old.name if of_rank(folder, recordings, "") else old.name.removesuffix(of_rank(folder, old.recordings, ""))
+        manifest = msgspec.structs.replace(old, id=new_id, recordings=recordings, name=name)
         folder.write_manifest(manifest)
     return manifest
 

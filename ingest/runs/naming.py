@@ -13,14 +13,15 @@ from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.schema import DataFolder
 
 HOME = re.compile(r"(?:^|/)(?:(?:home|Users)/[^/]+|root)$")
-SUFFIXES = re.compile(r"(?:\.(?:pt|trace|json|jsonl|gz|csv|txt|sqlite))+$", re.I)
+SUFFIXES = re.compile(r"(?:\.(?:pt|trace|json|jsonl|gz|csv|txt|sqlite|part))+$", re.I)
 SAYS_NOTHING = re.compile(  # what scripts, tutorials and machines call every trace and the folder it lies in
     r"(?:(?:chrome|torch|pytorch|kineto|gpu|my|nsys)[_-]?)?(?:trace|profile|prof|profiler|profiling|marks|nvml|telemetry|report|output|out|log|tb"
-    r"|tmp|temp|data|result|plugin|download|desktop|home|mnt|src|code|work|workspace|app|tensorboard)s?(?:[_-]?\d*)"
+    r"|tmp|temp|data|result|plugin|download|desktop|home|mnt|src|code|work|workspace|app|tensorboard)s?(?:[_-]?(?:rank|worker)?[_-]?\d*)"
     r"|(?:rank|worker|gpu|node|step)?[_-]?\d+|tmp\w{8}|\.*"
     r"|runs?|.*[._]\d{10,}",  # torch's own: the host, the process and the time
     re.I,
 )
+RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,7})", re.I)
 SCRIPT = r"SELECT name FROM names WHERE regexp_matches(name, '^[^<>]+\.py\(\d+\): <module>$') ORDER BY name_id LIMIT 1"
 FOLDERS_UP = 3  # above a file: farther up folders tell of the machine, not of the run
 
@@ -61,6 +62,23 @@ def name_of(folder: DataFolder, refs: list[RecordingRef]) -> str:
     main = _main(refs)
     written_to = _first(folder, main, "SELECT metadata ->> 'traceName' FROM recording")
     return telling_name(main.source_name) or telling_name(written_to) or _by_what_ran(folder, main)
+
+
+def of_rank(folder: DataFolder, refs: list[RecordingRef], name: str) -> str:
+    """Return ``name`` with the rank where ``refs`` have the trace of one rank of a job alone."""
+    rank = _only_rank(folder, refs)
+    return name if rank is None or RANK_IN_NAME.search(name) else f"{name}, rank {rank}"
+
+
+def _only_rank(folder: DataFolder, refs: list[RecordingRef]) -> int | None:
+    """Return the rank that a run of one trace is of, by the trace or its file's name; None for a training of one process, and for a whole job."""
+    traces = [ref for ref in refs if ref.kind == "trace"]
+    if len(traces) != 1:
+        return None
+    if _first(folder, traces[0], "SELECT 1 FROM recording WHERE world_size > 1"):
+        return traces[0].rank
+    called = RANK_IN_NAME.findall(traces[0].source_name)
+    return int(called[-1]) if called else None
 
 
 def dated(folder: DataFolder, refs: list[RecordingRef], name: str) -> str:

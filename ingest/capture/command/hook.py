@@ -36,6 +36,7 @@ RECORDER = "SAWTOOTH_RUN_RECORDER"
 EVERY = "SAWTOOTH_RUN_EVERY"
 LOADER = "SAWTOOTH_RUN_LOADER"  # "0": loaders are not timed
 STACKS = "SAWTOOTH_RUN_STACKS"  # "1": Python calls are recorded
+BY_ITSELF = "SAWTOOTH_RUN_RANK"  # set: this rank alone has this folder
 LEAST_SECONDS = 5.0  # of the loop, before the profile: undisturbed telemetry for the law of utilization (50 samples)
 RANKS_LEAD = 20  # steps between rank 0's decision and the profile: ranks are a step or two apart, and look every ten
 LOOK_EVERY = 10
@@ -71,7 +72,7 @@ class HookSettings:
             float(environment.get(AFTER_SECONDS) or LEAST_SECONDS),
             rank,
             ranks,
-            number_of("LOCAL_WORLD_SIZE", environment) or ranks,
+            1 if environment.get(BY_ITSELF) else number_of("LOCAL_WORLD_SIZE", environment) or ranks,
             environment.get(RECORDER, ""),
             int(environment.get(EVERY) or 0),
             environment.get(STACKS) == "1",

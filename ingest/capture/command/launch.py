@@ -27,7 +27,8 @@ from sawtooth.ingest.capture.command import hook, progress
 from sawtooth.ingest.capture.command.foreground import run_in_foreground
 from sawtooth.ingest.capture.command.no_profile import no_loop, no_profile, steps_taken
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
-from sawtooth.ingest.capture.command.stretches import STEP, Stretch, runs_of
+from sawtooth.ingest.capture.command.stretches import STEP, Stretch, left_out, runs_of
+from sawtooth.ingest.capture.job_place import member_of_job
 from sawtooth.ingest.capture.packing import pack_runs
 from sawtooth.ingest.loop.command import ENDED_WITH, RECORDED_BY, name_of
 from sawtooth.place import IMPORT_ROOT, recorder_version
@@ -100,12 +101,12 @@ def run(
     are in a step, where that is known. Every ``progress_s`` seconds (0: never) the pace is said, and every SCALARS_S written for TensorBoard into the folder ``scalars``.
     The dashboard at ``push`` shows both while it trains.
     """
-    words = words_of(command)
+    words, name = words_of(command), name or name_of(command)
     if _starts_nothing(words):
         return Launched(run_in_foreground(words, os.environ))
     with tempfile.TemporaryDirectory(prefix="sawtooth-run-") as scratch:
         folder = Path(scratch)
-        sampler, missing = _start_sampler(folder, push, name or name_of(command)) if sample else (None, [])
+        sampler, missing = _start_sampler(folder, push, name) if sample else (None, [])
         for sentence in missing:  # at once, not after hours of training
             print(f"sawtooth: {sentence} The training runs without it.", file=sys.stderr, flush=True)
         options = {
@@ -115,16 +116,14 @@ def run(
             hook.LOADER: int(time_loader),
             hook.STACKS: int(stacks),
         }
-        environment = _environment(folder, options)
         with _progress(folder, samples=samples, flops=flops, seconds=progress_s, scalars=scalars, missing=missing):
             at_start = frozenset(missing)
-            start = time.monotonic()
-            launched = Launched(run_in_foreground(words, environment), missing=missing, at_start=at_start)
-            seconds = time.monotonic() - start
+            start, code = time.monotonic(), run_in_foreground(words, _environment(folder, options))
+            launched, seconds = Launched(code, missing=missing, at_start=at_start), time.monotonic() - start
         try:
             if sampler is not None:
                 launched.missing += _without(beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl"))
-            launched.missing += _troubles(folder)
+            launched.missing += [*_troubles(folder), *left_out(folder)]
             runs = runs_of(folder)
             if launched.exit_code and no_loop(runs) is not None:
                 kept = _keep_samples(folder, bundle) if seconds >= AT_ONCE_S else ""
@@ -135,7 +134,7 @@ def run(
                 one.facts.update({"samples_per_step": samples} if samples else {})
                 one.facts.update({"flops_per_step": flops} if flops else {})
             if runs:
-                _write(bundle, name or name_of(command), command, runs, launched)
+                _write(bundle, name, command, runs, launched)
         except Exception as error:
             # a full disk or a bug of ours: the training's exit code stands, and what it recorded is kept
             launched.missing.append(_unpacked(error, folder, bundle))
@@ -238,6 +237,7 @@ def _environment(folder: Path, options: dict[str, float]) -> dict[str, str]:
         hook.FOLDER: str(folder),
         **{name: str(value) for name, value in options.items()},
         hook.RECORDER: recorder_version(),
+        hook.BY_ITSELF: member_of_job(variables) or "",
         "SAWTOOTH_IMPORT_ROOT": str(IMPORT_ROOT),
     }
     return {**variables, "PYTHONPATH": path, **own}

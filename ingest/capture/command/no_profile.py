@@ -8,9 +8,7 @@ from pathlib import Path
 
 from sawtooth.ingest.capture.command import hook
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
-from sawtooth.ingest.capture.command.stretches import Stretch
-from sawtooth.ingest.capture.marks import MARK
-from sawtooth.ingest.loop.leading import LeadingOptimizer
+from sawtooth.ingest.capture.command.stretches import Stretch, loop_of
 
 NO_LOOP = (
     "No training loop was seen: no optimizer of PyTorch (2.1 or newer) took a step, so {recorded} was recorded. Give the command that trains, such as "
@@ -39,7 +37,7 @@ def no_profile(run: Stretch, profiled: int, after_s: float) -> str:
     ``run`` has step marks; of several ranks, the first's are counted.
     """
     marks = _marks_of(run)
-    steps, seconds = _loop(marks[0])
+    steps, seconds = loop_of(marks[0])
     taken = profiled + 2  # the first is cut by the start, and the one after the last ends it
     ranks = hook.RANKS_LEAD + hook.LOOK_EVERY if len(marks) > 1 else 0
     least = LEAST_STEPS + taken + ranks
@@ -58,7 +56,7 @@ def no_profile(run: Stretch, profiled: int, after_s: float) -> str:
 def steps_taken(run: Stretch) -> str:
     """Return how many steps ``run`` took, in words; of several ranks, the first's, and "" without marks."""
     marks = _marks_of(run)
-    return _steps(_loop(marks[0])[0]) if marks else ""
+    return _steps(loop_of(marks[0])[0]) if marks else ""
 
 
 def _marks_of(run: Stretch) -> list[Path]:
@@ -67,16 +65,6 @@ def _marks_of(run: Stretch) -> list[Path]:
 
 def _steps(count: int) -> str:
     return "1 step" if count == 1 else f"{count:,} steps"
-
-
-def _loop(marks: Path) -> tuple[int, float]:
-    """Return the steps of the loop that a file of marks has, and the seconds from the first to the last."""
-    loop, times = LeadingOptimizer(), []
-    with marks.open("rb") as lines:
-        for mark in filter(None, map(MARK.search, lines)):
-            if loop.takes(int(mark[4])):
-                times.append(int(mark[2]))
-    return loop.steps, (times[-1] - times[0]) / 1e9 if times else 0.0
 
 
 def _seconds(seconds: float) -> str:

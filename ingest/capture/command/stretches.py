@@ -19,6 +19,8 @@ from sawtooth.ingest.loop.leading import LeadingOptimizer
 
 NEAR = 4  # a quarter of the way to the profile before: still the training as it was profiled, and hundreds of steps where profiles are far apart
 STEP = "step"  # the setting that tells these runs apart
+LEAST_STEPS = 10  # of a process that is told of as a training of its own
+LEFT_OUT = "{count} processes trained: this is of the one that stepped most, {steps:,} of {all:,} steps. Record each by a sawtooth run of its own."
 
 Sources = list[tuple[Path, dict[str, Any]]]
 
@@ -34,7 +36,7 @@ class Stretch:
 
 def runs_of(folder: Path) -> list[Stretch]:
     """Return the runs to pack, the first profile's first. Only the process that stepped most (or each rank) is the training."""
-    marks = sorted(folder.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size, reverse=True)
+    marks = _by_size(folder)
     ranked = [path for path in marks if path.stem.startswith("marks-rank")]
     by_step: dict[int, Stretch] = {}
     for path in sorted(ranked) or marks[:1]:
@@ -49,6 +51,29 @@ def runs_of(folder: Path) -> list[Stretch]:
         if runs and (cost := batches.cost_of(folder)) is not None:
             runs[0].facts.update(batches.facts_of(*cost))
     return runs
+
+
+def left_out(folder: Path) -> list[str]:
+    """Return the sentence that says of which process's steps the recording is, where several trained that are no ranks of one job."""
+    marks = _by_size(folder)
+    trained = [steps for steps, _ in map(loop_of, marks) if steps >= LEAST_STEPS]
+    if len(trained) < 2 or any(path.stem.startswith("marks-rank") for path in marks):
+        return []
+    return [LEFT_OUT.format(count=len(trained), steps=trained[0], all=sum(trained))]
+
+
+def _by_size(folder: Path) -> list[Path]:
+    return sorted(folder.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size, reverse=True)
+
+
+def loop_of(marks: Path) -> tuple[int, float]:
+    """Return the steps of the loop that a file of marks has, and the seconds from the first to the last."""
+    loop, times = LeadingOptimizer(), []
+    with marks.open("rb") as lines:
+        for mark in filter(None, map(MARK.search, lines)):
+            if loop.takes(int(mark[4])):
+                times.append(int(mark[2]))
+    return loop.steps, (times[-1] - times[0]) / 1e9 if times else 0.0
 
 
 def _of_process(folder: Path, marks: Path) -> list[Stretch]:

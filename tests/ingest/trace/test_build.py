@@ -9,7 +9,7 @@ import pytest
 
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.recording import Progress, ingest_file
-from sawtooth.ingest.runs.manifests import delete_run, register_run, register_runs
+from sawtooth.ingest.runs.manifests import attach, delete_run, register_run, register_runs
 from sawtooth.ingest.runs.naming import shown_path, telling_name
 from sawtooth.ingest.schema import DataFolder
 
@@ -160,6 +160,8 @@ def test_ranks_join_telemetry_attaches_and_deleting_removes(tmp_path, folder):
         ("out/pytorch_trace.json", None),
         ("eight-workers/logs/node3_4242.1795404433123456789.pt.trace.json.gz", "eight-workers"),
         ("run_3/marks.jsonl", "run_3"),
+        ("job-7/trace-rank1.part", "job-7"),
+        ("trace_rank_0.json", None),
         ("/home/carol/trace.json", None),
         ("", None),
     ],
@@ -170,9 +172,28 @@ def test_a_name_tells_one_recording_from_another(path, name):
 
 def test_a_trace_of_no_telling_name_is_called_after_the_folder_it_was_written_to(tmp_path, folder):
     ref = ingest_file(put(tmp_path, {**TRACE, "traceName": "experiments/eight-workers/trace.json"}), folder)
-    assert register_run(folder, [ref]).name == "eight-workers"
+    assert register_run(folder, [ref]).name == "eight-workers, rank 1"
     plain = ingest_file(put(tmp_path, TRACE), folder)
-    assert register_run(folder, [plain]).name == "trace, 14 Nov 22:13:20 UTC"
+    assert register_run(folder, [plain]).name == "trace, 14 Nov 22:13:20 UTC, rank 1"
+
+
+@pytest.mark.parametrize(
+    ("file", "of_job", "name"),
+    [
+        ("rank1.json", {}, "trace, 14 Nov 22:13:20 UTC, rank 1"),
+        ("two-nodes.json", {"rank": 3, "world_size": 8}, "two-nodes, rank 3"),
+        ("two-nodes-rank3.json", {"rank": 3, "world_size": 8}, "two-nodes-rank3"),
+        ("alone.json", {"rank": 0, "world_size": 1}, "alone"),
+    ],
+)
+def test_a_run_of_one_rank_is_called_so(tmp_path, folder, file, of_job, name):
+    trace = {key: value for key, value in TRACE.items() if key != "distributedInfo"}
+    trace |= {"distributedInfo": {**TRACE["distributedInfo"], **of_job}} if of_job else {}
+    run = register_run(folder, [ingest_file(put(tmp_path, trace, file), folder)])
+    assert run.name == name
+    other = {**TRACE, "distributedInfo": {**TRACE["distributedInfo"], "rank": 0}}
+    whole = attach(folder, run.id, [ingest_file(put(tmp_path, other, "rank0.json"), folder)])
+    assert whole.name == name.removesuffix(", rank 1").removesuffix(", rank 3")
 
 
 def test_a_run_that_nothing_names_is_called_after_its_script_and_when_it_was_recorded(tmp_path, folder):
@@ -187,15 +208,15 @@ def test_a_run_that_nothing_names_is_called_after_its_script_and_when_it_was_rec
         "args": {"Python id": 1},
     }
     trace = {**TRACE, "traceEvents": [*TRACE["traceEvents"], frame]}
-    assert register_run(folder, [ingest_file(put(tmp_path, trace), folder)]).name == "pretrain, 14 Nov 22:13:20 UTC"
+    assert register_run(folder, [ingest_file(put(tmp_path, trace), folder)]).name == "pretrain, 14 Nov 22:13:20 UTC, rank 1"
 
 
 def test_two_runs_that_files_name_alike_are_told_apart_by_their_times_and_keep_their_names(tmp_path, folder):
     first, second = (ingest_file(put(tmp_path, {**TRACE, "more": i}), folder, source_name="baseline.json") for i in range(2))
     assert [register_run(folder, [ref]).name for ref in (first, second, first)] == [
-        "baseline",
-        "baseline, 14 Nov 22:13:20 UTC",
-        "baseline",
+        "baseline, rank 1",
+        "baseline, rank 1, 14 Nov 22:13:20 UTC",
+        "baseline, rank 1",
     ]
 
 
@@ -210,4 +231,4 @@ def test_a_file_that_is_called_like_all_others_is_shown_with_the_folder_that_tel
 @pytest.mark.parametrize("home", ["/home/carol", "/root", "/Users/carol", r"C:\Users\carol"])
 def test_a_run_is_not_called_after_a_user(tmp_path, folder, home):
     ref = ingest_file(put(tmp_path, {**TRACE, "traceName": f"{home}/trace.json"}), folder)
-    assert register_run(folder, [ref]).name == "trace, 14 Nov 22:13:20 UTC"
+    assert register_run(folder, [ref]).name == "trace, 14 Nov 22:13:20 UTC, rank 1"

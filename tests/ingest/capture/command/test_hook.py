@@ -13,6 +13,7 @@ from sawtooth.ingest.capture.command.call_site import CallSite
 from sawtooth.ingest.capture.command.hook import (
     ALONE_STEPS,
     AT,
+    BY_ITSELF,
     LATER_KEPT,
     RANKS_LEAD,
     Hook,
@@ -231,6 +232,14 @@ def test_what_a_launcher_writes_that_is_no_number_is_no_rank() -> None:
         assert (settings.rank, settings.ranks, settings.ranks_here) == (None, 1, 1)
     settings = HookSettings.of(folder | {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"})
     assert (settings.rank, settings.ranks, settings.ranks_here) == (3, 8, 4)
+
+
+def test_a_rank_that_is_recorded_by_itself_waits_for_no_other(tmp_path: Path) -> None:
+    job = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "SAWTOOTH_RUN_FOLDER": str(tmp_path)}
+    assert HookSettings.of(job).ranks_here == 2
+    assert HookSettings.of(job | {BY_ITSELF: "rank 1"}).ranks_here == 1, (
+        "profiled from a fixed step on, as where ranks share no folder"
+    )
 
 
 def test_no_profile_where_none_is_wanted(tmp_path: Path) -> None:

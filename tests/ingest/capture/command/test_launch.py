@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from sawtooth.ingest import children
+from sawtooth.ingest.capture import commands
 from sawtooth.ingest.capture.command import launch, stretches
 from sawtooth.ingest.capture.command.foreground import NOT_FOUND
 from sawtooth.ingest.capture.command.no_profile import no_profile
-from sawtooth.ingest.capture.command.stretches import runs_of
+from sawtooth.ingest.capture.command.stretches import LEFT_OUT, left_out, runs_of
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.runs.bundle_file import open_bundle
 from sawtooth.place import recorder_version
@@ -330,6 +331,43 @@ def test_a_training_that_fails_where_torch_is_there_is_not_told_to_find_it(tmp_p
 )
 def test_the_file_is_called_as_the_script_or_module(command: list[str], name: str, tmp_path: Path) -> None:
     assert launch.name_of(command) == name
+
+
+@pytest.mark.parametrize(
+    ("variables", "member"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "2"}, "rank 1"),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+        ({"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}, "task 3"),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, None),  # a batch script, before srun
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, "task 0"),
+    ],
+)
+def test_ranks_that_are_recorded_each_by_itself_have_names_and_files_of_their_own(
+    variables: dict[str, str], member: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Path, str]] = []
+    monkeypatch.setattr(launch, "run", lambda command, bundle, *, name, **_: asked.append((bundle, name)))
+    for key in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(key, raising=False)
+    for key, value in variables.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.chdir(tmp_path)
+    commands.record(commands.run_parser().parse_args(["train.py"]), ["train.py"])
+    ((bundle, name),) = asked
+    assert name == ("train" if member is None else f"train, {member}")
+    assert bundle.name.startswith("train-" if member is None else f"train-{member.replace(' ', '')}-")
+
+
+def test_of_several_trainings_one_is_recorded_and_said_to_be_so(tmp_path: Path) -> None:
+    for process, steps in ((1, 30), (2, 50), (3, 2)):
+        writer = MarkWriter(tmp_path / f"marks-{process}.jsonl")
+        for step in range(steps):
+            writer.mark(step)
+        writer.close()
+    assert left_out(tmp_path) == [LEFT_OUT.format(count=2, steps=50, all=80)]
+    (tmp_path / "marks-1.jsonl").unlink()
+    assert left_out(tmp_path) == [], "a process that takes two steps is no training"
 
 
 def test_a_sampler_that_is_slow_to_start_is_not_waited_for(tmp_path: Path) -> None:
