@@ -7,14 +7,16 @@ from collections.abc import Iterable
 
 from sawtooth.app import format as fmt
 
-_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
-_JOINED = re.compile(r"(@|#(?=\d)|:(?=//)|w(?=ww\.))", re.IGNORECASE)
+# no underscore within a word, which Markdown leaves alone, and no sign that begins nothing there: the file itself is read, too
+_SPECIAL = re.compile(r"([\\`*\[\]|~<]|&(?=#?\w+;)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[>#+-](?=\s|[>#]))")
+# mentions, references, addresses and icons such as :tada:
+_JOINED = re.compile(r"(@|#(?=\d)|:(?=//|[a-z+][\w+-]*:)|w(?=ww\.))", re.IGNORECASE)
 
 
 def as_written(sentence: str) -> str:
-    """Return a sentence so that GitHub shows it as written: no markup, mention, reference or link."""
-    escaped = _SPECIAL.sub(r"\\\1", fmt.clean(sentence).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
-    return _JOINED.sub("\\1\u2060", escaped)
+    """Return a sentence so that GitHub shows it as written: no markup, formula, mention, reference or link."""
+    joined = _JOINED.sub("\\1\u2060", _SPECIAL.sub(r"\\\1", fmt.clean(sentence)))
+    return joined.replace("$", "&#36;")  # of a formula, which no backslash prevents
 
 
 def for_terminals(lines: Iterable[str]) -> str:

@@ -35,7 +35,13 @@ TOP = 8  # rows of a table in a comment; the JSON has them all
 
 def markdown(result: RunResult) -> str:
     """Return the report as GitHub-flavoured Markdown: the answer, the step as a bar, what to change; the numbers folded."""
-    lines = [MARKER, f"## {fmt.markdown(result.manifest.name)}", "", f"**{as_written(headline(result))}**", ""]
+    lines = [
+        MARKER,
+        f"## {as_written(fmt.clean(result.manifest.name, fmt.NAME_LENGTH))}",
+        "",
+        f"**{as_written(headline(result))}**",
+        "",
+    ]
     for under in filter(None, (below(result), result.manifest.failure)):
         lines += [as_written(under), ""]
     lines += _blocks(result)
@@ -53,7 +59,7 @@ def markdown(result: RunResult) -> str:
         lines += [f"| {as_written(label)} | {as_written(value)} |" for label, value in audited]
     for title, named, parts in host_words.tables(result.host) if result.host else ():
         lines += ["", f"**{title}**", "", f"| {' | '.join(named)} |", "| --- |" + " ---: |" * (len(named) - 1)]
-        lines += [f"| {fmt.markdown(part[0], None)} | {' | '.join(map(as_written, part[1:]))} |" for part in parts]
+        lines += [f"| {as_written(part[0])} | {' | '.join(map(as_written, part[1:]))} |" for part in parts]
     if result.lead is not None:
         heads, rows = _ledger_table(result.lead)
         lines += ["", f"| where a step goes | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
@@ -144,22 +150,19 @@ def _findings_markdown(result: RunResult) -> list[str]:
     if not result.findings:
         return []
     step_ms = best_ms(result)
-    lines = (
-        ["", f"**1. {fmt.markdown(loss[0], None)}**: {fmt.markdown(loss[1], None)}"] if (loss := of_the_loss(result)) else []
-    )
+    lines = ["", f"**1. {as_written(loss[0])}**: {as_written(loss[1])}"] if (loss := of_the_loss(result)) else []
     advice = [(number, finding) for number, finding in numbered(result) if is_advice(finding)][:ADVISED]
     for number, finding in advice:
         lines += [
             "",
-            f"**{number}. {fmt.markdown(action(finding), None)}**: {gain(finding, step_ms)}, {finding.confidence} confidence",
+            f"**{number}. {as_written(action(finding))}**: {gain(finding, step_ms)}, {finding.confidence} confidence",
         ]
-        lines += ["", fmt.markdown(". ".join(filter(None, (fmt.spaced(finding.title), beside_others(result, finding)))), None)]
+        lines += ["", as_written(". ".join(filter(None, (fmt.spaced(finding.title), beside_others(result, finding)))))]
         lines += ["", "```diff", *diff(finding.changes[0]).replace("```", "").splitlines(), "```"] if finding.changes else []
     if len(result.plan) > 1 and (title := plan_title(result)):
-        lines += ["", f"**{title}**", "", *(f"1. {fmt.markdown(line, None)}" for line in plan_lines(result))]
+        lines += ["", f"**{title}**", "", *(f"1. {as_written(line)}" for line in plan_lines(result))]
     rows = [
-        f"| {f.severity} | {fmt.markdown(fmt.spaced(f.title), None)} | {gain(f, step_ms)} | {f.confidence} |"
-        for f in result.findings
+        f"| {f.severity} | {as_written(fmt.spaced(f.title))} | {gain(f, step_ms)} | {f.confidence} |" for f in result.findings
     ]
     summary = (
         f"<details><summary>All {len(rows)} findings</summary>" if len(rows) > 1 else "<details><summary>The finding</summary>"
