@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from sawtooth.app import format as fmt
 
 # no underscore within a word, which Markdown leaves alone, and no sign that begins nothing there: the file itself is read, too
-_SPECIAL = re.compile(r"([\\`*\[\]|~<]|&(?=#?\w+;)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[>#+-](?=\s|[>#]))")
+_SPECIAL = re.compile(r"([\\`*\[\]|~]|&(?=#?\w+;)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[>#+-](?=\s|[>#]))")
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")  # begins one also for readers that know no backslash
 # mentions, references, addresses and icons such as :tada:
 _JOINED = re.compile(r"(@|#(?=\d)|:(?=//|[a-z+][\w+-]*:)|w(?=ww\.))", re.IGNORECASE)
 
@@ -16,7 +17,8 @@ _JOINED = re.compile(r"(@|#(?=\d)|:(?=//|[a-z+][\w+-]*:)|w(?=ww\.))", re.IGNOREC
 def as_written(sentence: str) -> str:
     """Return a sentence so that GitHub shows it as written: no markup, formula, mention, reference or link."""
     joined = _JOINED.sub("\\1\u2060", _SPECIAL.sub(r"\\\1", fmt.clean(sentence)))
-    return joined.replace("$", "&#36;")  # of a formula, which no backslash prevents
+    joined = joined.replace("$", "&#36;")  # of a formula, which no backslash prevents
+    return _TAG.sub("&lt;", joined)
 
 
 def for_terminals(lines: Iterable[str]) -> str:

@@ -40,9 +40,7 @@ def test_no_name_is_markup_in_a_comment_or_moves_a_terminal_s_cursor() -> None:
     said = Diagnostic("gpu", "info", f"The GPU calls itself {hostile}.", 1)
     run = dataclasses.replace(run, diagnostics=[said])
     shown = markdown(run)
-    assert not any(part in shown.replace("\\<", "") for part in ("![x]", "<img", " | !", "http://evil", "@everyone")), shown[
-        -400:
-    ]
+    assert not any(part in shown for part in ("![x]", "<img", " | !", "http://evil", "@everyone")), shown[-400:]
     assert "\x1b" not in shown + text(run) and "\x07" not in text(run)
     assert for_terminals(["a\x1b[2Jb", "two\nlines"]) == "a [2Jb\ntwo\nlines\n"
 

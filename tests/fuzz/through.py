@@ -125,7 +125,7 @@ def harmless(text: str, form: str) -> None:
     """Raise ImpossibleError where a name left its place in a report."""
     if form == "html" and (MARKUP in text or re.search(r"<script|<iframe|javascript:alert\(1\)['\"]", text)):
         raise ImpossibleError("a name became markup in the HTML report")
-    if form == "md" and MARKUP in re.sub(r"```.*?```|\\<", "", text, flags=re.DOTALL):
+    if form == "md" and MARKUP in re.sub(r"```.*?```", "", text, flags=re.DOTALL):
         raise ImpossibleError("a name became markup in the Markdown report")
     signs = {c for c in text if unicodedata.category(c) in ("Cc", "Cs") or c in "‪‫‬‭‮⁦⁧⁨⁩\u200e\u200f"}
     if form in ("text", "md") and signs - {"\n"}:
