@@ -137,6 +137,8 @@ def test_the_keyboard_alone_searches_walks_and_reads(server: Server, run: str, p
     expect(details).to_be_focused()
     page.keyboard.press("Escape")
     expect(details).to_be_hidden()
+    while page.evaluate("sawtoothTimeline.scene.view.start !== sawtoothTimeline.target.start"):  # until the picture rests
+        page.wait_for_timeout(50)
     start, _ = view(page)
     page.keyboard.press("d", delay=150)
     assert view(page)[0] > start
