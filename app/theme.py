@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sawtooth.analysis.knowledge import causes, owners
+from sawtooth.analysis.knowledge.lost_time import known_by
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,6 @@ QUANTITIES: dict[str, Colour] = {
 
 
 MIDDLE_LUMINANCE = 0.179  # black and white have the same contrast on it: (1.05 × 0.05) ** 0.5 − 0.05
-UNATTRIBUTED = "unattributed"  # the key of the cause of time that nothing recorded explains
 
 
 def colour_of_quantity(column: str) -> Colour:
@@ -107,10 +107,9 @@ def colour_of_quantity(column: str) -> Colour:
 
 
 def colour_of(owner: str, cause: str | None = None) -> Colour:
-    """Return the colour of a ledger row: its cause's where it has one, else its owner's. A copy whose cause is missing is still a copy."""
-    if cause is not None and (cause != UNATTRIBUTED or owner == "idle"):
-        return CAUSES.get(cause, UNKNOWN)
-    return OWNERS.get(owner, UNKNOWN)
+    """Return the colour of a ledger row: what it is known by: its cause's, else its owner's."""
+    key = known_by(owner, cause)
+    return CAUSES.get(key) or OWNERS.get(key, UNKNOWN)
 
 
 def place_of(owner: str, cause: str | None = None) -> tuple[int, int]:

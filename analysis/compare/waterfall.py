@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED
 from sawtooth.analysis.knowledge.owners import (
     HOST_OPERATORS,
     HOST_PARTS,
@@ -15,7 +16,7 @@ from sawtooth.analysis.knowledge.owners import (
     OUTSIDE_PROFILE,
     OWNER_KEYS,
 )
-from sawtooth.analysis.run.at_best import UNSEEN, unseen_ms
+from sawtooth.analysis.run.at_best import unseen_ms
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import uses_estimate
@@ -131,9 +132,9 @@ def _parts_of_run(rank: RankResult | None, step_ms: Fraction, host: Mapping[Part
         ms = row.ms_per_step_unprofiled_est if replayed else row.ms_per_step
         if ms:
             parts[row.owner, row.cause] = parts.get((row.owner, row.cause), Fraction(0)) + Fraction(ms)
-    if rank is not None and replayed and (UNSEEN_OWNER, UNSEEN) in parts:
-        unseen = min(Fraction(unseen_ms(rank.ledger, rank.best)), parts[UNSEEN_OWNER, UNSEEN])
-        parts[UNSEEN_OWNER, UNSEEN] -= unseen
+    if rank is not None and replayed and (UNSEEN_OWNER, UNATTRIBUTED) in parts:
+        unseen = min(Fraction(unseen_ms(rank.ledger, rank.best)), parts[UNSEEN_OWNER, UNATTRIBUTED])
+        parts[UNSEEN_OWNER, UNATTRIBUTED] -= unseen
         parts[OUTSIDE_PROFILE, None] = unseen
     left = step_ms - sum(parts.values())
     if parts and abs(left) <= ROUNDING * step_ms:

@@ -53,6 +53,7 @@ __getattr__, __all__ = lazy(
             "KernelClass",
             "classify",
         ),
+        "lost_time": ("UNATTRIBUTED", "is_explained", "known_by"),
         "owners": (
             "COMPUTE_OWNERS",
             "HOST_LOADING",

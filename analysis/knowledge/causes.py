@@ -22,6 +22,7 @@ from sawtooth.analysis.knowledge.host_names import (
     DATA_FRAME,
     DATA_MARK,
 )
+from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED
 from sawtooth.analysis.knowledge.owners import OwnerKey
 
 # How a replay goes without a cause: the host's time on it between calls, all time inside calls that is not waiting, the waits of calls for
@@ -271,7 +272,7 @@ CAUSES = (
         across_ranks="A collective ran without computation; all its ranks had come, so this is the transfer.",
     ),
     Cause(
-        key="unattributed",
+        key=UNATTRIBUTED,
         label="not attributed",
         proof="Nothing: the launch, or what the operation waited for, is not in the trace.",
         who="nobody",

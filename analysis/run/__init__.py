@@ -6,7 +6,6 @@ __getattr__, __all__ = lazy(
     __name__,
     {
         "at_best": (
-            "UNSEEN",
             "at_best",
             "brought_to",
             "unseen_ms",

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.run.model import LedgerRow
 
 NOTHING_MS = 1e-9  # a femtosecond: what is less cannot be shared out
-UNSEEN = "unattributed"  # the cause of time that the run takes and the profiled steps do not show
 
 
 def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
@@ -62,7 +62,7 @@ def _with_unseen(rows: list[LedgerRow], unseen_ms: float) -> list[LedgerRow]:
     if unseen_ms <= 0:
         return rows
     for i, row in enumerate(rows):
-        if row.owner == "idle" and row.cause == UNSEEN:
+        if row.owner == "idle" and row.cause == UNATTRIBUTED:
             rows[i] = replace(row, ms_per_step_unprofiled_est=(row.ms_per_step_unprofiled_est or 0.0) + unseen_ms)
             return rows
     return (
@@ -71,7 +71,7 @@ def _with_unseen(rows: list[LedgerRow], unseen_ms: float) -> list[LedgerRow]:
             LedgerRow(
                 device=rows[0].device,
                 owner="idle",
-                cause=UNSEEN,
+                cause=UNATTRIBUTED,
                 ns=0,
                 ms_per_step=0.0,
                 ms_per_step_unprofiled_est=unseen_ms,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sawtooth.analysis.knowledge.causes import NOT_RANKED_FIRST
+from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED, is_explained
 from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS, LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import StepSource
@@ -21,7 +22,6 @@ from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult
 STARVED_BELOW = 0.5  # busy for less than half of the step: waiting is what the run does, so the sentence leads with it
 LOSS_WORTH_NAMING = 0.10  # below a tenth of the step, batch size and clocks move as much; the sentence then speaks of compute
 OWNS_MOST = 0.5  # of what is lost: a cause that owns less is not what the run waits for
-UNATTRIBUTED = "unattributed"  # the ledger's cause of what nothing in the trace explains
 EXPLAINS_FROM = 0.5  # of the largest loss: a finding that owns most of it says what that time is
 DISTORTED_ABOVE = 0.05  # METRICS: within 5 % of the estimate the profile itself is the better number
 
@@ -138,8 +138,8 @@ def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:
     owners: dict[str, str] = {}
     for row in rank.ledger:
         if row.device == rank.device and (ms := _ms(row, column)):
-            one = row.cause is not None and row.cause != UNATTRIBUTED  # what is not explained has nothing but its owner
-            owner = owners.setdefault(str(row.cause), row.owner) if one else row.owner
+            # what is not explained has nothing but its owner
+            owner = owners.setdefault(row.cause, row.owner) if is_explained(row.cause) else row.owner
             merged[owner, row.cause] = merged.get((owner, row.cause), 0.0) + ms
             if row.owner in LOST_OWNERS and row.owner != "idle":
                 transfers[owner, row.cause] = transfers.get((owner, row.cause), 0.0) + ms

@@ -27,7 +27,7 @@ SOURCES = (*store.SLICES, GAPS)
 
 _SQL = queries_of(__file__)
 _DEVICE_SOURCES = ("gpu", GAPS)
-_KIND = "CASE WHEN {cause} = 'unattributed' AND owner <> 'idle' THEN owner ELSE {cause} END"  # a copy whose cause is missing is still a copy
+_KIND = "CASE WHEN {cause} = 'unattributed' AND owner <> 'idle' THEN owner ELSE {cause} END"  # as ``known_by`` has it
 _PIECES = f"(SELECT *, {_KIND.format(cause='cause')} AS kind FROM gaps)"
 _SUMMED = f"(SELECT * REPLACE ({_KIND.format(cause='kind')} AS kind) FROM {{table}} WHERE source = '{GAPS}')"
 

@@ -8,12 +8,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sawtooth.analysis.knowledge.lost_time import known_by
 from sawtooth.analysis.tables import timeline
 from sawtooth.analysis.tables import timeline_details as tables
 from sawtooth.app.api.answers import json
 from sawtooth.app.api.timeline import answered, number, opened, result_asked
 from sawtooth.app.charts.rankings import short
-from sawtooth.app.charts.timeline import gap_kind
 from sawtooth.app.theme import OWNERS, colour_of
 from sawtooth.app.words import timeline as words
 from sawtooth.ingest.errors import UsageError
@@ -30,7 +30,7 @@ def _slice(request: Request) -> Response:
         if source == "gaps":
             row = tables.gap_details(rank, number(request, "id"))
             gap: dict[str, Any] = {
-                "slice": _placed({**row, "name": "", "kind": gap_kind(row["owner"], row["cause"])}, source),
+                "slice": _placed({**row, "name": "", "kind": known_by(row["owner"], row["cause"])}, source),
                 "links": [],
                 "same": None,
             }
@@ -128,7 +128,7 @@ def _longest(request: Request) -> Response:
     if piece is None:
         return json({"slice": None})
     start, length, owner, cause = piece
-    return json({"slice": _placed({"start": start, "dur": length, "kind": gap_kind(owner, cause), "name": ""}, "gaps")})
+    return json({"slice": _placed({"start": start, "dur": length, "kind": known_by(owner, cause), "name": ""}, "gaps")})
 
 
 _ROUTES = (_slice, _stretch, _find, _occurrences, _longest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sawtooth.analysis.knowledge import owners
-from sawtooth.app.theme import CAUSES, OWNERS, UNATTRIBUTED, Colour
+from sawtooth.app.theme import CAUSES, OWNERS, Colour
 
 HOST_KINDS: dict[str, Colour] = {
     "annotation": Colour("annotation", "#6B7C8C", "#8FA1B3"),
@@ -17,11 +17,6 @@ HOST_KINDS: dict[str, Colour] = {
     "allocator": replace(CAUSES["allocator"], label="allocates or frees"),
     "python": Colour("Python call", "#B7B2D6", "#5E5A7E"),
 }
-
-
-def gap_kind(owner: str, cause: str | None) -> str:
-    """Return what a piece of lost time is drawn as: its cause, of a copy or communication that none is known of its owner."""
-    return owner if cause is None or (cause == UNATTRIBUTED and owner != "idle") else cause
 
 
 def kind_label(kind: str | None) -> str:

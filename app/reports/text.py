@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.metrics.trust import Diagnostic
@@ -13,7 +14,7 @@ from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult, RunResul
 from sawtooth.analysis.run.verdict import Column, busy_share_of_best, columns_of, judge, parts_of
 from sawtooth.app import format as fmt
 from sawtooth.app.reports.escaped import as_written, for_terminals
-from sawtooth.app.theme import UNATTRIBUTED, colour_of
+from sawtooth.app.theme import colour_of
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words.advice import beside_others, diff, is_advice, numbered, of_the_loss, plan_lines, plan_title
 from sawtooth.app.words.comparisons import audit as audit_words

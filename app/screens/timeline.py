@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pandas as pd
 import streamlit as st
 
+from sawtooth.analysis.knowledge.lost_time import known_by
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables.timeline import Span
 from sawtooth.analysis.telemetry import series
@@ -137,7 +138,7 @@ def _in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
         with lost:
             rows = views.gaps(rank, *span)
             rows = rows.assign(
-                cause=[drawing.gap_kind(owner, cause) for owner, cause in zip(rows["owner"], rows["cause"], strict=True)]
+                cause=[known_by(owner, cause) for owner, cause in zip(rows["owner"], rows["cause"], strict=True)]
             )
             columns = {
                 "at_ms": "At, ms",

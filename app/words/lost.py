@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.knowledge.lost_time import is_explained, known_by
 from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
 from sawtooth.analysis.run.model import Finding, RankResult
 from sawtooth.analysis.run.verdict import Column, Part, parts_of
 from sawtooth.app import format as fmt
-from sawtooth.app.theme import UNATTRIBUTED, colour_of
+from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes
 
 WORTH_A_ROW = 0.01  # of the largest cause: smaller ones are one row together
@@ -44,7 +45,7 @@ class Row:
     @property
     def key(self) -> str:
         """What tables of places and pieces know it by: the cause, or of copies and communication without one their owner."""
-        return self.owner if self.cause is None or (self.cause == UNATTRIBUTED and self.owner != "idle") else self.cause
+        return known_by(self.owner, self.cause)
 
     @property
     def helps(self) -> str:
@@ -74,8 +75,7 @@ def rows(rank: RankResult, column: Column) -> list[Row]:
 
 
 def _key(part: Part) -> tuple[str, str | None]:
-    one = part.cause is not None and part.cause != UNATTRIBUTED
-    return ("" if one else part.owner, part.cause)
+    return ("" if is_explained(part.cause) else part.owner, part.cause)
 
 
 def hidden_by(findings: Sequence[Finding]) -> Finding | None:

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from sawtooth.analysis.findings.source_lines import is_user_line
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.knowledge.lost_time import is_explained
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.tables.timeline import InView, Span
 from sawtooth.analysis.tables.timeline_details import Details
 from sawtooth.app import format as fmt
-from sawtooth.app.theme import UNATTRIBUTED
 from sawtooth.app.words import causes as cause_words
 
 TEXT_MOST = 1200  # characters of shapes and arguments: more are not read
@@ -94,10 +94,9 @@ def most_lost(facts: InView, in_view: Span, counted: Sequence[Span]) -> MostLost
     Only the ``counted`` steps have causes: they are named where the view shows more. None without causes.
     """
     whole: dict[tuple[str, str | None], list[float]] = {}
-    owners: dict[str | None, str] = {}
+    owners: dict[str, str] = {}
     for owner, cause, ms in facts.lost:
-        one = cause is not None and cause != UNATTRIBUTED
-        sums = whole.setdefault((owners.setdefault(cause, owner) if one else owner, cause), [0.0, 0.0])
+        sums = whole.setdefault((owners.setdefault(cause, owner) if is_explained(cause) else owner, cause), [0.0, 0.0])
         sums[0] += ms
         sums[1] += ms if owner != "idle" else 0.0
     if not whole:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from sawtooth.analysis.knowledge.lost_time import known_by
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables import timeline
 from sawtooth.analysis.tables.timeline import Span
@@ -130,7 +131,7 @@ def legend(rank: RankResult | None) -> tuple[LegendEntry, ...]:
     shares = sorted((row for row in rank.ledger if row.ns > 0), key=lambda row: -row.ns)
     # time that a copy owns is lost, and the copy is drawn on its stream
     known = any(row.cause is not None for row in shares)
-    lost = [gaps.get(colours.gap_kind(row.owner, row.cause)) for row in shares if row.cause is not None or not known]
+    lost = [gaps.get(known_by(row.owner, row.cause)) for row in shares if row.cause is not None or not known]
     streams = [work.get(row.owner) for row in shares]
     return (*_entries("Lost time", lost), *_entries("GPU streams", streams))
 
