@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from sawtooth.analysis.knowledge.frames import FRAME, is_user_line
 from sawtooth.analysis.store.library import Recording
 
-__all__ = ["FRAME", "common_line", "in_user_code", "is_user_line", "user_lines", "user_stack"]
+__all__ = ["FRAME", "common_line", "in_user_code", "is_user_line", "most_from", "user_lines", "user_stack"]
 
 MOST_FRAMES = 200  # deeper stacks are recursion: their line would not tell more
+_OF_THE_HOST = """
+WITH begun AS (SELECT thread_id FROM python_calls WHERE start_ns = $start UNION SELECT thread_id FROM runtime_calls WHERE start_ns = $start
+    UNION SELECT thread_id FROM cpu_ops WHERE start_ns = $start)
+SELECT python_call_id FROM python_calls JOIN begun USING (thread_id) WHERE start_ns <= $start AND start_ns + dur_ns > $start
+ORDER BY start_ns DESC, dur_ns LIMIT 1"""
 
 
 def user_stack(recording: Recording, device: int, start_ns: int) -> tuple[str, ...]:
-    """Return the user's own frames, outermost first, at what begins at ``start_ns``: a piece of lost time, or a GPU operation (at its launch).
+    """Return the user's own frames, outermost first, at what begins at ``start_ns``: a piece of lost time, a GPU operation (at its launch), or
+    whatever the host does, such as a call of Python or of the driver.
 
     Empty where the trace has no Python calls, or the thread that launched it has none (autograd's own thread).
     """
@@ -35,16 +43,28 @@ def in_user_code(places: Sequence[Mapping[str, Any]]) -> str | None:
     return None if at is None else f"{'part of it' if at else 'most'} at {places[at]['place']}"
 
 
+def most_from(recording: Recording, python_calls: pd.DataFrame) -> str | None:
+    """Return the user's own line that called more than half of the time of ``python_calls`` (id, start_ns, end_ns); None where none did."""
+    lines = user_lines(recording, [int(call) for call in python_calls["id"]])
+    ns = python_calls["end_ns"] - python_calls["start_ns"]
+    of_line = ns.groupby(python_calls["id"].map(lines)).sum()
+    return str(of_line.idxmax()) if len(of_line) and 2 * of_line.max() > ns.sum() else None
+
+
 def _frames(recording: Recording, device: int, start_ns: int) -> list[tuple[int, str]]:
     """Return ids and names of the Python calls, outermost first, at what begins at ``start_ns``."""
-    here = recording.rows(
-        "SELECT python_call_id FROM gaps WHERE device = ? AND start_ns = ? AND python_call_id IS NOT NULL LIMIT 1",
-        [device, start_ns],
-    ) or recording.rows(
-        "SELECT p.python_call_id FROM gpu_ops g JOIN runtime_calls c USING (call_id) JOIN python_calls p ON p.thread_id = c.thread_id "
-        "AND p.start_ns <= c.start_ns AND p.start_ns + p.dur_ns >= c.start_ns WHERE g.device = ? AND g.start_ns = ? "
-        "ORDER BY p.start_ns DESC, p.dur_ns LIMIT 1",
-        [device, start_ns],
+    here = (
+        recording.rows(
+            "SELECT python_call_id FROM gaps WHERE device = ? AND start_ns = ? AND python_call_id IS NOT NULL LIMIT 1",
+            [device, start_ns],
+        )
+        or recording.rows(
+            "SELECT p.python_call_id FROM gpu_ops g JOIN runtime_calls c USING (call_id) JOIN python_calls p ON p.thread_id = c.thread_id "
+            "AND p.start_ns <= c.start_ns AND p.start_ns + p.dur_ns >= c.start_ns WHERE g.device = ? AND g.start_ns = ? "
+            "ORDER BY p.start_ns DESC, p.dur_ns LIMIT 1",
+            [device, start_ns],
+        )
+        or recording.rows(_OF_THE_HOST, {"start": start_ns})
     )
     call = here[0][0] if here else None
     frames: list[tuple[int, str]] = []

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.calls import frames
 from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.source_lines import most_from
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_times, in_words
@@ -40,9 +41,11 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if context.share(collections.ms) < WORTH_NAMING:
         return
     lost = min(collections.ms, context.lost_ms("python_host"))
+    line = most_from(context.recording, collections.frame)
+    called = f", called at {line}" if line else ""
     yield context.finding(
         RULE.slug,
-        f"Python collects garbage {in_times(collections.count)} a step: {in_words(collections.ms)} of the host's time",
+        f"Python collects garbage {in_times(collections.count)} a step: {in_words(collections.ms)} of the host's time{called}",
         "Take gc.collect() out of the loop; freeze what lives for ever, and collect every thousand steps.",
         ceiling_ms=lost,
         edits=[WithoutHostCause("python_host")] if lost else [],

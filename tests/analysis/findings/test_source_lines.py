@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.findings.source_lines import common_line, in_user_code, is_user_line, user_lines, user_stack
+from sawtooth.analysis.findings.source_lines import common_line, in_user_code, is_user_line, most_from, user_lines, user_stack
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
@@ -134,4 +134,35 @@ def test_a_loop_calls_from_the_innermost_line_that_all_its_launches_share(tmp_pa
         assert common_line(recording, 0, small) == "train.py(5): batch"
         assert common_line(recording, 0, small[:1]) == "model.py(12): forward"
         assert common_line(recording, 0, []) is None
+    library.close()
+
+
+def test_what_the_host_does_is_called_from_the_users_line_that_is_open_there(tmp_path: Path) -> None:
+    """A collection that ``step`` calls, and driver's calls: what begins there is neither a gap nor a GPU operation."""
+    trace = matmul_loop(steps=3)
+    trace.top["with_stack"] = 1
+    stack = [
+        ("train.py(5): main", 1, 980, None),
+        ("train.py(12): step", 2, 970, 1),
+        ("<built-in function collect>", 700, 800, 2),
+    ]
+    stack += [("torch/hub.py(1): load", 981, 999, None), ("<built-in function collect>", 985, 990, 4)]
+    for number, (name, start, end, parent) in enumerate(stack, 1):
+        trace.host("python_function", name, start, end, **{"Python id": number, "Python parent id": parent, "Python thread": 0})
+    trace.host("cuda_runtime", "cudaMalloc", 850, 860)
+    trace.host("cuda_runtime", "cudaFree", 995, 996)
+    library = Library(DataFolder(tmp_path / "data"))
+    run = bring_in(library.folder, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0]
+    with library.open(run.traces[0].id) as recording:
+        at = dict(recording.rows("SELECT name, start_ns FROM named_runtime_calls WHERE name IN ('cudaMalloc', 'cudaFree')"))
+        collected = recording.frame(
+            "SELECT python_call_id AS id, start_ns, start_ns + dur_ns AS end_ns FROM named_python_calls WHERE name LIKE '%collect>' ORDER BY 2"
+        )
+        own = ("train.py(5): main", "train.py(12): step")
+        assert [user_stack(recording, 0, start) for start in (*collected["start_ns"], at["cudaMalloc"], at["cudaFree"])] == [
+            own, (), own, (),
+        ]  # fmt: skip
+        assert most_from(recording, collected) == "train.py(12): step"  # 100 of 105 µs
+        assert most_from(recording, collected[1:]) is None
+        assert most_from(recording, collected[:0]) is None
     library.close()
