@@ -10,12 +10,10 @@ from sawtooth.analysis.metrics.registry import CARDS
 from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import Judgement, columns_of, judge, parts_of
-from sawtooth.app import format as fmt
 from sawtooth.app.charts import step_bar
 from sawtooth.app.page import basis, cards, current, frame, panel
 from sawtooth.app.page.parts import findings, telemetry_strip
 from sawtooth.app.page.sharing import poster, share
-from sawtooth.app.words import headline
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as words
 
@@ -24,10 +22,6 @@ def main() -> None:
     """Show the page."""
     result = current.run_result()
     share.bar(result)
-    with st.container(key="answer"):  # on a phone it stands above the ways to hand it on
-        cards.headline(headline.on_poster(result), headline.below(result))
-        if result.manifest.failure is not None:
-            cards.caution(fmt.clean(result.manifest.failure))
     if result.lead is None:
         poster.show(result)
         if result.host is not None:
@@ -52,6 +46,7 @@ def _of_the_host(work: HostWork) -> None:
 
 def _judged(result: RunResult, rank: RankResult) -> None:
     verdict = judge(rank)
+    poster.show(result)
     if not len(rank.counted) and not findings.claimed(result):  # else a finding says how to mark them
         code = (
             'with torch.cuda.nvtx.range("step"):\n    train(batch)'
@@ -59,7 +54,6 @@ def _judged(result: RunResult, rank: RankResult) -> None:
             else "profiler.step()  # after each training step"
         )
         cards.empty_state(words.NO_STEPS, words.NO_STEPS_WHY, code, "python")
-    poster.show(result)
     with st.expander("Why: what the numbers are and where a step goes", icon=":material/help:"):
         _why(result, rank, verdict)
 

@@ -33,20 +33,38 @@ def headline(result: RunResult) -> str:
     return f"{sentence.rstrip('.')}. The trace file is cut off." if is_cut_off(result) else sentence
 
 
-def on_poster(result: RunResult) -> str:
-    """Return the headline above the poster, which shows the times large: the change alone, and how sure it is where that is little."""
+def on_poster(result: RunResult, included: Sequence[Finding] = ()) -> str:
+    """Return the headline above the poster, which shows the times large: the change alone, or those ``included``, and how sure that is where it is little."""
+    if included:
+        return _marked(named_together(included), included, result)
     change = first_change(result)
     if change is None and (without := _without_steps(result)) is not None and not is_cut_off(result):
         return without.partition(":")[0]  # the line below has the share
     if change is None or change[0].claims != "gain" or change[0].ends_the_run:
         return headline(result)
-    low = " (low confidence)" if change[0].confidence == "low" else ""
-    return f"{_whole_action(change[0], result)}{low}{'. The trace file is cut off.' if is_cut_off(result) else ''}"
+    return _marked(_whole_action(change[0], result), change[:1], result)
 
 
-def below(result: RunResult) -> str | None:
-    """Return the line under the headline: what the time goes to, where the headline has said something else; of a healthy run what might still help."""
+def _marked(sentence: str, changes: Sequence[Finding], result: RunResult) -> str:
+    """Return a headline on ``changes`` with what limits it: little confidence in one of them, a trace that is cut off."""
+    low = " (low confidence)" if any(change.confidence == "low" for change in changes) else ""
+    return f"{sentence}{low}{'. The trace file is cut off.' if is_cut_off(result) else ''}"
+
+
+def named_together(changes: Sequence[Finding]) -> str:
+    """Return what to change in all of ``changes``, short: two are named, of more the first."""
+    first, *others = [action(change) for change in changes]
+    return f"{first} + {len(others)} more changes" if len(others) > 1 else " + ".join((first, *others))
+
+
+def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
+    """Return the line under the headline: what the time goes to, where the headline has said something else; of a healthy run what might still help.
+
+    Where the headline names the changes ``included``, what ends the run stays in sight.
+    """
     change = first_change(result)
+    if included:
+        return headline(result) if change is not None and change[0].ends_the_run else first_line(result)
     if (
         change is not None and change[0].explains.late_rank
     ):  # what one rank's GPU does says nothing of why the others wait for it
@@ -103,8 +121,7 @@ def tab_title(result: RunResult, included: Sequence[Finding] = (), outlook: Outl
     """Return what a browser's tab is called: the headline, or of the changes ``included`` the step after them, and the run it is of."""
     sentence = headline(result).rstrip(".")
     if included and outlook is not None:
-        names = action(included[0]) if len(included) == 1 else f"{len(included)} changes together"
-        sentence = f"{names}: {fmt.step_change(outlook.before_ms, outlook.after_ms)}"
+        sentence = f"{named_together(included)}: {fmt.step_change(outlook.before_ms, outlook.after_ms)}"
     return f"{fmt.clean(sentence)} · {fmt.clean(result.manifest.name, 40)}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sawtooth.analysis.metrics.step_sources import ESTIMATED, StepSource
@@ -59,12 +60,16 @@ def by_rhythm(result: RunResult) -> str | None:
 def after(forecast: Outlook, change: Finding | None) -> Amount:
     """Return what a step takes after ``change``, None where it is several: then ``forecast`` has their range."""
     text = f"≈\u00a0{fmt.duration_ms(forecast.after_ms)}"
-    of = forecast if change is None else change
-    low, high = (of.low_ms, of.high_ms) if isinstance(of, Outlook) else (of.predicted_low_ms, of.predicted_high_ms)
+    low, high = _range(forecast, change)
     nothing_gained = high is not None and high >= NOTHING * forecast.before_ms
     guessed = change is not None and change.confidence == "low"
     under = f"predicted: {between}" if (between := _between(low, high)) else "predicted, range not known"
     return Amount(text, under, not (guessed or nothing_gained))
+
+
+def _range(forecast: Outlook, change: Finding | None) -> tuple[float | None, float | None]:
+    """Return between which two times, ms, the step lies after ``change``, after several where it is None; None where an end is not known."""
+    return (forecast.low_ms, forecast.high_ms) if change is None else (change.predicted_low_ms, change.predicted_high_ms)
 
 
 def between_predicted(change: Finding) -> str:
@@ -85,10 +90,29 @@ def _hours_change(before_h: float, after_h: float) -> str:
     return f"{fmt.number(before_h)} → ≈\u00a0{fmt.number(after_h)}\u00a0h"
 
 
+def _saved(forecast: Outlook, change: Finding | None, per_ms: float, text: Callable[[float], str], unit: str = "") -> str:
+    """Return what a shorter step saves at ``per_ms`` for each of its ms, with the range that the prediction has: 2.1 to 2.3 kWh."""
+    low_ms, high_ms = _range(forecast, change)
+    most, likely, least = (
+        text((forecast.before_ms - after_ms) * per_ms) if after_ms is not None else None
+        for after_ms in (low_ms, forecast.after_ms, high_ms)
+    )
+    if most is None or (high_ms is not None and least == most):
+        return f"≈\u00a0{likely}{unit}"
+    if least is None or (high_ms or 0.0) >= forecast.before_ms:
+        return f"up to {most}{unit}"
+    return f"{least} to {most}{unit}"
+
+
 def lines(
-    forecast: Outlook, *, steps: float | None, price_per_gpu_hour: float | None, waiting_w: float | None
+    forecast: Outlook,
+    change: Finding | None,
+    *,
+    steps: float | None,
+    price_per_gpu_hour: float | None,
+    waiting_w: float | None,
 ) -> list[tuple[str, str]]:
-    """Return label and value of what ``forecast`` brings: time, MFU, energy, money.
+    """Return label and value of what ``forecast`` brings, of ``change`` (None: of several): time, MFU, energy, money.
 
     ``steps`` are the steps to go; None for as many steps as take 24 hours today. ``waiting_w``
     is what the GPU draws in its troughs, W: what is saved is mostly waiting. ``price_per_gpu_hour`` None leaves the money out.
@@ -109,9 +133,11 @@ def lines(
     if saved_gpu_h <= 0:
         return rows
     per = "" if steps else " a day"
+    gpu_h_per_ms = saved_gpu_h / (forecast.before_ms - forecast.after_ms)
     if waiting_w:
-        rows.append((f"energy saved{per}", f"≈\u00a0{fmt.number(saved_gpu_h * waiting_w / 1000)}\u00a0kWh"))
+        energy = _saved(forecast, change, gpu_h_per_ms * waiting_w / 1000, fmt.number, "\u00a0kWh")
+        rows.append((f"energy saved{per}", energy))
     if price_per_gpu_hour:
         on = f" on {forecast.gpus} GPUs" if forecast.gpus > 1 else ""
-        rows.append((f"saved{per}{on}", f"≈\u00a0{fmt.money(saved_gpu_h * price_per_gpu_hour)}"))
+        rows.append((f"saved{per}{on}", _saved(forecast, change, gpu_h_per_ms * price_per_gpu_hour, fmt.money)))
     return rows

@@ -25,13 +25,15 @@ from sawtooth.app.words.savings import Amount
 ACTION_WIDTH = {1: 600, 2: 400, 3: 280}  # pixels at least, by how many actions stand beside each other
 NO_LINES = "The code here is an example: this trace has no Python stacks, so your own lines are not known. `sawtooth run --stacks` or with_stack=True records them."
 WITHOUT_STEPS = "Without steps in the trace nothing more exact is known."
+NAMED = 2  # changes that the headline names all
 _HTML = templates.pieces("poster.html")
 MOST_ASKED = 1e15  # steps, or money: infinity times anything is no answer
 
 
 @st.fragment
 def show(result: RunResult) -> None:
-    """Show the step now and after the ticked changes (the first one while none is), then the changes."""
+    """Show the headline and the step now and after the ticked changes (the first one while none is), then the changes."""
+    answer = st.container(key="answer")  # on a phone it stands above the ways to hand it on
     place = st.container(gap="xsmall")  # above the changes, where a tick is seen to count
     claimed = [(n, finding) for n, finding in findings.claimed(result) if not advice.same_as_lateness(result, finding)]
     # what a healthy run might still try is no first action: it is folded
@@ -58,6 +60,10 @@ def show(result: RunResult) -> None:
     with st.container(gap="xsmall"):
         findings.show_plan(result)
         ticked += findings.show_rest(result, [finding for _, finding in first])
+    with answer:
+        cards.headline(headline.on_poster(result, ticked), headline.below(result, ticked))
+        if result.manifest.failure is not None:
+            cards.caution(fmt.clean(result.manifest.failure))
     before = savings.step(result)
     if before is None:
         with place:
@@ -70,8 +76,10 @@ def show(result: RunResult) -> None:
     with place:
         _step(result, before, forecast, one)
         if ticked:
-            names = "; ".join(headline.action(finding) for finding in ticked)
-            cards.small(f"Included: {names}." if forecast else "The combined effect of these changes cannot be replayed.")
+            if len(ticked) > NAMED:
+                cards.small(f"Included: {'; '.join(headline.action(finding) for finding in ticked)}.")
+            if forecast is None:
+                cards.small("The combined effect of these changes cannot be replayed.")
 
 
 def _recorded(result: RunResult) -> None:
@@ -90,7 +98,9 @@ def _step(result: RunResult, before: Amount, forecast: Outlook | None, change: F
     if forecast is not None:
         after, times = savings.after(forecast, change), fmt.speedup(forecast.speedup)
         alt += f", after the change {after.text}, {times}"
-        facts += savings.lines(forecast, steps=_asked(STEPS), price_per_gpu_hour=_price(result), waiting_w=_waiting_w(result))
+        facts += savings.lines(
+            forecast, change, steps=_asked(STEPS), price_per_gpu_hour=_price(result), waiting_w=_waiting_w(result)
+        )
     elif (used := words.mfu_fact(result.metrics)) is not None:
         facts += [used]
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="answer_row"):

@@ -41,7 +41,11 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
         f"{number}  {headline.action(finding)}  {promise.brings(finding)}"
         for number, finding in findings.claimed(result)[:LINES]
     ]
-    facts = savings.lines(forecast, steps=None, price_per_gpu_hour=None, waiting_w=None) if forecast is not None else []
+    facts = (
+        savings.lines(forecast, headline.leading(result), steps=None, price_per_gpu_hour=None, waiting_w=None)
+        if forecast is not None
+        else []
+    )
     bars = poster_bars.of_run(result, before, forecast, dark=False)
     return {
         "title": fmt.clean(headline.on_poster(result)),

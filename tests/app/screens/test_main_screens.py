@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 from tests.support.module_trace import small_training
 from tests.support.pages import charts, opened, run_of, words_of
+from tests.support.paths import RECORDINGS
 from tests.support.telemetry_files import telemetry_file
 
 SCREENS = ("verdict", "timeline", "idle", "kernels", "operators", "modules", "efficiency", "ranks", "memory", "telemetry")
@@ -45,6 +47,23 @@ def test_verdict_says_how_much_of_a_step_the_gpu_works(loop: str) -> None:
         1.027, abs=1e-3
     )  # the parts are the run's step
     assert minute["data"][0]["line"]["shape"] == "vh"  # a sample describes the window before it
+
+
+def test_the_headline_names_the_change_that_is_ticked(app_data: DataFolder) -> None:
+    run = run_of(app_data, RECORDINGS / "mlp_eager" / "trace.json.gz", RECORDINGS / "mlp_eager" / "nvml.jsonl")
+    test = opened("verdict", run)
+    boxes = [box for box in test.checkbox if box.label == "Include"]
+    actions = re.findall(r'<h3 class="st-action">.*?</span> (.*?)</h3>', words_of(test))
+    assert len(boxes) > 1 and len(actions) > 1
+    assert _headline(test) == actions[0]
+    assert _headline(boxes[1].check().run()) == actions[1]
+    assert _headline(test.checkbox(key=boxes[0].key).check().run()) == f"{actions[0]} + {actions[1]}"
+
+
+def _headline(test: AppTest) -> str:
+    found = re.search(r'<h1 class="st-headline">(.*?)( \(low confidence\))?</h1>', words_of(test))
+    assert found is not None
+    return found[1]
 
 
 def _numbers(values: object) -> list[float]:

@@ -141,6 +141,19 @@ def test_a_graph_is_named_with_the_reads_that_no_graph_can_hold() -> None:
     )
 
 
+def test_the_headline_names_the_changes_that_are_counted_in() -> None:
+    compile_ = replace(PAD, rule="compile", fix="Compile the model: torch.compile.", confidence="low")
+    fuse = replace(PAD, rule="fuse", fix="Use a fused optimizer.")
+    result = run_with(PAD, compile_, fuse)
+    assert on_poster(result) == "Pad 774 and 50257 to multiples of 64"
+    assert on_poster(result, [fuse]) == "Use a fused optimizer"
+    assert on_poster(result, [fuse, compile_]) == "Use a fused optimizer + Compile the model (low confidence)"
+    assert on_poster(result, [PAD, fuse, compile_]).startswith("Pad 774 and 50257 to multiples of 64 + 2 more changes")
+    assert below(result, [fuse]) == first_line(result)
+    ends = replace(PAD, ends_the_run=True)
+    assert below(run_with(ends, fuse), [fuse]) == headline(run_with(ends, fuse))  # what ends the run stays in sight
+
+
 def test_a_trace_that_was_cut_off_says_so_in_the_headline() -> None:
     result = run_with(PAD, diagnostics=[Diagnostic("truncated", "data_loss", "The file ends early.", 1)])
     assert headline(result).endswith("ms. The trace file is cut off.")

@@ -16,9 +16,13 @@ TWELVE_TIMES = Outlook(before_ms=312.0, after_ms=26.0, mfu_before=0.005, gpus=8)
 
 
 def lines(
-    forecast: Outlook, steps: float | None = None, price: float | None = None, watt: float | None = None
+    forecast: Outlook,
+    steps: float | None = None,
+    price: float | None = None,
+    watt: float | None = None,
+    change: Finding | None = None,
 ) -> dict[str, str]:
-    found = savings.lines(forecast, steps=steps, price_per_gpu_hour=price, waiting_w=watt)
+    found = savings.lines(forecast, change, steps=steps, price_per_gpu_hour=price, waiting_w=watt)
     return {label.replace("\u00a0", " "): value.replace("\u00a0", " ") for label, value in found}
 
 
@@ -34,6 +38,21 @@ def test_of_the_steps_to_go() -> None:
     assert found["for 1.00 M steps"] == "86.7 → ≈ 7.22 h"
     assert lines(TWELVE_TIMES, steps=1e6, watt=100.0)["energy saved"] == "≈ 63.6 kWh"  # 635.6 GPU-hours at 100 W
     assert found["saved on 8 GPUs"] == "≈ $ 635.56"  # 8 × (86.667 − 7.222)
+
+
+def test_what_is_saved_has_the_range_that_the_gain_has() -> None:
+    several = replace(TWELVE_TIMES, low_ms=20.8, high_ms=52.0)  # of 312: 14/15 and 5/6 of 192 GPU-hours: 179.2 and 160
+    found = lines(several, price=3.0, watt=100.0)
+    assert found["energy saved a day"] == "16.0 to 17.9 kWh"
+    assert found["saved a day on 8 GPUs"] == "$ 480.00 to $ 537.60"
+    change = Finding(
+        "a", "warning", "a", "Do it.", "low", predicted_step_ms=26.0, predicted_low_ms=20.8, predicted_high_ms=52.0
+    )
+    assert lines(TWELVE_TIMES, watt=100.0, change=change)["energy saved a day"] == "16.0 to 17.9 kWh"
+    perhaps_nothing = replace(change, predicted_high_ms=330.0)  # the step may as well become longer
+    assert lines(TWELVE_TIMES, watt=100.0, change=perhaps_nothing)["energy saved a day"] == "up to 17.9 kWh"
+    open_ended = replace(change, predicted_high_ms=None)
+    assert lines(TWELVE_TIMES, watt=100.0, change=open_ended)["energy saved a day"] == "up to 17.9 kWh"
 
 
 def test_a_slower_step_saves_nothing() -> None:
