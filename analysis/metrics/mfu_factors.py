@@ -37,15 +37,17 @@ def _factors(measured: Measured) -> _Factors | str:
     rate, flops = rate_of(measured), measured.facts.flops
     if isinstance(rate, str):
         return rate
-    if not measured.counted or not measured.busy_ns or not flops or not flops.union_ns:
+    if not measured.counted or not measured.busy_ns or measured.works_ms == 0 or not flops or not flops.union_ns:
         return "No GEMM, convolution or attention kernel is known in the steady window."
     works_ms = measured.busy_ns / measured.counted / 1e6 if measured.works_ms is None else measured.works_ms
+    # Of the same busy time as the busy share: a profiled collective may wait for another rank for most of the profile's
+    flop_kernels = min(flops.union_ns / measured.counted / 1e6 / works_ms, 1.0)
     sampled, gpu = measured.sampled, measured.gpu
     mhz = sampled.means.get("clock_sm_mhz") if sampled else None
     clock, note = 1.0, None
     if sampled and mhz and gpu and gpu.quoted_clock_mhz:
         clock, note = mhz / gpu.quoted_clock_mhz, _clocks(mhz, gpu.quoted_clock_mhz, sampled.clock_note)
-    return _Factors(rate, works_ms / rate.step_ms, flops.union_ns / measured.busy_ns, clock, note)
+    return _Factors(rate, works_ms / rate.step_ms, flop_kernels, clock, note)
 
 
 def _clocks(mhz: float, quoted_mhz: float, when: str) -> str:
@@ -111,8 +113,8 @@ METRICS = (
     ),
     Metric(
         key="mfu_factor_flop_kernels", label="FLOP-kernel share", unit="share", better="higher",
-        definition="Union of all GEMM, convolution and attention kernels ÷ busy time.",
-        source="Kernel categories.",
+        definition="Union of all GEMM, convolution and attention kernels per step ÷ the busy time per step of the busy share.",
+        source="Kernel categories, ledger.",
         compute=flop_kernel_factor,
         high=1,
     ),

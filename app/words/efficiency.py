@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.run.verdict import Column, parts_of
@@ -59,7 +58,8 @@ def peak_parts(rank: RankResult, metrics: Mapping[str, Reading], column: Column)
     compute = max(step - sum(waits.values()), 0.0)
     clock = metrics["mfu_factor_clock"].value or 1.0
     peak = min(mfu * step, compute)
-    flop_kernels = min(max(_flop_share(rank, metrics) * compute, peak), compute)
+    busy, flop_share = (metrics[f"mfu_factor_{key}"].value for key in ("busy", "flop_kernels"))
+    flop_kernels = compute if busy is None or flop_share is None else min(max(flop_share * busy * step, peak), compute)
     own_peak = (metrics["mfu_at_dtype"].value or 0.0) * step
     dtype = min(own_peak, flop_kernels) - peak if own_peak > OTHER_DTYPES * peak else 0.0
     left = flop_kernels - peak - dtype
@@ -71,16 +71,6 @@ def peak_parts(rank: RankResult, metrics: Mapping[str, Reading], column: Column)
     shown: dict[PartKey, float] = {key: ms for key, ms in times.items() if ms >= WORTH_A_ROW * step}
     shown |= {"rest": max(step - peak - sum(shown.values()), 0.0), "peak": peak}
     return [PeakPart(key, ms, ms / step) for key, ms in shown.items() if ms > ROUNDING * step or key == "peak"]
-
-
-def _flop_share(rank: RankResult, metrics: Mapping[str, Reading]) -> float:
-    """Return how much of the time that the GPU computes goes to products, convolutions and attention; all of it where that is not known."""
-    share = metrics["mfu_factor_flop_kernels"].value
-    busy, lost_to = (
-        sum(row.ns for row in rank.ledger if row.owner != "idle" and (row.owner in LOST_OWNERS) in which)
-        for which in ((True, False), (True,))
-    )
-    return 1.0 if share is None or busy <= lost_to else share * busy / (busy - lost_to)
 
 
 def largest_wait(rank: RankResult, key: PartKey, column: Column) -> tuple[lost.Row, float] | None:

@@ -1,5 +1,6 @@
 """MFU and its factors on numbers small enough for a calculator."""
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -73,6 +74,27 @@ def test_the_busy_share_of_an_estimated_step_is_the_replays():
     busy = factors_of(best, busy_ms=12.0)["mfu_factor_busy"]
     assert (best.source, busy.value) == ("estimate", pytest.approx(0.75))
     assert busy.notes[0].startswith("Busy time per step in the replay")
+
+
+def test_a_profiled_wait_for_another_rank_makes_no_kernel_look_better():
+    """Two profiled steps of 40 ms: 15 ms of products at half of the peak and 23 ms in a collective that waits; the run's step takes 20, of which 18 busy."""
+    counts = flops(2 * 0.5 * 989.4e12 * 0.015, union_ns=30_000_000)
+    best = choose_step_time(steps(40, 40), StepEstimate(20e6), None)
+    got = readings(counts, best, 76_000_000, 2, works_ms=18.0)
+    assert got["mfu"].value == pytest.approx(0.375)  # half of the peak for 15 of 20 ms
+    assert got["mfu_factor_busy"].value == pytest.approx(0.9)
+    assert got["mfu_factor_flop_kernels"].value == pytest.approx(
+        15 / 18
+    )  # of the profiled 38 ms it would be 39 %, and the next factor 106 %
+    assert (got["mfu_factor_efficiency"].value, got["mfu_factor_efficiency"].trust) == (pytest.approx(0.5), "caution")
+
+
+def test_products_that_overlap_only_without_the_profiler_are_all_of_the_busy_time():
+    best = choose_step_time(steps(20, 20), StepEstimate(16e6), None)
+    got = factors_of(best, busy_ms=12.0)  # 15 ms of them as profiled, side by side on two streams in 12
+    assert got["mfu_factor_flop_kernels"].value == 1.0
+    product = math.prod(got[f"mfu_factor_{key}"].value for key in ("busy", "flop_kernels", "clock", "efficiency"))
+    assert product == pytest.approx(got["mfu"].value, rel=1e-12)
 
 
 def test_a_factor_above_one_says_why():

@@ -39,14 +39,13 @@ PARTS = (  # 100 ms: 20 idle, 30 in a wait of which the GPU copies for 25, 10 of
 def parts(monkeypatch: pytest.MonkeyPatch):
     """Return the parts of PARTS' step by MFU, FLOP kernels' share of compute, clock and MFU at the operators' dtypes."""
     monkeypatch.setattr(efficiency, "parts_of", lambda rank, column: PARTS)
-    rows = [SimpleNamespace(owner=owner, ns=ns) for owner, ns in (("other_compute", 40), ("exposed_memcpy", 25), ("idle", 35))]
 
     def of(mfu: float, flop_share: float, clock: float = 1.0, own: float = 0.0) -> list[PeakPart]:
         metrics = {
             "mfu": Reading(mfu), "mfu_at_dtype": Reading(own or mfu), "mfu_factor_clock": Reading(clock),
-            "mfu_factor_flop_kernels": Reading(flop_share * 40 / 65),  # of busy time, with the copies
+            "mfu_factor_busy": Reading(0.65), "mfu_factor_flop_kernels": Reading(flop_share * 40 / 65),  # of busy time, with the copies
         }  # fmt: skip
-        return peak_parts(SimpleNamespace(ledger=rows), metrics, "recorded")
+        return peak_parts(SimpleNamespace(), metrics, "recorded")
 
     return of
 
