@@ -215,13 +215,13 @@ CAUSES = (
     ),
     Cause(
         key="host_sync",
-        label="host synchronization",
+        label="host waits for a result (sync)",
         proof="The host had blocked on the GPU before and could not queue ahead: idle time after a wait, up to the time truly waited.",
         who="your code",
         to_do="No .item(), .cpu() or print of a tensor in the loop; keep what is logged on the GPU and read it rarely.",
         colour="crimson",
-        loses_to="synchronization with the host",
-        late_rank="synchronization with its host",
+        loses_to="the host waiting for a result (sync)",
+        late_rank="its host waiting for a result (sync)",
         waits_for="The host keeps waiting for the device and cannot queue ahead.",
         evidence={
             "idle": "The host had waited {waited} for the GPU in {call} ({doing}){where} and could not queue ahead.",
@@ -273,7 +273,7 @@ CAUSES = (
     ),
     Cause(
         key=UNATTRIBUTED,
-        label="not attributed",
+        label="cause not in the trace",
         proof="Nothing: the launch, or what the operation waited for, is not in the trace.",
         who="nobody",
         to_do="Record more: the host's calls, and every rank of the job.",

@@ -70,7 +70,7 @@ OWNERS = (
     ),
     Owner(
         key="exposed_memcpy",
-        label="exposed copy",
+        label="copy not overlapped",
         work="copy",
         meaning="Memory is copied, by the copy engine or by a kernel made for it, and nothing computes beside it.",
         colour="amber",

@@ -63,7 +63,9 @@ def _never_waits(rank: RankResult) -> None:
         cards.small(f"Under the profiler {fmt.duration_ms(profiled)} {per} is lost.")
         return
     cards.headline("The GPU never waits in the steady window.")
-    cards.small("There is no idle time, exposed copy or exposed communication between the first and the last counted step.")
+    cards.small(
+        "There is no idle time, copy or communication that nothing overlaps between the first and the last counted step."
+    )
 
 
 def _where_and_what_helps(rank: RankResult, rows: list[words_of_loss.Row], column: Column, hidden: Finding | None) -> None:

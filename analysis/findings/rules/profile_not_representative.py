@@ -43,7 +43,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         RULE.slug,
         f"The profiled steps are not the run: they take {in_words(hidden.estimate_ms)}, {hidden.witness} {in_words(hidden.run_ms)}{every}",
-        "Something rare lies outside the profiled steps: a checkpoint, an evaluation, logging. Profile enough steps to hold it.",
+        "Profile enough steps to hold what is rare: a checkpoint, an evaluation, logging. None of the profiled steps shows it.",
         ceiling_ms=max(hidden.run_ms - hidden.estimate_ms, 0.0),
         severity="warning",
         confidence="medium",

@@ -32,7 +32,7 @@ def _owners(rank: RankResult) -> pd.DataFrame:
 
 
 def show(
-    run: str, rank: RankResult, *, view: Span | None = None, name: str = "steps as profiled", longest_ms: float | None = None
+    run: str, rank: RankResult, *, view: Span | None = None, name: str = "profiled steps", longest_ms: float | None = None
 ) -> None:
     """Show the strip of one device; nothing with fewer than two steps. The step that ``view`` lies in is marked.
 

@@ -412,7 +412,7 @@ def test_a_comparison_without_gpu_work_speaks_of_the_host(tmp_path: Path) -> Non
     for form in (compare_text.text, compare_text.markdown, html.comparison_html):
         content = form(pair)
         assert "waiting for batches" in content
-        for untrue in ("The GPU waits", "the GPU works", "makes of its GPU", "outside the profiled steps"):
+        for untrue in ("The GPU waits", "the GPU works", "makes of its GPU", "time no profiled step shows"):
             assert untrue not in content
     assert two_steps.idle_title(two_steps.bars(pair, "run"), "run").startswith(
         "The host waits for batches 60\u00a0% of A's step"

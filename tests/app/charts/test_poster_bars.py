@@ -37,10 +37,10 @@ def judged() -> Judgement:
 
 def test_a_part_too_narrow_for_its_name_is_named_below_and_one_of_half_a_percent_is_not() -> None:
     bars = now_and_after(judged(), "1.00 ms", None, dark=False)
-    assert [piece.hint.split(":")[0] for piece in unlabelled(bars)] == ["host synchronization"]
+    assert [piece.hint.split(":")[0] for piece in unlabelled(bars)] == ["host waits for a result (sync)"]
     assert [piece.label.split("\u00a0")[0] for piece in bars[0].parts if piece.label] == [
         "other compute 400",
-        "not attributed 500",
+        "cause not in the trace 500",
     ]
 
 
@@ -61,10 +61,10 @@ def test_what_the_profiled_steps_do_not_show_is_said_to_lie_outside_them() -> No
     verdict = judge(lead)
     assert verdict is not None
     named = {part.hint.split(":")[0]: part.weight for part in now_and_after(verdict, "1.00 ms", None, dark=False)[0].parts}
-    assert named == {"other compute": 400.0, "not attributed": 100.0, "outside the profiled steps": 500.0}
+    assert named == {"other compute": 400.0, "cause not in the trace": 100.0, "time no profiled step shows": 500.0}
     rows = {row.name: row.ms for row in lost.rows(lead, "unprofiled")}
-    assert rows == pytest.approx({"outside the profiled steps": 0.5, "not attributed": 0.1})  # Idle says it alike
-    assert "outside the profiled steps" in text.text(replace(run, lead=lead, ranks=[lead]))
+    assert rows == pytest.approx({"time no profiled step shows": 0.5, "cause not in the trace": 0.1})  # Idle says it alike
+    assert "time no profiled step shows" in text.text(replace(run, lead=lead, ranks=[lead]))
 
 
 def test_a_part_with_a_name_stands_below_where_a_narrow_page_has_no_room_in_the_bar() -> None:
@@ -93,7 +93,7 @@ def test_a_name_that_has_no_room_in_its_part_is_not_cut_but_stands_below() -> No
 def test_the_parts_of_a_step_stand_in_one_order_on_every_screen() -> None:
     verdict = judged()
     names = [piece.hint.partition(":")[0] for piece in now_and_after(verdict, "1.00 ms", None, dark=False)[0].parts]
-    assert names == ["other compute", "memset", "host synchronization", "not attributed"]
+    assert names == ["other compute", "memset", "host waits for a result (sync)", "cause not in the trace"]
     parts = verdict.parts
     card = of_shares([(part.owner, part.cause, part.share) for part in parts], dark=False)
     compared = both_steps([Bar(part.owner, part.cause, part.ms, part.ms) for part in parts], dark=False)

@@ -72,5 +72,5 @@ def test_a_copy_has_its_own_place_its_own_waits_and_its_own_advice(app_data: Dat
     test.button_group(key="cause").select("exposed_memcpy").run()
     words = words_of(test)
     (pieces,) = (table.value for table in test.dataframe if "where" in table.value)
-    assert set(pieces["label"]) == {"exposed copy"}
+    assert set(pieces["label"]) == {"copy not overlapped"}
     assert "What helps: Send fewer bytes" in words and "Record more" not in words

@@ -102,7 +102,7 @@ MARK = Finding(
         (("exposed_memcpy", None), "Copy less: 97 % of the recorded time goes to copies not overlapped by compute"),
         (
             ("idle", "host_sync"),
-            "Read fewer GPU values in the loop: 97 % of the recorded time goes to synchronization with the host",
+            "Read fewer GPU values in the loop: 97 % of the recorded time goes to the host waiting for a result (sync)",
         ),
         (("idle", "unattributed"), "Mark each step with an NVTX range: the GPU works 30 % of the recorded time"),
     ],

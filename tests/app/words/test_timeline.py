@@ -18,7 +18,10 @@ COUNTED = [Span(100, 200), Span(200, 300)]
 def test_a_cause_is_all_that_is_lost_to_it_whatever_the_gpu_copies_meanwhile(view: Span, where: str) -> None:
     most = timeline.most_lost(InView(0.65, LOST), view, COUNTED)
     assert most is not None and most.also_busy
-    assert most.sentence.replace("\xa0", " ") == f"synchronization with the host: 122 ms{where}, of which it copies for 70.0 ms"
+    assert (
+        most.sentence.replace("\xa0", " ")
+        == f"the host waiting for a result (sync): 122 ms{where}, of which it copies for 70.0 ms"
+    )
 
 
 def test_copies_that_nothing_explains_stay_apart_from_idle_time_that_nothing_does() -> None:
