@@ -35,9 +35,8 @@ T = TypeVar("T")
 CRITICAL_SHARE = 0.15  # a sixth of every step: nothing else should be done first
 # So much even the least gain of the interval must be: a prediction that holds must not refute what was critical.
 SUREST_SHARE = CRITICAL_SHARE / 2
-SURE_WITHIN = (
-    1.5  # times its low end: a prediction whose interval reaches further is no surer than medium, however sure its cause
-)
+# Times its low end: a prediction whose interval reaches further is no surer than medium, however sure its cause.
+SURE_WITHIN = 1.5
 WARNING_SHARE = 0.03  # below three percent a fix is lost in the noise of most measurements
 
 MAY_BRING_NOTHING = "No gain is predicted: a step would then take between {low} and {high}, which may be no less than now."

@@ -19,9 +19,8 @@ GPU_BOUND = 1.12  # no profiled step is longer than the GPU's own work by more: 
 ESTIMATE_FACTOR, ESTIMATE_SHORT = 1.6, 1.42
 PROFILED_MARGIN = 1.05  # the profiler slows a step and never speeds it up; clocks may be lower in the run
 OWN_OVERLAP = 0.02  # of a step's kernels
-MORE_OVERLAP = (
-    0.5  # of the time that kernels run side by side: which of them meet hangs on their launches, which recording delays
-)
+# Of the time that kernels run side by side: which of them meet hangs on their launches, which recording delays.
+MORE_OVERLAP = 0.5
 SAMPLE_IT = "Ten seconds of `sawtooth sample` beside the run would tell."
 STOPWATCH = 0.01  # a stopwatch over many steps, started and stopped by hand or by a loop that is not synchronised
 

@@ -27,9 +27,8 @@ from sawtooth.ingest.files import is_sound
 from sawtooth.ingest.manifest import is_id
 from sawtooth.ingest.schema import DataFolder
 
-MEMORY_LIMIT = (
-    "512MB"  # a query behind a screen sorts at most a few million rows; more than this would starve the other viewers
-)
+# A query behind a screen sorts at most a few million rows; more than this would starve the other viewers.
+MEMORY_LIMIT = "512MB"
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any]
 

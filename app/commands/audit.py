@@ -18,6 +18,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.app.commands.inputs import opened
 from sawtooth.app.commands.output import OutputOption, format_for, write
 from sawtooth.app.printable import json_text, printable
+from sawtooth.app.reports import audit as report
 from sawtooth.app.words import checklist as checklist_words
 from sawtooth.app.words.comparisons import chain as chain_words
 from sawtooth.ingest.errors import UsageError
@@ -68,7 +69,7 @@ def audit(
 
 def _table(made: Chain, chosen: Format) -> str:
     if chosen is Format.md:
-        return chain_words.markdown(made)
+        return report.of_chain(made)
     if chosen is Format.json:
         return json_text(_plain(made), 1)
     return _aligned(chain_words.title(made), [chain_words.heads(made), *chain_words.rows(made)])
@@ -76,7 +77,7 @@ def _table(made: Chain, chosen: Format) -> str:
 
 def _list(result: RunResult, checked: tuple[Checked, ...], chosen: Format) -> str:
     if chosen is Format.md:
-        return checklist_words.markdown(result, checked)
+        return report.of_run(result, checked)
     if chosen is Format.json:
         rows = [
             {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sawtooth.app import format as fmt
 
@@ -19,6 +19,13 @@ def as_written(sentence: str) -> str:
     joined = _JOINED.sub("\\1\u2060", _SPECIAL.sub(r"\\\1", fmt.clean(sentence)))
     joined = joined.replace("$", "&#36;")  # of a formula, which no backslash prevents
     return _TAG.sub("&lt;", joined)
+
+
+def table(head: str, columns: Sequence[str], cells: Iterable[Sequence[str]], *, numbers: bool = True) -> str:
+    """Return a Markdown table under ``head``, which is Markdown already; ``numbers``: all but the first column are."""
+    rule = " ---: |" if numbers else " --- |"
+    rows = [f"| {' | '.join(map(as_written, row))} |" for row in (columns, *cells)]
+    return "\n".join([head, "", rows[0], f"| --- |{rule * (len(columns) - 1)}", *rows[1:], ""])
 
 
 def for_terminals(lines: Iterable[str]) -> str:

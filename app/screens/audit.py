@@ -12,6 +12,7 @@ from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import templates
 from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.reports import audit as report
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.words import advice
 from sawtooth.app.words import checklist as words
@@ -48,7 +49,7 @@ def main() -> None:
                 cards.table((audit.TITLE, "In this run"), costs, "What a step of this run costs")
     panel.downloads(
         "checklist",
-        [("Checklist as Markdown", "md", "text/markdown", lambda: words.markdown(result, checked))],
+        [("Checklist as Markdown", "md", "text/markdown", lambda: report.of_run(result, checked))],
         "checklist",
     )
     _chain(result, manifest)
@@ -80,7 +81,7 @@ def _of_chain(result: RunResult, manifest: Manifest) -> None:
     made: Chain = chain([side_of([each], library) for each in results], lambda run, times: step_at_batch(run, times, library))
     cards.text(f"{chain_words.title(made)}.")
     cards.table(chain_words.heads(made), chain_words.rows(made), "The audit of each run and what each change brought")
-    panel.downloads("audit", [("Audit as Markdown", "md", "text/markdown", lambda: chain_words.markdown(made))], "audit")
+    panel.downloads("audit", [("Audit as Markdown", "md", "text/markdown", lambda: report.of_chain(made))], "audit")
 
 
 main()

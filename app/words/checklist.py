@@ -9,7 +9,6 @@ from sawtooth.analysis.findings.checklist import Checked, Status
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.words import advice, headline, promise
-from sawtooth.app.words.comparisons.chain import as_markdown
 
 COLUMNS = ("Technique", "State", "In this run")
 TO_DO_COLUMNS = ("What to change", "What it brings", "Why, in this run")
@@ -123,9 +122,3 @@ def title(checked: Sequence[Checked]) -> str:
     unneeded = count["nothing"] + count["not applicable"]
     techniques = fmt.many(count["done"], "technique")
     return f"{brings}; {techniques} in use, {unneeded} with nothing to gain, {count['not checked']} cannot be seen"
-
-
-def markdown(result: RunResult, checked: Sequence[Checked]) -> str:
-    """Return the checklist as GitHub-flavoured Markdown."""
-    cells = [(*row[:2], fmt.markdown(row[2], None)) for row in rows(result, checked)]
-    return as_markdown(f"## {fmt.markdown(result.manifest.name)}: {title(checked)}", COLUMNS, cells, numbers=False)

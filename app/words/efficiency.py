@@ -115,8 +115,8 @@ def largest_loss(parts: Sequence[PeakPart]) -> PeakPart | None:
     return max((part for part in parts if part.key != "peak"), key=lambda part: part.ms, default=None)
 
 
-def mfu_sentence(metrics: Mapping[str, Reading], parts: Sequence[PeakPart], unit: str = "each {} step") -> str:
-    """Return the MFU with what most of the peak is lost to: a part of ``unit``."""
+def mfu_sentence(metrics: Mapping[str, Reading], parts: Sequence[PeakPart]) -> str:
+    """Return the MFU with what most of the peak is lost to: a part of each step."""
     mfu = fmt.reading("mfu", metrics["mfu"])
     sure = metrics["mfu"].trust == "ok" or mfu.startswith("<")
     about = "at least " if is_lower_bound(metrics) else "" if sure else "≈\u00a0"
@@ -127,7 +127,7 @@ def mfu_sentence(metrics: Mapping[str, Reading], parts: Sequence[PeakPart], unit
     reaches, most = f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak", largest_loss(parts)
     if most is None:
         return f"{reaches}."
-    step = unit.format(fmt.duration_ms(sum(part.ms for part in parts)))
+    step = f"each {fmt.duration_ms(sum(part.ms for part in parts))} step"
     if most.key == "dtype":
         reaches += f", and {fmt.share(metrics['mfu_at_dtype'].value or 0.0)} of the peak of its operators' dtypes"
     return f"{reaches}: {LOSES[most.key].format(f'{fmt.duration_ms(most.ms)} of {step}')}."

@@ -20,9 +20,8 @@ from sawtooth.analysis.units import in_words
 
 MAX_SENTENCES = 20_000  # the longest pieces get a sentence; beyond them nobody reads, and a million sentences cost seconds
 DURATIONS = ("took", "lead", "waited")  # fields of sentences that are nanoseconds
-DIFFERENT_DURATIONS = (
-    1 << 15
-)  # most come again, in the next rank too, and to round one takes as long as all else of its sentence
+# Most come again, in the next rank too, and to round one takes as long as all else of its sentence.
+DIFFERENT_DURATIONS = 1 << 15
 NAME_LENGTH = 80  # kernel names of templates run to kilobytes
 SIGNATURE = 40  # a longer one does not fit into a sentence
 

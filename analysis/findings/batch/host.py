@@ -11,9 +11,8 @@ from sawtooth.analysis.replay.whatif import RUNS_DIFFER, WhatIf
 
 PACE_MOST = 3.0  # a host's pace is looked for between a third and thrice what the trace shows,
 PACE_HALVINGS = 10  # halving that range so often: to a fifth of a percent
-SLOWEST_HOST = (
-    1.8  # of the host's time by the replay, at most, where the GPU hides it: one of nine loops took 1.75 times as long
-)
+# Of the host's time by the replay, at most, where the GPU hides it: one of nine loops took 1.75 times as long.
+SLOWEST_HOST = 1.8
 
 
 def host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:

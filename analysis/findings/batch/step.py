@@ -38,9 +38,8 @@ LIKELY_HOST = 1.1
 # times as long at one time as at the other, and three others as the profiled size had it 1.4 to 1.5 times.
 HOST_VARIES = 1.5
 HARDLY = 0.01  # of their time: operations that keep nobody waiting
-HOST_LIMITS = (
-    0.1  # of the step that a quicker host, by HOST_VARIES or QUICKEST_HOST, would save: from there on its pace is the step's
-)
+# Of the step that a quicker host, by HOST_VARIES or QUICKEST_HOST, would save: from there on its pace is the step's.
+HOST_LIMITS = 0.1
 QUICKEST_HOST = 0.75  # of the host's time by the replay, which takes the profiler's cost off: the least that is likely
 SLOWEST = 8.0  # times the bytes at the memory's rate: what fills the GPU is hardly slower (kernel_time.toml); the rest of its time is latency
 MOST_LATENCY_NS = 50_000  # of a kernel: what takes longer has work, however slow (a batch norm over planes of channels)

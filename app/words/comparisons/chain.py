@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from sawtooth.analysis.compare.chain import Chain, Change
 from sawtooth.app import format as fmt
@@ -62,18 +61,6 @@ def _shares(chain: Chain) -> list[str]:
         left = left * change.after_ms / change.before_ms if known and change.before_ms and change.after_ms else math.nan
         shares.append(fmt.share(left) if math.isfinite(left) else fmt.MISSING)
     return shares
-
-
-def markdown(chain: Chain) -> str:
-    """Return the table as GitHub-flavoured Markdown, under its title."""
-    return as_markdown(f"## {title(chain)}", heads(chain), rows(chain))
-
-
-def as_markdown(head: str, columns: Sequence[str], cells: Sequence[Sequence[str]], *, numbers: bool = True) -> str:
-    """Return a Markdown table under ``head``; ``cells`` are our own words and numbers, or were made safe. ``numbers``: all but the first column are."""
-    rule = " ---: |" if numbers else " --- |"
-    lines = [head, "", f"| {' | '.join(map(fmt.markdown, columns))} |", f"| --- |{rule * (len(columns) - 1)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in cells), ""])
 
 
 def _ms(value: float | None) -> str:

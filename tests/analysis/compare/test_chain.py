@@ -10,6 +10,7 @@ import pytest
 from sawtooth.analysis.compare import chain as module
 from sawtooth.analysis.compare.chain import NOT_COUNTED, Chain, Change, chain
 from sawtooth.analysis.compare.side import side_of
+from sawtooth.app.reports import audit as report
 from sawtooth.app.words.comparisons import chain as words
 from tests.support.findings_of import library, result_of
 from tests.support.paths import RECORDINGS
@@ -46,7 +47,7 @@ def test_the_table_has_a_column_a_run_and_is_markdown(made):
     heads, rows = words.heads(made), words.rows(made)
     assert heads[1:] == list(NAMES) and all(len(row) == len(heads) for row in rows)
     assert {"Predicted gain a step", "Measured gain a step"} <= {row[0] for row in rows}
-    lines = words.markdown(made).splitlines()
+    lines = report.of_chain(made).splitlines()
     assert lines[0].endswith("times as fast") and lines[3] == "| --- | ---: | ---: | ---: |"
 
 

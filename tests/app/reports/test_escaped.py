@@ -7,7 +7,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from sawtooth.app import format as fmt
-from sawtooth.app.reports.escaped import as_written
+from sawtooth.app.reports.escaped import as_written, table
 
 READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 STRANGE = [
@@ -57,3 +57,9 @@ def test_nobody_is_mentioned_and_nothing_linked(text: str) -> None:
 )
 def test_an_ordinary_sentence_is_the_same_in_the_file(text: str) -> None:
     assert as_written(text) == fmt.clean(text)
+
+
+@pytest.mark.parametrize("text", STRANGE)
+def test_a_table_shows_its_cells_and_headings_as_written(text: str) -> None:
+    cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", READER.render(table("## a head", ["what", text], [[text, "1"]])))
+    assert [html.unescape(cell).replace("\u2060", "") for cell in cells] == ["what", text, text, "1"]

@@ -1,0 +1,25 @@
+"""The audit as Markdown, for a pull request: the checklist of a run, or the table over a chain of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sawtooth.analysis.compare.chain import Chain
+from sawtooth.analysis.findings.checklist import Checked
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.app import format as fmt
+from sawtooth.app.reports.escaped import as_written, table
+from sawtooth.app.words import checklist
+from sawtooth.app.words.comparisons import chain
+
+
+def of_run(result: RunResult, checked: Sequence[Checked]) -> str:
+    """Return the checklist as GitHub-flavoured Markdown."""
+    name = fmt.clean(result.manifest.name, fmt.NAME_LENGTH)
+    head = f"## {as_written(f'{name}: {checklist.title(checked)}')}"
+    return table(head, checklist.COLUMNS, checklist.rows(result, checked), numbers=False)
+
+
+def of_chain(made: Chain) -> str:
+    """Return the table as GitHub-flavoured Markdown, under its title."""
+    return table(f"## {as_written(chain.title(made))}", chain.heads(made), chain.rows(made))
