@@ -5,13 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-
-def number_of(key: str, environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return the variable ``key`` (RANK, WORLD_SIZE, …), None where it is absent or no whole number from 0: some launchers write -1 for no job."""
-    value = environment.get(key, "").strip()
-    return int(value) if value.isdecimal() else None
-
-
 # a rank, or a task of srun's or mpirun's, and how many there are of them; a batch script has a task's number too, but no number of a step's tasks
 COUNTED_BY = (
     ("rank", "RANK", "WORLD_SIZE"),
@@ -19,6 +12,12 @@ COUNTED_BY = (
     ("task", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("task", "PMI_RANK", "PMI_SIZE"),
 )
+
+
+def number_of(key: str, environment: Mapping[str, str] = os.environ) -> int | None:
+    """Return the variable ``key`` (RANK, WORLD_SIZE, …), None where it is absent or no whole number from 0: some launchers write -1 for no job."""
+    value = environment.get(key, "").strip()
+    return int(value) if value.isdecimal() else None
 
 
 def member_of_job(environment: Mapping[str, str] = os.environ) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import PurePath
 
 RECORDED_BY = "Recorded by `sawtooth run"  # how the notes of a run begin; before the command was a fact, they alone had it
@@ -13,6 +14,8 @@ LAUNCHERS = (
     "torch.distributed.launch",
     "accelerate.commands.launch",
 )  # modules that start the program
+PYTHON = re.compile(r"python[\d.]*")
+MODULE = re.compile(r"[^\W\d]\w*(\.\w+)*")
 FLAG = re.compile(r"--?[A-Za-z]")  # -1 and -.5 are values
 CONFIGURED = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")  # Hydra and OmegaConf: model.depth=3
 SECRET = re.compile(r"(?:key|secret|password|passwd|credentials?|token)$", re.IGNORECASE)
@@ -56,11 +59,16 @@ def names_secret(flag: str) -> bool:
 
 
 def _program_at(command: Sequence[str]) -> tuple[str, int, bool]:
-    """Return the program, the place of the word that names it, and whether that is a module."""
-    for at, word in enumerate(command):
+    """Return the program, the place of the word that names it, and whether that is a module.
+
+    What starts a Python may have an option -m of its own: numactl -m 1 python train.py.
+    """
+    before_script = takewhile(lambda word: not word.endswith(".py"), command)
+    python = next((at for at, word in enumerate(before_script) if PYTHON.fullmatch(PurePath(word).name)), 0)
+    for at, word in enumerate(command[python:], start=python):
         if word.endswith(".py"):
             return PurePath(word).name, at, False
-        if word == "-m" and at + 1 < len(command) and command[at + 1] not in LAUNCHERS:
+        if word == "-m" and at + 1 < len(command) and command[at + 1] not in LAUNCHERS and MODULE.fullmatch(command[at + 1]):
             return command[at + 1], at + 1, True
     return (PurePath(command[0]).name, 0, False) if command else ("", 0, False)
 

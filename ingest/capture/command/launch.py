@@ -10,13 +10,11 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib import util
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from sawtooth.ingest import children
 from sawtooth.ingest.capture import beside
 from sawtooth.ingest.capture.command import hook, progress
 from sawtooth.ingest.capture.command.foreground import run_in_foreground
+from sawtooth.ingest.capture.command.interpreter import NEEDED, has, words_of
 from sawtooth.ingest.capture.command.no_profile import no_loop, no_profile, steps_taken
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.command.stretches import STEP, Stretch, left_out, runs_of
@@ -40,7 +39,6 @@ PACE_S = 1.0  # between what the Live page shows of the steps
 PACE_FILE = "pace.json"
 PYTHON_FAILED = 1  # how Python ends by an exception, such as an import that fails
 AT_ONCE_S = 10.0  # what was sampled of a command that failed sooner, before a step, is not worth keeping
-LOOK_SECONDS = 20.0  # a Python starts in a tenth of a second, on a shared file system in some
 FAILED = f"{ENDED_WITH} {{code}}{{after}}{{when}}."
 NO_STEP = f"{ENDED_WITH} {{code}} before its first optimizer step: no run was made of it.{{kept}}"
 # a signal ends a process at once, with up to a second of marks that were not written yet
@@ -68,14 +66,6 @@ class Launched:
         return [sentence for sentence in self.missing if sentence not in self.at_start]
 
 
-def words_of(command: Sequence[str]) -> list[str]:
-    """Return the command to start: a Python file or module is run by the Python that has PyTorch, this one or the one on PATH."""
-    if not (command[0].endswith(".py") or command[0] == "-m"):
-        return list(command)
-    here = sys.executable if util.find_spec("torch") else None
-    return [here or shutil.which("python") or shutil.which("python3") or sys.executable, *command]
-
-
 def run(
     command: Sequence[str],
     bundle: Path,
@@ -101,9 +91,12 @@ def run(
     are in a step, where that is known. Every ``progress_s`` seconds (0: never) the pace is said, and every SCALARS_S written for TensorBoard into the folder ``scalars``.
     The dashboard at ``push`` shows both while it trains.
     """
-    words, name = words_of(command), name or name_of(command)
+    words, python = words_of(command)
+    name = name or name_of(command)
     if _starts_nothing(words):
         return Launched(run_in_foreground(words, os.environ))
+    if python is not None:
+        print(f"sawtooth: {python}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="sawtooth-run-") as scratch:
         folder = Path(scratch)
         sampler, missing = _start_sampler(folder, push, name) if sample else (None, [])
@@ -118,8 +111,10 @@ def run(
         }
         with _progress(folder, samples=samples, flops=flops, seconds=progress_s, scalars=scalars, missing=missing):
             at_start = frozenset(missing)
-            start, code = time.monotonic(), run_in_foreground(words, _environment(folder, options))
-            launched, seconds = Launched(code, missing=missing, at_start=at_start), time.monotonic() - start
+            began = time.monotonic()
+            code = run_in_foreground(words, _environment(folder, options))
+            seconds = time.monotonic() - began
+        launched = Launched(code, missing=missing, at_start=at_start)
         try:
             if sampler is not None:
                 launched.missing += _without(beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl"))
@@ -160,9 +155,9 @@ def _keep_samples(folder: Path, bundle: Path) -> str:
 
 def _advice(words: Sequence[str], command: Sequence[str], exit_code: int) -> list[str]:
     """Return what to do about a command that failed at once, where its Python has no PyTorch."""
-    python = _without_torch(words) if exit_code == PYTHON_FAILED else None
-    own = command if words != list(command) else command[1:]
-    return [NO_TORCH.format(python=python, command=" ".join(own))] if python else []
+    python, own = words[0], command if words != list(command) else command[1:]
+    failed = exit_code == PYTHON_FAILED and Path(python).name.startswith("python") and has(python, [NEEDED]) is False
+    return [NO_TORCH.format(python=python, command=" ".join(own))] if failed else []
 
 
 def _lacks(runs: Sequence[Stretch], exit_code: int, steps: int, after_s: float) -> list[str]:
@@ -285,16 +280,3 @@ def why_unwritable(bundle: Path) -> str | None:
             return None
     except OSError as error:
         return f"{bundle} cannot be written ({error.strerror}), so the training was not started. Give another file with -o."
-
-
-def _without_torch(words: Sequence[str]) -> str | None:
-    """Return the Python that was to run the training where it cannot import PyTorch; None where it can, or nobody knows."""
-    python = words[0]
-    if not Path(python).name.startswith("python"):
-        return None
-    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-    try:
-        lacks = subprocess.run([python, "-c", look], timeout=LOOK_SECONDS, check=False, capture_output=True).returncode == 1
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return python if lacks else None

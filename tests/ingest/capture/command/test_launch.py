@@ -327,6 +327,11 @@ def test_a_training_that_fails_where_torch_is_there_is_not_told_to_find_it(tmp_p
         (["python", "-m", "vision.train"], "vision.train"),
         (["torchrun", "--nproc_per_node", "2", "scripts/finetune.py"], "finetune"),
         (["./train"], "train"),
+        (["numactl", "-m", "1", "python", "train.py"], "train"),  # its own -m: a node of memory
+        (["srun", "-m", "block", "python3.12", "-u", "-m", "vision.train"], "vision.train"),
+        (["numactl", "-m", "1", "./train"], "numactl"),
+        (["torchrun", "--nproc_per_node", "2", "-m", "vision.train"], "vision.train"),
+        (["python", "-m", "torch.distributed.run", "-m", "vision.train"], "vision.train"),
     ],
 )
 def test_the_file_is_called_as_the_script_or_module(command: list[str], name: str, tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""Which Python runs the script or module that `sawtooth run` was given without one. Standard library only."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sawtooth.ingest import children
+
+NEEDED = "torch"  # whatever else the script imports
+LOOK_SECONDS = 20.0  # a Python starts in a tenth of a second, on a shared file system in some
+# Exit code 1 for a module that is not there: others are a Python's that cannot run this.
+_LOOK = "import importlib.util, sys; sys.exit(int(any(importlib.util.find_spec(name) is None for name in sys.argv[1:])))"
+TAKEN = "{program} is run by {python}: {usual}, the first on the PATH, lacks {lacks}."
+
+
+def words_of(command: Sequence[str]) -> tuple[list[str], str | None]:
+    """Return the command to start, and the sentence that says which Python runs a script or a module where nobody would expect it.
+
+    A Python file or module is run by the first Python that has PyTorch and what the file imports: this one, else those on the PATH in turn.
+    """
+    if not (command[0].endswith(".py") or command[0] == "-m"):
+        return list(command), None
+    needed = [NEEDED, *_imports_of(Path(command[0]))]
+    own_folder = Path(sys.executable).parent
+    on_path = list(_on_path())
+    usual = next(iter(on_path), sys.executable)
+    others = [python for python in on_path if Path(python).parent != own_folder]
+    fitting = (python for least in (needed, needed[:1]) for python in (sys.executable, *others) if has(python, least))
+    python = next(fitting, usual)
+    if python in (usual, sys.executable):
+        return [python, *command], None
+    lacks = " and ".join(name for name in needed if not has(usual, [name]))
+    return [python, *command], TAKEN.format(
+        program=" ".join(command[:2] if command[0] == "-m" else command[:1]), python=python, usual=usual, lacks=lacks
+    )
+
+
+def has(python: str, modules: Sequence[str]) -> bool | None:
+    """Tell whether ``python`` can import ``modules``; None where it cannot be asked."""
+    try:
+        variables = children.environment_before()
+        words = [python, "-c", _LOOK, *modules]
+        looked = subprocess.run(words, env=variables, timeout=LOOK_SECONDS, check=False, capture_output=True)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return {0: True, 1: False}.get(looked.returncode)
+
+
+def _on_path() -> Iterator[str]:
+    """Give the Pythons on the PATH, one a folder: what `python` would start, then those behind it."""
+    for folder in os.get_exec_path():
+        python = shutil.which("python", path=folder) or shutil.which("python3", path=folder)
+        if python is not None:
+            yield python
+
+
+def _imports_of(script: Path) -> list[str]:
+    """Return the modules that ``script`` imports whatever happens: at its top level, and not from beside it. [] for what is no script."""
+    try:
+        body = ast.parse(script.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return []
+    names = [alias.name for line in body if isinstance(line, ast.Import) for alias in line.names]
+    names += [line.module for line in body if isinstance(line, ast.ImportFrom) and line.module and not line.level]
+    first = dict.fromkeys(name.partition(".")[0] for name in names)
+    return [name for name in first if not any((script.parent / beside).exists() for beside in (name, f"{name}.py"))]

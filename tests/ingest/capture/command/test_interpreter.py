@@ -1,0 +1,83 @@
+"""Which Python runs a script that is given without one: the first that has what it imports, said where nobody would expect it."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sawtooth.ingest.capture.command.interpreter import words_of
+
+ANSWERS = """#!/bin/sh
+[ "$1" = -c ] || exit 3
+shift 2
+for name in "$@"; do case " {modules} " in *" $name "*) ;; *) exit 1;; esac; done
+"""
+SCRIPT = """
+import torch.nn, vision.models
+from models import net
+from . import sibling
+try:
+    import apex
+except ImportError:
+    apex = None
+"""
+Make = Callable[[str, str, str], None]
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Make Pythons that have these modules: the one beside `sawtooth`, the first and the second on the PATH; and a script."""
+
+    def pythons(ours: str, first: str, second: str) -> None:
+        for folder, modules in (("ours", ours), ("first", first), ("second", second)):
+            python = tmp_path / folder / "python"
+            python.parent.mkdir(exist_ok=True)
+            python.write_text(ANSWERS.format(modules=modules))
+            python.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "ours" / "python"))
+        monkeypatch.setenv("PATH", f"{tmp_path / 'first'}:{tmp_path / 'second'}")
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "models").mkdir()
+    return pythons
+
+
+@pytest.mark.parametrize(
+    ("ours", "first", "second", "taken"),
+    [
+        ("torch vision", "torch vision", "", "ours"),
+        ("", "torch vision", "torch vision", "first"),  # a venv without PyTorch
+        ("torch", "torch vision", "", "first"),  # one without the script's other packages
+        ("torch", "torch", "", "ours"),  # nobody has them: the script says so itself
+        ("", "", "", "first"),  # what `python` would start, which then is named as lacking PyTorch
+        ("", "torch", "torch vision", "second"),
+    ],
+)
+def test_the_first_that_has_what_the_script_imports(
+    make: Make, tmp_path: Path, ours: str, first: str, second: str, taken: str
+) -> None:
+    make(ours, first, second)
+    words, said = words_of(["train.py", "--epochs", "3"])
+    assert words == [str(tmp_path / taken / "python"), "train.py", "--epochs", "3"]
+    usual = tmp_path / "first" / "python"
+    assert said == (
+        f"train.py is run by {words[0]}: {usual}, the first on the PATH, lacks vision." if taken == "second" else None
+    )
+
+
+def test_of_an_activated_environment_without_pytorch_another_is_named(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make("", "torch", "torch vision")
+    monkeypatch.setenv("PATH", ":".join(str(tmp_path / folder) for folder in ("ours", "first")))
+    words, said = words_of(["-m", "rl.train"])
+    assert words == [str(tmp_path / "first" / "python"), "-m", "rl.train"]
+    assert said == f"-m rl.train is run by {words[0]}: {sys.executable}, the first on the PATH, lacks torch."
+
+
+def test_a_command_with_its_own_python_is_as_it_was_given(make: Make) -> None:
+    make("", "torch vision", "")
+    for command in (["python", "train.py"], ["torchrun", "train.py"], ["./train.sh"]):
+        assert words_of(command) == (command, None)
