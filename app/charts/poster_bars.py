@@ -21,13 +21,14 @@ SMALL = 0.004  # of the longer step: folded together in the way from one step to
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a bar: what a mouse reads, what stands in it, how wide it is (parts of a thousand), and how it is filled."""
+    """A part of a bar: what a mouse reads, what stands in it, how wide it is (parts of a thousand), how it is filled, and what is said of it on a phone ("": the hint)."""
 
     hint: str
     label: str
     weight: float
     colour: str
     texture: str
+    short: str = ""
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def _piece(colour: Colour, ms: float, share: float, dark: bool, name: str | None
     name = name or colour.label
     label = _if_room(f"{name} {fmt.duration_ms(ms)}", share * width)
     hint = f"{name}: {fmt.duration_ms(ms)}, {fmt.share(share)}"
-    return Piece(hint, label, round(share * 1000, 1), colour.on(dark), colour.texture)
+    return Piece(hint, label, round(share * 1000, 1), colour.on(dark), colour.texture, f"{name} {fmt.share(share)}")
 
 
 def both_steps(bars: Sequence[Bar], *, dark: bool) -> list[StepBar]:

@@ -57,6 +57,18 @@ def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(server: S
     assert [error for error in seen.errors if HARMLESS not in error] == []
 
 
+def test_on_a_phone_both_times_and_the_speed_up_are_one_line_and_the_price_takes_none(server: Server, page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(server.url)
+    page.get_by_role("link", name="See why the first one is slow").click(timeout=120_000)
+    expect(page.locator(".st-big mark")).to_be_visible(timeout=60_000)
+    tops = "nodes => nodes.map(node => [node.getBoundingClientRect().top, node.getBoundingClientRect().bottom])"
+    line = page.locator(".st-big :is(b, strong, mark):not(.st-fact b)").evaluate_all(tops)
+    assert len(line) == 3 and max(top for top, _ in line) < min(bottom for _, bottom in line)
+    (price,), facts = page.get_by_role("button", name="Price").evaluate_all(tops), page.locator(".st-facts").evaluate_all(tops)
+    assert facts[0][0] < price[1] and price[0] < facts[0][1]
+
+
 def _drag_across(page: Page) -> None:
     """Select the middle third of the picture's width, as a person does with the mouse."""
     picture = page.locator("canvas.lanes")

@@ -92,8 +92,8 @@ def method(step: Step, *, host: bool = False) -> str:
     if step == "run":
         return (
             "Each side's step, as the best witness of it says, divided among owners and causes: by a replay of the trace without the profiler's "
-            "own cost, or as profiled where the profiled steps are the best witness. What the run takes beyond them stands as outside the "
-            "profiled steps. The changes of the parts sum exactly to the change of the step time."
+            "own cost, or as profiled where the profiled steps are the best witness. What the run takes beyond them stands as time no "
+            "profiled step shows. The changes of the parts sum exactly to the change of the step time."
         )
     return (
         "Every nanosecond of each side's steady window has one owner and, where it is lost, one cause. Per step, the changes of the parts sum "

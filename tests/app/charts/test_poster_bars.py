@@ -80,6 +80,15 @@ def test_a_part_with_a_name_stands_below_where_a_narrow_page_has_no_room_in_the_
     assert shown.count("st-if-narrow") == 1 and "narrow: 1 ms</span>" in shown
 
 
+def test_on_a_phone_a_part_is_its_share_and_the_step_after_has_its_time_beside_it_alone() -> None:
+    verdict = judged()
+    bars = now_and_after(verdict, "1.00 ms", Outlook(1.0, 0.8, None, 1), dark=False)
+    shown = str(templates.pieces("poster.html").drawn(bars, unlabelled(bars)))
+    part = next(part for part in bars[0].parts if part.label)
+    assert f"{part.short}</span>" in shown and part.short.replace("\xa0", " ").endswith("%")
+    assert bars[1].parts[0].label and f"{bars[1].parts[0].hint}</span>" not in shown
+
+
 def test_a_name_that_has_no_room_in_its_part_is_not_cut_but_stands_below() -> None:
     # 17.6 % of the bar: "Python on the host 26.0 ms" has 26 letters and takes 0.0078 * 26 = 20 % of it
     ledger = [("other_compute", None, 122_000_000, 122.0), ("idle", "python_host", 26_000_000, 26.0)]
