@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.command.call_site import CallSite, CallSites
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, LoopWatch
+from sawtooth.ingest.capture.command.updates import UPDATES
 from sawtooth.ingest.capture.devices import current_gpu
 from sawtooth.ingest.capture.evaluation import EVALUATIONS, Evaluations
 from sawtooth.ingest.capture.job_place import number_of
@@ -79,7 +80,7 @@ class HookSettings:
         )
 
 
-watch_evaluation = EVALUATIONS.watch
+watch_evaluation, watch_updates = EVALUATIONS.watch, UPDATES.watch
 
 
 class Hook:
@@ -116,7 +117,7 @@ class Hook:
 
     def on_step(self, optimizer: Any, *_: Any) -> None:
         """Mark a step, and start or end the profile where its time has come."""
-        if self._broken:
+        if self._broken or (UPDATES.within and UPDATES.is_again()):
             return
         try:
             self._advance(id(optimizer))

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from types import ModuleType
 
 HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib would cost every child its import
-AWAITED = {  # modules of PyTorch, and what of the hook is called with each once it is there
+AWAITED = {  # modules of PyTorch and DeepSpeed, and what of the hook is called with each once it is there
     "torch.optim.optimizer": "install",
     "torch.nn.modules.module": "watch_evaluation",
+    "deepspeed.runtime.engine": "watch_updates",
     "torch.utils.data._utils.fetch": "watch_loaders",
     "torch.utils.data._utils.pin_memory": "watch_pinning",
 }

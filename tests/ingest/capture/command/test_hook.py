@@ -18,6 +18,7 @@ from sawtooth.ingest.capture.command.hook import (
     RANKS_LEAD,
     Hook,
     HookSettings,
+    watch_updates,
 )
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
 from sawtooth.ingest.capture.command.stretches import runs_of
@@ -350,3 +351,30 @@ def test_a_profile_in_which_another_loop_begins_is_given_up(tmp_path: Path) -> N
     assert loop.profiled[1] == ("stop", LEAST_STEPS + 2) and [what for what, _ in loop.profiled] == ["start", "stop"] * 2
     marks = [mark for mark in marks_of(tmp_path) if mark["p"] == "profile"]
     assert {mark["l"] for mark in marks[-4:]} == {1}
+
+
+def test_an_engine_that_updates_its_groups_one_by_one_takes_one_step(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+
+    class Engine:
+        """As DeepSpeed's with ZeRO: its optimizer steps once for each group of parameters, and another for those on the host."""
+
+        def _take_model_step(self, groups: int) -> str:
+            loop.run(groups, 1.0)
+            loop.run(groups, 1.0, "on the host")
+            return "taken"
+
+        def fails(self) -> None:
+            raise RuntimeError
+
+    engines = SimpleNamespace(DeepSpeedEngine=Engine)
+    watch_updates(engines)
+    loop.run(2, 1.0)  # the engine makes the optimizer's state
+    assert [engines.DeepSpeedEngine()._take_model_step(groups=groups) for groups in (2, 1, 2)] == ["taken"] * 3
+    with pytest.raises(TypeError):
+        engines.DeepSpeedEngine()._take_model_step("no number")  # the next update is one again
+    engines.DeepSpeedEngine()._take_model_step(3)
+    loop.run(2, 1.0)
+    loop.hook.finish()
+    marks = marks_of(tmp_path)
+    assert [(mark["i"], mark["o"]) for mark in marks] == [(i, 0) for i in range(8)]
