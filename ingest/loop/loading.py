@@ -6,7 +6,7 @@ Standard library only: it is part of the recorder.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 COMPUTES, WAITS = 0.8, 0.5  # share of a sample's time on a core: above it computing limits, below it waiting
@@ -17,6 +17,7 @@ SHARED_CORE = 0.65  # of a core's speed where two threads of the hardware share 
 # was 0.72 to 0.89 on two hosts of 16 virtual cores (an H100's and an H200's).
 SEVERAL_CORES = 0.82
 FEW = 2  # workers that compute: so many have a core each for themselves
+BETWEEN_STEPS = 0.8  # of a worker's speed that the training process has, at the least, which loads between its own steps: 0.79 to 0.99 on three hosts
 MODEL_OFF = 0.10  # handing batches over and starting late cost what the model does not know
 
 
@@ -60,18 +61,27 @@ class Rate:
 def predict(cost: SampleCost, workers: int, cores: int, seen: int = 1) -> Rate:
     """Return what ``workers`` give: each is busy for a sample's whole time, all together have ``cores`` to compute on, and one thread pins their batches.
 
-    ``cost`` was measured with ``seen`` workers; more that compute share what few had for themselves. The interval reaches from cores that two
-    workers share to cores that are whole.
+    ``cost`` was measured with ``seen`` workers. More that compute share what few had for themselves, and few have for themselves what more shared. The
+    interval reaches from cores that two workers share to cores that are whole.
     """
     off = min(NORMAL_90 * cost.error_s / cost.wall_s + MODEL_OFF, 0.9)
-    middle = least = 1.0
+    middle = least = most = 1.0
+    share, shared = _busy(cost, workers) > FEW, _busy(cost, seen) > FEW  # then, and when the sample was timed
     if workers > max(seen, 1):
-        share = _busy(cost, workers) > FEW
-        shared = _busy(cost, seen) > FEW  # when the sample was timed
         middle = SEVERAL_CORES if share and not shared else 1.0
         least = SHARED_CORE / SEVERAL_CORES if shared else SHARED_CORE
-    value, low, high = (_rate(cost, workers, cores, speed) for speed in (middle, least, 1.0))
+        most = 1 / BETWEEN_STEPS if not seen else 1.0
+    elif workers < seen and shared:
+        middle = 1.0 if share else 1 / SEVERAL_CORES
+        most = SEVERAL_CORES / SHARED_CORE if share else 1 / SHARED_CORE
+    value, low, high = (_rate(cost, workers, cores, speed) for speed in (middle, least, most))
     return Rate(workers, value, low * (1 - off), high * (1 + off))
+
+
+def pinning_limits(cost: SampleCost, workers: int, cores: int) -> bool:
+    """Tell whether one thread pins the batches of ``workers``, with which ``cost`` was measured, no quicker than they make them."""
+    made = replace(cost, pin_s=0.0)
+    return cost.pin_s > 0 and workers > 0 and cost.batch / cost.pin_s <= predict(made, workers, cores, workers).value
 
 
 def _busy(cost: SampleCost, workers: int) -> float:

@@ -97,14 +97,19 @@ class Breaks:
 
     @property
     def host_ms(self) -> float:
-        """What the host needs a step, without the profiler's cost, beyond coming from one launch to the next; 0 where nothing tells."""
+        """What the host of the run needs a step beyond coming from one launch to the next; 0 where nothing tells.
+
+        The replay's host may be slower or quicker than the run's, whose step it is part of.
+        """
         if self.context.whatif is None or not self.edits:
             return 0.0
         problem, counted = self.context.whatif.problem, self.context.whatif.counted
         node = problem.ops.node[(problem.ops.node >= 0) & np.isin(problem.ops.step, counted)]
         ours = np.isin(problem.host.call, np.array(self.calls)) & np.isin(np.arange(len(problem.host)), node)
         keep = next(edit.keep_share for edit in self.edits if isinstance(edit, WithoutHostCause))
-        return float(self._dynamo(problem.host.gap_parts)[ours].sum()) * (1 - keep) / 1e6 / max(len(counted), 1)
+        ms = float(self._dynamo(problem.host.gap_parts)[ours].sum()) * (1 - keep) / 1e6 / max(len(counted), 1)
+        best, replayed_ms = self.context.rank.best, self.context.whatif.step_ms()
+        return ms * best.ms / replayed_ms if best.represented and best.ms and replayed_ms else ms
 
     @staticmethod
     def _dynamo(parts: I64) -> I64:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,26 @@ from sawtooth.analysis.findings.queries.calls import Events, frames
 from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.metrics.feeding import cores_of, feeding, sample_cost
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
-from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.model import CodeChange, RunResult
+from sawtooth.analysis.telemetry import Limit
 from sawtooth.analysis.units import in_words, significant
-from sawtooth.ingest.loop.loading import BEYOND_CORES, least_workers
+from sawtooth.ingest.loop.loading import BEYOND_CORES, least_workers, pinning_limits, predict
 from sawtooth.ingest.manifest import UserFacts
 
 WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times
 ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # an epoch of a loader begins
+FEWER_BYTES = "send fewer bytes (uint8 instead of float32, smaller images), and convert them on the GPU"
 PROCESS_STARTED = r"multiprocessing/process\.py\(\d+\): start"
+DECODED_ONCE = CodeChange(
+    "PyTorch",
+    "def __getitem__(self, i):\n    return augment(decode(self.paths[i]))",
+    "def __getitem__(self, i):\n    return augment(self.decoded[i])   # decoded once, kept in memory or in few large files",
+)
+SENT_SMALL = CodeChange(
+    "PyTorch",
+    "def __getitem__(self, i):\n    return decode(self.paths[i]).float() / 255\n…\nx = x.to(device, non_blocking=True)",
+    "def __getitem__(self, i):\n    return decode(self.paths[i])   # uint8: a quarter of the bytes\n…\nx = x.to(device, non_blocking=True).float() / 255",
+)
 
 
 @dataclass(frozen=True)
@@ -47,9 +59,20 @@ def hidden_time(context: RuleContext) -> HiddenTime | None:
     return HiddenTime(best.ms, estimate, says, proof)
 
 
+def pins_too_slowly(facts: UserFacts) -> bool:
+    """Tell whether the one thread that pins the workers' batches is what limits them, as they were timed."""
+    cost = sample_cost(facts)
+    return cost is not None and pinning_limits(cost, int(facts.loader_workers or 0), cores_of(facts))
+
+
 def limited_by(facts: UserFacts) -> tuple[str, str] | None:
     """Return how a title ends that says what a sample's time goes to, and what to do; None where that is not known or both count."""
     cost = sample_cost(facts)
+    if cost is not None and pins_too_slowly(facts):
+        return (
+            f": one thread pins the batches of all of them, {in_words(1e3 * cost.pin_s)} each",
+            f"One thread of the training pins what all workers load, so that more of them bring nothing: {FEWER_BYTES}.",
+        )
     if cost is None or cost.limit is None:
         return None
     if cost.limit == "waiting":
@@ -86,6 +109,16 @@ def keeps_up(facts: UserFacts, step_ms: float | None) -> bool:
     return fed is not None and step_ms is not None and fed.high_ms < step_ms
 
 
+def quickest_ms(facts: UserFacts) -> float:
+    """Return the shortest step that any number of workers feeds, ms, as they were timed; 0 where they were not."""
+    cost, cores = sample_cost(facts), cores_of(facts)
+    if cost is None:
+        return 0.0
+    seen = int(facts.loader_workers or 0)
+    best = max(predict(cost, workers, cores, seen).value for workers in range(1, BEYOND_CORES * cores + 1))
+    return 1e3 * (facts.samples_per_step or cost.batch) / best
+
+
 def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     """Return in sentences what a sample took and how many workers feed a step of ``step_ms``; empty where neither was measured."""
     cost = sample_cost(facts)
@@ -98,7 +131,7 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     if likely is None and cost.pin_s and wanted > cost.batch / cost.pin_s:
         return (
             f"{took} One thread takes {in_words(1e3 * cost.pin_s)} to pin a batch, longer than the step, however many workers there are: "
-            "send fewer bytes (uint8 instead of float32, smaller images), and convert them on the GPU."
+            f"{FEWER_BYTES}."
         )
     if likely is None:
         return f"{took} No number of workers on {cores} cores feeds a step of {in_words(step_ms)}: it needs {wanted:,.0f} samples/s."
@@ -108,6 +141,24 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     if sure == likely:
         return f"{counted}."
     return f"{counted}; {f'{sure} leave room for a sample that takes longer' if sure is not None else f'on {cores} cores no number is certain to'}."
+
+
+def with_more(
+    context: RuleContext, changes: tuple[CodeChange, ...], usual: int, limit: Limit | None = None
+) -> tuple[CodeChange, ...]:
+    """Return ``changes``, which give a loader ``usual`` workers, with twice as many as it has: what makes a sample cheaper instead where something else
+    holds them up, or each core has one already that does not wait."""
+    host, facts = context.run.telemetry.host, context.run.manifest.facts
+    if pins_too_slowly(facts):
+        return (SENT_SMALL,)
+    cost = sample_cost(facts)
+    seen = int((host.means.get("workers") if host is not None else None) or facts.loader_workers or 0)
+    cores = int((host.means.get("cores") if host is not None else None) or facts.loader_cores or 2 * seen)
+    most = BEYOND_CORES * cores if cost is not None and cost.limit == "waiting" else cores
+    if limit not in (None, "worker") or (seen and seen >= most):
+        return (DECODED_ONCE,)
+    use = min(2 * seen, most) if seen else usual
+    return tuple(replace(change, after=change.after.replace(f"={usual}", f"={use}")) for change in changes)
 
 
 def worker_starts(context: RuleContext) -> Events:

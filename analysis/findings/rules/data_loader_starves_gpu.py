@@ -24,7 +24,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
-from sawtooth.analysis.findings.queries.loading import CPU_LIMITS, WORTH_NAMING, crowds_the_training, limited_by, workers_needed
+from sawtooth.analysis.findings.queries.loading import (
+    CPU_LIMITS,
+    DECODED_ONCE,
+    WORTH_NAMING,
+    crowds_the_training,
+    limited_by,
+    pins_too_slowly,
+    with_more,
+    workers_needed,
+)
 from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
 from sawtooth.analysis.knowledge.owners import HOST_LOADING
 from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
@@ -52,6 +61,7 @@ NOT_FED = "By what a sample takes, more workers hardly shorten the step."
 CORES_SHARED = " Loader and training share the cores of the host where it trains on them."
 CROWDED = 2.0  # times: a training's threads wait for the one whose core a worker has (70 ms predicted of one, 133 measured)
 TOO_CROWDED = "Not predicted: workers would take cores from the training, and a step may take as long as now."
+NOT_PINNED = "Not predicted: how many bytes a sample can do without, nothing here tells. The thread's time goes down with them."
 UNSEEN_REST = "At most: how long a step takes that never waits for batches, a profile would tell."
 
 CHANGES = (
@@ -72,12 +82,6 @@ CHANGES = (
     ),
 )
 
-DECODED_ONCE = CodeChange(
-    "PyTorch",
-    "def __getitem__(self, i):\n    return augment(decode(self.paths[i]))",
-    "def __getitem__(self, i):\n    return augment(self.decoded[i])   # decoded once, kept in memory or in few large files",
-)
-
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when the loader costs more than WORTH_NAMING of the step."""
@@ -88,8 +92,11 @@ def check(context: RuleContext) -> Iterator[Finding]:
     where = "in the training process itself (num_workers=0)" if single else "in its worker processes"
     host = context.run.telemetry.host
     limit = host.limit_of_loader() if host is not None and not single else None
-    timed = limited_by(context.run.manifest.facts)  # a short recording has few samples of the host
-    limited, fix = _limited(host, limit) if host is not None and limit is not None else timed or ("", FEW_WORKERS)
+    facts = context.run.manifest.facts
+    timed = limited_by(facts)  # a short recording has few samples of the host
+    pins = not single and pins_too_slowly(facts)  # whatever the workers do
+    seen = _limited(host, limit) if host is not None and limit is not None and not pins else None
+    limited, fix = seen or timed or ("", FEW_WORKERS)
     changes: tuple[CodeChange, ...] = CHANGES
     if single:  # what the training process loads in a step, the workers load side by side
         workers = _advised(context, lost)
@@ -100,32 +107,22 @@ def check(context: RuleContext) -> Iterator[Finding]:
         changes = tuple(replace(change, after=change.after.replace("=8", f"={workers}")) for change in CHANGES)
     else:
         edits, bounded = _kept_up(context, host if limit == "worker" else None)
-        changes = _with_more(context, limit)
-    needed = workers_needed(context.run.manifest.facts, context.predict_ms([WithoutHostCause("data_wait")]))
+        changes = with_more(context, CHANGES, USUAL_WORKERS, limit)
+    needed = "" if pins else workers_needed(facts, context.predict_ms([WithoutHostCause("data_wait")]))
     yield context.finding(
         RULE.slug,
         f"The GPU waits {in_words(lost)} of each step for the data loader, which works {where}{limited}",
         f"{fix} {needed}".rstrip(),
         ceiling_ms=lost,
-        edits=edits,
+        edits=[] if pins else edits,
         confidence="high" if single or limit or timed else "medium",
-        note=f"The loader's wait removed from the replay: what is left when it always keeps up.{bounded}",
+        note=NOT_PINNED
+        if pins
+        else f"The loader's wait removed from the replay: what is left when it always keeps up.{bounded}",
         risk=COPIES,
         changes=changes,
         evidence=context.gap_evidence("data_wait"),
     )
-
-
-def _with_more(context: RuleContext, limit: Limit | None) -> tuple[CodeChange, ...]:
-    """Return the changes that give a loader more workers than it has: a cheaper sample where something else holds them up, or each core has
-    one already."""
-    host, facts = context.run.telemetry.host, context.run.manifest.facts
-    seen = int((host.means.get("workers") if host is not None else None) or facts.loader_workers or 0)
-    cores = int((host.means.get("cores") if host is not None else None) or facts.loader_cores or 2 * seen)
-    if limit not in (None, "worker") or (seen and seen >= cores):
-        return (DECODED_ONCE,)
-    use = min(2 * seen, cores) if seen else USUAL_WORKERS
-    return tuple(replace(change, after=change.after.replace("=8", f"={use}")) for change in CHANGES)
 
 
 def _advised(context: RuleContext, lost_ms: float) -> int:

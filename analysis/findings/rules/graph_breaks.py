@@ -10,7 +10,8 @@ What to do
     Record the places once (``TORCH_TRACE=folder``), or let ``fullgraph=True`` fail at the first. Take out prints and logging, reads of GPU values, and
     branches on them; wrap code of other libraries as a custom operator.
 When it is wrong
-    Where the GPU is the slower side, the host's time is hidden, and only fusion is lost, which this does not predict. A function that is compiled
+    Where the GPU is the slower side, the host's time is hidden, and only fusion is lost, which this does not predict. Of few breaks in a large graph too
+    much is counted: what a piece takes for its many tensors before its first kernel, the whole graph would take as well. A function that is compiled
     apart on purpose and called from a compiled one counts as a break: to Dynamo it is one.
 References
     https://docs.pytorch.org/docs/stable/compile/programming_model.graph_breaks_index.html

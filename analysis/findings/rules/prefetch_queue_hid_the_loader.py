@@ -22,7 +22,10 @@ from sawtooth.analysis.findings.queries.loading import (
     hidden_time,
     limited_by,
     loader_may_limit,
+    pins_too_slowly,
     profiled_steps,
+    quickest_ms,
+    with_more,
     workers_needed,
 )
 from sawtooth.analysis.findings.rule import Rule, RuleContext
@@ -44,7 +47,11 @@ CHANGES = (
     ),
 )
 
-
+USUAL_WORKERS = 12  # in the changes above
+AS_PROFILED = "The step as profiled, in which the loader kept up."
+MOST_WORKERS = (
+    "The step that as many workers feed as the host could have, by what a sample took; the profiled ones lived on a full queue."
+)
 EITHER = "Give the loader more workers, or make a sample cheaper."  # where no timing tells what a sample waits for
 
 
@@ -64,33 +71,38 @@ def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps
     limit, advice = limited_by(facts) or ("", EITHER)
     needs = f"{fed.workers} loader workers need {in_words(fed.ms)} for a batch{limit}" if fed is not None else ""
     reason = needs or "The loader's full queue is the likeliest reason"
-    feeds = workers_needed(facts, hidden.estimate_ms) if fed is not None else ""
+    feeds = workers_needed(facts, hidden.estimate_ms) if fed is not None and not pins_too_slowly(facts) else ""
+    fed_ms = max(hidden.estimate_ms, quickest_ms(facts))
     return context.finding(
         RULE.slug,
         f"The profile hides a wait: its steps take {in_words(hidden.estimate_ms)}, {hidden.witness} {in_words(hidden.run_ms)} for the run. {reason}",
         " ".join(filter(None, (advice, feeds, "Then profile more steps than workers × prefetch_factor."))),
         ceiling_ms=max(hidden.run_ms - hidden.estimate_ms, 0.0),
-        predicted_ms=hidden.estimate_ms,
+        predicted_ms=fed_ms if fed_ms < hidden.run_ms else None,
         severity="critical",
         confidence="medium" if fed is None else "high",
-        note="The step as profiled, in which the loader kept up. From telemetry the run's step is good to 10 %.",
+        note=f"{AS_PROFILED if fed_ms <= hidden.estimate_ms else MOST_WORKERS} From telemetry the run's step is good to 10 %.",
         risk="More workers need more host memory and CPU cores; where storage is the limit they only queue there.",
-        changes=CHANGES,
+        changes=with_more(context, CHANGES, USUAL_WORKERS),
         evidence=[{"outside the profile": hidden.proof}, *steps],
     )
 
 
 def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[dict[str, Any]]) -> Finding:
-    _, advice = limited_by(context.run.manifest.facts) or ("", EITHER)
+    facts = context.run.manifest.facts
+    _, advice = limited_by(facts) or ("", EITHER)
+    who = f"{fed.workers} loader workers need"
+    if pins_too_slowly(facts):
+        who = f"The one thread that pins the batches of {fed.workers} loader workers needs"
     return context.finding(
         RULE.slug,
-        f"{fed.workers} loader workers need {in_words(fed.ms)} for a batch, as long as the step takes: what makes the GPU quicker brings nothing alone",
+        f"{who} {in_words(fed.ms)} for a batch, as long as the step takes: what makes the GPU quicker brings nothing alone",
         f"{advice} Before that, nothing that shortens the GPU's work helps.",
         ceiling_ms=None,
         severity="info",
         note="Not predicted: the GPU is as slow as the loader now, so neither alone brings anything.",
         risk="More workers need more host memory and CPU cores; where storage is the limit they only queue there.",
-        changes=CHANGES,
+        changes=with_more(context, CHANGES, USUAL_WORKERS),
         evidence=[
             {
                 "a batch takes the workers, ms": round(fed.ms, 3),

@@ -6,7 +6,7 @@ import pytest
 
 from sawtooth.ingest.capture import loader
 from sawtooth.ingest.capture.loader import limit_of, report, time_samples
-from sawtooth.ingest.loop.loading import SampleCost, least_workers, predict
+from sawtooth.ingest.loop.loading import SampleCost, least_workers, pinning_limits, predict
 
 READS = SampleCost(wall_s=0.010, error_s=0.0, cpu_s=0.001, collate_s=0.0, batch=32)  # 9 of 10 ms are a wait
 COMPUTES = SampleCost(wall_s=0.010, error_s=0.0, cpu_s=0.010, collate_s=0.0, batch=32)
@@ -36,10 +36,13 @@ def test_workers_wait_side_by_side_and_share_the_cores(cost, workers, cores, per
         (COMPUTES, 4, 1, 4 * 82, 4 * 65 * 0.9, 440),  # 0.82 of a core each, or 0.65
         (COMPUTES, 4, 3, 400, 4 * 100 * 0.65 / 0.82 * 0.9, 440),  # they shared when they were timed
         (COMPUTES, 4, 4, 400, 360, 440),
+        (COMPUTES, 2, 4, 200 / 0.82, 180, 200 / 0.65 * 1.1),  # they shared when they were timed, and have a core each then
+        (COMPUTES, 3, 4, 300, 270, 300 * 0.82 / 0.65 * 1.1),
+        (COMPUTES, 2, 0, 200, 2 * 65 * 0.9, 200 / 0.8 * 1.1),  # timed in the training, between its steps
         (READS, 4, 1, 400, 4 / (0.009 + 0.001 / 0.65) * 0.9, 440),  # a tenth of the time is on a core
     ],
 )
-def test_more_workers_than_were_timed_may_share_cores(cost, workers, seen, middle, low, high):
+def test_another_number_of_workers_than_was_timed_shares_cores_otherwise(cost, workers, seen, middle, low, high):
     rate = predict(cost, workers, 4, seen)
     assert (rate.value, rate.low, rate.high) == pytest.approx((middle, low, high))
 
@@ -50,6 +53,12 @@ def test_one_thread_pins_the_batches_of_all_workers():
     assert predict(pinned, 4, 16).value == pytest.approx(400)
     assert predict(pinned, 12, 16).value == predict(pinned, 64, 16).value == pytest.approx(800)
     assert predict(pinned, 0, 16).value == pytest.approx(32 / (0.32 + 0.040))
+
+
+def test_that_thread_is_the_limit_where_the_workers_give_more():
+    pinned = SampleCost(0.010, 0.0, 0.0, 0.0, 32, pin_s=0.040)  # 800 samples a second; each worker gives 100
+    assert pinning_limits(pinned, 8, 16) and pinning_limits(pinned, 12, 16)
+    assert not pinning_limits(pinned, 7, 16) and not pinning_limits(COMPUTES, 12, 16) and not pinning_limits(pinned, 0, 16)
 
 
 # Samples a second that a loader gave on an H200's host of 16 virtual cores, by its number of workers, and what its workers took: wall clock of a sample and
@@ -66,12 +75,11 @@ WAITS = {1: (161, 6.148, 1.641), 2: (323, 6.148, 1.459), 4: (578, 6.15, 1.46), 8
 
 
 @pytest.mark.parametrize(("rows", "computes"), [(DECODES, 1.0), (WAITS, 0.015)])
-def test_what_few_workers_took_tells_what_many_give(rows, computes):
+def test_what_some_workers_took_tells_what_others_give(rows, computes):
     for seen, (_, wall_ms, collate_ms) in list(rows.items())[:-1]:
         cost = SampleCost(wall_ms / 1e3, 0.0, computes * wall_ms / 1e3, collate_ms / 1e3, 32)
         for workers, (measured, *_) in rows.items():
-            if workers >= seen:
-                assert predict(cost, workers, 16, seen).value == pytest.approx(measured, rel=0.15), (seen, workers)
+            assert predict(cost, workers, 16, seen).value == pytest.approx(measured, rel=0.15), (seen, workers)
 
 
 def test_the_smallest_number_that_feeds_is_one_that_does_so_for_sure():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from statistics import mean
 
+import msgspec
 import pytest
 
 from sawtooth.analysis.derive.build import ensure_derived
@@ -14,6 +16,7 @@ from sawtooth.analysis.run import compile_log
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace
@@ -57,6 +60,16 @@ def test_what_breaks_cost_is_what_the_stopwatch_saw(run, count):
     noise = max(STOPWATCH_MS[str(count)]) - mean(STOPWATCH_MS[str(count)]) + max(STOPWATCH_MS["0"]) - mean(STOPWATCH_MS["0"])
     gain = run(count, "json").lead.best.ms - found.predicted_step_ms
     assert gain == pytest.approx(lost, rel=0.15, abs=noise)
+
+
+def test_the_hosts_time_in_breaks_is_of_the_runs_own_pace(library, run):
+    """A stopwatch says 0.7 times what the replay does: so does the host's time, of which the title speaks."""
+    as_replayed = run(20, "json")
+    told = UserFacts(step_time_ms=0.7 * as_replayed.lead.best.ms)
+    timed = analyse(msgspec.structs.replace(as_replayed.manifest, facts=told), library)
+    of_both = [next(f.title for f in each.findings if f.rule == "graph-breaks") for each in (as_replayed, timed)]
+    then, now = (float(re.search(r"spends ([\d.]+) ms", title)[1]) for title in of_both)
+    assert now == pytest.approx(0.7 * then, rel=0.01)
 
 
 def test_the_log_names_place_and_reason_of_each_break(run):

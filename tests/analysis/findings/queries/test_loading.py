@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from sawtooth.analysis.findings.queries.loading import keeps_up, limited_by, workers_needed
+from sawtooth.analysis.findings.queries.loading import keeps_up, limited_by, quickest_ms, workers_needed
 from sawtooth.ingest.manifest import UserFacts
 
 
@@ -44,6 +44,25 @@ def test_a_thread_that_pins_too_slowly_is_named():
     said = workers_needed(pinned, 30)
     assert "takes 36 ms to pin a batch, longer than the step, however many workers" in said and "uint8" in said
     assert "workers feed" in workers_needed(pinned, 50)
+
+
+def test_no_more_workers_are_advised_where_that_thread_is_the_limit():
+    # 12 workers give 1,200 samples a second, the thread 32 in 36 ms: 889
+    pinned = msgspec.structs.replace(facts(10, seen=12), loader_pin_ms=36)
+    title, advice = limited_by(pinned)
+    assert (
+        title == ": one thread pins the batches of all of them, 36 ms each"
+        and "uint8" in advice
+        and "more of them bring nothing" in advice
+    )
+    assert "computes" in limited_by(msgspec.structs.replace(pinned, loader_workers=4))[0]  # 400
+    assert quickest_ms(pinned) == pytest.approx(36)
+
+
+def test_no_step_is_shorter_than_as_many_workers_feed_as_there_may_be():
+    assert quickest_ms(facts(0)) == pytest.approx(32 / 6400 * 1e3)  # 64 workers for 16 cores, 100 a second each
+    assert quickest_ms(facts(10)) == pytest.approx(32 / (1600 * 0.82) * 1e3)  # 16 cores, shared
+    assert quickest_ms(UserFacts()) == 0
 
 
 def test_nothing_is_said_where_nothing_was_timed():
