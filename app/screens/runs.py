@@ -224,7 +224,7 @@ def _first_pair(manifests: list[Manifest]) -> None:
     slow, fixed = pair
     with st.container(border=True):
         cards.title("Start here: a training run that starves its GPU, and the same run after one change")
-        with st.container(horizontal=True, gap="large"):
+        with st.container(horizontal=True, gap="small"):
             frame.link("verdict", "See why the first one is slow", run=slow.id, icon=":material/search:")
             frame.link("compare", "See what fixed it", icon=":material/compare_arrows:", a=slow.id, b=fixed.id)
 

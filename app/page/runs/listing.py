@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS, HOST_LOADING, LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.telemetry.sparkline import SPARKLINE_SECONDS
@@ -27,6 +28,8 @@ FIRST_PAGE = 24  # cards before "Show more": about four screens of them
 SEARCH_FROM = 4  # three cards are seen at a glance: searching them is slower than looking
 COMPARED_FROM = 3  # runs: two are compared better on their own page
 VIEWS = {"cards": "Cards", "table": "Table"}
+NOT_COMPUTING = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # what a step is lost to
+TENSOR_CORES = "tensor_core_compute"
 _POSTER = templates.pieces("poster.html")
 _BEING_ANALYSED = Card(headline="Is being analysed …")
 
@@ -64,7 +67,7 @@ def show(manifests: list[Manifest]) -> None:
 
 def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
     """Let the viewer search, narrow to a tag, sort, group, and see cards or a table; the address holds the choice. Shows a tag's history."""
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key=f"runs_chosen-{_fold(manifests)}"):
         wanted = st.text_input("Find a run", placeholder="name, tag, note or id", key="find", bind="query-params", width=260)
         tag, by, group = _order(listing.tags(manifests))
         view = controls.choice("Show as", VIEWS, "view", label_shown=False)
@@ -81,15 +84,30 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
     return ordered, group, view
 
 
-def _order(tags: list[str]) -> tuple[str | None, str, str]:
-    """Let the viewer narrow to a tag, sort and group, folded: the button says what is chosen."""
+def _fold(manifests: list[Manifest]) -> str:
+    """Offer a phone, alone, one button for all that finds and orders runs, with what is chosen in its words; tell whether that is open there or folded."""
+    wanted = st.session_state.get("find") or st.query_params.get("find")
+    chosen = ", ".join([*([f"“{clean(wanted, 20)}”"] if wanted else []), *_order_chosen(listing.tags(manifests))])
+    is_open = bool(st.session_state.get("runs_fold_open"))
+    with st.container(key="runs_fold"):
+        if st.button(f"Find and sort: {markdown(chosen)}", icon=":material/tune:", key="fold_runs"):
+            st.session_state["runs_fold_open"] = is_open = not is_open
+    return "open" if is_open else "folded"
+
+
+def _order_chosen(tags: list[str]) -> list[str]:
+    """Return in words how the runs are narrowed, sorted and grouped."""
     tag, by, group = (st.session_state.get(key) or st.query_params.get(key) for key in ("tag", "sort", "group"))
-    chosen = [
+    return [
         *([clean(tag, 30)] if tag in tags and tag else []),
         listing.ORDERS.get(by or "", next(iter(listing.ORDERS.values()))),
         *([listing.GROUPS[group].lower()] if group in listing.GROUPS and group != "none" else []),
     ]
-    with st.popover(markdown(", ".join(chosen)), icon=":material/sort:", key="order"):
+
+
+def _order(tags: list[str]) -> tuple[str | None, str, str]:
+    """Let the viewer narrow to a tag, sort and group, folded: the button says what is chosen."""
+    with st.popover(markdown(", ".join(_order_chosen(tags))), icon=":material/sort:", key="order"):
         tag = None
         if tags:
             tag = st.selectbox(
@@ -195,7 +213,7 @@ def _card(manifest: Manifest) -> None:
         if about.headline:
             cards.strong(about.headline.replace(" → ≈\u00a0", "\u00a0→\u00a0≈\u00a0"))  # a step and its successor on one line
         if about.parts:
-            st.html(_POSTER.narrow(poster_bars.of_shares(about.parts, dark=frame.dark()), _largest(about)))
+            st.html(_POSTER.narrow(poster_bars.of_shares(about.parts, dark=frame.dark()), goes_to(about)))
         cards.numbers(_numbers(about))
         if about.utilization:
             mean = sum(v for v in about.utilization if v is not None) / max(sum(v is not None for v in about.utilization), 1)
@@ -241,8 +259,19 @@ def _about(key: str, value: Reading) -> str:
     return f"≈\u00a0{text}" if value.value is not None and value.trust != "ok" and not text.startswith("<") else text
 
 
-def _largest(card: Card) -> str:
-    """Return in words what most of the step goes to: 88 % data loader."""
+def goes_to(card: Card) -> str:
+    """Return in words where the step goes: 80 % lost, most to waiting for the data loader; of a GPU at work how much of it computes."""
+    shares: dict[str, float] = dict.fromkeys(COMPUTE_OWNERS, 0.0)
+    lost = [part for part in card.parts if part[0] in NOT_COMPUTING]
+    for owner, _, part in card.parts:
+        shares[owner] = shares.get(owner, 0.0) + part
+    computing, losing = sum(shares[owner] for owner in COMPUTE_OWNERS), sum(part for _, _, part in lost)
+    if card.lost_to and losing:
+        return f"{share(losing)} lost, {'most ' if len(lost) > 1 else ''}to {card.lost_to}"
+    if computing > losing:
+        return (
+            f"{share(computing)} computing, {share(shares[TENSOR_CORES]) if shares[TENSOR_CORES] else 'none'} on tensor cores"
+        )
     owner, cause, part = card.parts[0]
     return f"{share(part)} {colour_of(owner, cause).label}"
 

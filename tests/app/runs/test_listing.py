@@ -21,7 +21,7 @@ from sawtooth.ingest.manifest import Manifest, RecordingRef, new_manifest
 from sawtooth.ingest.runs.manifests import edit_run
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
-from tests.support.pages import charts, run_of, words_of
+from tests.support.pages import charts, opened_at, run_of, words_of
 from tests.support.paths import ROOT
 
 
@@ -52,6 +52,42 @@ def test_runs_are_found_by_name_tag_note_and_id(wanted: str, tag: str | None, fo
 def test_runs_are_sorted_and_the_unknown_come_last(by: str, order: list[int]) -> None:
     busy = {RUNS[0].id: 0.9, RUNS[2].id: 0.1}
     assert ordered(RUNS, by, READINGS, busy) == [RUNS[i] for i in order]
+
+
+@pytest.mark.parametrize(
+    ("card", "said"),
+    [
+        (Card(parts=[("idle", "data_wait", 0.79), ("other_compute", None, 0.2), ("idle", "launch_latency", 0.01)], lost_to="waiting for the data loader"), "80 % lost, most to waiting for the data loader"),
+        (Card(parts=[("other_compute", None, 0.58), ("tensor_core_compute", None, 0.39), ("idle", "launch_latency", 0.03)]), "97 % computing, 39 % on tensor cores"),
+        (Card(parts=[("other_compute", None, 1.0)]), "100 % computing, none on tensor cores"),
+        (Card(parts=[("outside_profile", None, 0.65), ("other_compute", None, 0.35)]), "65 % time no profiled step shows"),
+        (Card(parts=[("host_operators", None, 0.7), ("host_rest", None, 0.3)]), "70 % operators on the host"),
+    ],
+)  # fmt: skip
+def test_a_card_says_what_the_step_is_lost_to_or_how_much_of_it_computes(card: Card, said: str) -> None:
+    assert page.goes_to(card).replace("\xa0", " ") == said
+
+
+def test_on_a_phone_all_that_finds_runs_is_behind_one_button_that_says_what_is_chosen(
+    app_data: DataFolder, tmp_path: Path
+) -> None:
+    for n in range(page.SEARCH_FROM):
+        run_of(app_data, matmul_loop(step_us=1000 + n).write(tmp_path / f"{n}.json"))
+    test = opened_at("runs", sort="name")
+    fold = test.button(key="fold_runs")
+    assert fold.label == "Find and sort: Name" and _keyed(test, "runs_chosen-folded")
+    assert _keyed(fold.click().run(), "runs_chosen-open")
+
+
+def _keyed(test: AppTest, key: str) -> bool:
+    """Tell whether the page has a container of that key."""
+    blocks = [test.main]
+    while blocks:
+        block = blocks.pop()
+        if getattr(block.proto, "id", "").endswith(key):
+            return True
+        blocks += [child for child in getattr(block, "children", {}).values() if hasattr(child, "children")]
+    return False
 
 
 def test_a_hole_in_telemetry_is_no_idle_gpu() -> None:
