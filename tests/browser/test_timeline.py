@@ -204,8 +204,12 @@ def test_what_to_change_stands_over_the_picture_and_one_key_leads_through_it(ser
     changes, card = page.get_by_role("group", name="What to change"), page.locator(".finding")
     expect(changes.get_by_role("button")).to_have_count(min(len(findings), 3))
     expect(changes.get_by_role("button").first).to_contain_text(findings[0]["title"])
+    place = page.locator("canvas.lanes").bounding_box()
     page.keyboard.press("g")
     expect(card).to_contain_text(findings[0]["fix"])
+    opened_at = page.locator("canvas.lanes").bounding_box()
+    assert place is not None and opened_at is not None
+    assert (opened_at["x"], opened_at["y"]) == (place["x"], place["y"]), "the card takes the room of what it was opened from"
     expect(card.get_by_role("status")).to_have_text(re.compile(r"^\d+ of \d+$"))
     expect(changes).to_be_hidden()
     until(page, "sawtoothTimeline.scene.marks.length > 0 && !sawtoothTimeline.move")
@@ -238,6 +242,33 @@ def test_lanes_fold_and_are_pinned_by_name(server: Server, run: str, page: Page)
     page.wait_for_timeout(700)
     page.go_back()  # the picture is what the address says
     until(page, "sawtoothTimeline.scene.lanes[0].id.startsWith('calls-')")
+
+
+def test_nested_lanes_have_the_rows_that_the_view_needs_and_stay_where_they_are(server: Server, run: str, page: Page) -> None:
+    opened(page, server, run)
+    rows = "sawtoothTimeline.scene.lanes.filter(l => l.folds && !l.folded).map(l => l.rows)"
+    tops = "sawtoothTimeline.scene.lanes.map(l => l.top)"
+    whole = page.evaluate(rows)
+    nested = page.evaluate("sawtoothTimeline.scene.lanes.filter(l => l.folds && !l.folded).map(l => l.spec.rows)")
+    assert whole[0] < nested[0], "seen whole, most rows would be all but empty"
+    before = page.evaluate(tops)
+    page.locator("canvas.lanes").focus()
+    page.keyboard.down("w")
+    page.wait_for_timeout(1200)
+    assert page.evaluate(tops) == before, "nothing jumps while one zooms"
+    page.keyboard.up("w")
+    until(page, "sawtoothTimeline.tiles.settled()")
+    page.wait_for_timeout(600)
+    page.evaluate("sawtoothTimeline.finder.search('softmax')")
+    until(page, "sawtoothTimeline.scene.selected?.source !== undefined")
+    near = page.evaluate(rows)
+    assert near[0] >= whole[0]
+    page.keyboard.press("s", delay=300)
+    page.wait_for_timeout(600)
+    assert page.evaluate(rows)[0] >= near[0], "zooming out takes no row away"
+    page.keyboard.press("Escape")
+    page.keyboard.press("0")
+    until(page, f"({rows})[0] === {whole[0]}")
 
 
 def test_a_row_of_the_tables_leads_to_its_place(server: Server, run: str, page: Page) -> None:

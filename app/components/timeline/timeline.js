@@ -423,7 +423,7 @@ var LaneChoice = class {
     else this.pinned.push(id);
   }
 };
-function placed(tracks, steps, lines, choice) {
+function placed(tracks, steps, lines, choice, needed = /* @__PURE__ */ new Map()) {
   const lanes = [];
   if (tracks[0].mark) lanes.push(head(tracks[0], 0));
   const mark = tracks[0].mark ? `${tracks[0].mark} · ` : "";
@@ -437,7 +437,7 @@ function placed(tracks, steps, lines, choice) {
   tracks.forEach((track, t) => {
     if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));
     if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX + 2), track: t, steps: onClock(track) });
-    const own = track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice));
+    const own = track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice, needed));
     const host = own.findIndex((lane) => lane.spec.source !== "gaps" && lane.spec.source !== "gpu");
     if (t === 0) own.splice(host < 0 ? own.length : host, 0, ...panels);
     lanes.push(...own);
@@ -463,11 +463,11 @@ function onClock(track) {
 function single(kind, id, label, height) {
   return { kind, id, label, track: 0, top: 0, height, row: height, rows: 1, folds: false, folded: false, pinned: false };
 }
-function slices(spec, track, several, choice) {
+function slices(spec, track, several, choice, needed) {
   const id = several ? `${track}.${spec.id}` : spec.id;
   const folds = spec.rows > 1 || spec.source === "python";
   const folded = folds && Boolean(spec.folded) !== choice.changed.has(id);
-  const rows = folded ? 1 : spec.rows;
+  const rows = folded ? 1 : Math.min(needed.get(id) ?? spec.rows, spec.rows);
   const row = spec.source === "gaps" ? LOST_PX : spec.rows > 1 ? NESTED_PX : ROW_PX;
   return { kind: "slices", id, label: spec.label, track, top: 0, height: rows * row, row, rows, spec, folds, folded, pinned: false };
 }
@@ -930,7 +930,7 @@ var Finder = class {
     this.input.select();
   }
   search(words, by = 1) {
-    if (words !== this.words) this.at = Math.floor(this.picture.scene.view.start) - 1;
+    if (words !== this.words) this.at = Math.floor(this.picture.target.start) - 1;
     this.words = this.input.value = words;
     if (words) this.step(by);
     else {
@@ -957,7 +957,7 @@ var Finder = class {
       if (!match.hit) return;
       const hit = { ...match.hit, track, start: match.hit.start + of.offset, end: match.hit.end + of.offset };
       this.at = hit.start;
-      const { view } = this.picture.scene;
+      const view = this.picture.target;
       const length = hit.end - hit.start;
       this.picture.choose(hit);
       if (length / (view.end - view.start) < 4e-3) {
@@ -1364,17 +1364,17 @@ var FindingBar = class {
   }
   /** Begin at the longest place, in the step that it lies in: the first may be the shortest of hundreds, and alone it shows nothing of the others. */
   begin() {
-    const { scene, data } = this.picture;
+    const { scene, data, target } = this.picture;
     const length = (mark) => mark.end - mark.start;
     scene.mark = scene.marks.reduce((best, mark, i) => length(mark) > length(scene.marks[best]) ? i : best, 0);
     const longest = scene.marks[scene.mark];
     const step2 = data.steps.find((s) => s.start <= longest.start && s.end >= longest.end);
-    this.picture.go(step2 ? around(step2, STEP_ROOM, data.extent) : showing(longest, scene.view, ROOM, data.extent), true);
+    this.picture.go(step2 ? around(step2, STEP_ROOM, data.extent) : showing(longest, target, ROOM, data.extent), true);
   }
   /** The place in question is the first in view, where one is: from there they are counted. */
   nearest() {
-    const { marks, view } = this.picture.scene;
-    const first = marks.findIndex((mark) => mark.end > view.start && mark.start < view.end);
+    const { scene: { marks }, target } = this.picture;
+    const first = marks.findIndex((mark) => mark.end > target.start && mark.start < target.end);
     this.picture.scene.mark = first >= 0 ? first : marks.length ? 0 : -1;
   }
   step(by) {
@@ -1384,9 +1384,9 @@ var FindingBar = class {
   to(index) {
     this.picture.scene.mark = index;
     this.show();
-    const { marks, view } = this.picture.scene;
-    const seen = showing(marks[index], view, ROOM, this.picture.data.extent);
-    if (seen === view) this.picture.remap();
+    const { scene: { marks }, target } = this.picture;
+    const seen = showing(marks[index], target, ROOM, this.picture.data.extent);
+    if (seen === target) this.picture.remap();
     else this.picture.go(seen, true);
   }
   show() {
@@ -1394,16 +1394,20 @@ var FindingBar = class {
     if (!finding) return;
     const { marks, mark } = this.picture.scene;
     this.place.replaceChildren(
-      element("strong", {}, finding.title, finding.gain ? ` ${finding.gain}` : ""),
-      marks.length ? element(
+      element(
         "span",
         { class: "group" },
-        element("span", { role: "status" }, `${count(mark + 1)} of ${count(marks.length)}`),
-        button("‹", () => this.step(-1), { "aria-label": "Previous place", title: "[" }),
-        button("›", () => this.step(1), { "aria-label": "Next place", title: "]" })
-      ) : "",
-      button("Leave", () => this.open("", true), { title: "Take the marks away" }),
-      element("span", { style: "flex-basis:100%" }, finding.fix)
+        marks.length ? element(
+          "span",
+          { class: "group" },
+          element("span", { role: "status" }, `${count(mark + 1)} of ${count(marks.length)}`),
+          button("‹", () => this.step(-1), { "aria-label": "Previous place", title: "[" }),
+          button("›", () => this.step(1), { "aria-label": "Next place", title: "]" })
+        ) : "",
+        button("Leave", () => this.open("", true), { title: "Take the marks away" })
+      ),
+      element("strong", {}, finding.title, finding.gain ? ` ${finding.gain}` : ""),
+      element("p", {}, finding.fix)
     );
   }
 };
@@ -1712,13 +1716,13 @@ function keys(picture) {
     requestAnimationFrame(glide);
   };
   const shift = (seconds) => {
-    const { view } = picture.scene;
+    const { extent } = picture.data;
     const amount = KEY_SPEED * seconds * 2;
-    const middle = (view.start + view.end) / 2;
-    if (down.has("w")) picture.go(zoomed(view, Math.exp(-amount), middle, picture.data.extent));
-    if (down.has("s")) picture.go(zoomed(view, Math.exp(amount), middle, picture.data.extent));
-    const by = (down.has("d") ? 1 : 0) - (down.has("a") ? 1 : 0);
-    if (by) picture.go(moved(picture.scene.view, by * (view.end - view.start) * amount / 2, picture.data.extent));
+    const zoom = Math.exp(((down.has("s") ? 1 : 0) - (down.has("w") ? 1 : 0)) * amount);
+    const by = ((down.has("d") ? 1 : 0) - (down.has("a") ? 1 : 0)) * (amount / 2);
+    const { target } = picture;
+    const nearer = zoomed(target, zoom, (target.start + target.end) / 2, extent);
+    if (zoom !== 1 || by) picture.go(moved(nearer, by * (nearer.end - nearer.start), extent));
   };
   const pressed = (event) => {
     const key2 = event.key.length === 1 ? event.key.toLowerCase() : event.key;
@@ -1771,7 +1775,7 @@ function act(picture, key2, shift) {
     picture.select(null);
   } else if (key2 === "f" && chosen) picture.go(around(chosen, scene.range ? 1 : 1.6, picture.data.extent), true);
   else if (key2 === "g") picture.findings.next(shift ? -1 : 1);
-  else if (key2 === "m") picture.selectRange({ ...scene.selected ?? scene.view }, true);
+  else if (key2 === "m") picture.selectRange({ ...scene.selected ?? picture.target }, true);
   else if (key2 === "l") void picture.losses.next();
   else if (key2 === "0" || key2 === "Home") picture.go({ start: 0, end: picture.data.extent }, true);
   else if (key2 === "n" || key2 === "]") picture.findings.rule && !picture.finder.words ? picture.findings.step(1) : picture.finder.step(shift ? -1 : 1);
@@ -1780,7 +1784,8 @@ function act(picture, key2, shift) {
   return true;
 }
 function step(picture, by) {
-  const { selected, view, lanes } = picture.scene;
+  const { selected, lanes } = picture.scene;
+  const view = picture.target;
   const lane = selected ? lanes.find((l) => l.track === selected.track && l.spec?.source === selected.source && l.spec.lane === selected.lane) : lanes.find((l) => l.spec?.source === "gpu") ?? lanes.find((l) => l.spec);
   if (!lane) return;
   const depth = selected?.depth ?? 0;
@@ -1793,7 +1798,7 @@ function step(picture, by) {
 function climb(picture, by) {
   const { selected, lanes } = picture.scene;
   if (!selected) return step(picture, 1);
-  const rows = lanes.filter((l) => l.spec).flatMap((lane) => Array.from({ length: lane.rows }, (_, depth) => ({ lane, depth })));
+  const rows = lanes.filter((l) => l.spec).flatMap((lane) => Array.from({ length: lane.folded ? 1 : lane.spec.rows }, (_, depth) => ({ lane, depth })));
   let at = rows.findIndex(({ lane, depth }) => lane.track === selected.track && lane.spec.source === selected.source && lane.spec.lane === selected.lane && depth === selected.depth);
   for (at += by; at >= 0 && at < rows.length; at += by) {
     const { lane, depth } = rows[at];
@@ -1874,6 +1879,43 @@ var Losses = class {
   }
 };
 
+// src/rows.ts
+var Rows = class {
+  needed = /* @__PURE__ */ new Map();
+  /** Make room for what `view` shows. Rows are added only, so that lanes stay where they are while a reader zooms and pans; `anew` counts from the start. Tells whether anything changed. */
+  fit(lanes, tracks, tiles, view, width, anew) {
+    let changed = false;
+    for (const lane of lanes) {
+      if (!lane.folds || lane.folded) continue;
+      const rows = Math.max(rowsIn(lane, tracks[lane.track], tiles, view, width), 1);
+      changed = this.set(lane.id, anew ? rows : Math.max(rows, this.needed.get(lane.id) ?? 0)) || changed;
+    }
+    return changed;
+  }
+  /** Make room for a row that is chosen. Tells whether anything changed. */
+  include(lane, depth) {
+    return depth >= lane.rows && this.set(lane.id, depth + 1);
+  }
+  set(id, rows) {
+    const changed = this.needed.get(id) !== rows;
+    this.needed.set(id, rows);
+    return changed;
+  }
+};
+function rowsIn(lane, track, tiles, view, width) {
+  const own = { start: view.start - track.offset, end: view.end - track.offset };
+  const pixel = (own.end - own.start) / width;
+  const pieces = tiles.pieces(lane.track, lane.spec.source, own, levelOf(pixel));
+  let nested = 0;
+  for (let depth = lane.spec.rows - 1; depth >= 0; depth--) {
+    const key2 = rowKey(lane.spec.lane, depth);
+    const alone2 = pieces.some(({ tile }) => tile?.rows.get(key2)?.slices.some((i) => tile.dur[i] >= ALONE_PX * pixel && tile.start[i] < own.end && tile.start[i] + tile.dur[i] > own.start));
+    if (alone2) return depth + 1 + nested;
+    if (pieces.some(({ tile }) => tile?.rows.has(key2))) nested = 1;
+  }
+  return nested;
+}
+
 // src/toolbar.ts
 function showToolbar(picture, forget) {
   const { root, data } = picture;
@@ -1909,6 +1951,7 @@ function showToolbar(picture, forget) {
 // src/timeline.ts
 var SETTLED_MS = 500;
 var MOVE_MS = 180;
+var REST_MS = 300;
 var ROOM3 = 8;
 var Timeline = class {
   constructor(root, data, tell, note) {
@@ -1969,6 +2012,7 @@ var Timeline = class {
   painter;
   frames = [];
   choice = new LaneChoice();
+  rows = new Rows();
   gutter;
   mapCanvas;
   overCanvas;
@@ -1979,17 +2023,20 @@ var Timeline = class {
   mapStale = true;
   dirty = false;
   settle = 0;
+  rest = 0;
+  fitted = false;
   ended = false;
   end() {
     this.ended = true;
     this.tiles.stop();
     clearTimeout(this.settle);
+    clearTimeout(this.rest);
     for (const stop of this.stop) stop();
   }
   /** Go to a view. A jump is remembered, so that breadcrumbs and Back lead out of it again. */
   go(view, jump = false, smooth = jump) {
     const to = held(view, this.data.extent);
-    if (jump) this.crumbs.push(this.scene.view);
+    if (jump) this.crumbs.push(this.target);
     if (smooth && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
       this.move = { from: this.scene.view, to, begun: performance.now() };
     } else {
@@ -2026,7 +2073,7 @@ var Timeline = class {
   }
   /** Select a slice and bring it into sight. */
   choose(slice2) {
-    const { view } = this.scene;
+    const view = this.target;
     this.select(slice2);
     this.reveal(slice2.track, slice2.source, slice2.lane, slice2.depth);
     if (slice2.start < view.start || slice2.start > view.end) {
@@ -2055,6 +2102,7 @@ var Timeline = class {
   /** The page is to know where the reader is. */
   moved(jump) {
     this.draw();
+    this.rested();
     clearTimeout(this.settle);
     if (jump) this.tell(this.place(), true);
     else this.settle = window.setTimeout(() => this.tell(this.place(), false), SETTLED_MS);
@@ -2078,6 +2126,8 @@ var Timeline = class {
       lane = find();
     }
     if (!lane) return;
+    if (!lane.folded && this.rows.include(lane, depth)) this.layout();
+    lane = find();
     const body = this.root.querySelector(".body");
     const y = lane.top + depth * lane.row + AXIS_PX;
     if (y < body.scrollTop + AXIS_PX || y > body.scrollTop + body.clientHeight - 30) body.scrollTop = Math.max(y - body.clientHeight / 2, 0);
@@ -2119,7 +2169,7 @@ var Timeline = class {
     this.draw();
   }
   layout() {
-    const { lanes, height } = placed(this.data.tracks, this.data.steps, this.data.lines, this.choice);
+    const { lanes, height } = placed(this.data.tracks, this.data.steps, this.data.lines, this.choice, this.rows.needed);
     this.scene.lanes = lanes;
     this.height = height + AXIS_PX + 4;
     this.gutter.show(lanes, this.height);
@@ -2144,6 +2194,20 @@ var Timeline = class {
     this.mapStale = true;
     if (this.tiles.failed) this.say(this.tiles.failed);
     this.draw();
+    if (this.fitted) this.rested();
+    else this.fit();
+  }
+  rested() {
+    clearTimeout(this.rest);
+    this.rest = window.setTimeout(() => this.fit(), REST_MS);
+  }
+  /** Give lanes the rows that the view needs, once it rests and is drawn whole. */
+  fit() {
+    if (this.ended || this.move || !this.tiles.settled()) return;
+    const { start, end } = this.scene.view;
+    const anew = !this.fitted || start <= 0 && end >= this.data.extent && !this.scene.selected;
+    this.fitted = true;
+    if (this.rows.fit(this.scene.lanes, this.data.tracks, this.tiles, this.scene.view, this.width, anew)) this.layout();
   }
   frame() {
     this.dirty = false;

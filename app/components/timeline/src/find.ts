@@ -46,7 +46,7 @@ export class Finder {
   }
 
   search(words: string, by = 1): void {
-    if (words !== this.words) this.at = Math.floor(this.picture.scene.view.start) - 1;
+    if (words !== this.words) this.at = Math.floor(this.picture.target.start) - 1;
     this.words = this.input.value = words;
     if (words) this.step(by);
     else {
@@ -75,7 +75,7 @@ export class Finder {
       if (!match.hit) return;
       const hit: Slice = { ...match.hit, track, start: match.hit.start + of.offset, end: match.hit.end + of.offset };
       this.at = hit.start;
-      const { view } = this.picture.scene;
+      const view = this.picture.target;
       const length = hit.end - hit.start;
       this.picture.choose(hit);
       // nearer, where the match would be a hair

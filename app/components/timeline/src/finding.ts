@@ -74,18 +74,18 @@ export class FindingBar {
 
   /** Begin at the longest place, in the step that it lies in: the first may be the shortest of hundreds, and alone it shows nothing of the others. */
   private begin(): void {
-    const { scene, data } = this.picture;
+    const { scene, data, target } = this.picture;
     const length = (mark: Mark) => mark.end - mark.start;
     scene.mark = scene.marks.reduce((best, mark, i) => (length(mark) > length(scene.marks[best]) ? i : best), 0);
     const longest = scene.marks[scene.mark];
     const step = data.steps.find((s) => s.start <= longest.start && s.end >= longest.end);
-    this.picture.go(step ? around(step, STEP_ROOM, data.extent) : showing(longest, scene.view, ROOM, data.extent), true);
+    this.picture.go(step ? around(step, STEP_ROOM, data.extent) : showing(longest, target, ROOM, data.extent), true);
   }
 
   /** The place in question is the first in view, where one is: from there they are counted. */
   private nearest(): void {
-    const { marks, view } = this.picture.scene;
-    const first = marks.findIndex((mark) => mark.end > view.start && mark.start < view.end);
+    const { scene: { marks }, target } = this.picture;
+    const first = marks.findIndex((mark) => mark.end > target.start && mark.start < target.end);
     this.picture.scene.mark = first >= 0 ? first : marks.length ? 0 : -1;
   }
 
@@ -97,9 +97,9 @@ export class FindingBar {
   private to(index: number): void {
     this.picture.scene.mark = index;
     this.show();
-    const { marks, view } = this.picture.scene;
-    const seen = showing(marks[index], view, ROOM, this.picture.data.extent);
-    if (seen === view) this.picture.remap();
+    const { scene: { marks }, target } = this.picture;
+    const seen = showing(marks[index], target, ROOM, this.picture.data.extent);
+    if (seen === target) this.picture.remap();
     else this.picture.go(seen, true);
   }
 
@@ -108,15 +108,16 @@ export class FindingBar {
     if (!finding) return;
     const { marks, mark } = this.picture.scene;
     this.place.replaceChildren(
+      element("span", { class: "group" },
+        marks.length
+          ? element("span", { class: "group" },
+            element("span", { role: "status" }, `${count(mark + 1)} of ${count(marks.length)}`),
+            button("‹", () => this.step(-1), { "aria-label": "Previous place", title: "[" }),
+            button("›", () => this.step(1), { "aria-label": "Next place", title: "]" }))
+          : "",
+        button("Leave", () => this.open("", true), { title: "Take the marks away" })),
       element("strong", {}, finding.title, finding.gain ? ` ${finding.gain}` : ""),
-      marks.length
-        ? element("span", { class: "group" },
-          element("span", { role: "status" }, `${count(mark + 1)} of ${count(marks.length)}`),
-          button("‹", () => this.step(-1), { "aria-label": "Previous place", title: "[" }),
-          button("›", () => this.step(1), { "aria-label": "Next place", title: "]" }))
-        : "",
-      button("Leave", () => this.open("", true), { title: "Take the marks away" }),
-      element("span", { style: "flex-basis:100%" }, finding.fix),
+      element("p", {}, finding.fix),
     );
   }
 }

@@ -184,15 +184,15 @@ function keys(picture: Picture): () => void {
     last = now;
     requestAnimationFrame(glide);
   };
-  /** Do what the keys that are held down do in `seconds`. */
+  /** Do what the keys that are held down do in `seconds`, from where the picture goes: what a glide draws on its way is nobody's place. */
   const shift = (seconds: number) => {
-    const { view } = picture.scene;
+    const { extent } = picture.data;
     const amount = KEY_SPEED * seconds * 2;
-    const middle = (view.start + view.end) / 2;
-    if (down.has("w")) picture.go(zoomed(view, Math.exp(-amount), middle, picture.data.extent));
-    if (down.has("s")) picture.go(zoomed(view, Math.exp(amount), middle, picture.data.extent));
-    const by = (down.has("d") ? 1 : 0) - (down.has("a") ? 1 : 0);
-    if (by) picture.go(moved(picture.scene.view, (by * (view.end - view.start) * amount) / 2, picture.data.extent));
+    const zoom = Math.exp(((down.has("s") ? 1 : 0) - (down.has("w") ? 1 : 0)) * amount);
+    const by = ((down.has("d") ? 1 : 0) - (down.has("a") ? 1 : 0)) * (amount / 2);
+    const { target } = picture;
+    const nearer = zoomed(target, zoom, (target.start + target.end) / 2, extent);
+    if (zoom !== 1 || by) picture.go(moved(nearer, by * (nearer.end - nearer.start), extent));
   };
   const pressed = (event: KeyboardEvent) => {
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
@@ -243,7 +243,7 @@ function act(picture: Picture, key: string, shift: boolean): boolean {
   else if (key === "Escape") { picture.selectRange(null, true); picture.select(null); }
   else if (key === "f" && chosen) picture.go(around(chosen, scene.range ? 1 : 1.6, picture.data.extent), true);
   else if (key === "g") picture.findings.next(shift ? -1 : 1);
-  else if (key === "m") picture.selectRange({ ...(scene.selected ?? scene.view) }, true);
+  else if (key === "m") picture.selectRange({ ...(scene.selected ?? picture.target) }, true);
   else if (key === "l") void picture.losses.next();
   else if (key === "0" || key === "Home") picture.go({ start: 0, end: picture.data.extent }, true);
   else if (key === "n" || key === "]") (picture.findings.rule && !picture.finder.words ? picture.findings.step(1) : picture.finder.step(shift ? -1 : 1));
@@ -254,7 +254,8 @@ function act(picture: Picture, key: string, shift: boolean): boolean {
 
 /** Choose the next slice of the row, or the first in view. */
 function step(picture: Picture, by: number): void {
-  const { selected, view, lanes } = picture.scene;
+  const { selected, lanes } = picture.scene;
+  const view = picture.target;
   const lane = selected
     ? lanes.find((l) => l.track === selected.track && l.spec?.source === selected.source && l.spec.lane === selected.lane)
     : (lanes.find((l) => l.spec?.source === "gpu") ?? lanes.find((l) => l.spec));
@@ -275,7 +276,7 @@ function step(picture: Picture, by: number): void {
 function climb(picture: Picture, by: number): void {
   const { selected, lanes } = picture.scene;
   if (!selected) return step(picture, 1);
-  const rows = lanes.filter((l) => l.spec).flatMap((lane) => Array.from({ length: lane.rows }, (_, depth) => ({ lane, depth })));
+  const rows = lanes.filter((l) => l.spec).flatMap((lane) => Array.from({ length: lane.folded ? 1 : lane.spec!.rows }, (_, depth) => ({ lane, depth })));
   let at = rows.findIndex(({ lane, depth }) => lane.track === selected.track && lane.spec!.source === selected.source && lane.spec!.lane === selected.lane && depth === selected.depth);
   for (at += by; at >= 0 && at < rows.length; at += by) {
     const { lane, depth } = rows[at];

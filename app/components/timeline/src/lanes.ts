@@ -27,6 +27,9 @@ export interface Placed {
   pinned: boolean;
 }
 
+/** How many rows of an open lane there is something to see in, by its id: see rows.ts. */
+export type Needed = ReadonlyMap<string, number>;
+
 /** What a reader has changed about lanes; the address holds it. */
 export class LaneChoice {
   readonly changed = new Set<string>();
@@ -58,7 +61,7 @@ export class LaneChoice {
 }
 
 /** Return every lane in its place, pinned ones first, and the height of all. */
-export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: LaneChoice): { lanes: Placed[]; height: number } {
+export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: LaneChoice, needed: Needed = new Map()): { lanes: Placed[]; height: number } {
   const lanes: Placed[] = [];
   if (tracks[0].mark) lanes.push(head(tracks[0], 0)); // all that follows, telemetry too, is of this run
   const mark = tracks[0].mark ? `${tracks[0].mark} · ` : "";
@@ -72,7 +75,7 @@ export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: La
   tracks.forEach((track, t) => {
     if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));
     if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX + 2), track: t, steps: onClock(track) });
-    const own = track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice));
+    const own = track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice, needed));
     const host = own.findIndex((lane) => lane.spec!.source !== "gaps" && lane.spec!.source !== "gpu");
     if (t === 0) own.splice(host < 0 ? own.length : host, 0, ...panels); // telemetry is the GPU's: under what it did
     lanes.push(...own);
@@ -105,11 +108,11 @@ function single(kind: Placed["kind"], id: string, label: string, height: number)
   return { kind, id, label, track: 0, top: 0, height, row: height, rows: 1, folds: false, folded: false, pinned: false };
 }
 
-function slices(spec: LaneSpec, track: number, several: boolean, choice: LaneChoice): Placed {
+function slices(spec: LaneSpec, track: number, several: boolean, choice: LaneChoice, needed: Needed): Placed {
   const id = several ? `${track}.${spec.id}` : spec.id;
   const folds = spec.rows > 1 || spec.source === "python";
   const folded = folds && Boolean(spec.folded) !== choice.changed.has(id);
-  const rows = folded ? 1 : spec.rows;
+  const rows = folded ? 1 : Math.min(needed.get(id) ?? spec.rows, spec.rows);
   const row = spec.source === "gaps" ? LOST_PX : spec.rows > 1 ? NESTED_PX : ROW_PX;
   return { kind: "slices", id, label: spec.label, track, top: 0, height: rows * row, row, rows, spec, folds, folded, pinned: false };
 }

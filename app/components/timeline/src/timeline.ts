@@ -14,6 +14,7 @@ import { listen } from "./input";
 import { drawLinks } from "./links";
 import type { Picture } from "./picture";
 import { Losses } from "./losses";
+import { Rows } from "./rows";
 import { levelOf, Tiles } from "./tiles";
 import { showToolbar } from "./toolbar";
 import type { Note, PageData, Place, Slice, Span } from "./types";
@@ -21,6 +22,7 @@ import { around, between, held } from "./view";
 
 const SETTLED_MS = 500; // without a move, until the page hears of the new place
 const MOVE_MS = 180;
+const REST_MS = 300; // without a move, until lanes have the rows that the view needs
 const ROOM = 8; // a place is shown with so many times its own length around it
 
 /** What the page hears: where the reader is. A `jump` is a place of its own to come back to. */
@@ -41,6 +43,7 @@ export class Timeline implements Picture {
   painter: Painter;
   frames: number[] = [];
   private readonly choice = new LaneChoice();
+  private readonly rows = new Rows();
   private readonly gutter: Gutter;
   private readonly mapCanvas: HTMLCanvasElement;
   private readonly overCanvas: HTMLCanvasElement;
@@ -51,6 +54,8 @@ export class Timeline implements Picture {
   private mapStale = true;
   private dirty = false;
   private settle = 0;
+  private rest = 0;
+  private fitted = false;
   private ended = false;
 
   constructor(root: HTMLElement, readonly data: PageData, private readonly tell: Tell, readonly note: (note: Note) => void) {
@@ -89,13 +94,14 @@ export class Timeline implements Picture {
     this.ended = true;
     this.tiles.stop();
     clearTimeout(this.settle);
+    clearTimeout(this.rest);
     for (const stop of this.stop) stop();
   }
 
   /** Go to a view. A jump is remembered, so that breadcrumbs and Back lead out of it again. */
   go(view: Span, jump = false, smooth = jump): void {
     const to = held(view, this.data.extent);
-    if (jump) this.crumbs.push(this.scene.view);
+    if (jump) this.crumbs.push(this.target);
     if (smooth && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
       this.move = { from: this.scene.view, to, begun: performance.now() };
     } else {
@@ -137,7 +143,7 @@ export class Timeline implements Picture {
 
   /** Select a slice and bring it into sight. */
   choose(slice: Slice): void {
-    const { view } = this.scene;
+    const view = this.target;
     this.select(slice);
     this.reveal(slice.track, slice.source, slice.lane, slice.depth);
     if (slice.start < view.start || slice.start > view.end) {
@@ -170,6 +176,7 @@ export class Timeline implements Picture {
   /** The page is to know where the reader is. */
   moved(jump: boolean): void {
     this.draw();
+    this.rested();
     clearTimeout(this.settle);
     if (jump) this.tell(this.place(), true);
     else this.settle = window.setTimeout(() => this.tell(this.place(), false), SETTLED_MS);
@@ -196,6 +203,8 @@ export class Timeline implements Picture {
       lane = find();
     }
     if (!lane) return;
+    if (!lane.folded && this.rows.include(lane, depth)) this.layout();
+    lane = find()!;
     const body = this.root.querySelector(".body")!;
     const y = lane.top + depth * lane.row + AXIS_PX;
     if (y < body.scrollTop + AXIS_PX || y > body.scrollTop + body.clientHeight - 30) body.scrollTop = Math.max(y - body.clientHeight / 2, 0);
@@ -241,7 +250,7 @@ export class Timeline implements Picture {
   }
 
   private layout(): void {
-    const { lanes, height } = placed(this.data.tracks, this.data.steps, this.data.lines, this.choice);
+    const { lanes, height } = placed(this.data.tracks, this.data.steps, this.data.lines, this.choice, this.rows.needed);
     this.scene.lanes = lanes;
     this.height = height + AXIS_PX + 4;
     this.gutter.show(lanes, this.height);
@@ -268,6 +277,22 @@ export class Timeline implements Picture {
     this.mapStale = true;
     if (this.tiles.failed) this.say(this.tiles.failed);
     this.draw();
+    if (this.fitted) this.rested();
+    else this.fit(); // nothing to keep in its place yet
+  }
+
+  private rested(): void {
+    clearTimeout(this.rest);
+    this.rest = window.setTimeout(() => this.fit(), REST_MS);
+  }
+
+  /** Give lanes the rows that the view needs, once it rests and is drawn whole. */
+  private fit(): void {
+    if (this.ended || this.move || !this.tiles.settled()) return; // both come to an end, and ask again
+    const { start, end } = this.scene.view;
+    const anew = !this.fitted || (start <= 0 && end >= this.data.extent && !this.scene.selected);
+    this.fitted = true;
+    if (this.rows.fit(this.scene.lanes, this.data.tracks, this.tiles, this.scene.view, this.width, anew)) this.layout();
   }
 
   private frame(): void {

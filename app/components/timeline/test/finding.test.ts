@@ -16,7 +16,7 @@ test("a late failure of one finding's places marks nothing under another", async
   const finding = (rule: string, start: number) => ({ rule, title: rule, gain: "", fix: "", marks: [{ start, end: start + 1 }] });
   const scene = { marks: [], mark: -1, view: { start: 0, end: 100 } };
   const data = { findings: [finding("a", 1), finding("b", 50)], tracks: [{ api: "", recording: "r", device: 0, offset: 0 }], extent: 100 };
-  const bar = new FindingBar(blank(), blank(), { data, scene, remap() {}, moved() {} } as unknown as Picture);
+  const bar = new FindingBar(blank(), blank(), { data, scene, target: scene.view, remap() {}, moved() {} } as unknown as Picture);
   bar.open("a");
   bar.open("b");
   failures[1]();

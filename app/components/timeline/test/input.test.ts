@@ -1,0 +1,44 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { listen } from "../src/input";
+import type { Picture } from "../src/picture";
+import type { Span } from "../src/types";
+
+/** A picture that glides for ever: what is drawn stays where it was, and `go` tells where it leads. */
+function gliding(view: Span, to: Span): { picture: Picture; press: (key: string) => void } {
+  const canvas = new EventTarget() as unknown as HTMLCanvasElement;
+  Object.assign(canvas, { getRootNode: () => globalThis.document });
+  globalThis.document = new EventTarget() as unknown as Document;
+  globalThis.requestAnimationFrame = () => 0;
+  const picture = {
+    root: { querySelector: () => canvas, contains: () => false },
+    lanesCanvas: canvas, data: { extent: 1e9 }, scene: { view, lanes: [], marks: [] }, target: to,
+    go(next: Span) { this.target = next; },
+  } as unknown as Picture;
+  listen(picture);
+  return { picture, press: (key) => canvas.dispatchEvent(Object.assign(new Event("keydown", { cancelable: true }), { key })) };
+}
+
+test("a key tapped while the picture glides starts from where it goes", () => {
+  const [drawn, to] = [{ start: 0, end: 1e8 }, { start: 5e8, end: 5.1e8 }];
+  const length = to.end - to.start;
+  for (const [key, sign] of [["d", 1], ["a", -1]] as const) {
+    const { picture, press } = gliding(drawn, to);
+    press(key);
+    const by = (picture.target.start - to.start) / length;
+    assert.ok(sign * by > 0 && sign * by < 0.2, `${key}: a tap is a small part of the view, not ${by} of it`);
+    assert.ok(Math.abs(picture.target.end - picture.target.start - length) < 1);
+  }
+  for (const [key, sign] of [["w", -1], ["s", 1]] as const) {
+    const { picture, press } = gliding(drawn, to);
+    press(key);
+    assert.ok(Math.abs(picture.target.start + picture.target.end - to.start - to.end) < 1, "around its middle");
+    assert.ok(sign * Math.log((picture.target.end - picture.target.start) / length) > 0);
+  }
+  const { picture, press } = gliding(drawn, to);
+  press("w");
+  const nearer = picture.target;
+  press("d");
+  assert.ok(picture.target.start > nearer.start && picture.target.end - picture.target.start < nearer.end - nearer.start, "both that are held");
+});
