@@ -37,6 +37,7 @@ PALETTE: dict[str, tuple[str, str, bool]] = {
     "pink": ("#C76F9F", "#E3A5C7", False),
     "orchid": ("#B5608F", "#D98DB8", False),
     "amber": ("#B98000", "#F2C14E", False),
+    "honey": ("#9A7B00", "#FFE08A", False),
     "vermilion": ("#D55E00", "#FF8A3D", False),
     "crimson": ("#B2182B", "#EF6A6A", False),
     "sienna": ("#A6611A", "#D8A25E", False),
@@ -53,7 +54,7 @@ PALETTE: dict[str, tuple[str, str, bool]] = {
 }
 # Of the colours of lost time: neighbours in hue differ in texture.
 TEXTURES = {
-    "pink": "/", "orchid": "\\", "amber": "+", "vermilion": "/", "crimson": "x", "sienna": "\\", "ochre": ".", "violet": "-",
+    "pink": "/", "orchid": "\\", "amber": "+", "honey": "|", "vermilion": "/", "crimson": "x", "sienna": "\\", "ochre": ".", "violet": "-",
     "indigo": "|", "umber": "+", "plum": "-", "smoke": "/", "fog": ".",
 }  # fmt: skip
 

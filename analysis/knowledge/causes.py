@@ -158,7 +158,7 @@ CAUSES = (
         proof="A copy from pageable memory, or a synchronous one, holds the launching thread or runs while nothing computes.",
         who="your code",
         to_do="Pinned memory and non_blocking=True, and tensors made on the GPU where they are used.",
-        colour="amber",
+        colour="honey",
         loses_to="copies that block the host",
         late_rank="copies that block its host",
         waits_for="It waits for copies that block the host.",
