@@ -73,16 +73,18 @@ def _headline(rank: RankResult | None, view: Span, whole: Span) -> None:
     if facts is None:
         cards.headline(f"There is no GPU operation in {where}.")
         return
-    profiled = "" if rank.best.source == "profile" else ", as profiled"  # the run's own share stands on the Verdict
+    profiled = [] if rank.best.source == "profile" else ["as profiled"]  # the run's own share stands on the Verdict
     counted = [Span(int(start), int(end)) for start, end in rank.counted[["start_ns", "end_ns"]].itertuples(index=False)]
     most = words.most_lost(facts, view, counted)
     works = "is busy" if most and most.also_busy else "works"
-    sentence = f"The GPU {works} {fmt.share(facts.busy_share)} of {where}{profiled}"
+    sentence = f"The GPU {works} {fmt.share(facts.busy_share)} of {where}"
     if most is not None:
         sentence += f"; most is lost to {most.sentence}"
+        profiled += [most.of_it] if most.of_it else []
     elif facts.lost:  # nobody asked why: causes are those of counted steps
-        sentence += ". What the rest goes to is told for the steps that count"
-    cards.headline(f"{sentence}.")
+        profiled.append("what the rest goes to is told for the steps that count")
+    under = "; ".join(profiled)
+    cards.headline(f"{sentence}.", f"{under[0].upper()}{under[1:]}." if under else None)
 
 
 def _overlapping(result: RunResult, rank: RankResult | None, whole: Span) -> Telemetry | None:

@@ -82,9 +82,10 @@ def stack(frames: list[str]) -> list[dict[str, Any]]:
 
 
 class MostLost(NamedTuple):
-    """What most of a view's lost time goes to, in words, and whether some of it is busy time too."""
+    """What most of a view's lost time goes to, in words, of what that number is ("" where it is of all in view), and whether some of it is busy time too."""
 
     sentence: str
+    of_it: str
     also_busy: bool
 
 
@@ -108,7 +109,9 @@ def most_lost(facts: InView, in_view: Span, counted: Sequence[Span]) -> MostLost
     more = shown and (in_view.start_ns < shown[0].start_ns or in_view.end_ns > shown[-1].end_ns)
     where = f" in {fmt.many(len(shown), 'counted step')}" if more else ""
     meanwhile = cause_words.meanwhile(owner, cause, ms, transfer_ms)
-    return MostLost(f"{cause_words.loses_to(owner, cause)}: {fmt.duration_ms(ms)}{where}{meanwhile}", bool(meanwhile))
+    lost = fmt.duration_ms(ms)
+    of_it = f"{lost} lost{where}{meanwhile}" if where or meanwhile else ""
+    return MostLost(f"{cause_words.loses_to(owner, cause)}: {lost}", of_it, bool(meanwhile))
 
 
 def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any]:
