@@ -96,7 +96,8 @@ def share(value: float) -> str:
 
 def bytes_(value: float) -> str:
     """Return bytes in decimal units, as disks and vendors count: 840 B, 12.3 kB, 1.24 GB."""
-    return _scaled(value, "B", ("", "k", "M", "G", "T", "P"))
+    whole = value == round(value) and abs(value) < 1000
+    return f"{value:.0f}\u00a0B" if whole else _scaled(value, "B", ("", "k", "M", "G", "T", "P"))
 
 
 def flops(value: float) -> str:

@@ -37,6 +37,7 @@ __getattr__, __all__ = lazy(
         "hardware": (
             "LINK_FULL",
             "Link",
+            "crossed_by",
             "link_of",
             "Dispatch",
             "Gpu",
@@ -83,6 +84,7 @@ __getattr__, __all__ = lazy(
             "product_work",
             "recorded_attention",
         ),
+        "roofline": ("MOSTLY",),
         "tensor_cores": ("ALIGNMENT_16_BIT", "misaligned_rows", "why_not_tensor_cores"),
         "traffic": ("operator_bytes",),
     },

@@ -210,6 +210,17 @@ def link_of(gpu: str, between: Literal["gpus", "hosts", "host"]) -> Link | None:
     return None
 
 
+_ACROSS: tuple[tuple[re.Pattern[str], Literal["gpus", "host"]], ...] = (
+    (re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost|H2D|D2H", re.IGNORECASE), "host"),
+    (re.compile(r"PtoP|PeerToPeer|P2P", re.IGNORECASE), "gpus"),
+)
+
+
+def crossed_by(copy: str) -> Literal["gpus", "host"] | None:
+    """Return between what the link lies that a copy called so goes over; None for one inside a GPU's memory."""
+    return next((between for pattern, between in _ACROSS if pattern.search(copy)), None)
+
+
 @cache
 def _tables() -> tuple[tuple[_Row, ...], tuple[_Formula, ...]]:
     data = tomllib.loads(Path(__file__).with_name("hardware.toml").read_text(encoding="utf-8"))

@@ -1,4 +1,7 @@
-"""What a kernel reaches: the time of the operators it works for, beside what timed kernels of that work take and what the GPU's peaks allow."""
+"""What a kernel reaches: the time of the operators it works for, beside what timed kernels of that work take and what the GPU's peaks allow.
+
+A copy that leaves the GPU's memory is held against the link that it goes over, not against that memory's bandwidth.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from sawtooth.analysis.knowledge.dtypes import dtype_of_type
-from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.hardware import Gpu, Link, crossed_by, link_of
 from sawtooth.analysis.knowledge.kernel_time import Estimate, Work, estimate
 from sawtooth.analysis.knowledge.kernel_work import convolution_work, moving_work, product_work, recorded_attention
 from sawtooth.analysis.knowledge.roofline import roofline
@@ -18,6 +21,7 @@ from sawtooth.analysis.tables.kernels import shapes_text
 from sawtooth.analysis.tables.timeline import Span
 
 TIMES = ("kernel_ms", "ms", "expected_ms", "low_ms", "high_ms", "least_ms")
+SUMS = (*TIMES, "launches", "bytes")
 LISTED = 12  # operators and shapes of one kernel: beyond them a row is a percent of its time
 
 _SQL = queries_of(__file__)
@@ -28,16 +32,30 @@ def attained(rank: RankView, kernel: str) -> pd.DataFrame:
 
     Columns: operator, shapes, kernel_ms (of this kernel, per step), ms (of all kernels of the operator, per step), expected_ms with low_ms and
     high_ms (what ``kernel_time`` gives such work on this GPU, in which four of five lie; missing where it knows none), least_ms (by the maker's
-    peaks; missing where they or the bytes are unknown).
+    peaks; missing where they or the bytes are unknown), launches (of this kernel, per step) and bytes (that it copies, per step). Of a copy over a
+    link, ms is missing and least_ms is by the link (``link``).
     """
     used = rank.frame(_SQL["worked_for"], name=kernel, listed=LISTED)
-    names = list(used["name"].unique())
-    operators = rank.frame(_SQL["operators"], names=names) if names else pd.DataFrame()
-    placed = roofline(operators, rank.gpu) if len(operators) else operators
-    by_call = {(row["name"], row["signature_id"]): row for row in placed.to_dict("records")}
-    rows = [_row(one, by_call.get((one["name"], one["signature_id"])), rank) for one in used.to_dict("records")]
-    table = pd.DataFrame(rows, columns=["operator", "shapes", *TIMES])
-    return table.astype(dict.fromkeys(TIMES, float))
+    if crossed_by(kernel) is not None:
+        over = link(rank, kernel)
+        rows = [_copied(one, over, rank.per) for one in used.to_dict("records")]
+    else:
+        names = list(used["name"].unique())
+        operators = rank.frame(_SQL["operators"], names=names) if names else pd.DataFrame()
+        placed = roofline(operators, rank.gpu) if len(operators) else operators
+        by_call = {(row["name"], row["signature_id"]): row for row in placed.to_dict("records")}
+        rows = [_row(one, by_call.get((one["name"], one["signature_id"])), rank) for one in used.to_dict("records")]
+    table = pd.DataFrame(rows, columns=["operator", "shapes", *TIMES]).astype(dict.fromkeys(TIMES, float))
+    table = table.assign(**{c: pd.to_numeric(used[c]).astype(float) for c in ("launches", "bytes")})
+    # Inputs that read alike (of two dtypes, say) are one row; what is known of neither stays missing
+    table = table.groupby(["operator", "shapes"], sort=False, as_index=False)[list(SUMS)].sum(min_count=1)
+    return table.assign(launches=table["launches"] / rank.per, bytes=table["bytes"] / rank.per)
+
+
+def link(rank: RankView, copy: str) -> Link | None:
+    """Return the link that a copy called so goes over; None for one inside the GPU's memory, and where no row says what joins this GPU."""
+    between = crossed_by(copy)
+    return link_of(rank.gpu.name, between) if between is not None and rank.gpu is not None else None
 
 
 def longest_launch(rank: RankView, kernel: str) -> Span | None:
@@ -46,15 +64,19 @@ def longest_launch(rank: RankView, kernel: str) -> Span | None:
     return Span(int(rows[0][0]), int(rows[0][1])) if rows else None
 
 
+def _copied(one: dict[Any, Any], over: Link | None, per: int) -> tuple[object, ...]:
+    least_ms = one["bytes"] / over.gb_s / 1e6 / per if over is not None and one["bytes"] else None
+    return one["name"], shapes_text(one["input_dims"]), one["ns"] / 1e6 / per, None, None, None, None, least_ms
+
+
 def _row(one: dict[Any, Any], placed: dict[Any, Any] | None, rank: RankView) -> tuple[object, ...]:
-    kernel_ms = one["ns"] / 1e6 / rank.per
+    kernel_ms, shapes = one["ns"] / 1e6 / rank.per, shapes_text(one["input_dims"])
     if placed is None or rank.gpu is None:
-        return one["name"], "", kernel_ms, None, None, None, None, None
+        return one["name"], shapes, kernel_ms, None, None, None, None, None
     time = _expected(placed, rank.gpu)
     calls = placed["calls"] / rank.per
     expected = (time.ms * calls, time.low * calls, time.high * calls) if time is not None else (None, None, None)
     per_ns = 1e6 * rank.per
-    shapes = shapes_text(placed["input_dims"])
     return one["name"], shapes, kernel_ms, placed["time_ns"] / per_ns, *expected, placed["attainable_ns"] / per_ns
 
 

@@ -1,7 +1,7 @@
 -- name: worked_for
 -- A kernel works for the operator whose FLOPs are counted, else for the one that launched it.
-SELECT o.name, o.signature_id, sum(g.dur_ns)::BIGINT AS ns
-FROM step_gpu_ops g JOIN named_cpu_ops o ON o.cpu_op_id = coalesce(g.flop_op_id, g.cpu_op_id)
+SELECT o.name, o.signature_id, s.input_dims, count(*) AS launches, sum(g.dur_ns)::BIGINT AS ns, sum(g.bytes)::BIGINT AS bytes
+FROM step_gpu_ops g JOIN named_cpu_ops o ON o.cpu_op_id = coalesce(g.flop_op_id, g.cpu_op_id) LEFT JOIN signatures s USING (signature_id)
 WHERE g.device = $device AND g.summed AND g.name = $name GROUP BY ALL ORDER BY ns DESC, o.name LIMIT $listed
 
 -- name: operators

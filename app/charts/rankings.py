@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 import numpy as np
 import pandas as pd
@@ -12,6 +15,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, framed
 from sawtooth.app.theme import ACCENT
 
+FEW = 6  # launches: an axis that chooses its own steps has half ones
 NAME_LENGTH = 36  # characters of a name that fit beside a bar at 800 px; the whole one is on hover and in the table
 
 
@@ -20,6 +24,7 @@ _FUNCTOR = re.compile(r"(\w*(?:Functor|_kernel_cuda|KernelImpl|_kernel_impl|OpMa
 
 # Names of CUTLASS and CK whose first argument tells what they do.
 _GENERIC = ("Kernel", "Kernel2", "kernel", "device_kernel", "run")
+_WORD = re.compile(r"[A-Za-z0-9]+")
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w:]{5,}")
 
 
@@ -41,6 +46,37 @@ def short(name: str, length: int = NAME_LENGTH) -> str:
         room = length - len(functor.group(1)) - 3
         base = f"{fmt.clean(base, max(room, 12))} · {functor.group(1)}"
     return middle(base, length)
+
+
+def told_apart(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]:
+    """Return ``short`` of each; those that would read alike end in the words of their full names by which they differ."""
+    shown = {name: short(name, length) for name in names}
+    times = Counter(shown.values())
+    alike: dict[str, dict[str, list[str]]] = {}
+    for name, text in shown.items():
+        if times[text] > 1:  # cut to leave room for the ending, more of them read alike
+            alike.setdefault(short(name, length // 3), {})[name] = _WORD.findall(fmt.clean(name))
+    for begin, same in alike.items():
+        shown |= {
+            name: f"{begin} · {middle(' '.join(words), length - length // 3 - 3)}"
+            for name, words in _differing(same).items()
+            if words
+        }
+    return [shown[name] for name in names]
+
+
+def _differing(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return, by name, the first of its words by which it differs from the others, and as many more as it needs to differ from all."""
+    if len(words) < 2:
+        return {name: [] for name in words}
+    columns = zip(*words.values(), strict=False)
+    same = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+    first: dict[str, dict[str, Sequence[str]]] = {}
+    for name, own in words.items():
+        first.setdefault(own[same] if same < len(own) else "", {})[name] = own[same + 1 :]
+    if len(first) == 1:  # they differ in signs alone
+        return {name: [] for name in words}
+    return {name: [word, *more] if word else more for word, alike in first.items() for name, more in _differing(alike).items()}
 
 
 def middle(name: str, length: int) -> str:
@@ -77,6 +113,7 @@ def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: s
         low, high = int(np.floor(drawn["low_us"].iloc[0])), int(np.ceil(drawn["high_us"].iloc[-1]))
         powers = range(low, high + 1)
         figure.update_xaxes(tickvals=list(powers), ticktext=[f"{10.0**power:,g}" for power in powers], range=[low, high])
-    figure.update_yaxes(title={"text": "launches"}, rangemode="tozero")
+    few = {"dtick": 1} if len(rows) and rows["launches"].max() < FEW else {}
+    figure.update_yaxes(title={"text": "launches"}, rangemode="tozero", **few)
     columns = {"low_us": "From, µs", "high_us": "To, µs", "launches": "Launches"}
     return Chart(figure=figure, title=title, alt=alt, table=rows, columns=columns, metrics=(), method=method)

@@ -9,8 +9,8 @@ from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings
-from sawtooth.app.page import cards, controls, current, panel
-from sawtooth.app.page.parts import breakdown, kernel_drawer
+from sawtooth.app.page import cards, controls, current, frame, panel
+from sawtooth.app.page.parts import breakdown, category_bar, kernel_drawer
 from sawtooth.app.words import run as words
 
 GROUPS: dict[tables.KernelGroup, str] = {
@@ -43,6 +43,7 @@ def main() -> None:
         current.what_is_missing(result)
         return
     head = st.container(gap="small")
+    category_bar.show(table(rank, "category"), dark=frame.dark())
     with st.container(horizontal=True, vertical_alignment="bottom"):
         group = controls.choice("Group by", GROUPS, "kernels_by")
         search = controls.search("kernel", "part of a name")
@@ -63,7 +64,9 @@ def main() -> None:
         return
     chosen = _table(shown, rank, group, everything=everything)
     if group == "name":
-        kernel_drawer.show(shown.iloc[chosen or 0], rank)
+        kernel_drawer.show(shown.iloc[chosen or 0], rank, result)
+    else:
+        frame.link("efficiency", "How near operators come to the peak", run=result.manifest.id, icon=":material/speed:")
 
 
 @st.cache_data(max_entries=64, show_spinner="Adding up kernels …", hash_funcs={RankResult: current.key_of})
@@ -117,7 +120,7 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup, *, e
         "names": st.column_config.NumberColumn("Kernels", format="%d"),
         "name": text("Full name", width="large"),
     }
-    rows = rows.assign(short=rows["name"].map(lambda name: rankings.short(str(name), breakdown.NAME_SHOWN)))
+    rows = rows.assign(short=rankings.told_apart(rows["name"].astype(str).tolist(), breakdown.NAME_SHOWN))
     hidden = {group} - {"name"} | ({"shapes"} if group != "shape" else set()) | ({"name"} if group != "name" else set())
     order = [c for c in columns if c not in hidden and (everything or c in ALWAYS)]
     alt = f"GPU work by {GROUPS[group].lower()}, largest first."

@@ -66,7 +66,7 @@ def table(
 def kernels(rows: pd.DataFrame, rank: RankResult, key: str, what: str) -> None:
     """Show which kernels ``what`` launched: kernel, ms, launches_per_step, tensor_cores, category."""
     cards.title(f"{fmt.clean(what, 60)} launches {fmt.count(len(rows))} kernel{'s' if len(rows) > 1 else ''}")
-    rows = rows.assign(short=rows["kernel"].map(lambda name: rankings.short(str(name), NAME_SHOWN)))
+    rows = rows.assign(short=rankings.told_apart(rows["kernel"].astype(str).tolist(), NAME_SHOWN))
     columns = {
         "short": "Kernel",
         "ms": words.unit_of(rank),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.findings.about_kernel import about_kernel
+from sawtooth.analysis.knowledge.hardware import Gpu, crossed_by, link_of
+from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.tables import attainable
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings
 from sawtooth.app.page import cards, current, frame, panel
 from sawtooth.app.page.timeline import views
+from sawtooth.app.words import advice, headline
 from sawtooth.app.words import run as words
 
 AROUND = 12.0  # of the launch's own length that it is shown with on the timeline: what ran before and after stays in sight
@@ -23,26 +27,36 @@ COLUMNS = {
     "expected_ms": "Timed kernels",
     "least_ms": "Peaks allow",
 }
+OF_A_COPY = {**COLUMNS, "kernel_ms": "The copies", "least_ms": "The link allows"}
 METHOD = (
     "The kernel's launches are added up by the operator they work for: the one whose FLOPs are counted, else the one that launched them. "
     "'Operator' is all kernels of that operator at these shapes. 'Timed kernels' is what such work takes on this GPU by a model fitted on kernels "
     "timed on an H200, where it knows one. 'Peaks allow' is the time of its FLOPs and bytes at the maker's peaks, which nothing quite reaches."
 )
+COPY_METHOD = (
+    "The copies are added up by the operator that launched them. 'The link allows' is the time of their bytes at what the maker says of the link "
+    "that this GPU has to its host or to other GPUs, in one direction, all its lanes in use: pinned memory reached 88 % of it on an H200."
+)
+PAGEABLE = "Pageable memory passes through a buffer of the driver and reaches less: 10 to 23 GB/s on an H200, where pinned memory reached 55."
+QUICK_NS = 1_000  # at the link's rate: starting a copy takes about as long, and its rate says nothing of the link
+CHANGES_SHOWN = 3  # about one kernel: more are on the Verdict
+WORTH_NAMING = 0.01  # of the step: less is lost in the noise of measurements
 
 
-def show(row: pd.Series, rank: RankResult) -> None:
-    """Show one kernel of the table."""
+def show(row: pd.Series, rank: RankResult, result: RunResult) -> None:
+    """Show one kernel of the table, and what to do about it."""
     name = str(row["name"])
     durations, works_for, longest = _about(rank, name)
+    copies = crossed_by(name) is not None
     with st.container(border=True):
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
             cards.title(rankings.short(name, 90))
             if longest is not None:
                 _timeline_link(rank, longest)
-        if sentence := reached(works_for):
+        if sentence := copied(works_for, name, rank.gpu) if copies else reached(works_for):
             cards.text(sentence)
-        panel.table(_columns_shown(works_for), _headings(works_for, rank), "kernel-works-for")
-        panel.explain((), METHOD, "kernel-works-for")
+        panel.table(_columns_shown(works_for), _headings(works_for, rank, copies=copies), "kernel-works-for")
+        panel.explain((), COPY_METHOD if copies else METHOD, "kernel-works-for")
         wide, side = panel.beside()
         with wide:
             low, middle, high = (fmt.duration_ns(row[f"{which}_us"] * 1e3) for which in ("min", "median", "max"))
@@ -52,6 +66,7 @@ def show(row: pd.Series, rank: RankResult) -> None:
         with side:
             cards.title("Its full name")
             st.code(fmt.clean(name), language=None, wrap_lines=True)
+    _next_step(works_for, row, rank, result)
 
 
 @st.cache_data(max_entries=128, show_spinner="Looking at the kernel …", hash_funcs={RankResult: current.key_of})
@@ -76,14 +91,81 @@ def reached(works_for: pd.DataFrame) -> str | None:
     return f"{took}; timed kernels of such work take ≈\u00a0{fmt.duration_ms(first['expected_ms'])} ({low} to {high}), and it needs {least}."
 
 
+def copied(works_for: pd.DataFrame, name: str, gpu: Gpu | None) -> str | None:
+    """Return at what rate copies called ``name`` go over their link, and what it carries; None where no bytes are recorded."""
+    known = works_for[works_for["bytes"] > 0]
+    moved, ms, launches = (float(known[column].sum()) for column in ("bytes", "kernel_ms", "launches"))
+    if not moved or not ms:
+        return None
+    what = f"These copies move {fmt.bytes_(moved)} in {fmt.duration_ms(ms)}"
+    between = crossed_by(name)
+    link = link_of(gpu.name, between) if gpu is not None and between is not None else None
+    if link is not None and moved / launches < QUICK_NS * link.gb_s:
+        return f"{what}, {fmt.bytes_(moved / launches)} each: starting one takes longer than {link.name} needs for its bytes."
+    rate = moved / ms / 1e6
+    ends = "this GPU and its host" if between == "host" else "this GPU and others"
+    carries = (
+        f": {fmt.share(rate / link.gb_s)} of the {link.gb_s:g}\u00a0GB/s that {link.name} carries in one direction"
+        if link is not None
+        else f". What the link between {ends} carries is not in the hardware table"
+    )
+    return f"{what} at {rate:.3g}\u00a0GB/s{carries}.{f' {PAGEABLE}' if 'pageable' in name.lower() else ''}"
+
+
+def most_to_gain_ms(works_for: pd.DataFrame) -> float | None:
+    """Return what a step could be shorter by, were the kernel as fast as peaks or link allow, ms; None where that is known of none of its work."""
+    if works_for["least_ms"].isna().all():
+        return None
+    of_kernel = works_for["kernel_ms"]
+    above = works_for["ms"].fillna(of_kernel) - works_for["least_ms"].fillna(0.0)
+    return float(np.minimum(of_kernel, above.clip(lower=0.0)).sum())
+
+
+def verdict_on(gain_ms: float | None, kernel_ms: float, step_ms: float | None) -> str:
+    """Return what there is to gain from a kernel that no finding is about; times are of a profiled step."""
+    most_ms = kernel_ms if gain_ms is None else gain_ms
+    share = f", {fmt.share(most_ms / step_ms)} of a profiled step" if step_ms else ""
+    if step_ms and most_ms < WORTH_NAMING * step_ms:
+        return f"Nothing to gain here: {'it takes' if gain_ms is None else 'as fast as possible, it would save'} {fmt.duration_ms(most_ms)}{share}."
+    if gain_ms is None:
+        return f"No finding is about it. It takes {fmt.duration_ms(most_ms)}{share}; how fast it could be is not known."
+    return f"No finding is about it. As fast as possible, it would save {fmt.duration_ms(most_ms)} at most{share}, and less where other work runs beside it."
+
+
+def _next_step(works_for: pd.DataFrame, row: pd.Series, rank: RankResult, result: RunResult) -> None:
+    """Say which change is about the kernel, else how much there is to gain, and where to look."""
+    cards.title("What to do about it")
+    numbered = advice.numbered(result)
+    known = tuple((finding.rule, finding.title) for _, finding in numbered)
+    about = _findings_about(str(row["name"]), rank, known, [finding for _, finding in numbered]) if rank is result.lead else ()
+    for number, finding in (numbered[place] for place in about[:CHANGES_SHOWN]):
+        label = f"Change {number}: {fmt.markdown(headline.action(finding))}"
+        frame.link("verdict", label, run=result.manifest.id, icon=":material/arrow_forward:")
+    if about:
+        return
+    cards.text(verdict_on(most_to_gain_ms(works_for), float(row["ms"]), rank.metrics["step_time_ms"].value))
+    if row["category"] in ("communication", "memcpy", "memset"):
+        frame.link("idle", "When the GPU waits for it", run=result.manifest.id, icon=":material/hourglass_empty:")
+    else:
+        frame.link("efficiency", "How near its operators come to the peak", run=result.manifest.id, icon=":material/speed:")
+
+
+@st.cache_data(max_entries=128, show_spinner=False, hash_funcs={RankResult: current.key_of})
+def _findings_about(
+    name: str, rank: RankResult, known: tuple[tuple[str, str], ...], _findings: list[Finding]
+) -> tuple[int, ...]:
+    with current.opened(rank) as view:
+        return about_kernel(view, name, _findings)
+
+
 def _columns_shown(works_for: pd.DataFrame) -> pd.DataFrame:
     return works_for.drop(columns=[c for c in works_for if works_for[c].isna().all()])
 
 
-def _headings(works_for: pd.DataFrame, rank: RankResult) -> dict[str, str]:
+def _headings(works_for: pd.DataFrame, rank: RankResult, *, copies: bool) -> dict[str, str]:
     unit = words.unit_of(rank)
     shown = _columns_shown(works_for)
-    return {c: f"{h}, {unit}" if c.endswith("ms") else h for c, h in COLUMNS.items() if c in shown}
+    return {c: f"{h}, {unit}" if c.endswith("ms") else h for c, h in (OF_A_COPY if copies else COLUMNS).items() if c in shown}
 
 
 def _timeline_link(rank: RankResult, longest: attainable.Span) -> None:

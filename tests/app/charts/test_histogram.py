@@ -19,3 +19,10 @@ def test_durations_that_are_alike_stand_on_a_linear_one() -> None:
     rows = pd.DataFrame({"low_us": [10.0, 12.0], "high_us": [12.0, 14.0], "launches": [3, 2]})
     figure = histogram(rows, "t", "a", dark=False, method="").figure
     assert list(figure.data[0].x) == pytest.approx([11.0, 13.0]) and figure.layout.xaxis.ticktext is None
+
+
+def test_launches_are_counted_in_whole_ones() -> None:
+    rows = pd.DataFrame({"low_us": [10.0, 12.0], "high_us": [12.0, 14.0], "launches": [2, 1]})
+    axis = histogram(rows, "t", "a", dark=False, method="").figure.layout.yaxis
+    assert (axis.dtick, axis.title.text) == (1, "launches")
+    assert histogram(rows.assign(launches=[300, 2]), "t", "a", dark=False, method="").figure.layout.yaxis.dtick is None

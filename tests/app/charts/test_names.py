@@ -1,6 +1,6 @@
 """What kernels are called in tables and charts."""
 
-from sawtooth.app.charts.rankings import short
+from sawtooth.app.charts.rankings import short, told_apart
 
 
 def test_kernels_of_one_family_stay_apart_when_their_names_are_cut() -> None:
@@ -16,3 +16,20 @@ def test_kernels_of_one_family_stay_apart_when_their_names_are_cut() -> None:
 
 def test_a_short_name_stays_whole() -> None:
     assert short("aten::mm", 44) == "aten::mm"
+
+
+def test_kernels_that_would_read_alike_end_in_what_they_differ_by() -> None:
+    fort = "cudnn_generated_fort_native_sdpa_sm90_flash_{}_wgmma_f16_knob_{}_64x128x64_4x1x1_cga1x1x1_kernel0_0"
+    reduce = "void at::native::reduce_kernel<{}, 1, at::native::ReduceOp<float, at::native::{}<float, float>, unsigned int> >"
+    names = [
+        fort.format("fprop", 7), fort.format("bprop", 26), "aten::mm",
+        reduce.format(128, "MeanOps"), reduce.format(128, "NormOps"), reduce.format(512, "MeanOps"),
+    ]  # fmt: skip
+    shown = told_apart(names, 44)
+    assert len(set(shown)) == 6 and all(len(name) <= 44 for name in shown)
+    assert [name.rpartition(" · ")[2] for name in shown] == ["fprop", "bprop", "aten::mm", "128 MeanOps", "128 NormOps", "512"]
+
+
+def test_names_that_differ_in_signs_alone_stay_and_end() -> None:
+    deep = "f<" * 3_000
+    assert told_apart([deep + "a", deep + "a ", "b" * 60, "b" * 60], 20)[2:] == ["b" * 10 + "…" + "b" * 9] * 2

@@ -1,0 +1,23 @@
+"""Which findings are about a kernel: those whose change takes, shortens or moves its launches, and those that these prove."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sawtooth.analysis.run.model import Finding
+from sawtooth.analysis.store.rank_view import RankView
+
+_LAUNCHES = "SELECT gpu_op_id, start_ns, start_ns + dur_ns FROM named_gpu_ops WHERE device = $device AND name = $name"
+
+
+def about_kernel(rank: RankView, kernel: str, findings: Sequence[Finding]) -> tuple[int, ...]:
+    """Return which of ``findings``, by their place, are about the kernel called so. They must be of this rank: others number its operations otherwise."""
+    launches = rank.rows(_LAUNCHES, name=kernel)
+    ops, spans = {int(op) for op, _, _ in launches}, {(int(start), int(end)) for _, start, end in launches}
+    return tuple(place for place, finding in enumerate(findings) if _is_about(finding, ops, spans))
+
+
+def _is_about(finding: Finding, ops: set[int], spans: set[tuple[int, int]]) -> bool:
+    changed = any(not ops.isdisjoint(getattr(edit, "ops", ())) for edit in finding.edits)
+    proved = any((row.get("start_ns"), row.get("end_ns")) in spans for row in finding.evidence)
+    return changed or proved or not spans.isdisjoint(finding.places)

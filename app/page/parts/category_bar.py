@@ -1,0 +1,50 @@
+"""What the GPU works on, as one bar whose parts are the categories of its operations, coloured by whose time theirs is."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from sawtooth.analysis.knowledge.roofline import MOSTLY
+from sawtooth.app import format as fmt
+from sawtooth.app import templates
+from sawtooth.app.charts import poster_bars
+from sawtooth.app.charts.poster_bars import LETTER, Piece, StepBar
+from sawtooth.app.theme import OWNERS, colour_of
+
+_HTML = templates.pieces("poster.html")
+OWNER_OF = {
+    "communication": "exposed_comm",
+    "memcpy": "exposed_memcpy",
+    "memset": "memset",
+}  # whose time theirs is where nothing computes beside
+ORDER = tuple(OWNERS)
+
+
+def show(rows: pd.DataFrame, *, dark: bool) -> None:
+    """Show GPU work by category: ``rows`` as ``sawtooth.analysis.tables.kernels.kernels`` gives it by category."""
+    parts = pieces(rows, dark=dark)
+    if len(parts) > 1:
+        bar = StepBar("GPU work", fmt.duration_ms(float(rows["ms"].sum())), "100%", tuple(parts))
+        with st.container(key="categories"):
+            st.html(_HTML.drawn([bar], poster_bars.unlabelled([bar])))
+
+
+def pieces(rows: pd.DataFrame, *, dark: bool) -> list[Piece]:
+    """Return a part for each category: those on tensor cores first, then other compute, memory sets, communication and copies, the largest first."""
+    owned = [(_owner(row), row) for row in rows.to_dict("records") if row["total_ns"]]
+    owned.sort(key=lambda one: (ORDER.index(one[0]), -one[1]["total_ns"]))
+    return [_piece(owner, str(row["name"]), float(row["ms"]), float(row["share"]), dark) for owner, row in owned]
+
+
+def _owner(row: dict[str, object]) -> str:
+    on_tensor_cores = pd.to_numeric(row.get("tensor_core_ns")) >= MOSTLY * pd.to_numeric(row["total_ns"])
+    return OWNER_OF.get(str(row["name"]), "tensor_core_compute" if on_tensor_cores else "other_compute")
+
+
+def _piece(owner: str, name: str, ms: float, share: float, dark: bool) -> Piece:
+    text = f"{fmt.clean(name, 40)} {fmt.share(share)}"
+    on = " on tensor cores" if owner == "tensor_core_compute" else ""
+    colour = colour_of(owner)
+    label = text if share >= LETTER * len(text) else ""
+    return Piece(f"{text}, {fmt.duration_ms(ms)}{on}", label, round(1000 * share, 1), colour.on(dark), colour.texture)

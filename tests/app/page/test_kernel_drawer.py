@@ -1,0 +1,126 @@
+"""What a kernel's drawer says: copies against the link they cross, and what there is to gain; and which findings are about a kernel."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from sawtooth.analysis.findings.about_kernel import about_kernel
+from sawtooth.analysis.knowledge.hardware import Gpu, crossed_by, identify, link_of
+from sawtooth.analysis.replay.edits import ScaledOps
+from sawtooth.analysis.run.model import Finding
+from sawtooth.analysis.run.view import open_rank
+from sawtooth.analysis.tables.attainable import attained
+from sawtooth.app.page.parts.kernel_drawer import PAGEABLE, copied, most_to_gain_ms, verdict_on
+from tests.support.findings_of import library, result_of
+
+H200 = identify("NVIDIA H200", 9, 0, 132, 150109880320, "nvidia")
+FROM_HOST = "Memcpy HtoD (Pinned -> Device)"
+
+
+def work(
+    kernel_ms: float, least_ms: float | None, *, ms: float | None = None, moved: float | None = None, launches: float = 1
+) -> pd.DataFrame:
+    row = {
+        "operator": "aten::copy_",
+        "shapes": "",
+        "kernel_ms": kernel_ms,
+        "ms": ms,
+        "least_ms": least_ms,
+        "launches": launches,
+        "bytes": moved,
+    }
+    return pd.DataFrame([row]).astype({"ms": float, "least_ms": float, "bytes": float})
+
+
+@pytest.mark.parametrize(
+    ("name", "between"),
+    [
+        (FROM_HOST, "host"), ("Memcpy DtoH (Device -> Pageable)", "host"), ("CopyHostToDevice", "host"),
+        ("Memcpy PtoP (Device -> Device)", "gpus"), ("Memcpy DtoD (Device -> Device)", None), ("vectorized_elementwise_kernel", None),
+    ],
+)  # fmt: skip
+def test_a_copy_crosses_the_link_that_its_name_says(name: str, between: str | None) -> None:
+    assert crossed_by(name) == between
+
+
+def test_half_the_lanes_carry_half() -> None:
+    assert [link.gb_s for gpu in ("A2", "A10", "L20", "GH200 96GB") if (link := link_of(gpu, "host"))] == [
+        15.75,
+        31.5,
+        31.5,
+        450.0,
+    ]
+
+
+def test_a_copy_s_rate_stands_beside_what_its_link_carries() -> None:
+    said = copied(work(2.0, 1.0, moved=63e6), FROM_HOST, H200)  # 63 MB in 2 ms: half of 63 GB/s
+    assert (
+        said
+        == "These copies move 63.0\u00a0MB in 2.00\u00a0ms at 31.5\u00a0GB/s: 50\u00a0% of the 63\u00a0GB/s that PCIe 5 x16 carries in one direction."
+    )
+    pageable = copied(work(2.0, 1.0, moved=63e6), "Memcpy HtoD (Pageable -> Device)", H200)
+    assert pageable is not None and pageable.endswith(f"in one direction. {PAGEABLE}")
+
+
+def test_of_tiny_copies_no_rate_is_said() -> None:
+    said = copied(work(0.02, 0.0, moved=80.0, launches=10), FROM_HOST, H200)
+    assert (
+        said
+        == "These copies move 80\u00a0B in 20.0\u00a0µs, 8\u00a0B each: starting one takes longer than PCIe 5 x16 needs for its bytes."
+    )
+    assert copied(work(0.02, None), FROM_HOST, H200) is None  # no bytes recorded
+
+
+def test_what_is_not_in_the_table_is_said_to_be_so() -> None:
+    unknown: Gpu | None = None
+    said = copied(work(2.0, None, moved=63e6), FROM_HOST, unknown)
+    assert said is not None and said.endswith(
+        "at 31.5\u00a0GB/s. What the link between this GPU and its host carries is not in the hardware table."
+    )
+
+
+def test_most_to_gain_is_what_is_above_the_least_and_no_more_than_the_kernel_takes() -> None:
+    assert most_to_gain_ms(work(2.0, 0.5, ms=3.0)) == pytest.approx(
+        2.0
+    )  # of 3 ms of the operator 2.5 are above the least; 2 are this kernel's
+    assert most_to_gain_ms(work(2.0, 1.5, ms=2.0)) == pytest.approx(0.5)
+    assert most_to_gain_ms(work(2.0, 1.9)) == pytest.approx(0.1)  # a copy: the link allows 1.9 ms
+    assert most_to_gain_ms(work(2.0, None)) is None
+
+
+def test_what_there_is_to_gain_is_a_bound() -> None:
+    assert verdict_on(0.04, 2.0, 10.0).startswith("Nothing to gain here: as fast as possible, it would save 40.0\u00a0µs, 0.4")
+    assert "would save 0.500\u00a0ms at most, 5.0\u00a0% of a profiled step" in verdict_on(0.5, 2.0, 10.0).replace(
+        "500\u00a0µs", "0.500\u00a0ms"
+    )
+    assert verdict_on(None, 2.0, 10.0).endswith(
+        "It takes 2.00\u00a0ms, 20\u00a0% of a profiled step; how fast it could be is not known."
+    )
+    assert verdict_on(None, 0.01, 10.0).startswith("Nothing to gain here: it takes 10.0\u00a0µs")
+
+
+def test_a_recorded_copy_is_held_against_the_link_and_named_by_its_finding() -> None:
+    result = result_of("copy_pageable")
+    lead = result.lead
+    assert lead is not None
+    name = "Memcpy HtoD (Pageable -> Device)"
+    with open_rank(library(), lead) as view:
+        row = attained(view, name).iloc[0]
+        # 192 images of 3 × 224 × 224 FP32: 115,605,504 bytes at 63 GB/s are 1.835 ms
+        assert (row["bytes"], row["least_ms"]) == (192 * 3 * 224 * 224 * 4, pytest.approx(1.835, abs=1e-3))
+        about = [result.findings[place].rule for place in about_kernel(view, name, result.findings)]
+        assert about_kernel(view, "no such kernel", result.findings) == ()
+    assert "pageable-copies" in about
+
+
+def test_a_finding_that_scales_launches_is_about_their_kernel() -> None:
+    result = result_of("gpt_small")
+    lead = result.lead
+    assert lead is not None
+    with open_rank(library(), lead) as view:
+        op, name = view.rows("SELECT gpu_op_id, name FROM named_gpu_ops WHERE device = $device ORDER BY gpu_op_id LIMIT 1")[0]
+        other = view.rows("SELECT name FROM named_gpu_ops WHERE device = $device AND name <> $name LIMIT 1", name=name)[0][0]
+        finding = Finding("a", "warning", "a", "Do it.", "medium", edits=(ScaledOps((op,), 0.5),))
+        assert about_kernel(view, name, [finding]) == (0,)
+        assert about_kernel(view, other, [finding]) == ()
