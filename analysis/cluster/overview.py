@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from sawtooth.analysis.cluster.reduction import JobOverview, overview_of
-from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
+from sawtooth.analysis.run.job import Communication, RankWaits, Side, Split, Straggler
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder
@@ -54,6 +54,8 @@ def of_whole_job(
         own,
         ranks=tuple(_with_job(waits, overview, of_job) for waits in own.ranks),
         stragglers=tuple(each for late in overview.stragglers if (each := _here(late, of_job)) is not None),
+        split=overview.split
+        and Split(_side(overview.split.early, of_job), _side(overview.split.late, of_job), overview.split.behind_ms),
         unmatched=overview.unmatched,
         notes=(OF_ALL.format(ranks=len(overview.ranks), here=len(of_job)), *overview.notes),
         heat=overview.heat,
@@ -97,6 +99,10 @@ def _here(late: Straggler, of_job: dict[int, int]) -> Straggler | None:
     """Return a straggler with the places that its ranks have among the representatives; None where it has none among them, and no number either."""
     positions = tuple(of_job[position] for position in late.positions if position in of_job)
     return replace(late, positions=positions) if positions or None not in late.ranks else None
+
+
+def _side(side: Side, of_job: dict[int, int]) -> Side:
+    return replace(side, positions=tuple(of_job[position] for position in side.positions if position in of_job))
 
 
 def _waits_of(position: int, rank: RankResult) -> RankWaits:

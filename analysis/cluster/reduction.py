@@ -27,7 +27,8 @@ from sawtooth.analysis.ranks.matching import match_rows
 from sawtooth.analysis.ranks.pipeline import pipeline_of, stages_of
 from sawtooth.analysis.ranks.stragglers.outliers import outliers
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
-from sawtooth.analysis.run.job import SEND_RECEIVE, GroupUse, Pipeline, Straggler
+from sawtooth.analysis.ranks.stragglers.split import split_of
+from sawtooth.analysis.run.job import SEND_RECEIVE, GroupUse, Pipeline, Split, Straggler
 from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
@@ -40,7 +41,7 @@ class JobOverview:
     """A job of many ranks.
 
     ``ranks`` has one row per rank: position, rank, device, host, id, source, wait_ms, late_ms, last_share, clock_offset_ns, clock_error_ns (None where
-    unknown). ``heat`` is as of ``ranks.heat.rank_steps``. ``positions`` of ``stragglers`` are those of ``ranks``. ``representatives`` are the
+    unknown). ``heat`` is as of ``ranks.heat.rank_steps``. ``positions`` of ``stragglers`` and ``split`` are those of ``ranks``. ``representatives`` are the
     positions of ranks that speak for the others, at most 16. ``slowdown`` is of ``stages.Unequal``, None of jobs that are
     no pipeline, or whose stages end a step apart. ``groups`` are the job's process groups by kind, ``schedule`` its pipeline's, as of ``run.job.Communication``.
     """
@@ -54,6 +55,7 @@ class JobOverview:
     slowdown: float | None
     groups: tuple[GroupUse, ...] = ()
     schedule: Pipeline | None = None
+    split: Split | None = None
 
 
 def overview_of(path: Path) -> JobOverview:
@@ -79,13 +81,14 @@ def reduce_job(tables: JobTables) -> JobOverview:
     hosts = [None if pd.isna(host) else str(host) for host in ranks["host"]]
     step_ms = float(ranks["step_ms"].median()) if ranks["step_ms"].notna().any() else 0.0
     stragglers: tuple[Straggler, ...] = ()
-    uneven = None
+    uneven, split = None, None
     if len(rows):
         recorded = RecordedJob.of(rows, len(ranks))
         stragglers = outliers(recorded, tables.traces, alike, numbers, hosts, step_ms)
         if (rows["name"] == SEND_RECEIVE).any() and one_step(rows, len(ranks)):
             uneven = unequal(recorded, alike, numbers, hosts)
         stragglers = stragglers or (uneven.stragglers if uneven else ())
+        split = None if stragglers else split_of(recorded, alike, numbers, hosts, step_ms)
     if any(late.kernel_ratio is not None for late in stragglers):
         sampled = _telemetry(ranks, tables.sampled())
         stragglers = tuple(with_reason(late, sampled, alike) for late in stragglers)
@@ -103,6 +106,7 @@ def reduce_job(tables: JobTables) -> JobOverview:
         slowdown=uneven.slowdown if uneven else None,
         groups=group_uses(rows, _places(ranks, steps)),
         schedule=_schedule(ranks, rows, clocks, alike),
+        split=split,
     )
 
 

@@ -12,7 +12,8 @@ from functools import lru_cache
 import duckdb
 
 from sawtooth.analysis.findings import rules as rules_folder
-from sawtooth.analysis.findings.rule import NEEDS, WARNING_SHARE, Rule, RuleContext
+from sawtooth.analysis.findings.late_ranks import bounded_by_late, late_before_pace
+from sawtooth.analysis.findings.rule import NEEDS, SEVERITIES, WARNING_SHARE, Rule, RuleContext
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.metrics.witness import SAMPLE_IT
 from sawtooth.analysis.replay.edits import AsGraph
@@ -30,7 +31,6 @@ GATHERS_FIRST = "“{title}” comes first: it is the smaller change, and a CUDA
 ANOTHER_WAY = "Another way out of the same:"
 ONCE = "The profiled steps capture a CUDA graph, which the run does once: its steps after that launch otherwise."
 PART_FIRST = "“{title}” is part of it, and has a remedy of its own: it comes first."
-SEVERITIES = ("critical", "warning", "info")
 SHAPE_HOLDS = 1.3  # times the run's step, as the profiler-distorts rule has it: below it the shape of the profile still holds
 DISTORTED = "The profiled steps take {times:.1f} times as long as the run's: what the host loses to which cause is less sure than its sum."
 SAME_CAUSE = 0.5  # of what a finding changes: with more of it in another finding both are about the same thing
@@ -69,9 +69,9 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
         doubt = ONCE
     if doubt is not None:
         findings = [_doubted(finding, doubt) if finding.explains.host_pace else finding for finding in findings]
-    findings = [_as_sure_as_the_profile(context, finding) for finding in findings]
+    findings = bounded_by_late(context, [_as_sure_as_the_profile(context, finding) for finding in findings])
     ordered = _waits_first(context, _each_cause_once(sorted(findings, key=_order)))
-    return _parts_first(_before_graph(ordered)), not_checked
+    return late_before_pace(context, _parts_first(_before_graph(ordered))), not_checked
 
 
 def _as_sure_as_the_profile(context: RuleContext, finding: Finding) -> Finding:

@@ -37,6 +37,7 @@ CRITICAL_SHARE = 0.15  # a sixth of every step: nothing else should be done firs
 SUREST_SHARE = CRITICAL_SHARE / 2
 # Times its low end: a prediction whose interval reaches further is no surer than medium, however sure its cause.
 SURE_WITHIN = 1.5
+SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")  # worst first
 WARNING_SHARE = 0.03  # below three percent a fix is lost in the noise of most measurements
 
 MAY_BRING_NOTHING = "No gain is predicted: a step would then take between {low} and {high}, which may be no less than now."

@@ -17,6 +17,7 @@ from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, blame
 from sawtooth.analysis.ranks.stragglers.outliers import FEWEST_ALIKE, Trace, outliers
 from sawtooth.analysis.ranks.stragglers.own_time import as_quiet_as_others, own_time
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
+from sawtooth.analysis.ranks.stragglers.split import split_of
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import FasterHost, apply
@@ -63,6 +64,9 @@ def as_one_job(
             kernels.append(kernels_of(recording, rank.device))
     alike = peers(communication.rows, len(ranks))
     late: tuple[Straggler, ...] = ()
+    recorded = RecordedJob.of(communication.rows, len(ranks))
+    numbers, hosts = [rank.rank for rank in ranks], [rank.host for rank in ranks]
+    recorded_ms = float(np.median([rank.best.mean_ms or 0.0 for rank in ranks]))
     if max(map(len, alike)) >= FEWEST_ALIKE:
         least = quietest(kernels)
 
@@ -73,18 +77,12 @@ def as_one_job(
                     shown[position] = Trace.of(recording, ranks[position], kernels[position], least)
             return shown
 
-        late = outliers(
-            RecordedJob.of(communication.rows, len(ranks)),
-            traces,
-            alike,
-            [rank.rank for rank in ranks],
-            [rank.host for rank in ranks],
-            float(np.median([rank.best.mean_ms or 0.0 for rank in ranks])),
-        )
+        late = outliers(recorded, traces, alike, numbers, hosts, recorded_ms)
     coupled = _replayed(ranks, communication, problems, kernels, measured_ms, sampled=sampled, by_collectives=bool(late))
     telemetry = [rank.telemetry for rank in ranks]
     late = tuple(with_reason(each, telemetry, alike) for each in late or coupled.stragglers)
-    return replace(coupled, stragglers=late)
+    split = None if late else split_of(recorded, alike, numbers, hosts, recorded_ms)
+    return replace(coupled, stragglers=late, split=split)
 
 
 def _replayed(

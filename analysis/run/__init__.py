@@ -47,6 +47,8 @@ __getattr__, __all__ = lazy(
             "Pipeline",
             "RankWaits",
             "SEND_RECEIVE",
+            "Side",
+            "Split",
             "Straggler",
             "StragglerKind",
         ),

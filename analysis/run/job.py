@@ -115,13 +115,35 @@ class Straggler:
 
 
 @dataclass(frozen=True)
+class Side:
+    """Ranks that come together, named as a ``Straggler``'s are: all of a host, or a set."""
+
+    kind: StragglerKind
+    positions: tuple[int, ...]
+    ranks: tuple[int | None, ...]
+    host: str | None
+
+
+@dataclass(frozen=True)
+class Split:
+    """Ranks with the same work that come to their collectives in two groups, as recorded, the late ones at least half: nobody is the exception.
+
+    ``behind_ms`` is how much later these come in a step.
+    """
+
+    early: Side
+    late: Side
+    behind_ms: float
+
+
+@dataclass(frozen=True)
 class Communication:
     """What the ranks' recordings say together.
 
     ``rows`` has one row per matched collective and rank: collective, position, gpu_op_id, start_ns, dur_ns, shortest_ns, wait_ns, last,
     exposed_ns, exposed_wait_ns, counted, name, dtype, bytes, group, group_size, ranks (matched). ``unmatched`` counts communication kernels without a
-    counterpart. ``notes`` say what limits the numbers. ``stragglers`` hold the job up by their own doing, most gain first. ``step_ms`` is the
-    job's step without the profiler, from the ranks replayed together; None where they cannot be. ``paced_ms`` is the step that stragglers are
+    counterpart. ``notes`` say what limits the numbers. ``stragglers`` hold the job up by their own doing, most gain first. ``split`` is where none
+    does and most of them come late together. ``step_ms`` is the job's step without the profiler, from the ranks replayed together; None where they cannot be. ``paced_ms`` is the step that stragglers are
     judged at: with hosts brought to what marks or telemetry say of it. ``in_turn_ms`` is what of a step even the rank waits for others
     that waits least within a sample of telemetry: those that hold each other up by turns. ``groups`` are its process groups by kind, ``schedule`` its pipeline's. ``heat`` is what every rank takes and waits in every step (of ``ranks.heat``) where the job
     has more ranks than the run has recordings, else None.
@@ -139,6 +161,7 @@ class Communication:
     schedule: Pipeline | None = None
     heat: pd.DataFrame | None = None
     job_ranks: int | None = None
+    split: Split | None = None
 
     @property
     def pipeline(self) -> bool:

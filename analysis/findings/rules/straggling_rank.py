@@ -16,16 +16,20 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Any
 
-from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.late_ranks import LEADS, waited_for_ms
+from sawtooth.analysis.findings.rule import CRITICAL_SHARE, SUREST_SHARE, Rule, RuleContext
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.ranks.stragglers.lateness import NAMED_RANKS, who, why
-from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RankResult
+from sawtooth.analysis.run.job import Communication, RankWaits, Split, Straggler
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RankResult, Severity
 from sawtooth.analysis.units import in_words
 
 SKEW_SHARE = 0.03  # of a step: less lateness is not worth a sentence
-LEADS = 0.5  # of all waiting: a rank that causes less of it is one of several late ones
 
+EXPLAINED = 0.5  # of how late most ranks are: time that their traces show and the others' do not
 MOST_ADVICE = 3  # of several late ones: what to do of each
 MOST_ROWS = 16  # of the evidence: a job may have thousands of ranks
 SLOW_LOADER = CodeChange(
@@ -83,7 +87,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
             _advice(communication.stragglers, context.run.ranks),
             ceiling_ms=gain,
             predicted_ms=None if late.at_most else context.step_ms - gain,
-            severity="warning" if late.at_most else None,
+            severity=_severity(context, communication, late, gain),
             confidence="medium" if late.at_most else "high",
             note=PERHAPS
             if late.at_most
@@ -94,6 +98,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
             changes=changes,
             evidence=[*waits, *rows],
         )
+    elif communication.split is not None:
+        yield _of_split(context, communication.split, [*waits, *rows])
     elif (skewed := _skewed(communication, context.step_ms)) is not None:
         name = f"Rank {skewed.rank}" if skewed.rank is not None else f"Device {skewed.device}"
         yield context.finding(
@@ -106,6 +112,41 @@ def check(context: RuleContext) -> Iterator[Finding]:
             note="Not predicted: what differs between the ranks is within the error of what the profiler's cost was taken to be.",
             evidence=[*waits, *rows],
         )
+
+
+def _of_split(context: RuleContext, split: Split, evidence: list[dict[str, Any]]) -> Finding:
+    """Return what is seen of ranks that are late together, most of them: with the cause where their traces show one that recording does not make."""
+    ranks = context.run.ranks
+    late, early = who(split.late, ranks), who(split.early, ranks)
+    of_late, of_early = (_lost_ms([ranks[p] for p in side.positions]) for side in (split.late, split.early))
+    over = {cause: ms - of_early.get(cause, 0.0) for cause, ms in of_late.items()} if of_early else {}
+    cause = max(over, key=lambda key: over[key], default=None)
+    shown = cause is not None and over[cause] >= EXPLAINED * split.behind_ms
+    more = (
+        f" Their traces show {in_words(over[cause])} more of a step for {(CAUSE_OF[cause].late_rank or cause).replace('its ', 'their ')}."
+        if cause and shown
+        else ""
+    )
+    return context.finding(
+        RULE.slug,
+        f"As recorded {late} come together {in_words(split.behind_ms)} of each step after {early}, who wait for them",
+        f"Look at what {early} do not have to do: the others' hosts, their data and their share of the work.{more}",
+        ceiling_ms=None,
+        severity="info",
+        confidence="medium",
+        note="Not predicted: of so many late ranks nobody is the exception, and the recording does not tell whether they lose time or the others have less to do.",
+        evidence=evidence,
+    )
+
+
+def _lost_ms(ranks: Sequence[RankResult]) -> dict[str, float]:
+    """Return the median rank's ms a step by cause, of those that recording does not slow."""
+    causes = [cause for cause, known in CAUSE_OF.items() if known.late_rank and not known.slowed]
+    return {
+        cause: float(median([sum(row.ms_per_step or 0.0 for row in rank.ledger if row.cause == cause) for rank in ranks]))
+        for cause in causes
+        if ranks
+    }
 
 
 def _advice(stragglers: Sequence[Straggler], ranks: Sequence[RankResult]) -> str:
@@ -132,6 +173,19 @@ def _advice_of(late: Straggler, ranks: Sequence[RankResult]) -> str:
         .replace("and its CPU", "and their CPU")
         .replace("of its batches", "of their batches")
     )
+
+
+def _severity(context: RuleContext, communication: Communication, late: Straggler, gain_ms: float) -> Severity | None:
+    """Return "critical" also where the job gains half as much, and the others are seen to wait that long for what the rank takes longer by itself.
+
+    The replays' errors are taken off what it loses, so that they tell its least; the recording tells what is waited.
+    """
+    if late.at_most:
+        return "warning"
+    profiled_ms = context.rank.best.mean_ms
+    waited = waited_for_ms(communication, late) / profiled_ms if profiled_ms else 0.0
+    seen = min(waited, context.share(late.own_ms)) >= CRITICAL_SHARE
+    return "critical" if seen and context.share(gain_ms) >= SUREST_SHARE else None
 
 
 def _skewed(communication: Communication, step_ms: float) -> RankWaits | None:

@@ -10,5 +10,6 @@ __getattr__, __all__ = lazy(
         "outliers": ("FEWEST_ALIKE", "Trace", "outliers"),
         "own_time": ("as_quiet_as_others", "own_time"),
         "reasons": ("MOST_REPLAYED", "with_reason"),
+        "split": ("split_of",),
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
-from sawtooth.analysis.run.job import Straggler
+from sawtooth.analysis.run.job import Side, Straggler
 from sawtooth.analysis.run.model import RankResult
 
 NAMED_RANKS = 4  # of more, how many there are says more than which
@@ -13,7 +13,7 @@ TURNS = "kernels held up for milliseconds, as where another process has turns on
 REASONS = {"work": "more kernel work", "clock": "a lower GPU clock", "power": "its GPU's power limit", "turns": TURNS}
 
 
-def who(straggler: Straggler, ranks: Sequence[RankResult]) -> str:
+def who(straggler: Straggler | Side, ranks: Sequence[RankResult]) -> str:
     """Return who holds the job up: "rank 5", "ranks 2 and 5", "host node0002 with its 8 ranks", "16 ranks on hosts node0002 and node0005"."""
     # of a job of many ranks, not all that are late have a place among the run's
     kind, names = "rank", [str(rank) for rank in straggler.ranks if rank is not None]

@@ -1,0 +1,94 @@
+"""What stands beside a late rank: what it alone loses brings the job no more than the rank as fast as its peers, and that others are seen to wait for it
+comes before what only the replayed hosts' pace tells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+from sawtooth.analysis.findings.rule import SEVERITIES, RuleContext
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.run.job import Communication, Straggler
+from sawtooth.analysis.run.model import Finding, RankResult
+
+LEADS = 0.5  # of all waiting: a rank that causes less of it is one of several late ones
+ITS_OWN = 0.5  # of what it loses to a cause: where its peers lose no more, most of it is its own
+BOUNDED = "The other ranks hardly lose it: the job gains no more than by “{title}”, which is the same time."
+
+
+def waited_for_ms(communication: Communication, late: Straggler) -> float:
+    """Return what each of the others, on average, waits in a recorded step for ``late``; 0 where most of the job's waiting is for other ranks."""
+    waits = {each.position: each.late_ms for each in communication.ranks}
+    of_late = math.fsum(waits.get(position, 0.0) for position in late.positions)
+    return of_late if of_late > LEADS * math.fsum(waits.values()) else 0.0
+
+
+def bounded_by_late(context: RuleContext, findings: list[Finding]) -> list[Finding]:
+    """Return the findings, those on what a late rank alone loses with no more than what the job gains by that rank as fast as its peers.
+
+    They are predicted of the late rank by itself; the others, who wait for it, do not get faster.
+    """
+    late = _late(findings)
+    alone = _lost_alone(context) if late is not None else frozenset()
+    return [_bounded(f, late) if late is not None and alone & set(f.explains.causes) else f for f in findings]
+
+
+def late_before_pace(context: RuleContext, findings: list[Finding]) -> list[Finding]:
+    """Return the findings, a late rank before those on the hosts' pace where the recording shows the others waiting for it, for a reason that recording
+    does not make: what is seen comes before what an estimate tells, and no host that all ranks have explains it."""
+    late, communication = _late(findings), context.run.communication
+    if late is None or communication is None:
+        return findings
+    first = communication.stragglers[0]
+    if (first.reason in CAUSE_OF and CAUSE_OF[first.reason].slowed) or not waited_for_ms(communication, first):
+        return findings
+    at = findings.index(late)
+    pace = [f for f in findings[:at] if f.explains.host_pace]
+    return [*(f for f in findings[:at] if f not in pace), late, *pace, *findings[at + 1 :]]
+
+
+def _late(findings: Sequence[Finding]) -> Finding | None:
+    return next((f for f in findings if f.explains.late_rank and f.predicted_step_ms is not None), None)
+
+
+def _lost_alone(context: RuleContext) -> frozenset[str]:
+    """Return the causes that the rank in ``context`` is late by and its peers lose hardly anything to."""
+    ranks, communication = context.run.ranks, context.run.communication
+    mine = (context.rank.recording_id, context.rank.device)
+    at = next((i for i, rank in enumerate(ranks) if (rank.recording_id, rank.device) == mine), -1)
+    late = communication.stragglers if communication is not None else ()
+    everyone = {position for each in late for position in each.positions}
+    others = [rank for i, rank in enumerate(ranks) if i not in everyone]
+    reasons = {each.reason for each in late if at in each.positions and each.reason in CAUSE_OF}
+    return frozenset(
+        reason
+        for reason in reasons
+        if reason is not None
+        and others
+        and median(_lost_ms(context, other, reason) for other in others) <= ITS_OWN * context.lost_ms(reason)
+    )
+
+
+def _lost_ms(context: RuleContext, rank: RankResult, cause: str) -> float:
+    rows = [row for row in rank.ledger if row.cause == cause]
+    return math.fsum((row.ms_per_step_unprofiled_est if context.by_estimate else row.ms_per_step) or 0.0 for row in rows)
+
+
+def _bounded(finding: Finding, late: Finding) -> Finding:
+    """Return ``finding`` with no more severity and gain than ``late``'s, and out of what is replayed together: that is one rank's."""
+    if finding is late or late.predicted_step_ms is None or (finding.predicted_step_ms or 0.0) >= late.predicted_step_ms:
+        return finding
+    predicted = finding.predicted_step_ms is not None
+    return replace(
+        finding,
+        severity=max(finding.severity, late.severity, key=SEVERITIES.index),
+        ceiling_ms_per_step=min(finding.ceiling_ms_per_step or late.gain_ms, late.gain_ms),
+        predicted_step_ms=late.predicted_step_ms if predicted else None,
+        predicted_speedup=late.predicted_speedup if predicted else None,
+        predicted_low_ms=None,
+        predicted_high_ms=None,
+        prediction_note=" ".join(filter(None, (finding.prediction_note, BOUNDED.format(title=late.title)))),
+        edits=(),
+    )

@@ -1,0 +1,56 @@
+"""Ranks that come in two groups, most of them late: nobody is the exception that a late rank is, and what is seen is said all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.quantiles import MAD_TO_SIGMA
+from sawtooth.analysis.ranks.as_recorded import RecordedJob
+from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, OUTLIER_MADS, PERSISTENT
+from sawtooth.analysis.run.job import Side, Split
+
+APART = 2.0  # times as far as the ranks of either group are from each other: less is one scattered group
+FEWEST_LATE = 2
+
+
+def split_of(
+    recorded: RecordedJob,
+    peers: Sequence[Sequence[int]],
+    ranks: Sequence[int | None],
+    hosts: Sequence[str | None],
+    step_ms: float,
+) -> Split | None:
+    """Return the two groups in which ranks with the same work come to their collectives, as recorded; None where they do not, or fewer than half are late.
+
+    All sequences are by position; ``step_ms`` is the job's step as recorded. The most apart of several sets of peers is told.
+    """
+    lateness = recorded.lateness_ms()
+    if not lateness.size:
+        return None
+    splits = []
+    for alike in {id(alike): alike for alike in peers if len(alike) > FEWEST_LATE}.values():
+        positions = np.asarray(alike)[np.argsort(lateness[alike].mean(axis=1), kind="stable")]
+        mine = lateness[positions]
+        mean = mine.mean(axis=1)
+        cut = int(np.diff(mean).argmax()) + 1
+        early, late = mine[:cut], mine[cut:]
+        if len(late) < max(FEWEST_LATE, len(early)):
+            continue
+        apart = late.min(axis=0) - early.max(axis=0)  # by step
+        spread = max(float(np.ptp(mean[:cut])), float(np.ptp(mean[cut:])))
+        scatter = np.median(np.abs(np.concatenate([mean[:cut] - np.median(mean[:cut]), mean[cut:] - np.median(mean[cut:])])))
+        least = max(LEAST_SHARE * step_ms, APART * spread, OUTLIER_MADS * MAD_TO_SIGMA * float(scatter))
+        if mean[cut] - mean[cut - 1] >= least and (apart > 0).mean() > PERSISTENT:
+            behind_ms = float(np.median(mean[cut:]) - np.median(mean[:cut]))
+            splits.append(Split(_side(positions[:cut], ranks, hosts), _side(positions[cut:], ranks, hosts), behind_ms))
+    return max(splits, key=lambda each: each.behind_ms, default=None)
+
+
+def _side(some: NDArray[np.int64], ranks: Sequence[int | None], hosts: Sequence[str | None]) -> Side:
+    positions = sorted(some.tolist(), key=lambda p: (-1 if (rank := ranks[p]) is None else rank, p))
+    host = hosts[positions[0]]
+    whole = host is not None and len(positions) > 1 and {p for p, name in enumerate(hosts) if name == host} == set(positions)
+    return Side("host" if whole else "set", tuple(positions), tuple(ranks[p] for p in positions), host if whole else None)
