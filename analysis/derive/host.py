@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.derive.events import CpuOps, Events
 from sawtooth.analysis.intervals import Intervals, paint, union
 from sawtooth.analysis.knowledge.causes import CAUSES, HOST_CAUSES, OnHost
-from sawtooth.analysis.knowledge.host_names import COMPUTES_AT_LEAST_NS
+from sawtooth.analysis.knowledge.host_names import COMPUTES_AT_LEAST_NS, ENGINE_OP
 from sawtooth.analysis.replay.machine import I32, I64
 
 SYNC_CALL = re.compile(r"^(cuda|cu|hip)(Stream|Device|Event|Ctx|Context)Synchronize|^(cuda|hip)Free(Host)?$")
@@ -26,7 +26,6 @@ LAUNCH_KERNEL = re.compile(r"launchkernel", re.IGNORECASE)
 SYNC_COPY = re.compile(r"^(cuda|hip|cu)Memcpy(?!.*Async)(2D|3D|HtoD|DtoH|DtoD)?")
 EVENT_SYNC = re.compile(r"EventSynchronize")
 DEVICE_SYNC = re.compile(r"(Device|Ctx|Context)Synchronize|Free")
-ENGINE_OP = re.compile(r"^autograd::engine::")
 LOADS_AT_LEAST_NS = 500_000  # with room in the queue, a launch takes the host this long only to load code …
 LOADS_TIMES_USUAL = 50  # … and this many times as long as the usual launch
 FEW_NAMES = 500  # of a trace without Python calls; the ranks of a job have the same, and forty patterns are looked for in each

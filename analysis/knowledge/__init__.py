@@ -49,6 +49,7 @@ __getattr__, __all__ = lazy(
             "COMPUTES_AT_LEAST_NS",
             "DATA_FRAME",
             "DATA_MARK",
+            "ENGINE_OP",
         ),
         "kernel_names": (
             "KernelClass",

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import Events
-from sawtooth.analysis.derive.host import ENGINE_OP, HostFacts, matching
+from sawtooth.analysis.derive.host import HostFacts, matching
 from sawtooth.analysis.derive.lost.place import Place
 from sawtooth.analysis.derive.lost.schedule import CODE, Pieces
 from sawtooth.analysis.derive.operators import nearest
 from sawtooth.analysis.derive.unprofiled.problem import HostView
 from sawtooth.analysis.knowledge.causes import CAUSES
-from sawtooth.analysis.knowledge.host_names import DATA_FRAME, DATA_MARK
+from sawtooth.analysis.knowledge.host_names import DATA_FRAME, DATA_MARK, ENGINE_OP
 from sawtooth.analysis.replay.machine import I64
 
 PHASES = ("input", "forward", "backward", "optimizer", "checkpoint", "other")

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import Events
-from sawtooth.analysis.derive.host import ENGINE_OP, matching
+from sawtooth.analysis.derive.host import matching
 from sawtooth.analysis.derive.lost.schedule import Lost, Pieces
 from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.derive.unprofiled.problem import HostView
 from sawtooth.analysis.intervals import EMPTY, Intervals, intersect, union
+from sawtooth.analysis.knowledge.host_names import ENGINE_OP
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay.machine import I64
 

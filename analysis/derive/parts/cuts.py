@@ -38,6 +38,9 @@ from sawtooth.analysis.intervals import Intervals
 PART_ROWS = 500_000  # of operators, calls and GPU operations: some 25 MB of columns, several times as much on the way, and two parts at a time
 PART_OPERATIONS = 150_000  # of GPU operations: each is lost time on either side, in several pieces of 100 bytes
 KEYS = {"gpu_ops": "gpu_op_id", "runtime_calls": "call_id", "cpu_ops": "cpu_op_id", "python_calls": "python_call_id"}
+# Of the operators: a backward pass tells which steps of an optimizer are one, where no profiler marks them.
+_MARKS = """(kind = 'annotation' OR cpu_op_id = 0 OR (name_id IN (SELECT name_id FROM names WHERE starts_with(name, 'autograd::engine::'))
+    AND NOT EXISTS (SELECT 1 FROM names WHERE starts_with(name, 'ProfilerStep#'))))"""
 
 Analysed = Callable[[NDArray[np.int32]], tuple[list[int], int]]
 
@@ -144,7 +147,7 @@ def _spine(con: duckdb.DuckDBPyConnection) -> Events:
     )
     start = columns_of(con, f"SELECT start_ns - {origin} AS start FROM runtime_calls")["start"]
     small = np.empty(0, np.int32)
-    marks: CpuOps = read_cpu_ops(con, origin, "kind = 'annotation' OR cpu_op_id = 0")
+    marks: CpuOps = read_cpu_ops(con, origin, _MARKS)
     return Events(
         origin,
         names_of(con),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.derive.events import Events
 from sawtooth.analysis.derive.steps.inferred import find_periods
 from sawtooth.analysis.intervals import union
+from sawtooth.analysis.knowledge.host_names import ENGINE_OP
 
 PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
 # Annotations that repeat within a step or describe the profiler's and the libraries' own work, never a step.
@@ -54,7 +55,7 @@ def find_host_steps(events: Events) -> HostSteps:
 
 
 def marked_steps(events: Events) -> HostSteps | None:
-    """Return the steps that a profiler or an optimizer marks, None where there are none. Of ``ops`` the first and all annotations are enough."""
+    """Return the steps that a profiler or an optimizer marks, None where there are none. Of ``ops`` the first, all annotations and the backward pass are enough."""
     return _marked(events, _annotations(events))
 
 
@@ -71,9 +72,26 @@ def _marked(events: Events, by_name: dict[str, list[int]]) -> HostSteps | None:
         return _profiler_steps(events, profiler)
     optimizers = {name: rows for name, rows in by_name.items() if name.startswith("Optimizer.step#")}
     if optimizers:
-        name = min(optimizers, key=lambda n: (len(optimizers[n]), n))
-        return _annotation_steps(events, name, optimizers[name])
+        rows_of = {name: _last_of_each_step(events, rows) for name, rows in optimizers.items()}
+        name = min(rows_of, key=lambda n: (len(rows_of[n]), n))
+        return _annotation_steps(events, name, rows_of[name])
     return None
+
+
+def _last_of_each_step(events: Events, rows: list[int]) -> list[int]:
+    """Return the optimizer's steps that a backward pass follows, and the last: those before them update other parts of the same step.
+
+    DeepSpeed's ZeRO steps once a group of parameters, and two optimizers of one class have one name. Without operators of the backward pass, as where
+    a CUDA graph is replayed, nobody can tell.
+    """
+    ops = events.ops
+    of_engine = np.array([ENGINE_OP.match(name) is not None for name in events.names] or [False], bool)
+    passes = ops.start[of_engine[ops.name]]
+    rows = sorted(rows, key=lambda i: int(ops.end[i]))
+    if not len(passes):
+        return rows
+    before = np.searchsorted(passes, ops.end[rows])
+    return [row for row, follows in zip(rows, np.append(np.diff(before) > 0, True), strict=True) if follows]
 
 
 def _repeated(events: Events, by_name: dict[str, list[int]]) -> dict[str, list[int]]:

@@ -159,6 +159,16 @@ def test_without_profiler_steps_the_optimizer_marks_them():
     assert host.starts.tolist()[1:] == host.ends.tolist()[:-1]  # (end of the previous, end of this]
 
 
+def test_what_updates_its_parameters_in_parts_takes_one_step_a_backward_pass():
+    # ZeRO steps once for each of two groups; the first and the last step are cut by the profile's ends.
+    step, backward = "Optimizer.step#AdamW.step", "autograd::engine::evaluate_function: AddmmBackward0"
+    events = [(step, 6, 7), (step, 8, 9), (backward, 13, 14), (backward, 14, 15), (step, 16, 17), (step, 18, 19)]
+    events += [(backward, 23, 24), (step, 26, 27), (step, 28, 29), (backward, 33, 34), (step, 36, 37)]
+    host = find_host_steps(make(events, [(1, 2)], [(2, 4, 0)]))
+    assert (host.source, host.ends.tolist()) == ("annotation", [9, 19, 29, 37])
+    assert host.names == [f"{step} {i}" for i in (1, 2, 3, 4)]
+
+
 def test_names_of_steps_may_carry_their_numbers():
     annotations = [(f"Step {10 * k} to {10 * k + 10}", 20 * k, 20 * k + 18) for k in range(3)] + [
         ("layer 1", 50, 51),
