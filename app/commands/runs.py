@@ -203,7 +203,8 @@ def prune(
         else:
             _remove(folder, run)
     left = "would take" if dry_run else "take"
-    say(f"The runs {left} {fmt.bytes_(total)}; the limit is {fmt.bytes_(limit)}.")
+    kept = " Those left have tags, which keep them." if total > limit else ""
+    say(f"The runs {left} {fmt.bytes_(total)}; the limit is {fmt.bytes_(limit)}.{kept}")
 
 
 def size_of(text: str) -> int:

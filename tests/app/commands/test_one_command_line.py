@@ -190,6 +190,9 @@ def test_prune_removes_the_oldest_until_the_rest_fits(data: str, traces: Path) -
     run("runs", "prune", "--max-size", limit, "--data", data)
     left = [found["id"] for found in json.loads(run("runs", "--json", "--data", data).stdout)]
     assert oldest not in left and len(left) == 1
+    run("runs", "tag", left[0], "kept=1", "--data", data)
+    said = run("runs", "prune", "--max-size", "1KB", "--data", data).output
+    assert "Removed" not in said and said.rstrip().endswith("Those left have tags, which keep them.")
 
 
 def test_prune_counts_what_runs_share_once_and_all_that_a_run_takes(data: str) -> None:
