@@ -88,7 +88,8 @@ class Finding:
     gain cannot be predicted (``prediction_note`` says why), with the interval that holds four of five such predictions. ``evidence`` rows are plain data; a row with ``start_ns`` and ``end_ns`` links
     to the timeline. ``places`` are start and end (absolute ns) of the events that it speaks of, in order of time; without any, its places are the gaps of
     the causes that it explains. ``edits`` are the replay's changes, so that several fixes can be combined. ``ends_the_run`` puts a finding before
-    those that only cost time. ``explains`` is its rule's. ``advised`` is the amount of what the advice sets, such as loader workers. ``samples_per_second_times``, at most, is what a change brings that leaves the step as long.
+    those that only cost time. ``explains`` is its rule's. ``advised`` is the amount of what the advice sets, such as loader workers.
+    ``sets_pace``: what it names takes as long as the run's step by a timing of its own, whatever the profiled steps show. ``samples_per_second_times``, at most, is what a change brings that leaves the step as long.
     """
 
     rule: str
@@ -111,6 +112,7 @@ class Finding:
     explains: Explains = Explains()
     samples_per_second_times: float | None = None
     advised: float | None = None
+    sets_pace: bool = False
 
     @property
     def gain_ms(self) -> float:

@@ -76,13 +76,15 @@ class Judgement:
 
 
 def explains(verdict: Judgement, findings: Sequence[Finding]) -> Finding | None:
-    """Return the first finding where it is certain and owns most of what the verdict speaks of: then both must name the same cause.
+    """Return the first finding where it is certain and owns most of what the verdict speaks of, or was timed to take as long as the step: then both must name the same cause.
 
     Copies and communication are no time of the host's, which findings explain.
     """
     first = next(iter(findings), None)
     if first is None or first.severity == "info" or first.confidence == "low" or verdict.kind == "compute":
         return None
+    if first.sets_pace:
+        return first
     lost = 0.0
     if verdict.loss is not None:
         if verdict.loss.owner != "idle":

@@ -81,7 +81,8 @@ def headline(verdict: Judgement, finding: Finding | None = None) -> str:
             return f"The GPU works {busy} of {per}; {share} goes to {named.loses_to}."
     if verdict.kind == "unrepresentative" and finding is not None and finding.explains.hidden and finding.explains.causes:
         waits = cause_words.waits_for(finding.explains.causes[0]).removeprefix("It ").rstrip(".")
-        return f"The GPU works {busy} of {per}. Most likely it {waits}, which the profiled steps do not show."
+        sure = "It" if finding.sets_pace else "Most likely it"
+        return f"The GPU works {busy} of {per}. {sure} {waits}, which the profiled steps do not show."
     if verdict.kind == "unrepresentative":
         profiled = fmt.reading("step_time_ms", verdict.profiled)
         return f"The GPU works {busy} of {per}. The profiled steps took {profiled} and do not show what it waits for."

@@ -45,15 +45,15 @@ class HiddenTime:
 
 
 def hidden_time(context: RuleContext) -> HiddenTime | None:
-    """Return what the profiled steps do not show of the run, by telemetry, else by its stopwatch or marks; None where they show it all."""
+    """Return what the profiled steps do not show of the run, by its stopwatch or marks, else by telemetry; None where they show it all."""
     fit, best = context.rank.represents, context.rank.best
     estimate = best.estimate.value
     if estimate is None:
         return None
-    if fit is not None and fit.represents is False and fit.step_ns:
-        return HiddenTime(fit.step_ns / 1e6, estimate, "telemetry says about", fit.sentence)
     if not STEP_SOURCES[best.source].timed or best.represented or best.ms is None:
-        return None
+        if fit is None or fit.represents is not False or not fit.step_ns:
+            return None
+        return HiddenTime(fit.step_ns / 1e6, estimate, "telemetry says about", fit.sentence)
     says = f"{STEP_SOURCES[best.source].name} say{'s' if best.source == 'user' else ''}"
     proof = f"{says[0].upper()}{says[1:]} {in_words(best.ms)} a step, {significant(best.ms / estimate, 2)} times the {in_words(estimate)} estimated from the profile."
     return HiddenTime(best.ms, estimate, says, proof)
@@ -63,6 +63,18 @@ def pins_too_slowly(facts: UserFacts) -> bool:
     """Tell whether the one thread that pins the workers' batches is what limits them, as they were timed."""
     cost = sample_cost(facts)
     return cost is not None and pinning_limits(cost, int(facts.loader_workers or 0), cores_of(facts))
+
+
+def mostly_hidden(context: RuleContext) -> HiddenTime | None:
+    """Return what the profiled steps do not show of the run, where that is more than they themselves wait for the loader; else None."""
+    hidden = hidden_time(context)
+    return hidden if hidden is not None and hidden.run_ms - hidden.estimate_ms > context.lost_ms("data_wait") else None
+
+
+def told_as_hidden(context: RuleContext) -> bool:
+    """Tell whether workers that were timed to set the run's pace do so mostly outside the profiled steps, which would understate it."""
+    fed, hidden = feeding(context.run.manifest.facts), mostly_hidden(context)
+    return hidden is not None and fed is not None and fed.limits(hidden.run_ms) and loader_may_limit(context)
 
 
 def limited_by(facts: UserFacts) -> tuple[str, str] | None:

@@ -31,6 +31,7 @@ from sawtooth.analysis.findings.queries.loading import (
     crowds_the_training,
     limited_by,
     pins_too_slowly,
+    told_as_hidden,
     with_more,
     workers_needed,
 )
@@ -89,6 +90,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if context.share(lost) < WORTH_NAMING:
         return
     single = bool(context.recording.named(LOADS_INLINE))
+    if not single and told_as_hidden(context):
+        return  # one advice has one number, and the profiled steps wait less than the run
     where = "in the training process itself (num_workers=0)" if single else "in its worker processes"
     host = context.run.telemetry.host
     limit = host.limit_of_loader() if host is not None and not single else None

@@ -15,13 +15,14 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from sawtooth.analysis.findings.queries.loading import (
     HiddenTime,
-    hidden_time,
     limited_by,
     loader_may_limit,
+    mostly_hidden,
     pins_too_slowly,
     profiled_steps,
     quickest_ms,
@@ -59,7 +60,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when something outside the profile contradicts it, in a run with loader workers, or when these give no more than the step takes."""
     if not loader_may_limit(context):
         return  # where the workers were timed and keep up, what the run waits for is something else
-    hidden, fed, steps = hidden_time(context), feeding(context.run.manifest.facts), profiled_steps(context)
+    hidden, fed, steps = mostly_hidden(context), feeding(context.run.manifest.facts), profiled_steps(context)
     if hidden is not None:
         yield _hidden(context, hidden, fed, steps)
     elif fed is not None and context.step_ms and fed.limits(context.step_ms):
@@ -69,11 +70,11 @@ def check(context: RuleContext) -> Iterator[Finding]:
 def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps: list[dict[str, Any]]) -> Finding:
     facts = context.run.manifest.facts
     limit, advice = limited_by(facts) or ("", EITHER)
-    needs = f"{fed.workers} loader workers need {in_words(fed.ms)} for a batch{limit}" if fed is not None else ""
+    needs = f"{_workers(fed)} {in_words(fed.ms)} for a batch{limit}" if fed is not None else ""
     reason = needs or "The loader's full queue is the likeliest reason"
     feeds = workers_needed(facts, hidden.estimate_ms) if fed is not None and not pins_too_slowly(facts) else ""
     fed_ms = max(hidden.estimate_ms, quickest_ms(facts))
-    return context.finding(
+    finding = context.finding(
         RULE.slug,
         f"The profile hides a wait: its steps take {in_words(hidden.estimate_ms)}, {hidden.witness} {in_words(hidden.run_ms)} for the run. {reason}",
         " ".join(filter(None, (advice, feeds, "Then profile more steps than workers × prefetch_factor."))),
@@ -86,12 +87,17 @@ def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps
         changes=with_more(context, CHANGES, USUAL_WORKERS),
         evidence=[{"outside the profile": hidden.proof}, *steps],
     )
+    return replace(finding, sets_pace=fed is not None and fed.limits(hidden.run_ms))
+
+
+def _workers(fed: Feeding) -> str:
+    return "One loader worker needs" if fed.workers == 1 else f"{fed.workers} loader workers need"
 
 
 def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[dict[str, Any]]) -> Finding:
     facts = context.run.manifest.facts
     _, advice = limited_by(facts) or ("", EITHER)
-    who = f"{fed.workers} loader workers need"
+    who = _workers(fed)
     if pins_too_slowly(facts):
         who = f"The one thread that pins the batches of {fed.workers} loader workers needs"
     return context.finding(

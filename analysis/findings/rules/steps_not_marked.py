@@ -49,9 +49,10 @@ NSIGHT_CHANGES = (
 
 
 def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield information where steps were not marked by the profiler."""
+    """Yield information where steps were not marked by the profiler, nor by annotations that the run's own marks stand beside."""
     nsight = context.rank.trace.by_nsight
-    if context.rank.step_source in MARKED or (nsight and context.rank.step_source == "annotation"):
+    annotated = context.rank.step_source == "annotation" and (nsight or context.rank.best.source == "marks")
+    if context.rank.step_source in MARKED or annotated:
         return
     none = context.rank.step_source == "none"
     yield context.finding(
