@@ -13,12 +13,13 @@ import pytest
 
 from sawtooth.analysis.findings.batch.step import at_batches
 from sawtooth.analysis.findings.rule import RuleContext
-from sawtooth.analysis.findings.rules import small_batch
+from sawtooth.analysis.findings.rules import small_batch, steps_not_marked
 from sawtooth.analysis.findings.rules.python_between_operators import how_often
 from sawtooth.analysis.findings.rules.straggling_rank import check as straggling
 from sawtooth.analysis.replay.edits import WithoutWaits
 from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
 from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.analysis.run_analysis import analyse, whatif_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
@@ -63,6 +64,24 @@ def test_a_loader_whose_queue_was_full_while_the_profiler_looked_is_named() -> N
     assert "telemetry says about 7.02 ms for the run" in found.title
     assert found.predicted_step_ms == pytest.approx(1.0, rel=0.1)  # less what recording cost
     assert found.ceiling_ms_per_step == pytest.approx(6.0, rel=0.05)
+
+
+@pytest.mark.parametrize(("workers", "sets_pace"), [(1, True), (2, False)])
+def test_workers_timed_as_long_as_the_step_lead_whatever_else_is_lost(workers: int, sets_pace: bool) -> None:
+    """4 samples of 1.75 ms keep one worker for 7 ms, the step of 7.02 ms by telemetry; two would need 3.5 ms and are not what it waits for."""
+    as_found = result_of("full_queue")
+    assert as_found.lead is not None
+    facts = UserFacts(loader_workers=workers, loader_cores=8, loader_batch=4, loader_sample_ms=1.75, loader_sample_cpu_ms=1.75)
+    run = analyse(msgspec.structs.replace(as_found.manifest, facts=facts), library())
+    assert run.lead is not None and (verdict := judge(run.lead)) is not None
+    named = [finding.rule for finding in run.findings if finding.explains.causes == ("data_wait",)]
+    assert named == (["prefetch-queue-hid-the-loader"] if sets_pace else [])
+    if sets_pace:
+        found = replace(run.findings[0], predicted_step_ms=6.9, predicted_speedup=7.02 / 6.9)  # little beside what else is lost
+        assert found.sets_pace and explains(verdict, [found]) is found
+        assert explains(verdict, [replace(found, sets_pace=False)]) is None
+        assert "One loader worker needs 7 ms" in found.title
+        assert first_line(run).endswith("It waits for the data loader, which the profiled steps do not show.")
 
 
 @pytest.mark.parametrize("reason", [SOFTWARE_HEAT, HARDWARE_SLOWDOWN])
@@ -257,3 +276,15 @@ def test_time_outside_the_profiled_steps_has_one_explanation_that_is_no_surer_th
     assert "most likely" in made.title and made.confidence == "medium"
     assert not any(f.rule == "profile-not-representative" for f in result.findings)
     assert "Most likely it waits for tensors made on the CPU" in first_line(result)
+
+
+@pytest.mark.parametrize(
+    ("steps", "best", "told"), [("annotation", "marks", 0), ("annotation", "estimate", 1), ("inferred", "marks", 1)]
+)
+def test_who_recorded_marks_of_the_run_is_not_told_to_mark_the_profile(steps: str, best: str, told: int) -> None:
+    """`sawtooth run` marks each optimizer step, and PyTorch annotates the same ones in the profile."""
+    rank = SimpleNamespace(
+        trace=SimpleNamespace(by_nsight=False), step_source=steps, best=SimpleNamespace(source=best), counted=[1]
+    )
+    context = SimpleNamespace(rank=rank, finding=lambda *_, **__: "told")
+    assert len(list(steps_not_marked.check(context))) == told  # type: ignore[arg-type]
