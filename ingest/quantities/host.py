@@ -23,6 +23,7 @@ HOST: tuple[Quantity, ...] = (
     _row("cpu_io_wait_pct", "percent", "waiting for disks", "Time that cores were idle while disks were waited for, percent of all cores (Linux)", PERCENT),
     _row("cores", "count", "cores", "Cores that the training process may use", COUNT, whole=True),
     _row("main_cpu_pct", "percent", "training process", "CPU time of the training process, all threads, percent of one core; of several, the busiest", OF_ONE_CORE),
+    _row("main_waits_pct", "percent", "training waiting for a core", "Time that the training's main thread was ready to run and had no core, percent; of several processes, the most (Linux)", PERCENT),
     _row("workers", "count", "loader workers", "Processes that the training process started and that use no GPU: data loader workers", COUNT, whole=True),
     _row("workers_cpu_pct", "percent", "loader worker", "CPU time of a loader worker, percent of one core, mean over the workers", OF_ONE_CORE, "host"),
     _row("workers_blocked_pct", "percent", "workers waiting for disks", "Share of the loader workers that were in an uninterruptible wait (disk), percent", PERCENT, "host"),

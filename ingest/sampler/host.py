@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 PERIOD_NS = 10**9  # shorter windows say little of processes whose time the kernel counts in hundredths of a second
@@ -23,12 +24,12 @@ SPAWNED, HELPERS = "multiprocessing.spawn", ("resource_tracker", "forkserver", "
 class HostReader:
     """Rates since the last reading. ``roots`` are processes to follow besides those that use a GPU: the command that is wrapped or watched."""
 
-    def __init__(self, roots: Iterable[int] = (), psutil: Any = None) -> None:
+    def __init__(self, roots: Iterable[int] = (), psutil: Any = None, proc: Path = Path("/proc")) -> None:
         try:
             self._psutil = psutil or importlib.import_module("psutil")
         except ImportError:
             self._psutil = None
-        self._roots = tuple(roots)
+        self._roots, self._proc = tuple(roots), proc
         self._due_m = 0
         self._last_m: int | None = None
         self._totals: dict[str, float] = {}
@@ -107,6 +108,8 @@ class HostReader:
         readings: dict[str, float] = {}
         if busy := [share for pid in mains if (share := used[pid]) is not None]:
             readings["main_cpu_pct"] = max(busy)
+        if waits := [share for pid in mains if (share := self._waits(pid, elapsed)) is not None]:
+            readings["main_waits_pct"] = max(waits)
         living = [pid for pid in self._workers if pid in self._processes]
         readings["workers"] = float(len(living))
         if shares := [share for pid in living if (share := used[pid]) is not None]:
@@ -142,6 +145,15 @@ class HostReader:
         total = times.user + times.system
         self._processes[pid] = (process, total)
         return 100.0 * max(total - before, 0.0) / elapsed if before is not None and elapsed else None
+
+    def _waits(self, pid: int, elapsed: float) -> float | None:
+        """Return the percentage of the time in which a process's main thread was ready and had no core, None where the kernel does not count it."""
+        try:
+            ran_ns, waited_ns, _ = map(int, (self._proc / f"{pid}/task/{pid}/schedstat").read_text().split())
+        except (OSError, ValueError):
+            return None
+        rate = self._rate(f"waits {pid}", waited_ns / 1e9, elapsed) if ran_ns else None
+        return min(100.0 * rate, 100.0) if rate is not None else None
 
     def _blocked(self, pid: int) -> bool:
         try:

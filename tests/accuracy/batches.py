@@ -37,18 +37,20 @@ MEASURED = (
     "peak_mem",
     "torch",
 )
-HEAD = "| model | from | to | measured, samples/s | predicted | error | interval held | memory |\n|---|---:|---:|---:|---:|---:|---|---:|"
+HEAD = "| model | from | to | measured, samples/s | predicted | error | interval held | limit | memory |\n|---|---:|---:|---:|---:|---:|---|---|---:|"
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One prediction: samples a second by the stopwatch and as predicted, whether the interval of the step holds it, and memory's error where known."""
+    """One prediction: samples a second by the stopwatch and as predicted, whether the interval of the step holds it, whether the host limits that size, so
+    that the product says the interval alone, and memory's error where known."""
 
     model: str
     sizes: tuple[float, float]
     measured: float
     predicted: float
     held: bool
+    host_limits: bool
     memory_error: float | None
 
     @property
@@ -60,7 +62,7 @@ class Judged:
         """Return the row of the table."""
         memory = f"{self.memory_error:+.0%}" if self.memory_error is not None else "–"
         sizes = " | ".join(f"{size:g}" for size in self.sizes)
-        return f"| {self.model} | {sizes} | {self.measured:,.0f} | {self.predicted:,.0f} | {self.error:+.0%} | {'yes' if self.held else 'no'} | {memory} |"
+        return f"| {self.model} | {sizes} | {self.measured:,.0f} | {self.predicted:,.0f} | {self.error:+.0%} | {'yes' if self.held else 'no'} | {'host' if self.host_limits else 'GPU'} | {memory} |"
 
 
 def groups(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
@@ -91,7 +93,9 @@ def judge(folder: Path, library: Library) -> Iterator[Judged]:
             peak = truth.get("peak_mem")
             memory = at.memory_bytes / peak - 1 if at.memory_bytes and peak else None
             held = at.low_ms <= 1e3 * truth["step_s"] <= at.high_ms
-            yield Judged(model, (size, wanted), wanted / truth["step_s"], 1e3 * wanted / at.step_ms, held, memory)
+            yield Judged(
+                model, (size, wanted), wanted / truth["step_s"], 1e3 * wanted / at.step_ms, held, at.host_limits, memory
+            )
 
 
 def main(folder: Path, data: Path) -> None:
@@ -104,14 +108,24 @@ def main(folder: Path, data: Path) -> None:
     if not judged:
         print("\nNo two runs differ in the batch alone.")
         return
-    errors = [abs(one.error) for one in judged]
     memory = [abs(one.memory_error) for one in judged if one.memory_error is not None]
+    print()
+    for limit, of_it in (
+        ("the GPU limits", [j for j in judged if not j.host_limits]),
+        ("the host does", [j for j in judged if j.host_limits]),
+    ):
+        errors = [abs(one.error) for one in of_it]
+        if errors:
+            print(
+                f"Where {limit}: {sum(e <= BAR for e in errors)} of {len(errors)} within {BAR:.0%} (median {statistics.median(errors):.0%}), ",
+                end="",
+            )
+            print(f"{sum(one.held for one in of_it)} intervals held")
     print(
-        f"\n{sum(e <= BAR for e in errors)} of {len(errors)} within {BAR:.0%} (median {statistics.median(errors):.0%}); ",
-        end="",
+        f"Memory: {sum(e <= MEMORY_BAR for e in memory)} of {len(memory)} within {MEMORY_BAR:.0%}"
+        if memory
+        else "Memory: not told."
     )
-    print(f"{sum(one.held for one in judged)} intervals held", end="")
-    print(f"; memory: {sum(e <= MEMORY_BAR for e in memory)} of {len(memory)} within {MEMORY_BAR:.0%}" if memory else "")
 
 
 if __name__ == "__main__":

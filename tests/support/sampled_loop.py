@@ -126,6 +126,7 @@ HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     "loader_on_disk": partial(starved, cpu_pct=20, workers_cpu_pct=15, workers_blocked_pct=70),
     "loader_on_full_cores": partial(starved, cpu_pct=97, workers_cpu_pct=60, workers=64),
     "loader_on_network": partial(starved, cpu_pct=10, workers_cpu_pct=12, disk_busy_pct=1),
+    "main_thread_without_a_core": partial(starved, cpu_pct=96, workers_cpu_pct=85, workers=15, main_waits_pct=30),
     "loader_short_of_workers": partial(starved, cpu_pct=45, workers_cpu_pct=96),
     "swapping": partial(starved, cpu_pct=50, workers_cpu_pct=60, swap_in_bps=4e7, ram_used_bytes=63e9, ram_total_bytes=64e9),
     "held_down_by_heat": partial(write, throttled=12, reason=SOFTWARE_HEAT),  # 1.2 s of 5.9 s

@@ -1,14 +1,14 @@
-"""More loader workers than cores.
+"""More loader workers than cores, or a training whose main thread waits for one.
 
 What it checks
-    The loader workers that telemetry counted, against the cores that the training process may use; without samples of the host, those that the recorder
-    timed, where their samples compute.
+    How long the training's main thread was ready to run and had no core, where the kernel counts that. The loader workers that telemetry counted, against
+    the cores that the training process may use; without samples of the host, those that the recorder timed, where their samples compute.
 Why it costs time
-    Workers beyond the cores take turns: each batch comes later, the training process waits for a core itself, and all of them hold memory.
+    The main thread launches the GPU's work: what it waits for a core is late by as much. Workers beyond the cores take turns: each batch comes later, the training process waits for a core itself, and all of them hold memory.
 What to do
     At most one worker a core, less one core for each training process; in a container, ask for more cores.
 When it is wrong
-    When workers wait for a network file system most of the time: then more of them than cores keep more requests on the way.
+    When others' programs take the cores: then it is these to move. When workers wait for a network file system most of the time: then more of them than cores keep more requests on the way.
 References
     https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
 """
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.metrics.feeding import sample_cost
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RunResult
-from sawtooth.analysis.telemetry import CORES_FULL_PCT
+from sawtooth.analysis.telemetry import CORES_FULL_PCT, HostLoad
 from sawtooth.analysis.units import in_number
 
 CHANGES = (
@@ -37,6 +37,10 @@ CHANGES = (
     CodeChange("Transformers", "TrainingArguments(dataloader_num_workers=64)", "TrainingArguments(dataloader_num_workers=15)"),
 )
 
+STARVED_PCT = 10.0  # of the time: less is lost in the noise of most steps
+FEWER_FOR_MAIN = "Use fewer loader workers or fewer threads in each (OMP_NUM_THREADS=1), or ask for more cores."
+OTHERS_FOR_MAIN = "Ask for more cores, or stop what else computes on these."
+AT_MOST = "At most what the thread waits: where the GPU is the slower side, it hides some of it. How much less it would wait is not known."
 FEWER = "Use at most {workers}: more of them take turns, and take cores from the training process."
 NOT_PREDICTED = "Not predicted: how long each waits for a core is not recorded."
 RISK = "None where the cores are the limit; measure samples a second before and after."
@@ -45,6 +49,10 @@ RISK = "None where the cores are the limit; measure samples a second before and 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when there are more workers than cores and the cores are full."""
     host = context.run.telemetry.host
+    waits = host.means.get("main_waits_pct") if host else None
+    if host is not None and waits is not None and waits >= STARVED_PCT:
+        yield _starved(context, host, waits)
+        return
     workers, cores, cpu = (host.means.get(column) if host else None for column in ("workers", "cores", "cpu_pct"))
     if host is None or workers is None or cores is None or cpu is None:
         yield from check_host(context.run)
@@ -62,6 +70,26 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk=RISK,
         changes=CHANGES,
         evidence=host.evidence("workers", "cores", "cpu_pct", "workers_cpu_pct"),
+    )
+
+
+def _starved(context: RuleContext, host: HostLoad, waits_pct: float) -> Finding:
+    """Return the finding on a main thread that waits ``waits_pct`` of the time for a core."""
+    workers, cores, cpu = (host.means.get(column) for column in ("workers", "cores", "cpu_pct"))
+    beside = f" beside {in_number(workers, 'loader worker')}" if workers else ""
+    on = f" on {in_number(cores, 'core')}" if cores else ""
+    work = f", which work {cpu:.0f} % of the time" if cores and cpu is not None else ""
+    return context.finding(
+        RULE.slug,
+        f"The training's main thread has no core for {waits_pct:.0f} % of the time{beside}{on}{work}",
+        f"{FEWER_FOR_MAIN if workers else OTHERS_FOR_MAIN} What launches the GPU's work should never wait for a core.",
+        ceiling_ms=waits_pct / 100 * context.step_ms if context.step_ms else None,
+        severity="warning",
+        confidence="medium",
+        note=AT_MOST,
+        risk=RISK,
+        changes=CHANGES if workers else (),
+        evidence=host.evidence("main_waits_pct", "workers", "cores", "cpu_pct", "workers_cpu_pct"),
     )
 
 

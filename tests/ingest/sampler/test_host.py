@@ -124,6 +124,19 @@ def test_workers_are_told_from_helpers_and_from_the_process_on_the_gpu():
     )
 
 
+def test_a_main_thread_that_waits_for_a_core_is_seen(tmp_path):
+    host, told = FakeHost(), tmp_path / "7/task/7/schedstat"
+    told.parent.mkdir(parents=True)
+    told.write_text("5000000000 1000000000 40\n")
+    reader = HostReader([7], host, tmp_path)
+    assert reader.read(0) is None
+    host.now_s = 2.0
+    told.write_text("6000000000 1600000000 70\n")
+    assert reader.read(2 * SECOND)["main_waits_pct"] == pytest.approx(30.0)  # 0.6 of 2 s
+    told.write_text("0 0 0\n")  # a kernel that does not count it
+    assert "main_waits_pct" not in reader.read(4 * SECOND)
+
+
 def test_of_a_command_that_is_followed_only_its_own_processes_count():
     host = FakeHost()
     host.processes[50] = Process(host, 50, 3.0)  # somebody else's, on the same GPU

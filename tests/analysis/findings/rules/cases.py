@@ -167,7 +167,7 @@ CASES = {
     ),
     "unfused-norm": Case(leads=("norm_by_hand",), quiet=("gpt_small",)),
     "workers-start-again": Case(leads=("loader_restarts",), quiet=("loader_keeps_workers",)),
-    "workers-beyond-cores": Case(beside=("loader_on_full_cores",), quiet=("loader_short_of_workers",)),
+    "workers-beyond-cores": Case(beside=("loader_on_full_cores", "main_thread_without_a_core"), quiet=("loader_short_of_workers",)),
     "zeroed-gradients": Case(
         beside=("filled_gradients",),
         quiet=("zeroed_gradients", "gpt_small"),  # one fused fill of the first is 0.2 % of its step
