@@ -86,6 +86,11 @@ def _links(rank: RankView, source: str, row: dict[str, Any], origin: int) -> lis
         end = row["start"] + row["dur"]
         calls = f"SELECT call_id FROM runtime_calls WHERE thread_id = {row['lane']} AND start_ns >= {row['start'] + origin} AND start_ns < {end + origin}"
         wanted.append(("kernel", "gpu", f"call_id IN ({calls})"))
+    return _linked(rank, wanted, origin)
+
+
+def _linked(rank: RankView, wanted: list[tuple[str, str, str]], origin: int) -> list[dict[str, Any]]:
+    """Return the slices of ``wanted`` (role, source, condition; "" where there is none), each with its role and source."""
     links: list[dict[str, Any]] = []
     for role, of, condition in wanted:
         if condition:
@@ -125,7 +130,8 @@ def _roof(rank: RankView, row: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def gap_details(rank: RankView, start: int) -> dict[str, Any]:
-    """Return the piece of lost time that begins at ``start``, with what the host was in. Raises NotFoundError where none does."""
+    """Return the piece of lost time that begins at ``start``, with what the host was in, and as ``links`` (see ``Details``) the operation that ended it, the host's call and
+    operator. Raises NotFoundError where none does."""
     origin = timeline.extent(rank.recording).start_ns
     row = _one(rank, _SQL["gap"], start=start + origin, origin=origin)
     if row is None:
@@ -136,7 +142,9 @@ def gap_details(rank: RankView, start: int) -> dict[str, Any]:
         parent, name = rank.recording.rows("SELECT parent_id, name FROM named_python_calls WHERE python_call_id = ?", [call])[0]
         frames.append(str(name))
         call = parent
-    return {**row, "stack": frames}
+    wanted = [("end", "gpu", row["next_gpu_op_id"]), ("call", "calls", row["call_id"]), ("operator", "operators", row["cpu_op_id"])]
+    links = [(role, of, f"{_ID[of]} = {int(slice_id)}") for role, of, slice_id in wanted if slice_id is not None]
+    return {**row, "stack": frames, "links": _linked(rank, links, origin)}
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ WHERE p.thread_id = $thread AND p.start_ns <= $at AND p.start_ns + p.dur_ns >= $
 
 -- name: gap
 SELECT g.start_ns - $origin AS start, g.end_ns - g.start_ns AS dur, g.owner, g.cause, g.phase, g.confidence, g.evidence, g.python_call_id,
+    g.cpu_op_id, g.call_id, g.next_gpu_op_id,
     o.name AS operator, c.name AS call, k.name AS next_operation, k.start_ns - $origin AS next_start, s.name AS step, s.end_ns - s.start_ns AS step_ns
 FROM (SELECT * FROM gaps WHERE device = $device AND start_ns = $start LIMIT 1) g
     LEFT JOIN named_cpu_ops o ON o.cpu_op_id = g.cpu_op_id LEFT JOIN named_runtime_calls c ON c.call_id = g.call_id

@@ -31,7 +31,7 @@ def _slice(request: Request) -> Response:
             row = tables.gap_details(rank, number(request, "id"))
             gap: dict[str, Any] = {
                 "slice": _placed({**row, "name": "", "kind": known_by(row["owner"], row["cause"])}, source),
-                "links": [],
+                "links": [{**_placed(link, link["source"]), "role": link["role"]} for link in row["links"]],
                 "same": None,
             }
             row["next_operation"] = short(row["next_operation"], NAME_LENGTH) if row["next_operation"] else None

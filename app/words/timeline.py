@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sawtooth.analysis.findings.source_lines import is_user_line
-from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.knowledge.lost_time import is_explained
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.tables.timeline import InView, Span
@@ -119,7 +118,6 @@ def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any
 
     The row's times are ns after ``origin_ns``.
     """
-    cause = CAUSE_OF.get(row["cause"])
     facts: Facts = []
     if row.get("step"):
         facts.append(
@@ -144,7 +142,7 @@ def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any
         "title": f"{fmt.duration_ns(row['dur'])} lost to {cause_words.loses_to(row['owner'], row['cause'])}",
         "facts": facts,
         "evidence": row["evidence"],
-        "to_do": cause.to_do if cause and finding is None else None,  # the finding knows better
+        "to_do": cause_words.helps(row["owner"], row["cause"]) if finding is None else None,  # the finding knows better
         "finding": {"rule": finding.rule, "title": finding.title, "gain": gain(finding), "fix": finding.fix}
         if finding
         else None,

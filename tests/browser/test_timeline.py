@@ -120,7 +120,7 @@ def test_the_keyboard_alone_searches_walks_and_reads(server: Server, run: str, p
     details = page.get_by_role("region", name="Details")
     expect(details).to_contain_text(re.compile("softmax", re.IGNORECASE))
 
-    page.locator("canvas.lanes").focus()
+    page.keyboard.press("Escape")  # back to the picture: what was found stays
     page.keyboard.press("f")
     page.wait_for_url(re.compile("slice=0%3A"))
     page.keyboard.press("Enter")
@@ -137,6 +137,10 @@ def test_the_keyboard_alone_searches_walks_and_reads(server: Server, run: str, p
     expect(details).to_be_focused()
     page.keyboard.press("Escape")
     expect(details).to_be_hidden()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("searchbox", name="Find slices by name")).to_have_value("")
+    page.keyboard.press("n")
+    expect(page.locator(".said")).to_contain_text("Nothing is searched for")
     while page.evaluate("sawtoothTimeline.scene.view.start !== sawtoothTimeline.target.start"):  # until the picture rests
         page.wait_for_timeout(50)
     start, _ = view(page)
@@ -152,6 +156,7 @@ def test_the_longest_lost_time_is_one_key_away_and_the_next_another(server: Serv
     page.keyboard.press("l")  # nobody walks to the picture first
     details = page.get_by_role("region", name="Details")
     expect(details).to_contain_text("lost to")
+    expect(details.get_by_role("button", name=re.compile("^Ended by"))).to_be_visible()
     chosen = "(({start, end, source}) => [start, end, source])(sawtoothTimeline.scene.selected)"
     first = page.evaluate(chosen)
     assert first[2] == "gaps"

@@ -905,8 +905,7 @@ var Finder = class {
       event.stopPropagation();
       if (event.key === "Enter") this.search(this.input.value, event.shiftKey ? -1 : 1);
       else if (event.key === "Escape") {
-        this.input.value = "";
-        this.search("");
+        this.input.value = this.words;
         picture.lanesCanvas.focus({ preventScroll: true });
       }
     };
@@ -1161,7 +1160,7 @@ var Drawer = class {
       element("div", { class: "columns" }, list(facts), this.stack(details.stack))
     );
     this.open();
-    this.picture.say(`${details.title}: ${duration(length)}, at ${duration(slice2.start)}.`);
+    this.picture.say(slice2.source === "gaps" ? `${details.title}, at ${duration(slice2.start)}. ${details.evidence ?? ""}` : `${details.title}: ${duration(length)}, at ${duration(slice2.start)}.`);
   }
   /** Show what was filled in. It stays in sight over the end of the picture, so the page moves where it would hide the chosen row. */
   open() {
@@ -1211,7 +1210,8 @@ var Drawer = class {
   }
   actions(slice2, details) {
     const does = element("div", { class: "does" });
-    const names = { launch: "Launched by", kernel: "Launches", operator: "Inside", python: "Inside", gap: "Wait" };
+    const lost = slice2.source === "gaps";
+    const names = { launch: "Launched by", kernel: "Launches", operator: lost ? "Host was in" : "Inside", call: "Runtime call", end: "Ended by" };
     for (const link of details.links.slice(0, 6)) {
       does.append(button(`${names[link.role]} ${link.name}`, () => this.picture.choose(link)));
     }
@@ -1771,13 +1771,16 @@ function act(picture, key2, shift) {
   else if (key2 === "ArrowDown" || key2 === "ArrowUp") climb(picture, key2 === "ArrowDown" ? 1 : -1);
   else if (key2 === "Enter") picture.drawer.focus();
   else if (key2 === "Escape") {
-    picture.selectRange(null, true);
-    picture.select(null);
+    if (scene.selected || scene.range) {
+      picture.selectRange(null, true);
+      picture.select(null);
+    } else picture.finder.search("");
   } else if (key2 === "f" && chosen) picture.go(around(chosen, scene.range ? 1 : 1.6, picture.data.extent), true);
   else if (key2 === "g") picture.findings.next(shift ? -1 : 1);
   else if (key2 === "m") picture.selectRange({ ...scene.selected ?? picture.target }, true);
   else if (key2 === "l") void picture.losses.next();
   else if (key2 === "0" || key2 === "Home") picture.go({ start: 0, end: picture.data.extent }, true);
+  else if ("np[]".includes(key2) && !picture.finder.words && !picture.findings.rule) picture.say("Nothing is searched for yet: / finds slices by name, G opens what to change.");
   else if (key2 === "n" || key2 === "]") picture.findings.rule && !picture.finder.words ? picture.findings.step(1) : picture.finder.step(shift ? -1 : 1);
   else if (key2 === "p" || key2 === "[") picture.findings.rule && !picture.finder.words ? picture.findings.step(-1) : picture.finder.step(-1);
   else return false;
@@ -2292,10 +2295,10 @@ var KEYS = [
   ["0", "the whole recording"],
   ["L", "the longest lost time in view, then the next"],
   ["G", "what to change, one after the other, each with its places marked"],
-  ["/", "find by name; Enter and Shift Enter walk through the matches"],
-  ["[ ]", "previous and next place of a finding, or match"],
+  ["/", "find by name; Enter and Shift Enter walk through the matches, Esc leads back to the picture"],
+  ["P N", "previous and next match, or place of a finding; so do [ and ]"],
   ["Enter", "to the details"],
-  ["Esc", "close the details"],
+  ["Esc", "close the details, then forget the search"],
   ["M", "what the chosen slice, or all that is in view, comes to"],
   ["Drag", "choose a stretch of time"],
   ["Shift drag", "move; so does dragging the time axis or the strip"],

@@ -146,6 +146,24 @@ def test_a_copy_accounts_for_what_the_host_made_for_it(client: TestClient, app_d
     assert said["finding"]["rule"] == "tensors-made-on-cpu"
 
 
+def test_lost_time_leads_to_what_ended_it_and_to_what_the_host_was_in(client: TestClient, app_data: DataFolder) -> None:
+    run = prepared(app_data, RECORDINGS / "mask_from_cpu" / "trace.json.gz")
+    recording = run.traces[0].id
+    with library().open(recording) as opened:
+        origin = timeline.extent(opened).start_ns
+        gaps = opened.rows(
+            "SELECT start_ns, next_gpu_op_id, call_id, cpu_op_id FROM gaps WHERE device = 0 ORDER BY end_ns - start_ns DESC LIMIT 8"
+        )
+    assert all(any(row[column] is not None for row in gaps) for column in (1, 2, 3))
+    for start, *ids in gaps:
+        said = client.get(
+            f"/api/v1/runs/{run.id}/timeline/slice?recording={recording}&device=0&source=gaps&id={start - origin}"
+        ).json()
+        led = {(link["role"], link["source"], link["id"]) for link in said["links"]}
+        known = zip(("end", "call", "operator"), ("gpu", "calls", "operators"), ids, strict=True)
+        assert led == {one for one in known if one[2] is not None}
+
+
 TABLES = {"gpu": ("gpu_ops", "gpu_op_id"), "operators": ("cpu_ops", "cpu_op_id"), "calls": ("runtime_calls", "call_id")}
 
 

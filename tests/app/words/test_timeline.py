@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
+from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.tables.timeline import InView, Span
-from sawtooth.app.words import timeline
+from sawtooth.app.words import causes, timeline
 
 LOST = (("exposed_memcpy", "host_sync", 70.0), ("idle", "host_sync", 52.0), ("idle", "launch_bound", 1.0))
 COUNTED = [Span(100, 200), Span(200, 300)]
@@ -28,6 +32,12 @@ def test_copies_that_nothing_explains_stay_apart_from_idle_time_that_nothing_doe
     assert most is not None
     assert most.sentence.replace("\xa0", " ") == "copies not overlapped by compute: 4.00 ms"
     assert most.of_it.replace("\xa0", " ") == "4.00 ms lost, part of its busy time"
+
+
+def test_a_copy_that_nothing_explains_is_answered_with_what_helps_copies() -> None:
+    row = {"owner": "exposed_memcpy", "cause": "unattributed", "start": 0, "dur": 700_000, "next_start": None, "evidence": None}
+    said = timeline.gap(row, cast("RunResult", SimpleNamespace(findings=())), 0)
+    assert said["to_do"] == causes.HELPS["exposed_memcpy"], "more records explain no copy that was recorded"
 
 
 def test_without_causes_nothing_is_named() -> None:

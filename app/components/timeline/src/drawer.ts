@@ -117,7 +117,8 @@ export class Drawer {
       element("div", { class: "columns" }, list(facts), this.stack(details.stack)),
     );
     this.open();
-    this.picture.say(`${details.title}: ${duration(length)}, at ${duration(slice.start)}.`);
+    // what is said of lost time is how long it was, and why
+    this.picture.say(slice.source === "gaps" ? `${details.title}, at ${duration(slice.start)}. ${details.evidence ?? ""}` : `${details.title}: ${duration(length)}, at ${duration(slice.start)}.`);
   }
 
   /** Show what was filled in. It stays in sight over the end of the picture, so the page moves where it would hide the chosen row. */
@@ -159,7 +160,8 @@ export class Drawer {
 
   private actions(slice: Slice, details: SliceDetails): HTMLElement | null {
     const does = element("div", { class: "does" });
-    const names = { launch: "Launched by", kernel: "Launches", operator: "Inside", python: "Inside", gap: "Wait" };
+    const lost = slice.source === "gaps";
+    const names = { launch: "Launched by", kernel: "Launches", operator: lost ? "Host was in" : "Inside", call: "Runtime call", end: "Ended by" };
     for (const link of details.links.slice(0, 6)) {
       does.append(button(`${names[link.role]} ${link.name}`, () => this.picture.choose(link)));
     }

@@ -25,8 +25,7 @@ export class Finder {
       event.stopPropagation(); // letters are not keys of the picture here
       if (event.key === "Enter") this.search(this.input.value, event.shiftKey ? -1 : 1);
       else if (event.key === "Escape") {
-        this.input.value = "";
-        this.search("");
+        this.input.value = this.words; // what was found stays, for N and P to walk through; Escape in the picture forgets it
         picture.lanesCanvas.focus({ preventScroll: true });
       }
     };

@@ -240,12 +240,16 @@ function act(picture: Picture, key: string, shift: boolean): boolean {
   if (key === "ArrowRight" || key === "ArrowLeft") step(picture, key === "ArrowRight" ? 1 : -1);
   else if (key === "ArrowDown" || key === "ArrowUp") climb(picture, key === "ArrowDown" ? 1 : -1);
   else if (key === "Enter") picture.drawer.focus();
-  else if (key === "Escape") { picture.selectRange(null, true); picture.select(null); }
+  else if (key === "Escape") {
+    if (scene.selected || scene.range) { picture.selectRange(null, true); picture.select(null); }
+    else picture.finder.search("");
+  }
   else if (key === "f" && chosen) picture.go(around(chosen, scene.range ? 1 : 1.6, picture.data.extent), true);
   else if (key === "g") picture.findings.next(shift ? -1 : 1);
   else if (key === "m") picture.selectRange({ ...(scene.selected ?? picture.target) }, true);
   else if (key === "l") void picture.losses.next();
   else if (key === "0" || key === "Home") picture.go({ start: 0, end: picture.data.extent }, true);
+  else if ("np[]".includes(key) && !picture.finder.words && !picture.findings.rule) picture.say("Nothing is searched for yet: / finds slices by name, G opens what to change.");
   else if (key === "n" || key === "]") (picture.findings.rule && !picture.finder.words ? picture.findings.step(1) : picture.finder.step(shift ? -1 : 1));
   else if (key === "p" || key === "[") (picture.findings.rule && !picture.finder.words ? picture.findings.step(-1) : picture.finder.step(-1));
   else return false;

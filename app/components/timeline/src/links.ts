@@ -5,9 +5,9 @@ import type { Placed } from "./lanes";
 import type { Ink } from "./paint";
 import type { Slice } from "./types";
 
-/** A slice that belongs to the chosen one: what launched it, or what it launched. */
+/** A slice that belongs to the chosen one: what launched it, or what it launched; to lost time, what the host was in and what ended it. */
 export interface Link extends Slice {
-  role: "launch" | "kernel" | "operator" | "python" | "gap";
+  role: "launch" | "kernel" | "operator" | "call" | "end";
 }
 
 const ARROWS_MOST = 200; // a graph launch has thousands of kernels: more arrows than this are a blot

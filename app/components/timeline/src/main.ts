@@ -22,8 +22,8 @@ const PLACES = ["t0", "t1", "slice", "finding", "find", "lanes"] as const;
 
 const KEYS: [string, string][] = [
   ["W S", "zoom in and out"], ["A D", "earlier and later"], ["← →", "previous and next slice of the row"], ["↑ ↓", "the row above and below"],
-  ["F", "zoom to what is chosen, else to the place of a finding"], ["0", "the whole recording"], ["L", "the longest lost time in view, then the next"], ["G", "what to change, one after the other, each with its places marked"], ["/", "find by name; Enter and Shift Enter walk through the matches"],
-  ["[ ]", "previous and next place of a finding, or match"], ["Enter", "to the details"], ["Esc", "close the details"],
+  ["F", "zoom to what is chosen, else to the place of a finding"], ["0", "the whole recording"], ["L", "the longest lost time in view, then the next"], ["G", "what to change, one after the other, each with its places marked"], ["/", "find by name; Enter and Shift Enter walk through the matches, Esc leads back to the picture"],
+  ["P N", "previous and next match, or place of a finding; so do [ and ]"], ["Enter", "to the details"], ["Esc", "close the details, then forget the search"],
   ["M", "what the chosen slice, or all that is in view, comes to"], ["Drag", "choose a stretch of time"], ["Shift drag", "move; so does dragging the time axis or the strip"],
   ["Wheel", "zoom, once the picture is chosen; with Ctrl always"],
 ];
