@@ -142,7 +142,11 @@ def gap_details(rank: RankView, start: int) -> dict[str, Any]:
         parent, name = rank.recording.rows("SELECT parent_id, name FROM named_python_calls WHERE python_call_id = ?", [call])[0]
         frames.append(str(name))
         call = parent
-    wanted = [("end", "gpu", row["next_gpu_op_id"]), ("call", "calls", row["call_id"]), ("operator", "operators", row["cpu_op_id"])]
+    wanted = [
+        ("end", "gpu", row["next_gpu_op_id"]),
+        ("call", "calls", row["call_id"]),
+        ("operator", "operators", row["cpu_op_id"]),
+    ]
     links = [(role, of, f"{_ID[of]} = {int(slice_id)}") for role, of, slice_id in wanted if slice_id is not None]
     return {**row, "stack": frames, "links": _linked(rank, links, origin)}
 

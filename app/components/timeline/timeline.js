@@ -1885,7 +1885,7 @@ var Losses = class {
 // src/rows.ts
 var Rows = class {
   needed = /* @__PURE__ */ new Map();
-  /** Make room for what `view` shows. Rows are added only, so that lanes stay where they are while a reader zooms and pans; `anew` counts from the start. Tells whether anything changed. */
+  /** Make room for what `view` shows. Rows are added only, so that lanes stay where they are while a reader zooms and pans; `anew` counts from the start, after a jump. Tells whether anything changed. */
   fit(lanes, tracks, tiles, view, width, anew) {
     let changed = false;
     for (const lane of lanes) {
@@ -1897,7 +1897,7 @@ var Rows = class {
   }
   /** Make room for a row that is chosen. Tells whether anything changed. */
   include(lane, depth) {
-    return depth >= lane.rows && this.set(lane.id, depth + 1);
+    return depth >= (this.needed.get(lane.id) ?? lane.rows) && this.set(lane.id, depth + 1);
   }
   set(id, rows) {
     const changed = this.needed.get(id) !== rows;
@@ -2028,6 +2028,7 @@ var Timeline = class {
   settle = 0;
   rest = 0;
   fitted = false;
+  leapt = false;
   ended = false;
   end() {
     this.ended = true;
@@ -2040,6 +2041,8 @@ var Timeline = class {
   go(view, jump = false, smooth = jump) {
     const to = held(view, this.data.extent);
     if (jump) this.crumbs.push(this.target);
+    const [length, before] = [to, this.target].map((span) => span.end - span.start);
+    if (jump && Math.abs(length - before) > before / 100) this.leapt = true;
     if (smooth && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
       this.move = { from: this.scene.view, to, begun: performance.now() };
     } else {
@@ -2207,10 +2210,14 @@ var Timeline = class {
   /** Give lanes the rows that the view needs, once it rests and is drawn whole. */
   fit() {
     if (this.ended || this.move || !this.tiles.settled()) return;
-    const { start, end } = this.scene.view;
-    const anew = !this.fitted || start <= 0 && end >= this.data.extent && !this.scene.selected;
+    const { lanes, view, selected } = this.scene;
+    const anew = !this.fitted || this.leapt || view.start <= 0 && view.end >= this.data.extent;
     this.fitted = true;
-    if (this.rows.fit(this.scene.lanes, this.data.tracks, this.tiles, this.scene.view, this.width, anew)) this.layout();
+    this.leapt = false;
+    let changed = this.rows.fit(lanes, this.data.tracks, this.tiles, view, this.width, anew);
+    const lane = selected && lanes.find((l) => l.track === selected.track && l.spec?.source === selected.source && l.spec.lane === selected.lane);
+    if (lane && !lane.folded) changed = this.rows.include(lane, selected.depth) || changed;
+    if (changed) this.layout();
   }
   frame() {
     this.dirty = false;

@@ -10,7 +10,7 @@ import { rowKey } from "./wire";
 export class Rows {
   readonly needed = new Map<string, number>();
 
-  /** Make room for what `view` shows. Rows are added only, so that lanes stay where they are while a reader zooms and pans; `anew` counts from the start. Tells whether anything changed. */
+  /** Make room for what `view` shows. Rows are added only, so that lanes stay where they are while a reader zooms and pans; `anew` counts from the start, after a jump. Tells whether anything changed. */
   fit(lanes: Placed[], tracks: Track[], tiles: Tiles, view: Span, width: number, anew: boolean): boolean {
     let changed = false;
     for (const lane of lanes) {
@@ -23,7 +23,7 @@ export class Rows {
 
   /** Make room for a row that is chosen. Tells whether anything changed. */
   include(lane: Placed, depth: number): boolean {
-    return depth >= lane.rows && this.set(lane.id, depth + 1);
+    return depth >= (this.needed.get(lane.id) ?? lane.rows) && this.set(lane.id, depth + 1);
   }
 
   private set(id: string, rows: number): boolean {

@@ -56,6 +56,7 @@ export class Timeline implements Picture {
   private settle = 0;
   private rest = 0;
   private fitted = false;
+  private leapt = false;
   private ended = false;
 
   constructor(root: HTMLElement, readonly data: PageData, private readonly tell: Tell, readonly note: (note: Note) => void) {
@@ -102,6 +103,8 @@ export class Timeline implements Picture {
   go(view: Span, jump = false, smooth = jump): void {
     const to = held(view, this.data.extent);
     if (jump) this.crumbs.push(this.target);
+    const [length, before] = [to, this.target].map((span) => span.end - span.start);
+    if (jump && Math.abs(length - before) > before / 100) this.leapt = true; // a jump to another zoom: nobody follows a lane through it
     if (smooth && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
       this.move = { from: this.scene.view, to, begun: performance.now() };
     } else {
@@ -289,10 +292,14 @@ export class Timeline implements Picture {
   /** Give lanes the rows that the view needs, once it rests and is drawn whole. */
   private fit(): void {
     if (this.ended || this.move || !this.tiles.settled()) return; // both come to an end, and ask again
-    const { start, end } = this.scene.view;
-    const anew = !this.fitted || (start <= 0 && end >= this.data.extent && !this.scene.selected);
+    const { lanes, view, selected } = this.scene;
+    const anew = !this.fitted || this.leapt || (view.start <= 0 && view.end >= this.data.extent);
     this.fitted = true;
-    if (this.rows.fit(this.scene.lanes, this.data.tracks, this.tiles, this.scene.view, this.width, anew)) this.layout();
+    this.leapt = false;
+    let changed = this.rows.fit(lanes, this.data.tracks, this.tiles, view, this.width, anew);
+    const lane = selected && lanes.find((l) => l.track === selected.track && l.spec?.source === selected.source && l.spec.lane === selected.lane);
+    if (lane && !lane.folded) changed = this.rows.include(lane, selected.depth) || changed;
+    if (changed) this.layout();
   }
 
   private frame(): void {

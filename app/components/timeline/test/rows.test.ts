@@ -31,7 +31,7 @@ test("a lane has a row for each slice that is drawn by itself, and one for what 
   assert.equal(lanes(rows)[0].rows, 4, "nearer, all are by themselves, and nothing nests in the last");
 });
 
-test("rows are only added, but for the whole picture, and for what is chosen", () => {
+test("rows are only added, but after a jump, and for what is chosen", () => {
   const rows = new Rows();
   const tiles = holding([0, 0, 9e5], [1, 1e5, 1000], [2, 1e5, 300]);
   rows.fit(lanes(rows), [track], tiles, { start: 1e5, end: 1.1e5 }, WIDTH, true);
