@@ -102,3 +102,20 @@ def test_telemetry_of_the_same_time_is_offered_and_attached_by_a_button(app_data
     next(b for b in test.button if b.label == "Attach").click().run()
     assert [ref.kind for ref in app_data.read_manifest(run.id).recordings] == ["trace", "telemetry"]
     assert "Telemetry was sampled while" not in words_of(test)
+
+
+def test_of_several_telemetry_recordings_of_that_time_the_viewer_is_asked_which(app_data: DataFolder, tmp_path: Path) -> None:
+    trace, telemetry = sampled_loop.write(tmp_path)
+    run = prepared(app_data, trace, name="traced")
+    (tmp_path / "other").mkdir()
+    other = tmp_path / "other" / "nvml.jsonl"
+    other.write_bytes(b"".join(telemetry.read_bytes().splitlines(keepends=True)[:-1]))  # of another sampler
+    first, second = (prepared(app_data, path, name=name) for path, name in ((telemetry, "one"), (other, "another")))
+    assert {found.id for found in overlapping_telemetry(app_data, run)} == {first.id, second.id}
+    test = opened_at("verdict", run=run.id)
+    assert "Telemetry was sampled while this trace was recorded: 2 recordings." in words_of(test)
+    asked = next(box for box in test.selectbox if box.label == "Telemetry")
+    assert set(asked.options) == {"one", "another"}
+    asked.select("another").run()
+    next(b for b in test.button if b.label == "Attach").click().run()
+    assert app_data.read_manifest(run.id).telemetry == second.telemetry

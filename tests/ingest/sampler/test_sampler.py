@@ -294,6 +294,7 @@ def test_no_driver_is_a_sentence(code: int, capsys: pytest.CaptureFixture[str], 
     assert command.main(["--out", str(tmp_path)], nvml=nvml, clock=time.clock()) == 2
     said = capsys.readouterr().err
     assert said.startswith("sawtooth sample: ") and said.count("\n") == 1
+    assert ("NVML refuses access to the GPUs" in said, "no working NVIDIA driver" in said) == (code == 4, code in (9, 12))
     assert list(tmp_path.iterdir()) == []
 
 
