@@ -421,6 +421,25 @@ def test_what_is_sent_to_the_recorder_reaches_the_training(tmp_path: Path, sent:
     assert process.wait(30) == 9
 
 
+def test_ctrl_c_ends_the_training_once_and_what_it_recorded_is_written(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        TRAINING.replace("print(", "import pathlib, time\npathlib.Path('ready').touch()\ntime.sleep(60)\nprint(")
+    )
+    words = ("--no-sample", "--no-profile", "-o", "run.sawtooth", "train.py", "--epochs", "30")
+    process = subprocess.Popen(
+        children.command("sawtooth", "run", "--data", "data", *words),
+        cwd=tmp_path, env=children.environment(), stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the recorder and to the training
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGINT
+    assert said.count("KeyboardInterrupt\n") == 1 and "The training ended with exit code 130 after 30 steps" in said
+    assert set(members(tmp_path / "run.sawtooth")) == {"marks"} and "/verdict?run=" in said
+
+
 MARKED = """
 import os, pathlib, sys
 folder = pathlib.Path(os.environ["SAWTOOTH_RUN_FOLDER"])
