@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
-from sawtooth.analysis.findings.queries.loading import keeps_up, limited_by, quickest_ms, workers_needed
+from sawtooth.analysis.findings.queries.loading import keeps_up, limited_by, quickest_ms, with_more, workers_needed
+from sawtooth.analysis.run.model import CodeChange
 from sawtooth.ingest.manifest import UserFacts
 
 
@@ -63,6 +66,24 @@ def test_no_step_is_shorter_than_as_many_workers_feed_as_there_may_be():
     assert quickest_ms(facts(0)) == pytest.approx(32 / 6400 * 1e3)  # 64 workers for 16 cores, 100 a second each
     assert quickest_ms(facts(10)) == pytest.approx(32 / (1600 * 0.82) * 1e3)  # 16 cores, shared
     assert quickest_ms(UserFacts()) == 0
+
+
+@pytest.mark.parametrize(
+    ("told", "after"),
+    [
+        (facts(10, seen=4), "num_workers=8)"),
+        (facts(10, seen=14), "num_workers=16)"),  # a core each
+        (facts(1, seen=14), "num_workers=28)"),  # those that wait share cores; 12 were advised before
+        (facts(10, seen=16), "self.decoded[i]"),
+        (msgspec.structs.replace(facts(10, seen=12), loader_pin_ms=36), "uint8"),
+        (UserFacts(), "num_workers=12)"),
+    ],
+)
+def test_the_code_gives_more_workers_than_there_are_or_none(told, after):
+    run = SimpleNamespace(manifest=SimpleNamespace(facts=told), telemetry=SimpleNamespace(host=None))
+    usual = CodeChange("PyTorch", "DataLoader(dataset)", "DataLoader(dataset, num_workers=12)")
+    (change,) = with_more(SimpleNamespace(run=run), (usual,), 12)
+    assert after in change.after
 
 
 def test_nothing_is_said_where_nothing_was_timed():
