@@ -49,7 +49,9 @@ def of_whole_job(
         if (row.id, int(row.device)) in place
     }
     if len(of_job) == len(overview.ranks):
-        return WholeJob(list(ranks), replace(own, notes=(*own.notes, *overview.notes), heat=overview.heat), None)
+        return WholeJob(
+            list(ranks), replace(own, notes=tuple(dict.fromkeys((*own.notes, *overview.notes))), heat=overview.heat), None
+        )
     whole = replace(
         own,
         ranks=tuple(_with_job(waits, overview, of_job) for waits in own.ranks),

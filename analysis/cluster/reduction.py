@@ -19,6 +19,7 @@ from sawtooth.analysis.cluster.stages import unequal
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.nulls import none_if_null
+from sawtooth.analysis.ranks.absent import absent_note
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.clocks import RankClock
 from sawtooth.analysis.ranks.groups import Place, group_uses
@@ -33,7 +34,6 @@ from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
 UNEQUAL = "A step takes {:.2f} times as long as with equal work on all ranks of this pipeline."
-NAMED = 8  # missing ranks; of more, how many there are
 
 
 @dataclass(frozen=True)
@@ -226,9 +226,7 @@ def _telemetry(ranks: pd.DataFrame, sampled: Sequence[DeviceTelemetry]) -> list[
 def _notes(tables: JobTables) -> list[str]:
     notes = []
     if missing := tables.missing:
-        named = ", ".join(map(str, missing[:NAMED])) + (" …" if len(missing) > NAMED else "")
-        which = f"Rank {named} has" if len(missing) == 1 else f"{len(missing):,} of {tables.world:,} ranks ({named}) have"
-        notes.append(f"{which} no trace here. Map late traces into the same place, then reduce it again.")
+        notes += [absent_note(missing, tables.world), "Map late traces into the same place, then reduce it again."]
     if tables.further:
         notes.append(f"Traces of ranks that have a later one, or the same again, are not counted: {tables.further:,}.")
     if refused := tables.refused:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.cluster.batch import is_whole
+from sawtooth.analysis.ranks.absent import absent
 from sawtooth.analysis.ranks.beside import Shape
 from sawtooth.analysis.ranks.stragglers.outliers import Trace
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
@@ -85,8 +86,7 @@ class JobTables:
     @property
     def missing(self) -> list[int]:
         """The ranks of the job without a trace."""
-        here = set(self.ranks["rank"].dropna().astype(int))
-        return [rank for rank in range(self.world or 0) if rank not in here] if here else []
+        return absent(self.ranks["rank"].dropna().astype(int), self.world)
 
     @property
     def refused(self) -> list[Refusal]:

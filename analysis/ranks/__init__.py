@@ -5,6 +5,10 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
+        "absent": (
+            "absent",
+            "absent_note",
+        ),
         "as_recorded": ("RecordedJob",),
         "beside": (
             "Shape",

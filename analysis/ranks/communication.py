@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.intervals import Intervals, overlaps
 from sawtooth.analysis.knowledge.causes import BETWEEN_RANKS
+from sawtooth.analysis.ranks.absent import absent, absent_note
 from sawtooth.analysis.ranks.clocks import RankClock
 from sawtooth.analysis.ranks.collectives import exposed_causes, load
 from sawtooth.analysis.ranks.matching import match
@@ -50,7 +51,11 @@ def split_communication(library: Library, ranks: Sequence[RankResult]) -> tuple[
             rows, mine = load(recording, rank.device, rank.steps)
         kernels.append(rows)
         exposed.append(mine)
-    matched, clocks, notes = match(kernels, [rank.rank for rank in ranks], [rank.trace.world_size for rank in ranks])
+    numbers, worlds = [rank.rank for rank in ranks], [rank.trace.world_size for rank in ranks]
+    matched, clocks, notes = match(kernels, numbers, worlds)
+    whole = max((world for world in worlds if world), default=None)
+    if missing := absent(numbers, whole):
+        notes += (absent_note(missing, whole),)
     matched["exposed_wait_ns"] = 0
     for position in range(len(ranks)):
         mine_at = matched.index[matched["position"] == position]
