@@ -53,5 +53,10 @@ def test_the_readme_is_a_page_with_two_pictures_and_commands_that_exist() -> Non
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(re.findall(r"!\[[^\]]+\]\(docs/pictures/", text)) == 2
     assert len(text.splitlines()) <= 110  # what one reads in a few minutes
+    for command in (
+        "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/sawtooth demo",
+        "sawtooth run train.py --epochs 3 ",
+    ):
+        assert f"\n```sh\n{command}" in text, "the two commands that people begin with, word for word"
     called = set(re.findall(r"^(?:\S+=\S+ )?(?:\.venv/bin/)?sawtooth (\w+)", text, re.MULTILINE))
     assert {"run", "sample", "compare", "report", "ingest"} <= called <= COMMANDS.keys()

@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.cli import cli, main
-from sawtooth.app.commands import output, runs
+from sawtooth.app.commands import inputs, output, runs
 from sawtooth.app.commands.runs import size_of
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.errors import NotFoundError, UsageError
@@ -294,6 +294,18 @@ def test_a_terminal_shows_the_headline_in_colour_and_a_pipe_does_not(monkeypatch
     monkeypatch.delenv("NO_COLOR")
     terminal.isatty = lambda: False
     assert output._emphasised("name\nheadline", 1) == "name\nheadline"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_long_reading_shows_its_progress_on_a_terminal_and_nowhere_else(
+    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with inputs.opened([str(traces / "below" / "second.json")], tmp_path / "data") as run:
+        assert run.manifest.name == "second"
+    said = capsys.readouterr().err
+    assert bool(re.search(r"\rsecond\.json: .* of .*, [\d,]+ events", said)) == terminal
+    assert terminal or not said
 
 
 def test_a_shell_can_complete_the_commands() -> None:
