@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sawtooth.analysis.compare.matching import Match
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.run.model import RankResult, RunResult
 
 GPU_BESIDE_CPU = "gpu_work"  # the reason's key
@@ -35,13 +36,18 @@ class _Check:
     what: str
     consequence: str
     value: Callable[[RunResult, RankResult], Any]
+    named: Callable[[Any], str] = str
 
 
 def _on_or_off(flag: bool | None) -> str:
     return "on" if flag else "off"
 
 
-_HOST_COST = "it costs host time, so profiled steps differ for that alone"
+def _source_name(source: StepSource) -> str:
+    return STEP_SOURCES[source].name
+
+
+_HOST_COST = "recording it slows the host, so profiled steps differ for that alone"
 _CHECKS = (
     _Check("gpu", "GPU", "times on different GPUs cannot show the effect of the change", lambda _, rank: rank.device_name),
     _Check("world_size", "World size", "the ranks share the work differently", lambda _, rank: rank.trace.world_size),
@@ -53,7 +59,7 @@ _CHECKS = (
     _Check("with_stack", "with_stack", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.with_stack)),
     _Check("with_modules", "with_modules", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.with_modules)),
     _Check("step_source", "What marks a step", "a step may mean something else on either side", lambda _, rank: rank.step_source),
-    _Check("step_time_source", "The source of the best step time", "sources alone may differ by 10 % and more", lambda _, r: r.best.source),
+    _Check("step_time_source", "What the step time is read from", "that alone can make 10 % and more", lambda _, r: r.best.source, _source_name),
 )  # fmt: skip
 
 
@@ -70,7 +76,7 @@ def reasons(a: RunResult, b: RunResult, operators: list[Match], *, one_shape: bo
     for check in _CHECKS:
         left, right = check.value(a, a.lead), check.value(b, b.lead)
         if left is not None and right is not None and left != right:
-            sentence = f"{check.what} differs ({left} against {right}): {check.consequence}."
+            sentence = f"{check.what} differs ({check.named(left)} against {check.named(right)}): {check.consequence}."
             differences.append(Reason(check.key, sentence, str(left), str(right)))
     works = (counted_flops(a), counted_flops(b))
     work = [] if one_shape else [*_work(*works), *([] if _alike_or_hidden(a, b, works) else _shapes(operators))]

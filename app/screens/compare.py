@@ -11,7 +11,6 @@ from streamlit.delta_generator import DeltaGenerator
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.compare.sweep import varied
-from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import poster_bars, waterfall
@@ -30,6 +29,7 @@ from sawtooth.ingest.manifest import Manifest
 poster = templates.pieces("poster.html")
 LEDGERS: dict[two_steps.Step, str] = {"run": "The run", "profiled": "As profiled"}
 LISTS = {"kernels": "Kernels", "operators": "Operators"}
+EXAMPLE = "The newest two runs of the same work. Choose others beside A and B."
 HOW_TO = "sawtooth ingest before/ && sawtooth ingest after/"
 
 
@@ -53,6 +53,8 @@ def main() -> None:
     comparison = compare_choice.comparison_of(a, b)
     with head:
         _head(comparison, choice)
+    if words.is_one_run(comparison):
+        return
     with ways_out:
         _ways_out(comparison)
     first, second = panel.beside()
@@ -63,7 +65,7 @@ def main() -> None:
     if all(two_steps.gpu_worked(comparison)):
         _steps(comparison)
     _audit(comparison)
-    if all(two_steps.gpu_worked(comparison)):
+    if all(two_steps.gpu_worked(comparison)) and not comparison.other_model:
         _lists(comparison)
     _host_operators(comparison)
     module_changes.show(comparison.a.runs[0].lead, comparison.b.runs[0].lead)
@@ -120,8 +122,8 @@ def _complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerato
 def _head(comparison: Comparison, choice: Choice) -> None:
     st.set_page_config(page_title=words.tab_title(comparison))
     cards.headline(words.headline(comparison), words.below(comparison))
-    if choice.example:
-        cards.small("The newest two runs of the same work. Choose others beside A and B.")
+    for line in filter(None, (words.called(comparison), EXAMPLE if choice.example else "")):
+        cards.small(line)
     _both_steps(comparison)
 
 
@@ -142,7 +144,7 @@ def _changed(comparison: Comparison) -> None:
 
 def _both_steps(comparison: Comparison) -> None:
     """Show both steps as bars on one scale, where they can be divided."""
-    if steps := two_steps.steps_divided(comparison):
+    if (steps := two_steps.steps_divided(comparison)) and not words.is_one_run(comparison):
         parts = two_steps.bars(comparison, steps[0])
         drawn = poster_bars.both_steps(parts, dark=frame.dark())
         st.html(
@@ -230,7 +232,7 @@ def _lists(comparison: Comparison) -> None:
         return
     panel.table(*changes.shown_rows(table), f"compare-{kind}")
     cards.small(
-        "Sums of single operations per step, matched by name, else by operator and shapes, else by operator, else by category; they may overlap."
+        "Each operation counts in full, also beside others, so the rows may come to more than the step. Matched by name; where names changed, by operator and shapes."
     )
 
 
@@ -238,15 +240,11 @@ def _findings(comparison: Comparison) -> None:
     for heading, findings in words.findings(comparison):
         cards.title(f"{heading}: {fmt.many(len(findings), 'finding')}")
         for finding in findings:
-            _finding(finding)
+            with st.container(border=True, gap="xsmall"):
+                cards.text(finding.title)
+                cards.small(finding.fix)
     if comparison.not_comparable_findings:
         cards.small(f"Not comparable, since one side could not be checked: {', '.join(comparison.not_comparable_findings)}.")
-
-
-def _finding(finding: Finding) -> None:
-    with st.container(border=True, gap="xsmall"):
-        cards.text(finding.title)
-        cards.small(finding.fix)
 
 
 def _audit(comparison: Comparison) -> None:
@@ -259,7 +257,9 @@ def _host_operators(comparison: Comparison) -> None:
     if rows := changes.host_operators(comparison):
         cards.title(f"The operator on the host that changed most: {rows[0].what}, {rows[0].change} a profiled step")
         cards.table(("Operator", "A", "B", "Change"), rows, "Operators of the host on both sides", figures=True)
-        cards.small("Own time in a profiled step, of the operators that are among the ten longest of both sides.")
+        cards.small(
+            "Time in the operator itself, without what it calls, in a profiled step; of those among the ten longest on both sides."
+        )
 
 
 def _side_by_side(comparison: Comparison) -> None:

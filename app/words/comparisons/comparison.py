@@ -21,6 +21,7 @@ from sawtooth.app.words.headline import is_cut_off
 
 WORTH_A_WORD = 0.01  # of the change: parts that move by less together are no words
 ID_SHOWN = 6  # characters of an id that tell two runs of one name apart
+LONGEST_NAME = 28  # characters: a longer one, as of a file that the profiler named, hides what a sentence says of it
 
 
 def names(comparison: Comparison) -> tuple[str, str]:
@@ -32,6 +33,20 @@ def names(comparison: Comparison) -> tuple[str, str]:
         return a, b
     first, second = (side.first.manifest.id[:ID_SHOWN] for side in (comparison.a, comparison.b))
     return (f"{a} ({first})", f"{b} ({second})") if first != second else ("A", "B")
+
+
+def _in_a_sentence(comparison: Comparison) -> tuple[str, str]:
+    """Return what the headline calls the sides: their names, and A and B where these are alike or long."""
+    a, b = names(comparison)
+    alike = stretches.step_names(comparison) is None and comparison.a.name == comparison.b.name
+    return ("A", "B") if alike or max(len(a), len(b)) > LONGEST_NAME else (a, b)
+
+
+def called(comparison: Comparison) -> str | None:
+    """Return which runs A and B are, where the headline does not name them; None where it does."""
+    if _in_a_sentence(comparison) == names(comparison) or is_one_run(comparison):
+        return None
+    return "; ".join(f"{side}: {name}" for side, name in zip("AB", names(comparison), strict=True))
 
 
 def about(side: Side, sources: Sequence[StepSource]) -> str:
@@ -64,7 +79,7 @@ def _beside(comparison: Comparison) -> str:
 
 def headline(comparison: Comparison) -> str:
     """Return the verdict in one sentence: of work per second where a step does other work on either side, else of the step."""
-    a, b = names(comparison)
+    a, b = _in_a_sentence(comparison)
     if comparison.other_model:
         are = "are different programs" if comparison.other_program else "train different models"
         return f"{a} and {b} {are}: {_beside(comparison)}."
@@ -103,8 +118,8 @@ def is_one_run(comparison: Comparison) -> bool:
 
 
 def tab_title(comparison: Comparison) -> str:
-    """Return what a browser's tab is called: the verdict."""
-    return fmt.clean(headline(comparison).rstrip("."))
+    """Return what a browser's tab is called: the verdict, and of which runs."""
+    return fmt.clean(" · ".join(filter(None, (headline(comparison).rstrip("."), called(comparison)))))
 
 
 def _throughput(rate: Throughput, a: str, b: str, steps: str) -> str:

@@ -180,6 +180,24 @@ def test_the_first_screen_says_how_much_why_and_how_sure(pair):
     assert text.index("saved came from tensor-core compute") < text.index("The step changed by")
 
 
+def test_the_same_run_on_both_sides_is_said_and_nothing_is_compared(pair):
+    test = opened(a=pair[0], b=pair[0])
+    text = words_of(test)
+    assert "A and B are the same run: before." in text and "Choose another run as A or B." in text
+    assert not charts(test) and "step changed" not in text and "GPU waits" not in text and not test.dataframe
+
+
+def test_names_that_are_alike_or_long_stand_once_below_the_verdict_and_not_in_it(app_data, tmp_path):
+    alike = [add(app_data, tmp_path, "trace", step_us=us, matmul_us=us // 2) for us in (1000, 800)]
+    a, b = (f"trace ({run[:6]})" for run in alike)
+    text = words_of(opened(a=alike[0], b=alike[1]))
+    assert "B is probably 1.25\u00a0× as fast as A: 1.00\u00a0ms → 800\u00a0µs a step." in text
+    assert f"A: {a}; B: {b}" in text
+    long = add(app_data, tmp_path, "gpu-node-17_21877.1763912345678901234.pt.trace", step_us=500, matmul_us=250)
+    text = words_of(opened(a=alike[0], b=long))
+    assert "× as fast as A: " in text and "A: trace; B: gpu-node-17_21877.1763912345678901234.pt.trace" in text
+
+
 def test_kernels_show_their_change_first(pair):
     test = opened(a=pair[0], b=pair[1])
     table = next(f for f in test.dataframe if "matched_by" in f.value.columns)
