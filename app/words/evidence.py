@@ -8,6 +8,7 @@ from typing import Any
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import CAUSES, OWNERS
+from sawtooth.app.words.causes import place
 
 Rows = tuple[list[str], list[list[str]]]
 
@@ -19,6 +20,7 @@ _BY_UNIT: dict[str, Callable[[float], str]] = {
     "share": fmt.share,
 }
 _PLACE = ("start_ns", "end_ns")  # where on the timeline: a link there says it better
+_NAMED_BY = ("place", "operator", "flop_operator", "module")  # what a reader looks for in the code, the surest first
 _HEADINGS = {"ms": "Time", "share": "Share", "bytes": "Bytes"}
 
 
@@ -27,6 +29,16 @@ def table(finding: Finding) -> Rows:
     keys = list(dict.fromkeys(key for row in finding.evidence for key in row if key not in _PLACE))
     kept = [key for key in keys if any(row.get(key) not in (None, "") for row in finding.evidence)]
     return [_heading(key) for key in kept], [[_cell(key, row.get(key)) for key in kept] for row in finding.evidence]
+
+
+def where(finding: Finding) -> tuple[str, str] | None:
+    """Return where to look without a source line: the operator of the first piece of evidence, and its phase and shapes; None where none has one."""
+    for row in finding.evidence:
+        name = next((str(row[key]) for key in _NAMED_BY if row.get(key)), None)
+        if name is not None:
+            phase = f"{row['phase']} phase" if row.get("phase") else ""
+            return fmt.clean(place(name), 80), fmt.clean(", ".join(filter(None, (phase, str(row.get("shapes") or "")))), 120)
+    return None
 
 
 def _heading(key: str) -> str:

@@ -17,7 +17,7 @@ from sawtooth.app.charts import poster_bars
 from sawtooth.app.page import cards, current, frame
 from sawtooth.app.page.parts import findings, step_strip, telemetry_strip
 from sawtooth.app.page.parts.findings import PRICE, SHOWN_FIRST, STEPS
-from sawtooth.app.words import advice, headline, promise, savings
+from sawtooth.app.words import advice, evidence, headline, promise, savings
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as words
 from sawtooth.app.words.savings import Amount
@@ -180,6 +180,8 @@ def _action(
         st.html(_HTML.action(number, headline.action(finding), brings, promise.detail(finding), unsure, left, why_here))
         if stack := _stack(result.lead, finding):
             st.html(_HTML.place(*_named(stack)))
+        elif (where := evidence.where(finding)) is not None:
+            st.html(_HTML.place(*where))
         if finding.changes:
             st.html(_HTML.diff(advice.first_lines(finding.changes[0])))
         with st.container(horizontal=True, gap="small", vertical_alignment="center", key=f"change_actions-{number}"):

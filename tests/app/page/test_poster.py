@@ -59,6 +59,16 @@ def test_what_to_do_about_the_largest_loss_is_number_1_where_no_finding_speaks_o
     assert lines.index("  1. ") < lines.index("  2. ")
 
 
+def test_without_a_source_line_a_change_names_the_operator_with_its_phase_or_shapes() -> None:
+    shaped = {"operator": "aten::copy_", "shapes": "[[8, 1024], [8, 1024], []]", "ms_per_step": 3.4}
+    assert evidence.where(replace(GAIN, evidence=({"reason": "x"}, shaped))) == ("aten::copy_", "[[8, 1024], [8, 1024], []]")
+    launched = {"ms": 0.1, "cause": "launch_bound", "phase": "backward", "operator": "aten::empty_like"}
+    assert evidence.where(replace(GAIN, evidence=(launched,))) == ("aten::empty_like", "backward phase")
+    loader = {"phase": "input", "operator": "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"}
+    assert evidence.where(replace(GAIN, evidence=(loader,))) == ("the DataLoader's next batch", "input phase")
+    assert evidence.where(replace(GAIN, evidence=({"reason": "power cap"},))) is None
+
+
 def test_evidence_is_rounded_for_people_and_has_no_empty_column() -> None:
     rows = (
         {
