@@ -18,7 +18,7 @@ from sawtooth.app.page.parts import breakdown
 from sawtooth.app.words import run as words
 
 GROUPS: dict[module_tables.ModuleGroup, str] = {"tree": "Tree", "module": "Module", "class": "Class"}
-INSTEAD = 8  # operators shown where modules are not known
+INSTEAD = 3  # operators shown where modules are not known: all of them are on a screen of their own
 INDENT = "\u2003"  # an em space: the browser keeps it where it would fold ordinary ones
 METHOD = (
     "Sums over the GPU operations of the counted steps. A module owns in forward what was launched while it was called, and in backward what "
@@ -70,10 +70,10 @@ def _operators_instead(rank: RankResult) -> None:
     )
     cards.headline(f"{takes}{'which module' if takes else 'Which module'} it works for is not recorded.")
     cards.empty_state(
-        "To see modules, record Python calls.",
-        "Without them operators cannot be assigned to modules. Recording them slows the host: do it for a few steps, in addition to a recording without.",
-        "with torch.profiler.profile(with_stack=True, record_shapes=True) as profiler:",
-        "python",
+        "Recorded with Python calls, this page divides the step among the layers of the model.",
+        "It then says which of them takes the time, forward and backward, which runs without tensor cores, and which of its kernels do. "
+        "Recording calls slows the host: do it for a few steps, beside a recording without. In your own profiler it is with_stack=True.",
+        "sawtooth run --stacks train.py",
     )
     if not len(known):
         return

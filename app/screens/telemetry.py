@@ -94,7 +94,9 @@ def _chosen(result: RunResult) -> tuple[RecordingRef, Telemetry] | None:
 def _head(telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
     sentence = words.sawtooth(summary.sawtooth, summary.signal) if summary is not None else None
     if summary is not None and summary.sawtooth.period_s is not None and sentence:
-        cards.headline(sentence, _under(telemetry))
+        steady = telemetry_strip.steady(telemetry, summary)
+        where = f" · the loop is steady from {_stretch(steady, telemetry)}" if steady is not telemetry else ""
+        cards.headline(sentence, f"{_under(telemetry)}{where}")
         return
     column, name = _activity(telemetry)
     # what the run does, as on every other screen: no start, no end, no profile
@@ -102,12 +104,18 @@ def _head(telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
     facts = series.facts(steady, column) if column else {}
     if facts:
         mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
-        over = f" over its steady {fmt.duration_ns(steady.span.ns)}" if steady is not telemetry else ""
-        cards.headline(f"{name} averages {mean}{over}, between {low} and {high}.", _under(telemetry))
+        over = f" from {_stretch(steady, telemetry)}, where the loop is steady" if steady is not telemetry else ""
+        cards.headline(f"{name} averages {mean}{over}; nine samples of ten read {low} to {high}.", _under(telemetry))
     else:
         cards.headline(f"{fmt.duration_ns(telemetry.span.ns)} of telemetry, without utilization.", _under(telemetry))
     if sentence:
         cards.small(sentence)
+
+
+def _stretch(part: Telemetry, whole: Telemetry) -> str:
+    """Return from when to when a part of a recording is, as the chart's axis counts: 0.36 to 2.44 s."""
+    begin_s, end_s = ((ns - whole.span.start_ns) / 1e9 for ns in (part.span.start_ns, part.span.end_ns))
+    return f"{fmt.number(begin_s)} to {fmt.number(end_s)}\u00a0s"
 
 
 def _activity(telemetry: Telemetry) -> tuple[str | None, str]:
@@ -142,7 +150,7 @@ def _lanes(telemetry: Telemetry, run_id: str, summary: DeviceTelemetry | None) -
     strip = _overview(telemetry, view) if view is not None else None  # else the chart below is the whole
     shown = series.within(telemetry, series.seconds_span(view, origin)) if view else telemetry
     steady = telemetry_strip.steady(telemetry, summary)
-    title = _title(shown, view, steady.span.ns if steady is not telemetry else None)
+    title = _title(shown, view, _stretch(steady, telemetry) if steady is not telemetry else None)
     chart = charts.lanes(
         shown,
         title,
@@ -176,10 +184,10 @@ def _range(view: tuple[float, float]) -> str:
     return f"{fmt.number(view[0])} s to {fmt.number(view[1])} s"
 
 
-def _title(shown: Telemetry, view: tuple[float, float] | None, steady_ns: int | None) -> str:
+def _title(shown: Telemetry, view: tuple[float, float] | None, steady: str | None) -> str:
     """Return what the chart shows: means of what is in view, but no second mean of the whole where the one above is of the steady part."""
-    if view is None and steady_ns is not None:
-        return f"The loop is steady for {fmt.duration_ns(steady_ns)} of the {fmt.duration_ns(shown.span.ns)} recorded: averages are of this part"
+    if view is None and steady is not None:
+        return f"Averages are of {steady} of the {fmt.duration_ns(shown.span.ns)} recorded, where the loop is steady"
     column, name = _activity(shown)
     facts = series.facts(shown, column) if column else {}
     power = series.facts(shown, "power_w") if shown.has("power_w") else {}

@@ -136,10 +136,24 @@ def test_modules_show_forward_and_backward_and_add_up(app_data: DataFolder, tmp_
 def test_a_trace_without_module_calls_says_how_to_record_them(loop: str) -> None:
     test = opened("modules", loop)
     text = words_of(test)
-    assert "To see modules, record Python calls." in text
-    assert "with_stack=True" in test.code[0].value
+    assert "Recorded with Python calls, this page divides the step among the layers of the model." in text
+    assert test.code[0].value == "sawtooth run --stacks train.py" and "with_stack=True" in text
     assert "aten::mm takes 86\u00a0% of GPU work" in text  # and what is known without them: 600 of 700 µs
     assert "Until then: 2 operators take 100\u00a0% of GPU work" in text
+
+
+def test_telemetry_names_the_stretch_that_its_average_is_of(loop: str) -> None:
+    test = opened("telemetry", loop)
+    text = words_of(test)
+    named = re.search(
+        r"Utilization averages 68\xa0% from ([\d.]+) to ([\d.]+)\xa0s, where the loop is steady; nine samples of ten", text
+    )
+    assert named is not None, text
+    assert f"Averages are of {named[1]} to {named[2]}\xa0s of the 5.90\xa0s recorded" in text
+    (lanes,) = charts(test)
+    ends = [x for shape in lanes["layout"]["shapes"] for x in (shape["x0"], shape["x1"]) if shape["type"] == "rect"]
+    for second in named.groups():  # what is beside it is shaded
+        assert any(x == pytest.approx(float(second), abs=0.01) for x in ends), ends
 
 
 def test_telemetry_shows_holes_throttling_and_the_average(app_data: DataFolder, tmp_path: Path) -> None:
