@@ -114,7 +114,7 @@ def run_html(result: RunResult) -> str:
         poster=_poster(result),
         distortion=run_words.distortion(verdict) if verdict else None,
         step_title=run_words.step_bar_title(verdict) if verdict else None,
-        bars=[_bar(rank, column) for column in columns_of(rank)] if verdict and rank else [],
+        bars=_bars(rank) if verdict and rank else [],
         loss=advice.of_the_loss(result),
         first=first,
         rest=[change for change in numbered if change not in first],
@@ -148,6 +148,13 @@ def _poster(result: RunResult) -> Markup | None:
     facts += savings.lines(forecast, change[0] if change else None, steps=None, price_per_gpu_hour=price, waiting_w=None)
     alt = f"A step takes {before.text}, after the change {after.text}, {times}."
     return Markup(_POSTER.step(before, after, times, bars, small, alt, facts))
+
+
+def _bars(rank: RankResult) -> list[Bar]:
+    """Return the columns of the ledger as bars, the one that speaks for the run first; one that shows the same is left out."""
+    first, *others = [_bar(rank, column) for column in columns_of(rank)]
+    shown = [part.label for part in first.parts]
+    return [first, *(bar for bar in others if [part.label for part in bar.parts] != shown)]
 
 
 def _bar(rank: RankResult, column: Column) -> Bar:
