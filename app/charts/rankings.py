@@ -56,12 +56,9 @@ def told_apart(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]:
     for name, text in shown.items():
         if times[text] > 1:  # cut to leave room for the ending, more of them read alike
             alike.setdefault(short(name, length // 3), {})[name] = _WORD.findall(fmt.clean(name))
-    for begin, same in alike.items():
-        shown |= {
-            name: f"{begin} · {middle(' '.join(words), length - length // 3 - 3)}"
-            for name, words in _differing(same).items()
-            if words
-        }
+    for same in alike.values():
+        endings = {name: middle(" ".join(words), length - length // 3 - 3) for name, words in _differing(same).items() if words}
+        shown |= {name: f"{short(name, length - len(ending) - 3)} · {ending}" for name, ending in endings.items()}
     return [shown[name] for name in names]
 
 
