@@ -12,6 +12,7 @@ __getattr__, __all__ = lazy(
             "Status",
             "checklist",
         ),
+        "phases": ("PHASE_ORDER", "work_by_phase"),
         "plan": ("plan_of",),
         "rule": ("RuleContext",),
         "source_lines": (

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from sawtooth.analysis.findings.phases import work_by_phase
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import kernels as kernel_tables
 from sawtooth.analysis.tables import modules as module_tables
@@ -14,7 +15,7 @@ from sawtooth.analysis.units import significant
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import modules as charts
 from sawtooth.app.page import cards, controls, current, frame, panel
-from sawtooth.app.page.parts import breakdown
+from sawtooth.app.page.parts import breakdown, phase_bars
 from sawtooth.app.words import run as words
 
 GROUPS: dict[module_tables.ModuleGroup, str] = {"tree": "Tree", "module": "Module", "class": "Class"}
@@ -63,12 +64,16 @@ def _operators_instead(rank: RankResult) -> None:
     known = rows.nlargest(INSTEAD, "gpu_self_ms")
     share = float(known["gpu_self_share"].sum()) if len(known) else 0.0
     first = known.iloc[0] if len(known) else None
-    takes = (
-        ""
-        if first is None
-        else f"{fmt.clean(str(first['name']), 60)} takes {fmt.share(float(first['gpu_self_share']))} of GPU work; "
-    )
-    cards.headline(f"{takes}{'which module' if takes else 'Which module'} it works for is not recorded.")
+    by_phase = _phases(rank)
+    if takes := phase_bars.sentence(by_phase):
+        cards.headline(f"{takes}; which module takes it is not recorded.")
+        phase_bars.show(by_phase, dark=frame.dark())
+        panel.explain((), phase_bars.METHOD, "phases")
+    elif first is not None:
+        takes = f"{fmt.clean(str(first['name']), 60)} takes {fmt.share(float(first['gpu_self_share']))} of GPU work"
+        cards.headline(f"{takes}; which module it works for is not recorded.")
+    else:
+        cards.headline("Which module the GPU works for is not recorded.")
     cards.empty_state(
         "Recorded with Python calls, this page divides the step among the layers of the model.",
         "It then says which of them takes the time, forward and backward, which runs without tensor cores, and which of its kernels do. "
@@ -94,6 +99,12 @@ def _operators_instead(rank: RankResult) -> None:
         figures=True,
     )
     frame.link("operators", "All operators", icon=":material/function:")
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+def _phases(rank: RankResult) -> pd.DataFrame:
+    with current.opened(rank) as view:
+        return work_by_phase(view)
 
 
 @st.cache_data(max_entries=64, show_spinner="Adding up operators …", hash_funcs={RankResult: current.key_of})

@@ -19,6 +19,7 @@ OWNER_OF = {
     "memset": "memset",
 }  # whose time theirs is where nothing computes beside
 ORDER = tuple(OWNERS)
+EDGES = 2  # letters: what stands around a name, so that none is cut
 
 
 def show(rows: pd.DataFrame, *, dark: bool) -> None:
@@ -46,5 +47,5 @@ def _piece(owner: str, name: str, ms: float, share: float, dark: bool) -> Piece:
     text = f"{fmt.clean(name, 40)} {fmt.share(share)}"
     on = " on tensor cores" if owner == "tensor_core_compute" else ""
     colour = colour_of(owner)
-    label = text if share >= LETTER * len(text) else ""
+    label = text if share >= LETTER * (len(text) + EDGES) else ""
     return Piece(f"{text}, {fmt.duration_ms(ms)}{on}", label, round(1000 * share, 1), colour.on(dark), colour.texture)

@@ -30,3 +30,9 @@ def test_a_part_is_named_where_its_name_fits() -> None:
         "",
         "memcpy 40 %",
     ]
+
+
+def test_a_name_that_only_just_fits_is_left_out_rather_than_cut() -> None:
+    rows = pd.DataFrame([("norm", 0.84, 0), ("conv", 9.16, 0)], columns=["name", "ms", "tensor_core_ns"])
+    rows = rows.assign(total_ns=rows["ms"] * 1e6, share=rows["ms"] / 10)
+    assert [part.label.replace("\xa0", " ") for part in pieces(rows, dark=False)] == ["conv 92 %", ""]

@@ -1,0 +1,70 @@
+"""Which pass of a step takes the GPU's time: a bar each for forward, loss, backward, optimizer and copies, whose parts are categories."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from sawtooth.analysis.findings.phases import PHASE_ORDER
+from sawtooth.app import format as fmt
+from sawtooth.app import templates
+from sawtooth.app.charts.poster_bars import Piece, StepBar
+from sawtooth.app.page.parts import category_bar
+from sawtooth.app.theme import colour_of
+
+_HTML = templates.pieces("poster.html")
+IN_WORDS = {"forward": "forward", "loss": "the loss", "backward": "backward", "optimizer": "the optimizer", "copies": "copies"}
+COLOURS = {
+    "tensor_core_compute": "on tensor cores",
+    "other_compute": "other compute",
+    "exposed_comm": "communication",
+    "exposed_memcpy": "copies",
+    "memset": "memory sets",
+}  # by owner, as category_bar colours categories
+METHOD = (
+    "GPU operations of the counted steps, each counted once, by where they were launched. Backward is what autograd's nodes launched, "
+    "recomputed activations included. The optimizer is what ran inside its step. A loss is known by PyTorch's own operators. Copies and memory sets "
+    "are those outside backward and optimizer. Forward is the rest, with a loss written by hand. Durations are added up, though two streams may "
+    "run side by side."
+)
+
+
+def show(rows: pd.DataFrame, *, dark: bool) -> None:
+    """Show GPU work by phase: ``rows`` as ``sawtooth.analysis.findings.phases.work_by_phase`` gives it; nothing where it is empty."""
+    if len(rows):
+        with st.container(key="phases"):
+            st.html(_HTML.bars(bars(rows, dark=dark), legend(rows, dark=dark), "GPU work by phase"))
+
+
+def bars(rows: pd.DataFrame, *, dark: bool) -> list[StepBar]:
+    """Return a bar for each phase, in the order of a step; the whole width is all GPU work."""
+    by_phase = [(phase, rows[rows["phase"] == phase]) for phase in PHASE_ORDER]
+    return [
+        StepBar(
+            phase.capitalize(),
+            fmt.duration_ms(float(of["ms"].sum())),
+            f"{float(of['share'].sum()):.2%}",
+            tuple(category_bar.pieces(of, dark=dark)),
+            fmt.share(float(of["share"].sum())),
+        )
+        for phase, of in by_phase
+        if of["total_ns"].sum()
+    ]
+
+
+def legend(rows: pd.DataFrame, *, dark: bool) -> list[Piece]:
+    """Return what each colour of the bars stands for."""
+    drawn = {part.colour for part in category_bar.pieces(rows, dark=dark)}
+    named = [(name, colour_of(owner)) for owner, name in COLOURS.items()]
+    return [Piece(name, "", 0.0, colour.on(dark), colour.texture) for name, colour in named if colour.on(dark) in drawn]
+
+
+def sentence(rows: pd.DataFrame) -> str | None:
+    """Return which phase takes most GPU work, and the next; None where the trace marks none."""
+    shares = rows.groupby("phase")["share"].sum().sort_values(ascending=False, kind="stable")
+    if shares.empty:
+        return None
+    first, *others = [(IN_WORDS[str(phase)], fmt.share(share)) for phase, share in shares.items()]
+    name = f"{first[0][:1].upper()}{first[0][1:]}"
+    beside = f", {others[0][0]} {others[0][1]}" if others else ""
+    return f"{name} takes {first[1]} of GPU work{beside}"
