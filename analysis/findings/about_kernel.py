@@ -1,18 +1,32 @@
-"""Which findings are about a kernel: those whose change takes, shortens or moves its launches, and those that these prove."""
+"""Which findings are about a kernel or an operator: those whose change takes, shortens or moves their launches, and those that these prove."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.store.rank_view import RankView
 
 _LAUNCHES = "SELECT gpu_op_id, start_ns, start_ns + dur_ns FROM named_gpu_ops WHERE device = $device AND name = $name"
 
+_OF_OPERATOR = (
+    "SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns FROM named_gpu_ops g JOIN named_cpu_ops o USING (cpu_op_id) "
+    "WHERE g.device = $device AND o.name = $name"
+)
+
 
 def about_kernel(rank: RankView, kernel: str, findings: Sequence[Finding]) -> tuple[int, ...]:
     """Return which of ``findings``, by their place, are about the kernel called so. They must be of this rank: others number its operations otherwise."""
-    launches = rank.rows(_LAUNCHES, name=kernel)
+    return _about(rank.rows(_LAUNCHES, name=kernel), findings)
+
+
+def about_operator(rank: RankView, operator: str, findings: Sequence[Finding]) -> tuple[int, ...]:
+    """As ``about_kernel``, of what the operator called so launched itself."""
+    return _about(rank.rows(_OF_OPERATOR, name=operator), findings)
+
+
+def _about(launches: Sequence[tuple[Any, ...]], findings: Sequence[Finding]) -> tuple[int, ...]:
     ops, spans = {int(op) for op, _, _ in launches}, {(int(start), int(end)) for _, start, end in launches}
     return tuple(place for place, finding in enumerate(findings) if _is_about(finding, ops, spans))
 

@@ -8,8 +8,8 @@ import streamlit as st
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
-from sawtooth.app.page import cards, controls, current, panel
-from sawtooth.app.page.parts import breakdown
+from sawtooth.app.page import cards, controls, current, frame, panel
+from sawtooth.app.page.parts import breakdown, operator_parts
 from sawtooth.app.words import run as words
 
 GROUPS: dict[tables.OperatorGroup, str] = {"name": "Operator", "shape": "Operator and shape"}
@@ -48,6 +48,8 @@ def main() -> None:
             return
         rows = rows.sort_values(order, ascending=False, ignore_index=True)
         _head(rows, rank, order)
+        per = " a step" if len(rank.counted) else ""
+        operator_parts.bars(rows, order, f"{'GPU' if order == 'gpu_self_ms' else 'Host'} time{per}", dark=frame.dark())
     if group == "shape" and not rows["shapes"].str.len().any():
         cards.empty_state(
             "The trace has no shapes.",
@@ -60,7 +62,9 @@ def main() -> None:
         cards.small("No name or shape matches.")
         return
     chosen = _table(shown, rank, group, everything=everything)
-    _kernels_of(str(shown.iloc[chosen or 0]["name"]), rank)
+    row = shown.iloc[chosen or 0]
+    _kernels_of(str(row["name"]), rank)
+    operator_parts.next_step(row, rank, result)
 
 
 @st.cache_data(max_entries=64, show_spinner="Adding up operators …", hash_funcs={RankResult: current.key_of})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import streamlit as st
@@ -138,9 +140,7 @@ def _next_step(works_for: pd.DataFrame, row: pd.Series, rank: RankResult, result
     numbered = advice.numbered(result)
     known = tuple((finding.rule, finding.title) for _, finding in numbered)
     about = _findings_about(str(row["name"]), rank, known, [finding for _, finding in numbered]) if rank is result.lead else ()
-    for number, finding in (numbered[place] for place in about[:CHANGES_SHOWN]):
-        label = f"Change {number}: {fmt.markdown(headline.action(finding))}"
-        frame.link("verdict", label, run=result.manifest.id, icon=":material/arrow_forward:")
+    link_changes([numbered[place] for place in about], result)
     if about:
         return
     cards.text(verdict_on(most_to_gain_ms(works_for), float(row["ms"]), rank.metrics["step_time_ms"].value))
@@ -148,6 +148,13 @@ def _next_step(works_for: pd.DataFrame, row: pd.Series, rank: RankResult, result
         frame.link("idle", "When the GPU waits for it", run=result.manifest.id, icon=":material/hourglass_empty:")
     else:
         frame.link("efficiency", "How near its operators come to the peak", run=result.manifest.id, icon=":material/speed:")
+
+
+def link_changes(about: Sequence[tuple[int, Finding]], result: RunResult) -> None:
+    """Show the first of some numbered findings, each as a link to the Verdict."""
+    for number, finding in about[:CHANGES_SHOWN]:
+        label = f"Change {number}: {fmt.markdown(headline.action(finding))}"
+        frame.link("verdict", label, run=result.manifest.id, icon=":material/arrow_forward:")
 
 
 @st.cache_data(max_entries=128, show_spinner=False, hash_funcs={RankResult: current.key_of})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from sawtooth.analysis.findings.about_kernel import about_kernel
+from sawtooth.analysis.findings.about_kernel import about_kernel, about_operator
 from sawtooth.analysis.knowledge.hardware import Gpu, crossed_by, identify, link_of
 from sawtooth.analysis.replay.edits import ScaledOps
 from sawtooth.analysis.run.model import Finding
@@ -124,3 +124,16 @@ def test_a_finding_that_scales_launches_is_about_their_kernel() -> None:
         finding = Finding("a", "warning", "a", "Do it.", "medium", edits=(ScaledOps((op,), 0.5),))
         assert about_kernel(view, name, [finding]) == (0,)
         assert about_kernel(view, other, [finding]) == ()
+
+
+def test_a_finding_is_about_the_operator_that_launched_what_it_changes() -> None:
+    result = result_of("gpt_small")
+    lead = result.lead
+    assert lead is not None
+    with open_rank(library(), lead) as view:
+        op, operator = view.rows(
+            "SELECT gpu_op_id, o.name FROM gpu_ops g JOIN named_cpu_ops o USING (cpu_op_id) WHERE g.device = $device ORDER BY gpu_op_id LIMIT 1"
+        )[0]
+        finding = Finding("a", "warning", "a", "Do it.", "medium", edits=(ScaledOps((op,), 0.5),))
+        assert about_operator(view, operator, [finding]) == (0,)
+        assert about_operator(view, "aten::no_such", [finding]) == ()

@@ -112,6 +112,9 @@ def test_every_group_of_kernels_sums_to_the_same_time(loop: str, group: str) -> 
 def test_operators_show_time_tensor_cores_and_flops(loop: str) -> None:
     test = opened("operators", loop)
     assert "aten::mm takes most time on the GPU: 0.600 ms per step" in words_of(test)
+    text = words_of(test)
+    assert text.index("The operators that take most") < text.index("What to do about aten::mm")
+    assert "No finding is about what it launches: 600\u00a0µs, 60\u00a0% of a profiled step." in text
     row = test.dataframe[0].value.iloc[0]
     assert row["tensor_core_share"] == pytest.approx(100)  # percent
     assert row["gflop_per_step"] == pytest.approx(2 * 1024**3 / 1e9)
