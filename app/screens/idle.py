@@ -9,13 +9,15 @@ import streamlit as st
 
 from sawtooth.analysis.findings.source_lines import FRAME, user_lines
 from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
-from sawtooth.analysis.run.model import Finding, RankResult
+from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, Part, columns_of, parts_of, uses_estimate
 from sawtooth.analysis.tables import waits as lost_time
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import losses, rankings
 from sawtooth.app.page import basis, cards, current, frame, panel
+from sawtooth.app.page.parts import kernel_drawer
 from sawtooth.app.theme import colour_of
+from sawtooth.app.words import advice
 from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words import lost as words_of_loss
 
@@ -53,6 +55,27 @@ def main() -> None:
     _how_computed(rank)
     _pieces(rank, {row.key: row.name for row in rows if row.owner not in ("", OUTSIDE_PROFILE)})
     _phases(rank)
+    if rank is result.lead:
+        _what_to_do(result, rows, hidden)
+
+
+def _what_to_do(result: RunResult, rows: list[words_of_loss.Row], hidden: Finding | None) -> None:
+    """End in the changes that are about the largest of the named causes; where no finding speaks of it, in what helps."""
+    first = next((row for row in rows if row.owner), None)
+    if first is None:
+        return
+    cards.title(f"What to do about it: {first.name}")
+    outside = (
+        first.owner == OUTSIDE_PROFILE
+    )  # what the profiled steps do not show has the advice of the finding that tells of it
+    about = [
+        (number, finding)
+        for number, finding in advice.numbered(result)
+        if (finding is hidden if outside else advice.is_advice(finding) and first.key in finding.explains.causes)
+    ]
+    kernel_drawer.link_changes(about, result)
+    if not about:
+        cards.text(first.helps)
 
 
 def _never_waits(rank: RankResult) -> None:

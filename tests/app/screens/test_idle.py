@@ -12,6 +12,7 @@ from sawtooth.app.words import lost
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 from tests.support.pages import opened, run_of, words_of
+from tests.support.paths import RECORDINGS
 from tests.support.telemetry_files import telemetry_file
 
 WORK = Part("other_compute", None, 0.7, 0.7)
@@ -44,6 +45,20 @@ def test_each_cause_stands_once_with_its_bar(monkeypatch: pytest.MonkeyPatch, lo
     assert text.count("Kernel launches") == 1
     assert text.index("width:100.00%") < text.index("width:50.00%")  # 0.2 and 0.1 ms
     assert "python on the host" not in text  # Python is a name
+
+
+def test_it_ends_in_the_change_about_the_largest_cause(app_data: DataFolder) -> None:
+    recording = RECORDINGS / "mlp_eager"
+    test = opened("idle", run_of(app_data, recording / "trace.json.gz", recording / "nvml.jsonl"))
+    text = words_of(test)
+    end = text[text.index("What to do about it: ") :]
+    assert "Change 1: " in end and "Waits of one cause" not in end
+
+
+def test_without_a_finding_about_it_it_ends_in_what_helps(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
+    text = words_of(page(monkeypatch, loop, (Part("exposed_memcpy", None, 0.3, 0.3),)))
+    end = text[text.index("What to do about it: ") :]
+    assert "Send fewer bytes" in end and "Change " not in end
 
 
 def test_where_only_the_profiler_s_rest_is_left_the_page_names_it(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
