@@ -62,6 +62,12 @@ SHARED = (
     "All ranks replayed together without the profiler. Work of another batch size is shared out, so that all have the mean of it; kernels that the others "
     "do not run are taken away."
 )
+SKEW = "Nothing: the profiler slows one host more than another."
+UNKNOWN = "Look at what {who} does that the others do not."
+WITHIN_ERROR = "Not predicted: what differs between the ranks is within the error of what the profiler's cost was taken to be."
+NOT_TOGETHER = (
+    "Not predicted: the ranks were not all replayed together without the profiler, so that what it adds to each is not known."
+)
 
 
 def check(context: RuleContext) -> Iterator[Finding]:
@@ -102,14 +108,16 @@ def check(context: RuleContext) -> Iterator[Finding]:
         yield _of_split(context, communication.split, [*waits, *rows])
     elif (skewed := _skewed(communication, context.step_ms)) is not None:
         name = f"Rank {skewed.rank}" if skewed.rank is not None else f"Device {skewed.device}"
+        replayed = all(w.unprofiled_wait_ms is not None for w in communication.ranks)  # all together: else nothing was compared
         yield context.finding(
             RULE.slug,
-            f"Under the profiler {name.lower()} is {in_words(skewed.late_ms)} behind the others; without it the ranks take about equally long",
-            "Nothing: the profiler slows one host more than another. `sawtooth sample` beside the run would show whether any wait is left.",
+            f"Under the profiler {name.lower()} is {in_words(skewed.late_ms)} behind the others; "
+            + ("without it the ranks take about equally long" if replayed else "whether it is without it is not known"),
+            f"{SKEW if replayed else UNKNOWN.format(who=name.lower())} `sawtooth sample` beside the run would show whether any wait is left.",
             ceiling_ms=None,
             severity="info",
             confidence="medium",
-            note="Not predicted: what differs between the ranks is within the error of what the profiler's cost was taken to be.",
+            note=WITHIN_ERROR if replayed else NOT_TOGETHER,
             evidence=[*waits, *rows],
         )
 

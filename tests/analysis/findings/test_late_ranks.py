@@ -86,3 +86,17 @@ def test_a_late_rank_that_others_are_seen_to_wait_for_stands_before_what_the_hos
 def test_a_late_rank_is_critical_by_what_the_others_are_seen_to_wait_for_it(measured: dict[str, float], severity: str) -> None:
     (found,) = straggling(context(**measured))  # type: ignore[arg-type]
     assert found.severity == severity
+
+
+@pytest.mark.parametrize(
+    ("of_other_ms", "said"),
+    [(0.2, "without it the ranks take about equally long"), (None, "whether it is without it is not known")],
+)
+def test_ranks_that_were_not_replayed_together_are_not_called_equally_long(of_other_ms: float | None, said: str) -> None:
+    late = context()
+    assert late.run.communication is not None
+    other, mine = late.run.communication.ranks
+    waits = (replace(other, unprofiled_wait_ms=of_other_ms), replace(mine, unprofiled_wait_ms=0.0, late_ms=9.0))
+    job = replace(late.run, communication=replace(late.run.communication, ranks=waits, stragglers=()))
+    (found,) = straggling(RuleContext(job, late.rank, NoGaps()))  # type: ignore[arg-type]
+    assert (found.severity, found.title.endswith(said)) == ("info", True)

@@ -104,7 +104,7 @@ def late_ranks(stragglers: tuple[Straggler, ...], late_ms: float) -> list[Findin
     """Return what is said of a run of 40 ms a step, 50 replayed, whose rank 1 comes ``late_ms`` late under the profiler."""
     run = run_of(ledger=[("other_compute", None, 60_000_000, 40.0)], best_ms=40.0, source="estimate")
     assert run.lead is not None
-    waits = tuple(RankWaits(i, i, 0, 0.0, late_ms * i, None, None, None) for i in range(2))
+    waits = tuple(RankWaits(i, i, 0, 0.0, late_ms * i, None, None, None, unprofiled_wait_ms=0.0) for i in range(2))
     communication = Communication(pd.DataFrame(), waits, 0, (), stragglers, 50.0)
     return list(straggling(RuleContext(replace(run, communication=communication), run.lead, NoRows())))  # type: ignore[arg-type]
 
