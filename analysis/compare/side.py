@@ -146,7 +146,16 @@ def _measured(run: RunResult, library: Library) -> Measured:
     best = run.metrics["best_step_time_ms"]
     if lead is None:
         profiled = run.host.step_ms if run.host is not None else ()
-        return Measured(profiled, best.value, step_source(run), recordings, low_ms=best.low, high_ms=best.high, host_bound=True)
+        return Measured(
+            profiled,
+            best.value,
+            step_source(run),
+            recordings,
+            low_ms=best.low,
+            high_ms=best.high,
+            host_bound=True,
+            on_host=run.host is not None,
+        )
     steps = lead.device_step_ms
     estimate, mean = lead.best.estimate.value, lead.best.mean_ms
     if estimate is not None and mean is not None and abs(estimate - mean) > AGREES_WITHIN * mean:

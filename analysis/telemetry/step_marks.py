@@ -231,7 +231,10 @@ def _first_steps_in_words(
     first = stretch[: len(stretch) - len(later)]
     if len(first) <= WARM_UP_STEPS or abs(first.mean() / later.mean() - 1) <= SLOWED:
         return []
-    first_ms, later_ms = float(first.mean()) / 1e6, float(later.mean()) / 1e6
+    rest = (float(kept.sum()) - float(first.sum())) / max(
+        len(kept) - len(first), 1
+    )  # after the profile too, so that both make the mean
+    first_ms, later_ms = float(first.mean()) / 1e6, rest / 1e6
     return [
         f"Its first {len(first):,} steps took {in_words(first_ms)} each, the later {in_words(later_ms)}, as where others use the host for a while: all of them count."
     ]

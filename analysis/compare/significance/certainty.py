@@ -20,7 +20,7 @@ at the other, it is of medium confidence at most, and above 3 times of low.
 
 The near end is the end of the interval next to 0, as a share of the faster side. The floor is what the sides may differ by with nothing changed:
 10 % where their step times come from two sources or from telemetry, all of a step where they are profiled steps alone, since the profiler slows one
-program more than another. Of single runs that their hosts limit nothing is surer than with a floor of 10 %: a host's own speed varies. How many steps are recorded does not count where the step times have intervals of their own.
+program more than another. Of single runs that their hosts limit nothing is surer than with a floor of 10 %: a host's own speed varies; of those that compute on it, with one of 150 %. How many steps are recorded does not count where the step times have intervals of their own.
 """
 
 from __future__ import annotations

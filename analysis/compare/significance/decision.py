@@ -48,6 +48,7 @@ MIN_COUNTED_FOR_WORD = 3  # the first of 4 recorded steps does not count: 10 % b
 MIN_RUNS_AS_UNIT = 3  # below, the spread between runs has at most one degree of freedom a side
 MIN_CHANGE_FEW_STEPS = 0.10  # a handful of steps says nothing about smaller changes
 HOST_FLOOR = 0.10  # one command, run again on a host that others use too: 5 to 38 % apart where the GPU does not set the pace
+ON_HOST_FLOOR = 1.5  # one program that computes on a host which others use took 1.0 to 2.4 times as long from run to run
 SOURCE_FLOOR = 0.10  # telemetry's step time is good to 10 % at best, and an estimate beside a stopwatch no better
 POWER_MARGIN = 0.84  # standard errors beyond the limit at which four of five recordings show a change
 PROFILED_ALONE = 1.0  # the profiler makes steps of one program twice as long and more, and leaves another's as they are
@@ -85,7 +86,8 @@ def _varied(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: fl
     if not (single and judged.shown and judged.ci95_ms is not None and any(run.host_bound for run in (*a, *b))):
         return judged
     best_a, best_b = _mean_best(a) or 0.0, _mean_best(b) or 0.0
-    change = Evidence(best_b - best_a, min(best_a, best_b), judged.ci95_ms, HOST_FLOOR, alike=True)
+    floor = ON_HOST_FLOOR if any(run.on_host for run in (*a, *b)) else HOST_FLOOR
+    change = Evidence(best_b - best_a, min(best_a, best_b), judged.ci95_ms, floor, alike=True)
     sure = sure_of_change(change)
     if sure == "high" or judged.confidence == "low":
         return judged

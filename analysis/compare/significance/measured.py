@@ -19,7 +19,7 @@ class Measured:
     ``source`` is user, marks, telemetry, estimate or profile; ``low_ms`` to ``high_ms`` is the best step time's 90 % interval (both None where
     none is known, ``high_ms`` alone None where nothing bounds it from above); ``recordings`` identify what was measured. ``recorded`` counts the steps of
     the recording, the first of a cycle included, which does not count (None: as many as ``steps_ms``). ``host_bound``: the GPU does not set the pace.
-    ``works_ms`` is how long the GPU works in a step, which no step is shorter than; None where that is not known.
+    ``on_host``: a trace shows that it computes there, and no GPU. ``works_ms`` is how long the GPU works in a step, which no step is shorter than; None where that is not known.
     """
 
     steps_ms: tuple[float, ...]
@@ -30,6 +30,7 @@ class Measured:
     low_ms: float | None = None
     high_ms: float | None = None
     host_bound: bool = False
+    on_host: bool = False
     works_ms: float | None = None
 
     @property

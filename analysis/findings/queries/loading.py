@@ -36,12 +36,13 @@ SENT_SMALL = CodeChange(
 
 @dataclass(frozen=True)
 class HiddenTime:
-    """A run whose steps take ``run_ms``, as ``witness`` says, where the profiled ones take ``estimate_ms``; ``proof`` says it with its numbers."""
+    """A run whose steps take ``run_ms``, as ``witness`` says, where the profiled ones take ``estimate_ms``; ``proof`` says it with its numbers; ``timed``: by clocks of the run, not by telemetry."""
 
     run_ms: float
     estimate_ms: float
     witness: str
     proof: str
+    timed: bool
 
 
 def hidden_time(context: RuleContext) -> HiddenTime | None:
@@ -53,10 +54,10 @@ def hidden_time(context: RuleContext) -> HiddenTime | None:
     if not STEP_SOURCES[best.source].timed or best.represented or best.ms is None:
         if fit is None or fit.represents is not False or not fit.step_ns:
             return None
-        return HiddenTime(fit.step_ns / 1e6, estimate, "telemetry says about", fit.sentence)
+        return HiddenTime(fit.step_ns / 1e6, estimate, "telemetry says about", fit.sentence, timed=False)
     says = f"{STEP_SOURCES[best.source].name} say{'s' if best.source == 'user' else ''}"
     proof = f"{says[0].upper()}{says[1:]} {in_words(best.ms)} a step, {significant(best.ms / estimate, 2)} times the {in_words(estimate)} estimated from the profile."
-    return HiddenTime(best.ms, estimate, says, proof)
+    return HiddenTime(best.ms, estimate, says, proof, timed=True)
 
 
 def pins_too_slowly(facts: UserFacts) -> bool:
@@ -89,7 +90,7 @@ def limited_by(facts: UserFacts) -> tuple[str, str] | None:
         return None
     if cost.limit == "waiting":
         return (
-            f": a sample waits {100 * (1 - cost.computes):.0f} % of its time, for a disk, a network or a lock",
+            f": a sample waits {100 * (1 - cost.computes):.0f} % of its time, for a disk, a network, a lock or a core that others use",
             "Give the loader more workers, so that more samples wait at the same time. Then read fewer and larger files (WebDataset), or from a local disk; cheaper decoding brings nothing.",
         )
     return (

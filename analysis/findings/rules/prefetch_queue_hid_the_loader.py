@@ -49,6 +49,7 @@ CHANGES = (
 )
 
 USUAL_WORKERS = 12  # in the changes above
+BY_TELEMETRY = " From telemetry the run's step is good to 10 %."
 AS_PROFILED = "The step as profiled, in which the loader kept up."
 MOST_WORKERS = (
     "The step that as many workers feed as the host could have, by what a sample took; the profiled ones lived on a full queue."
@@ -82,7 +83,7 @@ def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps
         predicted_ms=fed_ms if fed_ms < hidden.run_ms else None,
         severity="critical",
         confidence="medium" if fed is None else "high",
-        note=f"{AS_PROFILED if fed_ms <= hidden.estimate_ms else MOST_WORKERS} From telemetry the run's step is good to 10 %.",
+        note=f"{AS_PROFILED if fed_ms <= hidden.estimate_ms else MOST_WORKERS}{'' if hidden.timed else BY_TELEMETRY}",
         risk="More workers need more host memory and CPU cores; where storage is the limit they only queue there.",
         changes=with_more(context, CHANGES, USUAL_WORKERS),
         evidence=[{"outside the profile": hidden.proof}, *steps],

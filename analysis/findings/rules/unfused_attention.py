@@ -32,7 +32,7 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "scores = q @ k.transpose(-2, -1) / math.sqrt(d) + mask\ny = scores.softmax(-1) @ v",
-        "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        "y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)   # is_causal=True instead of a causal mask",
     ),
     CodeChange(
         "Transformers", "AutoModel.from_pretrained(name)", 'AutoModel.from_pretrained(name, attn_implementation="sdpa")'

@@ -435,8 +435,8 @@ def test_five_profiled_steps_of_the_host_a_side_make_a_verdict(tmp_path: Path) -
         slow.step(k, 2000 * k, 2000 * k + 2000)
         slow.op("aten::mm", 2000 * k + 10, 2000 * k + 1990)
     pair = compared(data, analysed(data, slow.write(tmp_path / "a.json")), analysed(data, loop(6).write(tmp_path / "b.json")))
-    # Twice as long, as the profiler alone can make a step: no surer than medium.
-    assert (pair.verdict.word, pair.verdict.confidence) == ("faster", "medium")
+    # Twice as long, as the profiler alone can make a step, and one program on such a host from run to run.
+    assert (pair.verdict.word, pair.verdict.confidence) == ("faster", "low")
     assert "≈\u00a02.00\u00a0ms → ≈\u00a01.00\u00a0ms" in words.headline(pair)
 
 

@@ -239,3 +239,25 @@ def test_no_change_leaves_a_step_shorter_than_the_gpu_works():
     assert verdict([a], [replace(b, works_ms=140.0)]).ci95_ms[0] == 137 - 784, "B's own step is never refuted"
     endless = verdict([replace(a, high_ms=None)], [replace(b, works_ms=120.0)])
     assert endless.ci95_ms is None or endless.ci95_ms[0] is None or endless.ci95_ms[0] < -664, "nothing bounds A's step"
+
+
+@pytest.mark.parametrize(("faster_ms", "confidence"), [(45.0, "low"), (26.0, "medium"), (20.0, "high")])
+def test_a_program_that_computes_on_the_host_varies_with_what_others_do_there(faster_ms: float, confidence: str) -> None:
+    """100 ms against 45 is 2.2 times: so far apart lay two recordings of one program. 100 to 26 is 3.8 times, its interval's near end below 3; 100 to 20 is five."""
+    rng = np.random.default_rng(5)
+    a, b = (
+        Measured(
+            tuple(ms * rng.normal(1, 0.02, 60)),
+            ms,
+            "marks",
+            (name,),
+            low_ms=0.9 * ms,
+            high_ms=1.1 * ms,
+            host_bound=True,
+            on_host=True,
+        )
+        for ms, name in ((100.0, "a"), (faster_ms, "b"))
+    )
+    judged = verdict([a], [b])
+    assert (judged.word, judged.confidence) == ("faster", confidence)
+    assert verdict([replace(a, on_host=False)], [replace(b, on_host=False)]).confidence == "high"
