@@ -133,8 +133,9 @@ def about_the_loss(result: RunResult) -> list[tuple[int, Finding]]:
 
 
 def plan_title(result: RunResult) -> str | None:
-    """Return what all fixes of the plan come to: 40.0 ms → ≈ 28.0 ms a step with 3 changes; None without a plan."""
-    if not result.plan:
+    """Return what all fixes of the plan come to: 40.0 ms → ≈ 28.0 ms a step with 3 changes; None without a plan, or where none can hold the headline's change."""
+    first = leading(result)
+    if not result.plan or (first is not None and first.claims == "gain" and not first.edits):
         return None
     last = result.plan[-1]
     wide = last.predicted_high_ms > TOO_WIDE * last.predicted_low_ms

@@ -15,6 +15,7 @@ from sawtooth.app.words.run import first_line, step_time
 
 WORTH_A_HEADLINE = 0.03  # of the step: less is lost in the noise of most measurements
 _CLAUSE_ENDS = re.compile(r"[:;,]\s|\s\(|\.\s|\.$")
+_FIRST_CLAUSE = re.compile(r"[;.]\s")
 _CUT_OFF = "truncated"  # the diagnostic of a trace that ends before its profile does
 
 CUT_OFF_EARLY = (  # what happened, why, what to do
@@ -64,16 +65,32 @@ def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
     """
     change = first_change(result)
     if included:
-        return headline(result) if change is not None and change[0].ends_the_run else first_line(result)
+        if change is not None and change[0].ends_the_run:
+            return headline(result)
+        return _reason(included[0], result) if len(included) == 1 else first_line(result)
     if (
         change is not None and change[0].explains.late_rank
     ):  # what one rank's GPU does says nothing of why the others wait for it
         return f"{change[0].title}."
-    if change is not None or _ends_before_the_gpu(result) or _without_steps(result) is not None:
+    if change is not None:
+        return _reason(change[0], result)
+    if _ends_before_the_gpu(result) or _without_steps(result) is not None:
         return first_line(result)
     if is_cut_off(result):
         return CUT_OFF_EARLY[2]
     return _might_help(result) if healthy(result) else None
+
+
+def _reason(finding: Finding, result: RunResult) -> str:
+    """Return the run's first line where it speaks of what ``finding`` is about; else what that found, and how much the GPU works."""
+    line, verdict = first_line(result), judge(result.lead) if result.lead is not None else None
+    if verdict is None or verdict.step.value is None or finding.explains.hidden or finding.ends_the_run:
+        return line
+    lost_to = verdict.loss.cause if verdict.kind in ("starved", "loss") and verdict.loss is not None else None
+    named = explains(verdict, result.findings) is finding and causes.of_finding(finding) is not None
+    if named or (lost_to is not None and lost_to in finding.explains.causes):
+        return line
+    return f"{finding.title}. {_FIRST_CLAUSE.split(line, maxsplit=1)[0].rstrip('.')}."
 
 
 def _without_steps(result: RunResult) -> str | None:

@@ -18,7 +18,7 @@ def offer(manifest: Manifest) -> None:
     fitting = overlapping_telemetry(frame.data_folder(), manifest)
     if fitting:
         which = clean(fitting[0].name, 60) if len(fitting) == 1 else f"{len(fitting)} recordings"
-        cards.small(f"Telemetry was sampled while this trace was recorded: {which}. Attach it to see the whole run.")
+        cards.small(f"Telemetry was sampled at the time of this trace: {which}. Attach it to see the whole run.")
         _control(manifest, fitting, asks=len(fitting) > 1)
 
 

@@ -17,6 +17,7 @@ from sawtooth.app.server import process
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.grouping import overlapping_telemetry
+from sawtooth.ingest.runs.manifests import delete_run
 from sawtooth.ingest.schema import DataFolder
 from tests.support import sampled_loop
 from tests.support.chrome_trace import matmul_loop
@@ -96,12 +97,15 @@ def test_telemetry_of_the_same_time_is_offered_and_attached_by_a_button(app_data
     samples = prepared(app_data, telemetry, name="sampled")
     (tmp_path / "later").mkdir()
     prepared(app_data, sampled_loop.write(tmp_path / "later", later_s=3600)[1], name="an hour later")
-    assert overlapping_telemetry(app_data, run) == [samples]
+    (tmp_path / "just").mkdir()
+    just = prepared(app_data, sampled_loop.write(tmp_path / "just", later_s=20)[1], name="begun when the trace had ended")
+    assert {found.id for found in overlapping_telemetry(app_data, run)} == {samples.id, just.id}
+    delete_run(app_data, just.id)
     test = opened_at("verdict", run=run.id)
-    assert "Telemetry was sampled while this trace was recorded: sampled." in words_of(test)
+    assert "Telemetry was sampled at the time of this trace: sampled." in words_of(test)
     next(b for b in test.button if b.label == "Attach").click().run()
     assert [ref.kind for ref in app_data.read_manifest(run.id).recordings] == ["trace", "telemetry"]
-    assert "Telemetry was sampled while" not in words_of(test)
+    assert "Telemetry was sampled at the time" not in words_of(test)
 
 
 def test_of_several_telemetry_recordings_of_that_time_the_viewer_is_asked_which(app_data: DataFolder, tmp_path: Path) -> None:
@@ -113,7 +117,7 @@ def test_of_several_telemetry_recordings_of_that_time_the_viewer_is_asked_which(
     first, second = (prepared(app_data, path, name=name) for path, name in ((telemetry, "one"), (other, "another")))
     assert {found.id for found in overlapping_telemetry(app_data, run)} == {first.id, second.id}
     test = opened_at("verdict", run=run.id)
-    assert "Telemetry was sampled while this trace was recorded: 2 recordings." in words_of(test)
+    assert "Telemetry was sampled at the time of this trace: 2 recordings." in words_of(test)
     asked = next(box for box in test.selectbox if box.label == "Telemetry")
     assert set(asked.options) == {"one", "another"}
     asked.select("another").run()

@@ -41,14 +41,27 @@ def plain(sentence: str) -> str:
     return sentence.replace("\xa0", " ")
 
 
+REASON = "Products with dimensions of 50257 take 40 ms of each step. The GPU works 100 % of each 65.7 ms step."
+
+
+def test_below_the_headline_stands_its_reason_which_the_first_line_has_where_both_name_one_cause() -> None:
+    waits = [("other_compute", None, 20_000_000, 20.0), ("idle", "data_wait", 45_700_000, 45.7)]
+    of_other = replace(run_of(ledger=waits), findings=[PAD])
+    assert plain(below(of_other) or "").startswith(
+        "Products with dimensions of 50257 take 40 ms of each step. The GPU works 30 %"
+    )
+    of_it = replace(of_other, findings=[replace(PAD, explains=Explains(("data_wait",)))])
+    assert below(of_it) == first_line(of_it)
+
+
 def test_the_headline_is_the_change_with_its_gain_wherever_a_run_is_named() -> None:
     result = run_with(PAD)
     expected = "Pad 774 and 50257 to multiples of 64: 65.7 → ≈ 35.1 ms"
     assert plain(headline(result)) == expected
-    assert below(result) == first_line(result)
+    assert plain(below(result) or "") == REASON
     assert plain(tab_title(result)) == f"{expected} · run aaaa"
     for report in (report_text.text(result), report_text.markdown(result), run_html(result)):
-        assert expected in plain(report) and first_line(result) in report
+        assert expected in plain(report) and REASON in plain(report)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +162,8 @@ def test_the_headline_names_the_changes_that_are_counted_in() -> None:
     assert on_poster(result, [fuse]) == "Use a fused optimizer"
     assert on_poster(result, [fuse, compile_]) == "Use a fused optimizer + Compile the model (low confidence)"
     assert on_poster(result, [PAD, fuse, compile_]).startswith("Pad 774 and 50257 to multiples of 64 + 2 more changes")
-    assert below(result, [fuse]) == first_line(result)
+    assert plain(below(result, [fuse]) or "") == f"{fuse.title}. The GPU works 100 % of each 65.7 ms step."
+    assert below(result, [PAD, fuse]) == first_line(result)
     ends = replace(PAD, ends_the_run=True)
     assert below(run_with(ends, fuse), [fuse]) == headline(run_with(ends, fuse))  # what ends the run stays in sight
 
