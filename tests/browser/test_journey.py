@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from sawtooth.app.page.frame import SCREENS
+from sawtooth.ingest.schema import DataFolder
 from tests.support.chromium import Seen, log_in
 from tests.support.paths import ROOT
 from tests.support.servers import Server
@@ -60,13 +61,23 @@ def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(server: S
 def test_on_a_phone_both_times_and_the_speed_up_are_one_line_and_the_price_takes_none(server: Server, page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(server.url)
-    page.get_by_role("link", name="See why the first one is slow").click(timeout=120_000)
+    expect(page.get_by_role("heading", level=1)).to_be_visible(timeout=120_000)
+    page.goto(f"{server.url}/verdict?run={_example(server, page)}")
     expect(page.locator(".st-big mark")).to_be_visible(timeout=60_000)
     tops = "nodes => nodes.map(node => [node.getBoundingClientRect().top, node.getBoundingClientRect().bottom])"
     line = page.locator(".st-big :is(b, strong, mark):not(.st-fact b)").evaluate_all(tops)
     assert len(line) == 3 and max(top for top, _ in line) < min(bottom for _, bottom in line)
     (price,), facts = page.get_by_role("button", name="Price").evaluate_all(tops), page.locator(".st-facts").evaluate_all(tops)
     assert facts[0][0] < price[1] and price[0] < facts[0][1]
+
+
+def _example(server: Server, page: Page) -> str:
+    """Return the first bundled run, once it is there: the list shows it only to who has none of one's own."""
+    for _ in range(240):
+        if found := [manifest.id for manifest in DataFolder(server.data).manifests() if manifest.name == "resnet_starved"]:
+            return found[0]
+        page.wait_for_timeout(500)
+    raise AssertionError("the bundled runs were not read in two minutes")
 
 
 def _drag_across(page: Page) -> None:
