@@ -16,10 +16,10 @@ from sawtooth.analysis.telemetry.host import HostLoad, host_load
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, summarize
 from sawtooth.analysis.units import significant
 from sawtooth.ingest.manifest import Manifest
-from sawtooth.ingest.runs.grouping import ANOTHER_RUN_NS
 
 # What a step time is told from.
 UTILIZATION = ("util_pct", "gr_active_pct")
+ANOTHER_RUN_NS = 60_000_000_000  # samples that end a minute before the trace, or begin one after it, show some other time
 
 
 class Owned(NamedTuple):

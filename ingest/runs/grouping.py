@@ -16,7 +16,7 @@ from sawtooth.ingest.manifest import Manifest, RecordingRef
 from sawtooth.ingest.runs.naming import RANK_IN_NAME
 from sawtooth.ingest.schema import DataFolder
 
-ANOTHER_RUN_NS = 60_000_000_000  # samples that end a minute before the trace, or begin one after it, show some other time
+SAME_TIME_NS = 60_000_000_000  # between samples and a trace, at most: as much as the analysis takes for one time
 CLOSE_NS = 120 * 1_000_000_000  # ranks start the same profiled step within seconds; two minutes forgive unsynchronised clocks
 GROUPS = "SELECT concat(group_name, ' ', group_ranks), max(group_size) FROM collectives WHERE group_size > 1 AND group_ranks IS NOT NULL GROUP BY 1"
 
@@ -126,7 +126,7 @@ def _default_group(metadata: str | None) -> str:
 
 
 def overlapping_telemetry(folder: DataFolder, run: Manifest) -> list[Manifest]:
-    """Return the runs of telemetry alone that were sampled less than ANOTHER_RUN_NS from one of ``run``'s traces, and that it does not hold already."""
+    """Return the runs of telemetry alone that were sampled less than SAME_TIME_NS from one of ``run``'s traces, and that it does not hold already."""
     spans = [_span(folder, ref) for ref in run.traces]
     own = {ref.id for ref in run.recordings}
     return [
@@ -135,7 +135,7 @@ def overlapping_telemetry(folder: DataFolder, run: Manifest) -> list[Manifest]:
         if not other.traces
         and not own & {ref.id for ref in other.recordings}
         and any(
-            a < last + ANOTHER_RUN_NS and first < b + ANOTHER_RUN_NS
+            a < last + SAME_TIME_NS and first < b + SAME_TIME_NS
             for ref in other.telemetry
             for a, b in [_span(folder, ref)]
             for first, last in spans
