@@ -147,9 +147,11 @@ def main() -> int:
             log_in(context)
             page = context.new_page()
             first, served, browsed = first_picture(page, server, run.id)
+            before = heap_mb(page)  # outside what is watched: a collection on demand stops the page for as long as it likes
             page.evaluate(WATCH)
-            before, frames = heap_mb(page), work(page, given.seconds)
-            after, seen = heap_mb(page), page.evaluate("({...seen, ms: performance.now() - seen.since})")
+            frames = work(page, given.seconds)
+            seen = page.evaluate("({...seen, ms: performance.now() - seen.since})")
+            after = heap_mb(page)
             tiles = page.evaluate(
                 "performance.getEntriesByType('resource').filter(e => e.name.includes('/tiles?')).map(e => e.duration)"
             )
