@@ -20,6 +20,9 @@ Measure = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # ms of what may take no
 Shift = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # ns: 146 years, and Unix times plus it fit 64 bits
 Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # ns
 
+# Between samples and a trace: samples that end this long before it, or begin as long after it, show some other time.
+SAME_TIME_NS = 60_000_000_000
+
 
 def is_id(text: str) -> bool:
     """Tell whether ``text`` has the form of a recording or run id."""

@@ -15,11 +15,10 @@ from sawtooth.analysis.telemetry.dispatch_law import by_telemetry
 from sawtooth.analysis.telemetry.host import HostLoad, host_load
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, summarize
 from sawtooth.analysis.units import significant
-from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.manifest import SAME_TIME_NS, Manifest
 
 # What a step time is told from.
 UTILIZATION = ("util_pct", "gr_active_pct")
-ANOTHER_RUN_NS = 60_000_000_000  # samples that end a minute before the trace, or begin one after it, show some other time
 
 
 class Owned(NamedTuple):
@@ -114,11 +113,11 @@ def witness(sampled: DeviceTelemetry | None, profile_ns: tuple[int, int] | None,
 
 
 def elsewhere(sampled: DeviceTelemetry | None, profile_ns: tuple[int, int] | None) -> str | None:
-    """Return a sentence where a device was sampled ANOTHER_RUN_NS and more away from the trace; None where it was not or clocks differ."""
+    """Return a sentence where a device was sampled SAME_TIME_NS and more away from the trace; None where it was not or clocks differ."""
     if sampled is None or profile_ns is None:
         return None
     before, after = profile_ns[0] - sampled.last_ns, sampled.first_ns - profile_ns[1]
-    if max(before, after) < ANOTHER_RUN_NS:
+    if max(before, after) < SAME_TIME_NS:
         return None
     when = f"ends {_apart(before)} before" if before > after else f"begins {_apart(after)} after"
     return f"The telemetry {when} the trace: it may belong to another run, so it is not used for the profiled steps."

@@ -12,11 +12,10 @@ import msgspec
 
 from sawtooth.ingest.database import first_row, rows_of
 from sawtooth.ingest.errors import NotFoundError
-from sawtooth.ingest.manifest import Manifest, RecordingRef
+from sawtooth.ingest.manifest import SAME_TIME_NS, Manifest, RecordingRef
 from sawtooth.ingest.runs.naming import RANK_IN_NAME
 from sawtooth.ingest.schema import DataFolder
 
-SAME_TIME_NS = 60_000_000_000  # between samples and a trace, at most: as much as the analysis takes for one time
 CLOSE_NS = 120 * 1_000_000_000  # ranks start the same profiled step within seconds; two minutes forgive unsynchronised clocks
 GROUPS = "SELECT concat(group_name, ' ', group_ranks), max(group_size) FROM collectives WHERE group_size > 1 AND group_ranks IS NOT NULL GROUP BY 1"
 
