@@ -11,7 +11,7 @@ from statistics import median
 from sawtooth.analysis.findings.rule import SEVERITIES, RuleContext
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.run.job import Communication, Straggler
-from sawtooth.analysis.run.model import Finding, RankResult
+from sawtooth.analysis.run.model import Finding
 
 LEADS = 0.5  # of all waiting: a rank that causes less of it is one of several late ones
 ITS_OWN = 0.5  # of what it loses to a cause: where its peers lose no more, most of it is its own
@@ -67,13 +67,8 @@ def _lost_alone(context: RuleContext) -> frozenset[str]:
         for reason in reasons
         if reason is not None
         and others
-        and median(_lost_ms(context, other, reason) for other in others) <= ITS_OWN * context.lost_ms(reason)
+        and median(context.lost_ms(reason, of=other) for other in others) <= ITS_OWN * context.lost_ms(reason)
     )
-
-
-def _lost_ms(context: RuleContext, rank: RankResult, cause: str) -> float:
-    rows = [row for row in rank.ledger if row.cause == cause]
-    return math.fsum((row.ms_per_step_unprofiled_est if context.by_estimate else row.ms_per_step) or 0.0 for row in rows)
 
 
 def _bounded(finding: Finding, late: Finding) -> Finding:

@@ -106,10 +106,10 @@ class RuleContext:
         """Whether the ledger's unprofiled column speaks for the run."""
         return uses_estimate(self.rank)
 
-    def lost_ms(self, *causes: str, owner: str | None = None) -> float:
-        """Return the ms per step lost to any of ``causes``, by the ledger column that speaks for the run."""
+    def lost_ms(self, *causes: str, owner: str | None = None, of: RankResult | None = None) -> float:
+        """Return the ms per step that ``of``, else this rank, loses to any of ``causes``, by the ledger column that speaks for the run."""
         estimate = self.by_estimate
-        rows = [r for r in self.rank.ledger if r.cause in causes and owner in (None, r.owner)]
+        rows = [r for r in (of or self.rank).ledger if r.cause in causes and owner in (None, r.owner)]
         return sum((r.ms_per_step_unprofiled_est if estimate else r.ms_per_step) or 0.0 for r in rows)
 
     def share(self, ms: float) -> float:
