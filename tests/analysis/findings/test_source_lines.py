@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from sawtooth.analysis.findings.source_lines import common_line, in_user_code, is_user_line, most_from, user_lines, user_stack
-from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
@@ -56,28 +58,38 @@ def test_most_is_said_of_the_longest_place_alone(places: list[str], words: str |
     assert in_user_code([{"place": place} for place in places]) == words
 
 
-def calls(trace: ChromeTrace, *stack: str) -> None:
-    """Add Python calls inside one another, outermost first, in the first step."""
-    first = sum(event["cat"] == "python_function" for event in trace.events)
-    for depth, name in enumerate(stack):
-        parent = first + depth if depth else None
-        facts = {"Python id": first + depth + 1, "Python parent id": parent, "Python thread": 0}
-        trace.host("python_function", name, 11 + first + depth, 90 - depth - 2 * first, **facts)
+Call = tuple[str, float, float, int | None]  # name, start and end in µs, and the number from 1 of the call around it
+
+
+def loop_with(*calls: Call, steps: int = 3) -> ChromeTrace:
+    """Return a loop in whose trace Python's calls are recorded."""
+    trace = matmul_loop(steps=steps)
+    trace.top["with_stack"] = 1
+    for number, (name, start, end, parent) in enumerate(calls, 1):
+        facts = {"Python id": number, "Python parent id": parent, "Python thread": 0}
+        trace.host("python_function", name, start, end, **facts)
+    return trace
+
+
+@contextmanager
+def recorded(trace: ChromeTrace, folder: Path) -> Iterator[Recording]:
+    with Library(DataFolder(folder / "data")) as library:
+        run = bring_in(library.folder, [(trace.write(folder / "t.json"), "t.json")]).runs[0]
+        with library.open(run.traces[0].id) as recording:
+            yield recording
 
 
 def test_the_innermost_line_of_the_users_is_found_above_the_library(tmp_path: Path) -> None:
-    trace = matmul_loop(steps=3)
-    trace.top["with_stack"] = 1
-    calls(trace, "train.py(5): main", "train.py(12): step", "torch/_tensor.py(40): item", "<built-in method item>")
-    trace.host(
-        "python_function", "torch/hub.py(1): load", 91, 95, **{"Python id": 90, "Python parent id": None, "Python thread": 0}
+    trace = loop_with(
+        ("train.py(5): main", 11, 88, None),
+        ("train.py(12): step", 12, 87, 1),
+        ("torch/_tensor.py(40): item", 13, 86, 2),
+        ("<built-in method item>", 14, 85, 3),
+        ("torch/hub.py(1): load", 91, 95, None),
     )
-    library = Library(DataFolder(tmp_path / "data"))
-    run = bring_in(library.folder, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0]
-    with library.open(run.traces[0].id) as recording:
+    with recorded(trace, tmp_path) as recording:
         known = dict(recording.rows("SELECT name, python_call_id FROM python_calls JOIN names USING (name_id)"))
         lines = user_lines(recording, list(known.values()))
-    library.close()
     assert {name: lines.get(call) for name, call in known.items()} == {
         "train.py(5): main": "train.py(5): main",
         "train.py(12): step": "train.py(12): step",
@@ -88,72 +100,46 @@ def test_the_innermost_line_of_the_users_is_found_above_the_library(tmp_path: Pa
 
 
 def test_the_users_own_frames_are_the_way_to_what_was_launched(tmp_path: Path) -> None:
-    trace = matmul_loop(steps=3)
-    trace.top["with_stack"] = 1
-    for name, start, python_id, parent in (
-        ("train.py(5): main", 1, 1, None),
-        ("torch/nn/modules/module.py(9): _call", 2, 2, 1),
-    ):
-        trace.host(
-            "python_function",
-            name,
-            start,
-            990 - start,
-            **{"Python id": python_id, "Python parent id": parent, "Python thread": 0},
-        )
-    trace.host(
-        "python_function", "model.py(12): forward", 3, 980, **{"Python id": 3, "Python parent id": 2, "Python thread": 0}
+    trace = loop_with(
+        ("train.py(5): main", 1, 989, None),
+        ("torch/nn/modules/module.py(9): _call", 2, 988, 1),
+        ("model.py(12): forward", 3, 980, 2),
     )
-    library = Library(DataFolder(tmp_path / "data"))
-    run = bring_in(library.folder, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0]
-    with library.open(run.traces[0].id) as recording:
+    with recorded(trace, tmp_path) as recording:
         starts = [row[0] for row in recording.rows("SELECT start_ns FROM gpu_ops ORDER BY start_ns")]
         assert user_stack(recording, 0, starts[0]) == ("train.py(5): main", "model.py(12): forward")
         assert user_stack(recording, 0, starts[-1]) == ()  # launched by a later step, outside every recorded call
-    library.close()
 
 
 def test_a_loop_calls_from_the_innermost_line_that_all_its_launches_share(tmp_path: Path) -> None:
     """``batch`` calls the same ``forward`` twice; each call launches a kernel."""
-    trace = matmul_loop(steps=2)
-    trace.top["with_stack"] = 1
-    stack = [
+    trace = loop_with(
         ("train.py(5): batch", 1, 900, None),
         ("model.py(12): forward", 300, 340, 1),
         ("model.py(12): forward", 400, 440, 1),
-    ]
-    for number, (name, start, end, parent) in enumerate(stack, 1):
-        facts = {"Python id": number, "Python parent id": parent, "Python thread": 0}
-        trace.host("python_function", name, start, end, **facts)
+        steps=2,
+    )
     for start in (310, 410):
         trace.launch((start, start + 5), (start + 600, start + 601), "small")
-    library = Library(DataFolder(tmp_path / "data"))
-    run = bring_in(library.folder, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0]
-    with library.open(run.traces[0].id) as recording:
+    with recorded(trace, tmp_path) as recording:
         small = [row[0] for row in recording.rows("SELECT start_ns FROM gpu_ops WHERE dur_ns = 1000 ORDER BY 1")]
         assert common_line(recording, 0, small) == "train.py(5): batch"
         assert common_line(recording, 0, small[:1]) == "model.py(12): forward"
         assert common_line(recording, 0, []) is None
-    library.close()
 
 
 def test_what_the_host_does_is_called_from_the_users_line_that_is_open_there(tmp_path: Path) -> None:
     """A collection that ``step`` calls, and driver's calls: what begins there is neither a gap nor a GPU operation."""
-    trace = matmul_loop(steps=3)
-    trace.top["with_stack"] = 1
-    stack = [
+    trace = loop_with(
         ("train.py(5): main", 1, 980, None),
         ("train.py(12): step", 2, 970, 1),
         ("<built-in function collect>", 700, 800, 2),
-    ]
-    stack += [("torch/hub.py(1): load", 981, 999, None), ("<built-in function collect>", 985, 990, 4)]
-    for number, (name, start, end, parent) in enumerate(stack, 1):
-        trace.host("python_function", name, start, end, **{"Python id": number, "Python parent id": parent, "Python thread": 0})
+        ("torch/hub.py(1): load", 981, 999, None),
+        ("<built-in function collect>", 985, 990, 4),
+    )
     trace.host("cuda_runtime", "cudaMalloc", 850, 860)
     trace.host("cuda_runtime", "cudaFree", 995, 996)
-    library = Library(DataFolder(tmp_path / "data"))
-    run = bring_in(library.folder, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0]
-    with library.open(run.traces[0].id) as recording:
+    with recorded(trace, tmp_path) as recording:
         at = dict(recording.rows("SELECT name, start_ns FROM named_runtime_calls WHERE name IN ('cudaMalloc', 'cudaFree')"))
         collected = recording.frame(
             "SELECT python_call_id AS id, start_ns, start_ns + dur_ns AS end_ns FROM named_python_calls WHERE name LIKE '%collect>' ORDER BY 2"
@@ -165,4 +151,3 @@ def test_what_the_host_does_is_called_from_the_users_line_that_is_open_there(tmp
         assert most_from(recording, collected) == "train.py(12): step"  # 100 of 105 µs
         assert most_from(recording, collected[1:]) is None
         assert most_from(recording, collected[:0]) is None
-    library.close()
