@@ -103,8 +103,10 @@ def unknown(
 ) -> str | None:
     """Return the sentence that says whose telemetry is not known, None where every device has its own or nothing was sampled."""
     missing = sum((d.recording_id, d.device) not in owned for d in devices)
-    if not missing or not candidates(sampled, devices):
+    if not missing or not sampled:
         return None
+    if not candidates(sampled, devices):
+        return "The telemetry is of another GPU or host than the run's traces: it may be of another job, and is not read as theirs."
     which = "the trace's GPU" if len(devices) == 1 else f"{missing} of the {len(devices)} traced GPUs"
     return (
         f"Which of the {len(sampled)} sampled GPUs is {which} is not recorded, so their telemetry is not read as its own. "

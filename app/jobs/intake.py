@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.run.first_look import FirstLook, first_look
 from sawtooth.ingest.database import first_row
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest, RecordingRef
-from sawtooth.ingest.recording import Progress, ingest_file
+from sawtooth.ingest.recording import Progress, clean_title, ingest_file
 from sawtooth.ingest.runs import clocks
 from sawtooth.ingest.runs.bundle import import_bundle
 from sawtooth.ingest.runs.bundle_file import is_bundle, open_bundle
+from sawtooth.ingest.runs.fitting import misfits
 from sawtooth.ingest.runs.grouping import nearest_run
 from sawtooth.ingest.runs.manifests import attach, register_runs
-from sawtooth.ingest.runs.naming import shown_path
+from sawtooth.ingest.runs.naming import shown_path, telling_name
 from sawtooth.ingest.runs.proposals import proposal_for
 from sawtooth.ingest.runs.recorders import recorder_of, too_new
 from sawtooth.ingest.schema import DataFolder
@@ -32,7 +35,7 @@ NO_CORRECTION = clocks.ClockCorrection()
 @dataclass(frozen=True)
 class Brought:
     """The runs that came of the files, a sentence for each file that could not be read, and notices: of telemetry that cannot be placed in
-    time, and of files by a recorder newer than this Sawtooth.
+    time or seems to be of another job, of files by a recorder newer than this Sawtooth, and of runs that were here already by another name.
 
     ``proposals``: ids of those runs that were here already and stayed as they are, of which a bundle says otherwise.
     """
@@ -62,6 +65,7 @@ def bring_in(
     go on. When no file can be read the first error is raised in either case.
     """
     refs: list[RecordingRef] = []
+    file_names: dict[str, str] = {}  # by recording: what its file is called
     unpacked: list[Manifest] = []
     refused: list[str] = []
     notices: list[str] = []
@@ -78,7 +82,7 @@ def bring_in(
             if seen is not None and ref.kind == "trace" and (look := first_look(folder.recording_file(ref.id))) is not None:
                 seen(look)
             ensure_derived(folder, ref.id)
-            ref, about = _placed(ref, shown, folder, correction)
+            ref, about = _placed(_called(ref, shown), shown, folder, correction)
             notices += about
         except SawtoothError as error:
             error.file = shown
@@ -88,10 +92,14 @@ def bring_in(
             refused.append(f"{shown}: {error}")
         else:
             refs.append(ref)
+            file_names[ref.id] = shown
     if not refs and not unpacked and first_error is not None:
         raise first_error
     refs = _logs_joined(folder, refs, unpacked)
+    before = {run.id: run for run in folder.manifests()} if refs else {}
     made = register_runs(folder, refs, name=name, separate=separate) if refs else []
+    notices += [sentence for run in made if run.id in before for sentence in _known_as(before[run.id], run, file_names)]
+    notices += [sentence for run in made for sentence in misfits(folder, run, {ref.id for ref in refs})]
     proposals = [run.id for run in unpacked if proposal_for(folder, run.id) is not None]
     return Brought([*unpacked, *made], refused, notices, list(dict.fromkeys(proposals)))
 
@@ -110,6 +118,25 @@ def _logs_joined(folder: DataFolder, refs: list[RecordingRef], unpacked: list[Ma
             changed = attach(folder, run, [ref])
             unpacked[:] = [changed if other.id == run else other for other in unpacked]
     return [ref for ref in refs if ref.kind != "compile"]
+
+
+def _called(ref: RecordingRef, shown: str) -> RecordingRef:
+    """Return a recording that is called as all are, trace.json say, with the folder that tells it from others: what the recording keeps is the file's name."""
+    if telling_name(ref.source_name) is not None or (telling := telling_name(shown)) is None:
+        return ref
+    path = shown.replace("\\", "/")
+    return msgspec.structs.replace(ref, source_name=clean_title(path[f"/{path}".rindex(f"/{telling}/") :]))
+
+
+def _known_as(before: Manifest, now: Manifest, file_names: Mapping[str, str]) -> list[str]:
+    """Return what became of a run that was here, where it or its trace is called otherwise now; ``file_names`` are by recording."""
+    if now.name != before.name:
+        return [f"{before.name} is here already, and is called {now.name} now."]
+    return [
+        f"{file_names[ref.id]} is here already, as {ref.source_name} of the run {now.name}: it was not read in again."
+        for ref in before.traces
+        if ref.id in file_names and Path(file_names[ref.id]).name != Path(ref.source_name).name
+    ]
 
 
 def _cut_off(shown: str, folder: DataFolder, ref: RecordingRef) -> list[str]:

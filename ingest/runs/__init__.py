@@ -17,6 +17,7 @@ __getattr__, __all__ = lazy(
             "ClockCorrection",
             "apply",
         ),
+        "fitting": ("misfits",),
         "grouping": (
             "nearest_run",
             "overlapping_telemetry",
@@ -28,7 +29,10 @@ __getattr__, __all__ = lazy(
             "register_job",
             "register_runs",
         ),
-        "naming": ("shown_path",),
+        "naming": (
+            "shown_path",
+            "telling_name",
+        ),
         "proposals": (
             "Proposal",
             "accept",

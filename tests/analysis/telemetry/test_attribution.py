@@ -101,6 +101,8 @@ def test_it_is_said_whose_gpu_is_not_known() -> None:
     said = unknown(ranks, found, attribute(found, ranks))
     assert said is not None and said.startswith("Which of the 2 sampled GPUs")
     assert unknown(ranks, [], {}) is None
+    strange = [sampled(0, host="b"), sampled(1, name="NVIDIA A100")]
+    assert (unknown(ranks, strange, attribute(strange, ranks)) or "").startswith("The telemetry is of another GPU or host")
     one = [traced("r0", uuid="GPU-aa")]
     assert unknown(one, [sampled(0, uuid="GPU-aa")], attribute([sampled(0, uuid="GPU-aa")], one)) is None
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
-from sawtooth.app.jobs.intake import bring_in
+import pytest
+
+from sawtooth.app.jobs.intake import bring_in, files_of
+from sawtooth.ingest.manifest import RecordingRef
+from sawtooth.ingest.runs import fitting
 from sawtooth.ingest.schema import DataFolder
+from tests.support import sampled_loop
 from tests.support.bundles import manifest_bytes, packed
 from tests.support.chrome_trace import matmul_loop
 from tests.support.paths import GRAPH_BREAKS
@@ -34,3 +40,53 @@ def test_a_log_of_torch_compile_that_comes_with_a_bundle_joins_its_run(tmp_path:
         (run,) = bring_in(folder, given).runs
         assert [ref.kind for ref in run.recordings] == ["trace", "compile"]
     assert len(folder.manifests()) == 1
+
+
+def test_a_trace_that_is_here_already_is_said_to_be_and_what_became_of_its_name(tmp_path: Path) -> None:
+    trace = matmul_loop().write(tmp_path / "baseline.json")
+    folder = DataFolder(tmp_path / "data").create()
+    assert bring_in(folder, [(trace, "baseline.json")]).notices == []
+    assert bring_in(folder, [(trace, "baseline.json")]).notices == [], "the same file again is no news"
+    other = bring_in(folder, [(trace, "other.json")])
+    assert other.runs[0].name == "baseline"
+    assert other.notices == ["other.json is here already, as baseline.json of the run baseline: it was not read in again."]
+    (named,) = bring_in(folder, [(trace, "other.json")], name="with reads").notices
+    assert named == "baseline is here already, and is called with reads now."
+
+
+@pytest.mark.parametrize(
+    ("later_s", "changed", "said"),
+    [
+        (0, {}, None),
+        (20, {}, None),
+        (3600, {}, "its samples begin more than a minute after the trace"),
+        (-3600, {}, "its samples end more than a minute before the trace"),
+        (0, {"host": "b"}, "it was sampled on b, and the trace recorded on a"),
+        (0, {"gpus": frozenset({"NVIDIA A100"})}, "it is of NVIDIA A100, and the trace of NVIDIA H200"),
+    ],
+)
+def test_telemetry_of_another_time_host_or_gpu_than_its_trace_is_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later_s: int, changed: dict[str, str], said: str | None
+) -> None:
+    trace, telemetry = sampled_loop.write(tmp_path, later_s=later_s)
+    taken = fitting._taken
+
+    def told(folder: DataFolder, ref: RecordingRef) -> fitting._Taken | None:
+        mine = taken(folder, ref)
+        assert mine is not None
+        here = replace(mine, host="a", gpus=frozenset({"NVIDIA H200"}))
+        return replace(here, **changed) if ref.kind == "telemetry" else here
+
+    monkeypatch.setattr(fitting, "_taken", told)
+    brought = bring_in(DataFolder(tmp_path / "data").create(), [(trace, trace.name), (telemetry, telemetry.name)])
+    assert len(brought.runs) == 1
+    assert brought.notices == ([f"{telemetry.name}: {said}: {fitting.ANOTHER_JOB}"] if said else [])
+
+
+def test_a_file_called_as_all_are_has_its_folder_s_name(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path / "data").create()
+    for number, name in enumerate(("baseline", "larger-batch")):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        trace = matmul_loop(steps=4 + number).write(tmp_path / "runs" / name / "trace.json")
+        (run,) = bring_in(folder, files_of(trace)[0]).runs
+        assert (run.name, run.recordings[0].source_name) == (name, f"{name}/trace.json")
