@@ -45,5 +45,6 @@ __getattr__, __all__ = lazy(
             "recorder_of",
             "too_new",
         ),
+        "recordings": ("recorded_ns",),
     },
 )

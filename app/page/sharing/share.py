@@ -14,6 +14,8 @@ from sawtooth.app.page.sharing import copy_link, slide
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.words import run as words
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.runs.recordings import recorded_ns
 
 
 def bar(result: RunResult) -> None:
@@ -38,7 +40,15 @@ def _compare_with(result: RunResult) -> None:
         return
     with st.popover("Compare with …", icon=":material/compare_arrows:", width="content"):
         for other in others[:COMPARED]:
-            frame.link("compare", markdown(other.name, 50), a=result.manifest.id, b=other.id)
+            before, after = _in_order(result.manifest, other)
+            frame.link("compare", markdown(other.name, 50), a=before.id, b=after.id)
+
+
+def _in_order(one: Manifest, other: Manifest) -> tuple[Manifest, Manifest]:
+    """Return the run that was recorded first before the other; as they were brought in where either does not tell."""
+    recorded = [recorded_ns(frame.data_folder(), run) for run in (one, other)]
+    first, second = recorded if None not in recorded else (one.created_ns, other.created_ns)
+    return (one, other) if (first or 0) <= (second or 0) else (other, one)
 
 
 def downloads(result: RunResult) -> None:

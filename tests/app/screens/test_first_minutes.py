@@ -31,8 +31,10 @@ def example(data: DataFolder, folder: Path) -> Manifest:
     return manifest
 
 
-def own(data: DataFolder, folder: Path, name: str, step_us: int = 1000) -> Manifest:
-    return prepared(data, matmul_loop(steps=6, step_us=step_us).write(folder / f"{name}.json"), name=name)
+def own(data: DataFolder, folder: Path, name: str, step_us: int = 1000, later_s: int = 0) -> Manifest:
+    loop = matmul_loop(steps=6, step_us=step_us)
+    loop.top["baseTimeNanoseconds"] += later_s * 1_000_000_000
+    return prepared(data, loop.write(folder / f"{name}.json"), name=name)
 
 
 def run_names(test: AppTest) -> list[str]:
@@ -89,6 +91,14 @@ def test_compare_opens_with_the_run_one_came_from(
         app_data.write_manifest(msgspec.structs.replace(manifest, created_ns=at + 1))
     test = opened_at("compare", run=runs[came_from])
     assert (test.query_params["a"], test.query_params["b"]) == tuple(runs[i] for i in expected)
+
+
+def test_compare_with_takes_the_run_recorded_first_as_the_one_before(app_data: DataFolder, tmp_path: Path) -> None:
+    later, earlier = own(app_data, tmp_path, "later", 1000, later_s=3600), own(app_data, tmp_path, "earlier", 1100)
+    for run in (later, earlier):
+        links = opened_at("verdict", run=run.id).get("page_link")
+        (offered,) = (link.proto.query_string for link in links if link.proto.label in ("later", "earlier"))
+        assert offered.endswith(f"a={earlier.id}&b={later.id}")
 
 
 def test_telemetry_of_the_same_time_is_offered_and_attached_by_a_button(app_data: DataFolder, tmp_path: Path) -> None:
