@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sawtooth.analysis.compare.comparison import Comparison
@@ -142,4 +142,16 @@ def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) 
             COULD_NOT_JUDGE,
             f"{gate.text}: could not be judged. {sentence}, beyond the limit, but {word.word.replace('_', ' ')}: {word.why}",
         )
-    return _plain(gate, worse, sentence)
+    outcome = _plain(gate, worse, sentence)
+    unseen = _unseen(comparison, gate) if outcome.code == PASSED and not word.shown else None
+    return replace(outcome, sentence=f"{outcome.sentence} {unseen}") if unseen is not None else outcome
+
+
+def _unseen(comparison: Comparison, gate: Gate) -> str | None:
+    """Return that a change as small as the gate's limit would not have been seen between these recordings; None where it would."""
+    visible, before = comparison.verdict.smallest_visible_share, comparison.best.a
+    limit = gate.limit if gate.relative else gate.limit / before if before else None
+    if visible is None or limit is None or visible <= limit:
+        return None
+    small, seen = (f"{significant(share * 100, 2)} %" for share in (limit, visible))
+    return f"A change of {small} would not have been seen in these recordings, only one above {seen}."

@@ -104,6 +104,17 @@ def test_a_change_that_is_not_shown_is_not_judged():
     assert code(found, "best_step_time_ms:+6ms") == PASSED  # not beyond the limit: nothing need be shown
 
 
+@pytest.mark.parametrize(("gate", "said"), [("+1%", "1 %"), ("+1ms", "1 %"), ("+90%", None)])
+def test_a_gate_that_passes_says_where_a_change_of_its_limit_would_not_have_been_seen(gate, said):
+    noisy = [float(step) for step in np.random.default_rng(3).normal(100, 30, 25)]
+    found = comparison(100.0, 100.0, noisy, noisy[::-1])
+    assert found.verdict.word == "no_difference_shown" and 0.01 < found.verdict.smallest_visible_share < 0.9
+    assert code(found, f"best_step_time_ms:{gate}") == PASSED
+    seen = sentence(found, f"best_step_time_ms:{gate}")
+    assert ("would not have been seen" in seen) == (said is not None)
+    assert said is None or f"A change of {said} would not have been seen in these recordings, only one above " in seen
+
+
 def test_inconclusive_is_not_judged():
     found = comparison(100.0, 100.0, [100.0, 101.0], [100.0, 101.0])
     assert found.verdict.word == "inconclusive"
