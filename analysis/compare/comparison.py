@@ -22,6 +22,7 @@ from sawtooth.analysis.compare.disagreement import disagreement
 from sawtooth.analysis.compare.matching import Match, match
 from sawtooth.analysis.compare.reasons import (
     GPU_BESIDE_CPU,
+    MADE_ELSEWHERE,
     OTHER_STEP,
     WORK_DIFFERS,
     Reason,
@@ -209,7 +210,11 @@ def compare(a: Side, b: Side) -> Comparison:
         not_comparable_findings=findings.not_comparable,
         reasons=tuple(why_not),
         audit=audit_of_pair(a.runs, b.runs),
-        prediction=prediction(a.first, best.b, followed, changed) if rate is None and not strangers else None,
+        prediction=prediction(
+            a.first, best.b, followed, changed, [reason.what for reason in why_not if reason.key in MADE_ELSEWHERE]
+        )
+        if rate is None and not strangers
+        else None,
         effects=effects((*arguments, *changed), of_run),
         other_model=other_model,
         other_program=other_program,

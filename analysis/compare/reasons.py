@@ -17,17 +17,19 @@ COUNTED_MOST = 0.9  # FLOP coverage: with less, a step of one side only seems to
 OTHER_STEP = frozenset(
     {GPU_BESIDE_CPU, "gpu", "world_size", "torch", "runtime", "work", "shapes"}
 )  # what makes a step another one, by itself
+MADE_ELSEWHERE = frozenset({"gpu", "world_size", "torch", "runtime"})  # what no advice changes and times follow
 SHAPES_DIFFER = 0.10  # a tenth of operator time on other shapes: the steps do other work
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Something that differs. ``a`` and ``b`` are what either side has, in words."""
+    """Something that differs: ``what``, where it has a name. ``a`` and ``b`` are what either side has, in words."""
 
     key: str
     sentence: str
     a: str
     b: str
+    what: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def reasons(a: RunResult, b: RunResult, operators: list[Match], *, one_shape: bo
         left, right = check.value(a, a.lead), check.value(b, b.lead)
         if left is not None and right is not None and left != right:
             sentence = f"{check.what} differs ({check.named(left)} against {check.named(right)}): {check.consequence}."
-            differences.append(Reason(check.key, sentence, str(left), str(right)))
+            differences.append(Reason(check.key, sentence, str(left), str(right), check.what))
     works = (counted_flops(a), counted_flops(b))
     work = [] if one_shape else [*_work(*works), *([] if _alike_or_hidden(a, b, works) else _shapes(operators))]
     return [*differences, *_clock(a, b), *work]

@@ -45,7 +45,9 @@ def follows(manifest: Manifest, manifests: Sequence[Manifest]) -> Manifest | Non
 
 
 def remember(folder: DataFolder, before: str, after: str, prediction: Prediction) -> None:
-    """Keep what the change between two runs (their ids) was predicted to bring and brought, once for each pair."""
+    """Keep what the change between two runs (their ids) was predicted to bring and brought, once for each pair; nothing where B differs in more."""
+    if prediction.beside:
+        return
     pairs = _pairs(folder)
     tested = _Tested(prediction.rules, prediction.predicted_ms, prediction.measured_ms)
     if pairs.get(key := f"{before} {after}") == tested:

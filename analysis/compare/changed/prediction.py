@@ -3,37 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from sawtooth.analysis.compare.changed.differences import Difference
 from sawtooth.analysis.run.model import Finding, RunResult
 
 NEARLY = 0.75  # of an advised number: six workers for eight are the advice, two are not
+# What a run is set up with by itself: other traits, such as copies to the host, come and go with a change, as those below do with a compiled step.
+SET_UP = frozenset({"loader", "dtype", "gpus", "host_memory"})
+OF_THE_PROGRAM = frozenset({"compile", "graph", "optimizer", "attention", "layout"})
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The step (ms) that A's report predicted for the fixes of ``rules``, with its interval where it has one, and what was measured of B."""
+    """The step (ms) that A's report predicted for the fixes of ``rules``, with its interval where it has one, and what was measured of B.
+
+    ``beside`` names what else differs in B: then what was measured does not judge the prediction.
+    """
 
     rules: tuple[str, ...]
     predicted_ms: float
     measured_ms: float
     low_ms: float | None = None
     high_ms: float | None = None
+    beside: tuple[str, ...] = ()
 
     @property
     def held(self) -> bool | None:
-        """Whether the measured step lies in the predicted interval; None without one."""
-        if self.low_ms is None or self.high_ms is None:
+        """Whether the measured step lies in the predicted interval; None without one, or where B differs in more."""
+        if self.low_ms is None or self.high_ms is None or self.beside:
             return None
         return self.low_ms <= self.measured_ms <= self.high_ms
 
 
 def prediction(
-    a: RunResult, measured_ms: float | None, fixed: Sequence[Finding], changes: Sequence[Difference] = ()
+    a: RunResult,
+    measured_ms: float | None,
+    fixed: Sequence[Finding],
+    changes: Sequence[Difference] = (),
+    otherwise: Sequence[str] = (),
 ) -> Prediction | None:
-    """Return the prediction that B puts to the test, None where A made none for just these fixes.
+    """Return the prediction that B's step is held against, with what B has besides the fixes: other choices among ``changes``, and what differs ``otherwise``.
+
+    None where A made none for these fixes.
+    """
+    made = _made(a, measured_ms, fixed, changes)
+    if made is None:
+        return None
+    fixes = [finding for finding in a.findings if finding.rule in made.rules]
+    rewritten = any(f.explains.as_graph or "compile on" in f.explains.sets or "compile" in f.explains.sets for f in fixes)
+    choices = SET_UP if rewritten else SET_UP | OF_THE_PROGRAM
+    other = [d.what for d in changes if d.finding is None and d.key in choices and not set(d.rules) & set(made.rules)]
+    return replace(made, beside=(*other, *otherwise))
+
+
+def _made(
+    a: RunResult, measured_ms: float | None, fixed: Sequence[Finding], changes: Sequence[Difference]
+) -> Prediction | None:
+    """Return the prediction that A made for what B follows of its advice.
 
     B follows advice where its set-up shows it (``changes``), else where A's finding is ``fixed``. One fix has its finding's prediction, several
     have the plan's as far as its first steps are among them: gains do not add up, and findings further down may have gone with those. Where only one

@@ -124,7 +124,10 @@ def tested(comparison: Comparison) -> str | None:
     predicted = _predicted(prediction.predicted_ms, prediction.low_ms, prediction.high_ms)
     off = prediction.measured_ms / prediction.predicted_ms - 1
     beside = f", {fmt.share(abs(off))} {'longer' if off > 0 else 'shorter'} than predicted" if prediction.held is False else ""
-    return f"Predicted {predicted}, {_came_to(comparison, prediction.measured_ms)}{beside}: {fixes}."
+    sentence = f"Predicted {predicted}, {_came_to(comparison, prediction.measured_ms)}{beside}: {fixes}."
+    if not prediction.beside:
+        return sentence
+    return f"{sentence} B differs in more ({'; '.join(prediction.beside)}), so this does not show whether the prediction was right."
 
 
 def _came_to(comparison: Comparison, ms: float) -> str:

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import msgspec
 
+from sawtooth.analysis.compare import record
 from sawtooth.analysis.compare.changed.traits import Trait
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.run.model import Explains, Finding, NotChecked, PlanStep
 from sawtooth.app.words.comparisons import changed
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.manifest import RecordingRef
+from sawtooth.ingest.schema import DataFolder
 from tests.support.run_results import run_of, side
 
 
@@ -123,3 +125,27 @@ def test_runs_of_one_command_are_said_to_be():
         for run in (run_of(best_ms=45.0, source="user"), run_of("b" * 16, best_ms=19.5, source="user"))
     )
     assert changed.nothing(compare(side(a), side(b))).startswith("Both ran the same command:")
+
+
+def test_a_run_that_changed_something_else_too_does_not_judge_the_prediction(tmp_path):
+    a = replace(
+        run_of(best_ms=38.0, source="user", torch_version="2.8"),
+        findings=[replace(promised("loader", 6.5, "loader"), predicted_low_ms=5.6, predicted_high_ms=8.7)],
+    )
+    dtype = [(Trait("dtype", "Products are computed in", dtype),) for dtype in ("FP32", "bf16")]
+    for torch_version, computed, beside in (
+        ("2.8", dtype[0], ()),
+        ("2.9", dtype[0], ("PyTorch version",)),
+        ("2.8", dtype[1], ("Products are computed in",)),
+    ):
+        b = run_of("b" * 16, best_ms=20.0, source="user", torch_version=torch_version)
+        before, after = with_loader(a, "in the training process"), with_loader(b, "in worker processes")
+        found = compare(replace(before, traits=(*before.traits, *dtype[0])), replace(after, traits=(*after.traits, *computed)))
+        assert found.prediction.beside == beside
+        assert found.prediction.held is (None if beside else False)
+        said = changed.tested(found)
+        assert ("longer than predicted" in said) == (not beside)
+        assert said.endswith(", so this does not show whether the prediction was right.") == bool(beside)
+        folder = DataFolder(tmp_path / f"{len(beside)}{torch_version}").create()
+        record.remember(folder, "a" * 16, "b" * 16, found.prediction)
+        assert len(record.records(folder)) == (0 if beside else 1)
