@@ -16,7 +16,7 @@ from sawtooth.analysis.compare.audit import AuditChange, audit_of_pair
 from sawtooth.analysis.compare.changed.arguments import changed_arguments
 from sawtooth.analysis.compare.changed.differences import Difference, Effect, differences, effects, of_batch, unfollowed
 from sawtooth.analysis.compare.changed.prediction import Prediction, prediction
-from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike, batch_ratio
+from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike, batch_ratio, other_layers
 from sawtooth.analysis.compare.changed.programs import HARDLY_ANY, shared_kernels
 from sawtooth.analysis.compare.disagreement import disagreement
 from sawtooth.analysis.compare.matching import Match, match
@@ -168,7 +168,8 @@ def compare(a: Side, b: Side) -> Comparison:
     rate = throughput(a.runs, b.runs, a.measured, b.measured, one_shape=one_shape)
     kernels = shared_kernels(a.kernels, b.kernels) if same is None else None
     other_program = kernels is not None and kernels < HARDLY_ANY
-    other_model = other_program or (same is not None and same < OF_ONE_MODEL and _other_work(a, b))
+    apart = same is not None and (same < OF_ONE_MODEL or (not one_shape and other_layers(a.weights, b.weights)))
+    other_model = other_program or (apart and _other_work(a, b))
     word = verdict(a.measured, b.measured)
     why_not = reasons(a.first, b.first, operators, one_shape=one_shape)
     strangers = other_model or any(reason.key == GPU_BESIDE_CPU for reason in why_not)

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from sawtooth.analysis.compare.changed.products import products_of
+from sawtooth.analysis.compare.changed.products import Weight, products_of, weights_of
 from sawtooth.analysis.compare.changed.traits import ReadBack, Trait, traits_of
 from sawtooth.analysis.compare.matching import Piece
 from sawtooth.analysis.compare.significance.measured import Measured
@@ -33,7 +33,7 @@ GPU_SETS_THE_PACE = 0.9  # of a step in which it works: from here on a quicker o
 class Side:
     """One side of a comparison: its runs, the step series that speaks for each, and their GPU work per step.
 
-    ``traits`` are how all of its runs are set up, ``products`` the shapes that all of their products take.
+    ``traits`` are how all of its runs are set up, ``products`` the shapes that all of their products take, ``weights`` the layers that all have.
     """
 
     runs: tuple[RunResult, ...]
@@ -42,6 +42,7 @@ class Side:
     operators: tuple[Piece, ...]
     traits: tuple[Trait, ...] = ()
     products: frozenset[str] = frozenset()
+    weights: frozenset[Weight] = frozenset()
 
     @classmethod
     def of(cls, sides: Sequence[Side]) -> Side:
@@ -57,6 +58,7 @@ class Side:
             tuple(p.scaled(share) for side, share in zip(sides, part, strict=True) for p in side.operators),
             tuple(trait for trait in sides[0].traits if all(trait in side.traits for side in sides)),
             frozenset.intersection(*(side.products for side in sides)),
+            frozenset.intersection(*(side.weights for side in sides)),
         )
 
     @property
@@ -103,14 +105,16 @@ def _side_of_one(run: RunResult, library: Library) -> Side:
     return Side((run,), (measured,), kernels, operators, *_set_up(run, library, read_back))
 
 
-def _set_up(run: RunResult, library: Library, read_back: ReadBack | None) -> tuple[tuple[Trait, ...], frozenset[str]]:
-    """Return the traits of a run, with its copies to the host, and the shapes of its products, by its slowest rank's trace."""
+def _set_up(
+    run: RunResult, library: Library, read_back: ReadBack | None
+) -> tuple[tuple[Trait, ...], frozenset[str], frozenset[Weight]]:
+    """Return the traits of a run, with its copies to the host, the shapes of its products and its weights, by its slowest rank's trace."""
     traces = run.manifest.traces
     of_lead = run.lead.recording_id if run.lead is not None else traces[0].id if traces else None
     if of_lead is None:
-        return traits_of(run, None), frozenset()
+        return traits_of(run, None), frozenset(), frozenset()
     with library.open(of_lead) as recording:
-        return traits_of(run, recording, read_back), products_of(recording)
+        return traits_of(run, recording, read_back), products_of(recording), weights_of(recording)
 
 
 def _kernels(view: RankView, per_step: Fraction) -> list[Piece]:

@@ -136,7 +136,7 @@ def _axis(spans: Sequence[tuple[float, float]], total_a: float, total_b: float) 
         start = max(low - 3 * room, 0.0)
         return {
             "range": [start, high + 2 * room],
-            "title": {"text": f"ms per step (axis cut: it begins at {fmt.duration_ms(start)}, bars at 0)"},
+            "title": {"text": f"ms per step, cut at {fmt.duration_ms(start)}"},
         }
     return {"range": [0, high * 1.01 if high else 1], "title": {"text": "ms per step"}}
 

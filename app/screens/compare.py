@@ -10,13 +10,12 @@ from streamlit.delta_generator import DeltaGenerator
 
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.report import compare_json
-from sawtooth.analysis.compare.sweep import varied
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import poster_bars, waterfall
 from sawtooth.app.page import cards, controls, frame, panel
-from sawtooth.app.page.parts import module_changes, step_strip, sweep_curve
-from sawtooth.app.page.runs import compare_choice
+from sawtooth.app.page.parts import module_changes, step_strip
+from sawtooth.app.page.runs import compare_choice, compare_sweep, two_models
 from sawtooth.app.page.runs.compare_choice import Choice
 from sawtooth.app.page.sharing import copy_link, slide
 from sawtooth.app.reports import comparison as compare_text
@@ -27,7 +26,7 @@ from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.manifest import Manifest
 
 poster = templates.pieces("poster.html")
-LEDGERS: dict[two_steps.Step, str] = {"run": "The run", "profiled": "As profiled"}
+LEDGERS: dict[two_steps.Step, str] = {"run": "Steps of the run", "profiled": "Steps under the profiler"}
 LISTS = {"kernels": "Kernels", "operators": "Operators"}
 EXAMPLE = "The newest two runs of the same work. Choose others beside A and B."
 HOW_TO = "sawtooth ingest before/ && sawtooth ingest after/"
@@ -57,6 +56,10 @@ def main() -> None:
         return
     with ways_out:
         _ways_out(comparison)
+    if comparison.other_model:
+        two_models.show(comparison)
+        _audit(comparison)
+        return
     first, second = panel.beside()
     with first:
         _step(comparison)
@@ -65,14 +68,14 @@ def main() -> None:
     if all(two_steps.gpu_worked(comparison)):
         _steps(comparison)
     _audit(comparison)
-    if all(two_steps.gpu_worked(comparison)) and not comparison.other_model:
+    if all(two_steps.gpu_worked(comparison)):
         _lists(comparison)
     _host_operators(comparison)
     module_changes.show(comparison.a.runs[0].lead, comparison.b.runs[0].lead)
     _findings(comparison)
     if changes.changed_rows(comparison)[0]:
         _side_by_side(comparison)
-    _sweep(choice, offered)
+    compare_sweep.show(choice, offered)
 
 
 def _pickers(choice: Choice, known: Mapping[str, Manifest]) -> DeltaGenerator:
@@ -190,7 +193,7 @@ def _step(comparison: Comparison) -> None:
             cards.caution(fmt.spaced(comparison.disagreement))
         if step != steps[0]:  # the first stands above
             panel.show(waterfall.two_steps(bars, names, two_steps.idle_title(bars, step), dark=frame.dark()), "two-steps")
-    elif not comparison.other_model:  # the headline says why two models' steps are not divided
+    else:
         cards.empty_state(*two_steps.undivided(comparison))
 
 
@@ -250,7 +253,8 @@ def _findings(comparison: Comparison) -> None:
 def _audit(comparison: Comparison) -> None:
     if rows := audit.pair_rows(comparison):
         cards.title("What each run makes of its GPU")
-        cards.table(audit.COLUMNS, rows, "The audit of both runs")
+        shown = 3 if comparison.strangers else 4  # of two models a change would be no change
+        cards.table(audit.COLUMNS[:shown], [row[:shown] for row in rows], "The audit of both runs")
 
 
 def _host_operators(comparison: Comparison) -> None:
@@ -271,30 +275,6 @@ def _side_by_side(comparison: Comparison) -> None:
             cards.small(
                 f"{fmt.many(same, 'metric')} without a change {'is' if same == 1 else 'are'} left out; the report has all."
             )
-
-
-def _sweep(choice: Choice, known: Mapping[str, Manifest]) -> None:
-    cards.title("Add runs to make a sweep")
-    compare_choice.picker(compare_choice.MORE, "Further runs", choice.more, known)
-    runs = [known[run] for run in dict.fromkeys((*choice.a, *choice.b, *choice.more)) if run in known]
-    if len(runs) < 3:
-        cards.small(
-            "Runs that differ in one setting (for example the tag batch_size=64) become a table and a curve that shows the best value."
-        )
-        return
-    settings = varied(runs)
-    if not settings:
-        cards.small("These runs differ in no recorded setting. Give each one on the Runs page, such as the tag batch_size=64.")
-        return
-    setting = st.selectbox("Setting", settings, key="setting", bind="query-params") if len(settings) > 1 else settings[0]
-    lacking = compare_choice.lacking(runs, setting)
-    if lacking:
-        cards.small(f"No {setting} is recorded for {', '.join(fmt.clean(m.name, 40) for m in lacking)}.")
-        return
-    sweep = compare_choice.sweep_of(runs, setting)
-    sweep_curve.show(sweep)
-    if sweep.others:
-        cards.caution(f"The runs also differ in {', '.join(sweep.others)}, which may be what the curve shows.")
 
 
 main()

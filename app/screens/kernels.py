@@ -11,6 +11,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings
 from sawtooth.app.page import cards, controls, current, frame, panel
 from sawtooth.app.page.parts import breakdown, category_bar, kernel_drawer
+from sawtooth.app.words import categories
 from sawtooth.app.words import run as words
 
 GROUPS: dict[tables.KernelGroup, str] = {
@@ -93,7 +94,9 @@ def _finding(rows: pd.DataFrame, group: tables.KernelGroup) -> str:
     if group == "name" and first["share"] < STANDS_OUT:
         of_category = rows.groupby("category", sort=False)["share"].agg(["sum", "size"]).nlargest(1, "sum")
         category, (share, kernels) = str(of_category.index[0]), of_category.iloc[0]
-        return f"{fmt.share(share)} of GPU work is {category}, in {fmt.many(int(kernels), 'kernel')}; the largest of all takes {fmt.share(first['share'])}: {name}"
+        return f"{fmt.share(share)} of GPU work is {categories.named(category)}, in {fmt.many(int(kernels), 'kernel')}; the longest kernel takes {fmt.share(first['share'])}"
+    if group == "category":
+        return f"{fmt.share(first['share'])} of GPU work is {categories.named(name)}"
     return f"{fmt.share(first['share'])} of GPU work is one {WHAT[group]}: {name}"
 
 
@@ -120,7 +123,11 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup, *, e
         "names": st.column_config.NumberColumn("Kernels", format="%d"),
         "name": text("Full name", width="large"),
     }
-    rows = rows.assign(short=rankings.told_apart(rows["name"].astype(str).tolist(), breakdown.NAME_SHOWN))
+    names = rows["name"].astype(str).tolist()
+    short = (
+        [categories.named(name) for name in names] if group == "category" else rankings.told_apart(names, breakdown.NAME_SHOWN)
+    )
+    rows = rows.assign(short=short, **({"category": rows["category"].map(categories.named)} if "category" in rows else {}))
     hidden = {group} - {"name"} | ({"shapes"} if group != "shape" else set()) | ({"name"} if group != "name" else set())
     order = [c for c in columns if c not in hidden and (everything or c in ALWAYS)]
     alt = f"GPU work by {GROUPS[group].lower()}, largest first."

@@ -16,6 +16,12 @@ FEWEST = 4  # shapes: with fewer, any two networks of square layers share half o
 OF_ONE_MODEL = 0.3  # of 43 recordings, pairs of one model share 0.36 and more of the smaller set, of several at most 0.33, most of them nothing
 LEAST_SCALED = 2  # shapes that scale alike: one may do so by chance
 SAME_RATIO = 0.02  # of operations: what does not grow with the batch is less
+WEIGHTS = {
+    "embedding": 0,
+    "convolution": 1,
+    "addmm": 2,
+    "_addmm_activation": 2,
+}  # which of an operator's inputs is always a weight
 _SHAPES = """SELECT DISTINCT s.input_dims FROM cpu_ops o JOIN signatures s USING (signature_id)
     WHERE o.name_id IN (SELECT unnest(?::INTEGER[])) AND s.input_dims IS NOT NULL"""
 
@@ -31,6 +37,39 @@ def products_of(recording: Recording) -> frozenset[str]:
             if isinstance(dims, list) and len(dims) > 1 and all(isinstance(size, int) for size in dims):
                 shapes.add(",".join(map(str, sorted(dims))))
     return frozenset(shapes)
+
+
+Weight = tuple[str, tuple[int, ...]]  # an operator, and the dimensions of its weight in order of size
+
+
+def weights_of(recording: Recording) -> frozenset[Weight]:
+    """Return the weights of the trace's embeddings, convolutions and linear layers with a bias; empty where no shapes are recorded."""
+    weights = set()
+    for operator, place in WEIGHTS.items():
+        names = recording.named(f"^aten::{operator}$")
+        for (text,) in recording.rows(_SHAPES, [names]) if names else []:
+            shapes = msgspec.json.decode(text)
+            dims = shapes[place] if place < len(shapes) else None
+            if isinstance(dims, list) and len(dims) > 1 and all(isinstance(size, int) for size in dims):
+                weights.add((operator.removeprefix("_").removesuffix("_activation"), tuple(sorted(dims))))
+    return frozenset(weights)
+
+
+def other_layers(a: Collection[Weight], b: Collection[Weight]) -> bool:
+    """Tell whether each side has a weight that the other has nothing for: not the same, and none of the same operator in another size.
+
+    One model in another batch, or with a padded or widened layer, has one for each; two that share a block, as a classifier and what is built on
+    its backbone, have not.
+    """
+    only_a, only_b = set(a) - set(b), set(b) - set(a)
+    return _without_partner(only_a, only_b) and _without_partner(only_b, only_a)
+
+
+def _without_partner(weights: Collection[Weight], others: Collection[Weight]) -> bool:
+    return any(
+        all(operator != other or _changed_dimension(dims, sizes) is None for other, sizes in others)
+        for operator, dims in weights
+    )
 
 
 def products_in(library: Library, recording_id: str) -> frozenset[str]:
@@ -63,6 +102,10 @@ def batch_ratio(a: Collection[str], b: Collection[str], work_ratio: float | None
 
 def _one_dimension(a: str, b: str) -> Fraction | None:
     """Return the ratio of the only dimension in which two shapes differ; None for shapes that differ in several or none."""
-    dims_a, dims_b = (Counter(map(int, shape.split(","))) for shape in (a, b))
+    return _changed_dimension(*([int(size) for size in shape.split(",")] for shape in (a, b)))
+
+
+def _changed_dimension(a: Collection[int], b: Collection[int]) -> Fraction | None:
+    dims_a, dims_b = Counter(a), Counter(b)
     gone, come = list((dims_a - dims_b).elements()), list((dims_b - dims_a).elements())
     return Fraction(come[0], gone[0]) if len(gone) == len(come) == 1 and gone[0] else None

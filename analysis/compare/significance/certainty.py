@@ -39,7 +39,7 @@ CLEAR = 0.05  # the least that the change may be: beyond what a second recording
 NARROW, WIDE = 1.5, 3.0  # times, from one end of the ratio's interval to the other: more leaves it open how much faster
 SURE_OF_SOME = 0.10  # five times the 2 % by which two recordings of one program may differ
 
-OF_ESTIMATES = "The interval is that of the step times themselves, widened to 95 %."
+OF_ESTIMATES = "The interval is what is known of both step times, widened to 95 %."
 ERR_ALIKE = (
     "It includes 0 because it takes the two to err independently; both come from the same source, and so they err alike."
 )

@@ -250,7 +250,7 @@ def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_
 def _by_ranges(pair: _Pair, *, alike: bool = False) -> Verdict:
     """Judge recordings too short for an interval, or (``alike``) whose steps follow each other too closely for a sure one."""
     (a, b), floor = pair.joined(), pair.floor
-    few = f"{len(a)} and {len(b)} counted steps are too few for an interval ({MIN_STEPS_FOR_INTERVAL} a side are needed)"
+    few = f"{len(a)} and {len(b)} counted steps are too few to show how steps vary ({MIN_STEPS_FOR_INTERVAL} a side are needed)"
     if alike:
         few = f"The {len(a)} and {len(b)} steps drift so slowly that they contain fewer than {MIN_STRETCHES} independent stretches"
     limit = max(MIN_CHANGE_FEW_STEPS, floor)

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from sawtooth.analysis.compare.significance.certainty import SURE_OF_SOME
 from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.units import significant
 
 HOSTS_VARY = "The host limits these steps, and its own speed varies from run to run: record both sides again to be sure."
+SCALED = " (profiled steps scaled to the run's own)"
 WIDENED = "The interval holds what the step times themselves leave open, too."
 NO_LENGTH = "On one side at least half of the steps take the GPU no time, so no step time can be compared."
 BY_MARKS = (
@@ -19,8 +21,9 @@ BY_TIMES = "The interval is that of both step times and of the 2 % by which two 
 
 
 def between_recordings(a: Sequence[Measured], b: Sequence[Measured]) -> str:
-    """Return how the recordings that a verdict holds between are called."""
-    return "between these two recordings" if len(a) == len(b) == 1 else f"between these {len(a)} and {len(b)} recordings"
+    """Return how the recordings that a verdict holds between are called, and that their profiled steps count in proportion, if they do."""
+    between = "between these two recordings" if len(a) == len(b) == 1 else f"between these {len(a)} and {len(b)} recordings"
+    return f"{between}{SCALED}" if any(run.source in ESTIMATED and run.steps_ms for run in (*a, *b)) else between
 
 
 def why_none(share: float, limit: float, *, holds_zero: bool) -> str:

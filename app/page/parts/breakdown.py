@@ -12,6 +12,7 @@ from sawtooth.analysis.run.model import RankResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings
 from sawtooth.app.page import cards, panel
+from sawtooth.app.words import categories
 from sawtooth.app.words import run as words
 
 NAME_SHOWN = 44  # characters of a kernel's name that its column shows whole
@@ -66,7 +67,8 @@ def table(
 def kernels(rows: pd.DataFrame, rank: RankResult, key: str, what: str) -> None:
     """Show which kernels ``what`` launched: kernel, ms, launches_per_step, tensor_cores, category."""
     cards.title(f"{fmt.clean(what, 60)} launches {fmt.count(len(rows))} kernel{'s' if len(rows) > 1 else ''}")
-    rows = rows.assign(short=rankings.told_apart(rows["kernel"].astype(str).tolist(), NAME_SHOWN))
+    short = rankings.told_apart(rows["kernel"].astype(str).tolist(), NAME_SHOWN)
+    rows = rows.assign(short=short, category=rows["category"].map(categories.named))
     columns = {
         "short": "Kernel",
         "ms": words.unit_of(rank),

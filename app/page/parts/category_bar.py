@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pandas as pd
 import streamlit as st
 
@@ -11,6 +14,7 @@ from sawtooth.app import templates
 from sawtooth.app.charts import poster_bars
 from sawtooth.app.charts.poster_bars import LETTER, Piece, StepBar
 from sawtooth.app.theme import OWNERS, colour_of
+from sawtooth.app.words import categories
 
 _HTML = templates.pieces("poster.html")
 OWNER_OF = {
@@ -28,7 +32,19 @@ def show(rows: pd.DataFrame, *, dark: bool) -> None:
     if len(parts) > 1:
         bar = StepBar("GPU work", fmt.duration_ms(float(rows["ms"].sum())), "100%", tuple(parts))
         with st.container(key="categories"):
-            st.html(_HTML.drawn([bar], poster_bars.unlabelled([bar])))
+            st.html(_HTML.drawn([bar], once_a_colour(poster_bars.unlabelled([bar]))))
+
+
+def once_a_colour(unnamed: Sequence[Piece]) -> list[Piece]:
+    """Return the entries of a legend: parts of one colour, which it cannot tell apart, as one entry that names them in their order."""
+    alike: dict[tuple[str, str], list[Piece]] = {}
+    for piece in unnamed:
+        alike.setdefault((piece.colour, piece.texture), []).append(piece)
+    return [
+        replace(first, hint=f"from the left: {'; '.join(piece.hint for piece in same)}") if more else first
+        for same in alike.values()
+        for first, *more in [same]
+    ]
 
 
 def pieces(rows: pd.DataFrame, *, dark: bool) -> list[Piece]:
@@ -44,7 +60,7 @@ def _owner(row: dict[str, object]) -> str:
 
 
 def _piece(owner: str, name: str, ms: float, share: float, dark: bool) -> Piece:
-    text = f"{fmt.clean(name, 40)} {fmt.share(share)}"
+    text = f"{fmt.clean(categories.named(name), 40)} {fmt.share(share)}"
     on = " on tensor cores" if owner == "tensor_core_compute" else ""
     colour = colour_of(owner)
     label = text if share >= LETTER * (len(text) + EDGES) else ""

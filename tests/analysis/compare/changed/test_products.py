@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import msgspec
 
-from sawtooth.analysis.compare.changed.products import alike, batch_ratio
+from sawtooth.analysis.compare.changed.products import alike, batch_ratio, other_layers
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.matching import Piece
 from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
@@ -37,6 +37,22 @@ def test_two_models_are_not_compared():
     assert found.metric_word(next(c for c in found.metrics if c.key == "best_step_time_ms")) == "changed"
     padded = run_of("b" * 16, best_ms=40.0, metrics={"flops_per_step": 1.002e12})
     assert not compare(of_shapes(a, "abcdef"), of_shapes(padded, "uvwxyz")).other_model  # the same work in other sizes
+
+
+BACKBONE = {("convolution", (3, 7, 7, 64)), ("convolution", (1, 1, 512, 2048))}
+CLASSIFIER, DECODER = {("addmm", (1000, 2048))}, {("convolution", (3, 3, 256, 320))}
+
+
+def test_two_models_on_one_backbone_are_told_apart_by_what_each_has_alone():
+    assert other_layers({*BACKBONE, *CLASSIFIER}, {*BACKBONE, *DECODER})
+    assert not other_layers({*BACKBONE, *CLASSIFIER}, BACKBONE)  # a head that was cut off is a change
+    assert not other_layers({*BACKBONE, *CLASSIFIER}, {*BACKBONE, ("addmm", (1024, 2048)), *DECODER})  # a padded one, and more
+    assert not other_layers((), DECODER)
+    runs = [run_of(name * 16, metrics={"flops_per_step": flops}) for name, flops in (("a", 1e12), ("b", 5e12))]
+    a, b = (of_shapes(run, shapes) for run, shapes in zip(runs, ("abcdef", "abcxyz"), strict=True))
+    assert not compare(a, b).other_model
+    weights = [frozenset({*BACKBONE, *own}) for own in (CLASSIFIER, DECODER)]
+    assert compare(*(replace(one, weights=w) for one, w in zip((a, b), weights, strict=True))).other_model
 
 
 def test_one_set_of_shapes_is_one_batch_however_operations_are_counted():

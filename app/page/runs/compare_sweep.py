@@ -1,0 +1,40 @@
+"""Further runs beside a comparison's two: a sweep over one setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from sawtooth.analysis.compare.sweep import varied
+from sawtooth.app.format import clean
+from sawtooth.app.page import cards
+from sawtooth.app.page.parts import sweep_curve
+from sawtooth.app.page.runs import compare_choice
+from sawtooth.app.page.runs.compare_choice import Choice
+from sawtooth.ingest.manifest import Manifest
+
+
+def show(choice: Choice, known: Mapping[str, Manifest]) -> None:
+    """Offer further runs; from three on show their sweep over the setting in which they differ."""
+    cards.title("Add runs to make a sweep")
+    compare_choice.picker(compare_choice.MORE, "Further runs", choice.more, known)
+    runs = [known[run] for run in dict.fromkeys((*choice.a, *choice.b, *choice.more)) if run in known]
+    if len(runs) < 3:
+        cards.small(
+            "Runs that differ in one setting (for example the tag batch_size=64) become a table and a curve that shows the best value."
+        )
+        return
+    settings = varied(runs)
+    if not settings:
+        cards.small("These runs differ in no recorded setting. Give each one on the Runs page, such as the tag batch_size=64.")
+        return
+    setting = st.selectbox("Setting", settings, key="setting", bind="query-params") if len(settings) > 1 else settings[0]
+    lacking = compare_choice.lacking(runs, setting)
+    if lacking:
+        cards.small(f"No {setting} is recorded for {', '.join(clean(m.name, 40) for m in lacking)}.")
+        return
+    sweep = compare_choice.sweep_of(runs, setting)
+    sweep_curve.show(sweep)
+    if sweep.others:
+        cards.caution(f"The runs also differ in {', '.join(sweep.others)}, which may be what the curve shows.")

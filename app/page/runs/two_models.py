@@ -1,0 +1,33 @@
+"""Two runs that no change made of each other, such as of two models: each with its own answer, and no sentence on what changed between them."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.app import templates
+from sawtooth.app.charts import poster_bars
+from sawtooth.app.page import cards, frame, panel
+from sawtooth.app.page.runs import listing
+from sawtooth.app.words.comparisons import comparison as words
+
+_POSTER = templates.pieces("poster.html")
+TITLE = "What to change in each"
+
+
+def show(comparison: Comparison) -> None:
+    """Show of both sides' first runs what to change and where the step goes, with the way to their verdicts."""
+    cards.title(TITLE)
+    places = panel.beside()
+    for place, side, name in zip(places, (comparison.a, comparison.b), words.names(comparison), strict=True):
+        manifest = side.runs[0].manifest
+        about = listing.known(manifest)
+        with place, st.container(border=True, height="stretch", gap="xsmall"):
+            cards.small(name)
+            if about.headline:
+                cards.strong(about.headline)
+            if about.parts:
+                st.html(_POSTER.narrow(poster_bars.of_shares(about.parts, dark=frame.dark()), listing.goes_to(about)))
+            frame.link("verdict", "See its verdict", run=manifest.id, icon=":material/gavel:")
+    for sentence in words.sentences(comparison, profiles=False):
+        cards.caution(sentence)

@@ -1,0 +1,48 @@
+"""Addresses below a screen's lead to the screen, and nowhere else."""
+
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from sawtooth.app.server.nested import NestedAddresses
+
+BROWSER = {"accept": "text/html,application/xhtml+xml"}
+
+
+async def _page(request: Request) -> PlainTextResponse:
+    return PlainTextResponse("the page")
+
+
+@pytest.fixture
+def client() -> TestClient:
+    app = Starlette(routes=[Route("/{rest:path}", _page, methods=["GET", "POST"])], middleware=[Middleware(NestedAddresses)])
+    return TestClient(app, follow_redirects=False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "led_to"),
+    [
+        ("/verdict/extra/deep?run=ab&sql=a%26b", "/verdict?run=ab&sql=a%26b"),
+        ("/verdict/extra", "/verdict"),
+        ("//evil.test/x", "/evil.test"),
+        ("/%5Cevil.test/x", "/%5Cevil.test"),
+    ],
+)
+def test_a_page_below_a_screen_is_the_screen(client, asked, led_to) -> None:
+    answer = client.get(f"http://testserver{asked}", headers=BROWSER)
+    assert (answer.status_code, answer.headers["location"]) == (307, led_to)
+
+
+@pytest.mark.parametrize("path", ["/", "/verdict?run=ab", "/verdict/", "/api/v1/runs", "/media/x.png", "/static/js/index.js"])
+def test_other_addresses_are_served(client, path) -> None:
+    assert client.get(path, headers=BROWSER).text == "the page"
+
+
+def test_what_a_page_fetches_is_not_redirected(client) -> None:
+    """Streamlit's page asks below its address for _stcore/health, and takes an answer for the base of all others."""
+    assert client.get("/verdict/_stcore/health", headers={"accept": "*/*"}).text == "the page"
+    assert client.post("/verdict/extra", headers=BROWSER).text == "the page"
