@@ -28,7 +28,7 @@ def causes(rank: RankView, by_estimate: bool) -> pd.DataFrame:
 
 def pieces(rank: RankView, cause: str | None = None) -> pd.DataFrame:
     """Return the longest pieces of lost time, of one cause (the owner, of exposed copies and communication without one) or of all: at_ms (after the recording's start), ms, step, cause, phase, operator,
-    call, python, next_operation, confidence, evidence, and t0_ms and t1_ms, a view around the piece."""
+    call, python, python_call_id (missing without one), next_operation, confidence, evidence, and t0_ms and t1_ms, a view around the piece."""
     origin = rank.recording.rows("SELECT coalesce(first_ns, 0) FROM recording")[0][0]
     rows = rank.frame(_SQL["pieces"], cause=cause or "", origin=origin, listed=LISTED)
     margin = rows["ms"] * AROUND

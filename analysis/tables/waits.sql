@@ -11,7 +11,7 @@ WITH g AS MATERIALIZED (
     WHERE device = $device AND ($cause = '' OR CASE WHEN cause = 'unattributed' AND owner <> 'idle' THEN owner ELSE cause END = $cause)
     ORDER BY end_ns - start_ns DESC, start_ns LIMIT $listed)
 SELECT (g.start_ns - $origin) / 1e6 AS at_ms, (g.end_ns - g.start_ns) / 1e6 AS ms, s.name AS step, g.cause, g.phase, n.name AS operator,
-    c.name AS call, p.name AS python, k.name AS next_operation, g.confidence, g.evidence, g.owner, g.start_ns, g.end_ns
+    c.name AS call, p.name AS python, k.name AS next_operation, g.confidence, g.evidence, g.owner, g.start_ns, g.end_ns, g.python_call_id
 FROM g LEFT JOIN steps s ON s.device = g.device AND s.step = g.step
     LEFT JOIN (SELECT cpu_op_id, name FROM named_cpu_ops WHERE cpu_op_id IN (SELECT cpu_op_id FROM g)) n USING (cpu_op_id)
     LEFT JOIN (SELECT call_id, name FROM named_runtime_calls WHERE call_id IN (SELECT call_id FROM g)) c ON c.call_id = g.call_id

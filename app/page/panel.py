@@ -97,7 +97,7 @@ def number_column(heading: str, values: pd.Series | None, *, help_: str | None =
     known = values.dropna()
     largest = float(known.abs().max()) if len(known) else 0.0
     whole = bool((known == known.round()).all())
-    small = 4 if largest >= 0.1 or not largest else max(5, 2 - math.floor(math.log10(largest)))  # 9.98 µs are no 0.0100 ms
+    small = 3 if largest >= 0.1 or not largest else max(5, 2 - math.floor(math.log10(largest)))  # 9.98 µs are no 0.0100 ms
     decimals = 0 if whole else small if largest < 1 else 3 if largest < 10 else 2 if largest < 100 else 1
     return st.column_config.NumberColumn(heading, format=f"%.{decimals}f", help=help_)
 

@@ -23,7 +23,7 @@ from sawtooth.app.words import lost as words_of_loss
 
 KERNEL_SHOWN = 70  # characters of a kernel's name
 IN_PYTHON = "python_host"  # of it a trace without Python calls knows only the call that ended it
-STEP_PREFIX = "ProfilerStep#"  # what the profiler calls each step
+STEP_PREFIX = r"^(?:ProfilerStep#|Optimizer\.step#\w+\.step )(?=\d+$)"  # what the profiler and PyTorch call each step
 PLACES = {
     "operator": "Operator", "python": "Python line", "call": "Runtime call", "phase": "Phase", "next_operation": "Ended by",
     "confidence": "Confidence",
@@ -153,12 +153,18 @@ def _places(rank: RankResult) -> dict[str, str]:
 
 def _placed(row: dict[Any, Any], lines: dict[int, str]) -> str:
     name, share = cause_words.place(str(row["place"])), fmt.share(float(row["share"]))
-    line = FRAME.match(lines.get(int(row["python_call_id"]), "")) if pd.notna(row["python_call_id"]) else None
+    line = _line_of(lines.get(int(row["python_call_id"]), "")) if pd.notna(row["python_call_id"]) else None
     if line is not None:
-        name = f"{line['file']}:{line['line']} in {line['function']}"
+        name = line
     elif row["cause"] == IN_PYTHON and pd.isna(row["python_call_id"]):
         name = f"before {name}"
     return f"{fmt.clean(name, 80)} ({share})"
+
+
+def _line_of(call: str) -> str | None:
+    """Return a Python call as train.py:96 in step; None where it is no line of a file."""
+    line = FRAME.match(call)
+    return f"{line['file']}:{line['line']} in {line['function']}" if line is not None else None
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
@@ -170,7 +176,10 @@ def _causes(rank: RankResult) -> pd.DataFrame:
 @st.cache_data(max_entries=64, show_spinner="Listing waits …", hash_funcs={RankResult: current.key_of})
 def _longest(rank: RankResult, cause: str | None) -> pd.DataFrame:
     with current.opened(rank) as view:
-        return lost_time.pieces(view, cause)
+        rows = lost_time.pieces(view, cause)
+        lines = user_lines(view.recording, [int(call) for call in rows["python_call_id"].dropna()])
+    own = [_line_of(lines.get(int(call), "")) if pd.notna(call) else None for call in rows["python_call_id"]]
+    return rows.assign(python=[line or name for line, name in zip(own, rows["python"], strict=True)])
 
 
 def _pieces(rank: RankResult, causes: dict[str, str]) -> None:
@@ -186,7 +195,7 @@ def _pieces(rank: RankResult, causes: dict[str, str]) -> None:
     shown = rows.assign(
         label=[colour_of(str(row["owner"]), row["cause"]).label for _, row in rows.iterrows()],
         where=[_where(row) for _, row in rows.iterrows()],
-        step=rows["step"].str.removeprefix(STEP_PREFIX),
+        step=rows["step"].str.replace(STEP_PREFIX, "", regex=True),
     )
     columns: dict[str, Any] = {
         "ms": panel.number_column("Wait, ms", rows["ms"]),
@@ -264,7 +273,7 @@ def _phases(rank: RankResult) -> None:
         "host_ms_per_step": f"Host, {per}",
         "device_ms_per_step": f"Device, {per}",
     }
-    with st.expander(f"By phase: {share} lies in {name}", icon=":material/segment:"):
+    with st.expander(f"By phase, the most in {name}: {share}", icon=":material/segment:"):
         panel.table(rows, columns, "phases")
         cards.small("Annotations from your code and from PyTorch. Phases may be nested, so they do not add up.")
 

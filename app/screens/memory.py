@@ -26,6 +26,7 @@ FIND = """from sawtooth.capture import find_batch_size
 
 sizes = find_batch_size(train_step, batch, changes=[model, optimizer], path="batches.sawtooth")"""
 MEMORY = "mem_used_bytes"
+FEW = 2  # of those who hold the peak are named in words
 FLAT = 0.01  # of the use: less is one step of NVML's own rounding on a large GPU
 RECORD = "with torch.profiler.profile(profile_memory=True, record_shapes=True) as profiler:"
 
@@ -90,11 +91,13 @@ def _use_over_time(use: MemoryUse, rank: RankResult) -> None:
     where = fmt.duration_ns(use.peak_ns - origin)
     if use.relative:
         cards.headline(
-            f"Tensors add {peak} at the peak, {where} into the recording.",
-            "The trace records changes only, so memory allocated before it started is not included.",
+            f"Tensors add {peak} at the peak{_mostly(rank)}.",
+            f"The peak is {where} into the recording. The trace records changes only, so memory allocated before it started is not included.",
         )
     else:
-        cards.headline(f"Tensors take at most {peak}{_of_the_gpu(rank)}, {where} into the recording.")
+        cards.headline(
+            f"Tensors take at most {peak}{_of_the_gpu(rank)}{_mostly(rank)}.", f"The peak is {where} into the recording."
+        )
     pairs = [("Peak allocated", peak)]
     if use.reserved_peak_bytes is not None:
         pairs.append(("Peak reserved", fmt.bytes_(use.reserved_peak_bytes)))
@@ -113,22 +116,41 @@ def _of_the_gpu(rank: RankResult) -> str:
     return f" of the GPU's {fmt.bytes_(capacity)}" if capacity else ""
 
 
+def _mostly(rank: RankResult) -> str:
+    """Return who holds most of the peak, after a colon; nothing where that is not known."""
+    rows, _ = _held_by(rank)
+    if rows.empty:
+        return ""
+    first = rows.iloc[0]
+    if first["operator"] == memory.BEFORE:
+        return f": {fmt.share(first['share'])} was {memory.BEFORE}"
+    return f": {fmt.share(first['share'])} by {_named(first['operator'])}"
+
+
+def _named(operator: object) -> str:
+    return fmt.clean(str(operator), 60).removeprefix("aten::")
+
+
 def _holders(rank: RankResult, use: MemoryUse) -> None:
     """Show who holds the peak, as a bar against the GPU's memory and as a table."""
     rows, capacity = _held_by(rank)
     if rows.empty:
         return
-    first = rows.iloc[0]
-    whose = "was" if first["operator"] == memory.BEFORE else "belongs to"
-    cards.title(f"{fmt.share(first['share'])} of the peak {whose} {fmt.clean(str(first['operator']), 60)}")
+    few = rows[rows["operator"] != memory.BEFORE].head(FEW)
+    if len(few) > 1:
+        names = " and ".join(_named(name) for name in few["operator"])
+        cards.title(f"{names} allocated {fmt.share(float(few['share'].sum()))} of the peak")
     bars = poster.bar(StepBar("peak", fmt.bytes_(use.peak_bytes), "100%", tuple(charts.held(rows, dark=frame.dark()))))
     if capacity:
         pieces, width = charts.of_the_gpu(use.peak_bytes, capacity, dark=frame.dark())
         bars += poster.bar(StepBar("GPU", fmt.bytes_(capacity), width, tuple(pieces)))
     st.html(bars)
-    shown = rows.assign(mb=rows["bytes"] / 1e6)
+    unit, of_unit = ("GB", 1e9) if use.peak_bytes >= 1e9 else ("MB", 1e6)
+    shown = rows.assign(size=rows["bytes"] / of_unit)
     panel.table(
-        shown, {"operator": "Allocated by", "mb": "MB at the peak", "share": "Share", "allocations": "Allocations"}, "peak"
+        shown,
+        {"operator": "Allocated by", "size": f"{unit} at the peak", "share": "Share", "allocations": "Allocations"},
+        "peak",
     )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 WORDS = {
     "gemm": "matrix products",
     "conv": "convolutions",
-    "elementwise": "element by element",
-    "copy": "copies within memory",
+    "copy": "copies",
     "memcpy": "transfers",
     "memset": "memory set to a value",
     "norm": "normalization",

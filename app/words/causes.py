@@ -33,6 +33,7 @@ ACTIONS = {  # the same as the short action of a headline, by cause, else by own
 COMMUNICATION = ("comm_wait", "comm_transfer", "exposed_comm")
 WORTH_SAYING = 0.01  # of a lost time: less is lost in its rounding
 NEXT_BATCH = "the DataLoader's next batch"
+_BUILT_IN = re.compile(r"<built-in (?:method|function) (\w+)(?: of (?:[\w.]*\.)?(\w+) object at 0x[0-9a-f]+)?>")
 _LOADER = re.compile(r"enumerate\(DataLoader\)(#_\w+(\.__next__)?)?")
 
 
@@ -84,7 +85,9 @@ def meanwhile(owner: str, cause: str | None, ms: float, transfer_ms: float) -> s
 
 def place(name: str) -> str:
     """Return a place in the trace, or a sentence with it, as people call it: PyTorch's name for the wait in a DataLoader is 50 characters of its classes."""
-    return _LOADER.sub(NEXT_BATCH, name)
+    return _BUILT_IN.sub(
+        lambda of: of[1] if of[2] in (None, "type", "module") else f"{of[2]}.{of[1]}", _LOADER.sub(NEXT_BATCH, name)
+    )
 
 
 def helps(owner: str, cause: str | None) -> str:

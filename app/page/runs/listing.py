@@ -157,22 +157,24 @@ def _table(manifests: list[Manifest], group: str) -> None:
     number, text = st.column_config.NumberColumn, st.column_config.TextColumn
     columns = {
         "group": text(listing.GROUPS[group].removeprefix("By ").capitalize(), width=180),
-        "run": text("Run", width=220, pinned=True),
-        "headline": text("What to change, or where the time goes", width=420),
-        "step_ms": number("Step, ms", format="%.4g"),
-        "busy": number("GPU busy", format="percent"),
-        "mfu": number("MFU", format="percent"),
+        "run": text("Run", width=180, pinned=True),
+        "headline": text("What to change, or where the time goes", width=400),
+        "step_ms": panel.number_column("Step, ms", rows["step_ms"].astype(float)),
+        "busy_share": number("GPU busy", format="%.0f\u00a0%%"),
+        "mfu_share": number("MFU", format=panel.PERCENT),
         "utilization": st.column_config.LineChartColumn(
             f"Utilization, last {SPARKLINE_SECONDS} s", y_min=0, y_max=1, width=150
         ),
         "gpu": text("GPU"),
         "tags": st.column_config.ListColumn("Tags"),
-        "added": st.column_config.DatetimeColumn("Added", format="D MMM YYYY, HH:mm"),
     }
+    alike = {"group": group == "none", "gpu": rows["gpu"].nunique() < 2, "tags": not rows["tags"].any()}
     event: Any = st.dataframe(
-        rows,
+        panel.in_percent(rows),
         hide_index=True,
-        column_order=[c for c in columns if c != "group" or group != "none"],  # the id stays in the data
+        column_order=[
+            c for c in columns if not alike.get(c)
+        ],  # what tells no two runs apart stays in the CSV, with the id and the day
         column_config=columns,
         on_select="rerun",
         selection_mode="multi-row",
@@ -184,7 +186,8 @@ def _table(manifests: list[Manifest], group: str) -> None:
     panel.csv_button(rows.drop(columns="utilization").assign(tags=rows["tags"].map(", ".join)), "runs")
     with st.container(key="compare_bar"):
         _bar(list({runs[i][1].id: runs[i][1] for i in event.selection.rows if i < len(runs)}.values()))
-    placed = rows.drop_duplicates("id").dropna(subset=["busy", "mfu"])
+    placed = rows.drop_duplicates("id").dropna(subset=["busy_share", "mfu_share"])
+    placed = placed.rename(columns={"busy_share": "busy", "mfu_share": "mfu"})
     if len(placed) >= COMPARED_FROM:
         panel.show(history.mfu_by_busy(placed[["run", "busy", "mfu"]], dark=frame.dark()), "mfu-by-busy")
 
@@ -196,8 +199,8 @@ def _row(group: str, manifest: Manifest, card: Card) -> dict[str, Any]:
         "run": clean(manifest.name, 70),
         "headline": clean(card.problem or card.headline),
         "step_ms": value.value if (value := card.readings.get("best_step_time_ms")) else None,
-        "busy": card.busy,
-        "mfu": value.value if (value := card.readings.get("mfu")) else None,
+        "busy_share": card.busy,
+        "mfu_share": value.value if (value := card.readings.get("mfu")) else None,
         "utilization": [v for v in card.utilization if v is not None] or None,  # a column's line knows no holes
         "gpu": clean(card.gpu, 40),
         "tags": [clean(tag, 40) for tag in manifest.tags],

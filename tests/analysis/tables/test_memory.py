@@ -62,6 +62,7 @@ def test_the_screen_says_the_peak(app_data: DataFolder, tmp_path: Path) -> None:
     run = bring_in(app_data, [(with_allocations(tmp_path, True), "memory.json")]).runs[0].id
     text = words_of(opened("memory", run))
     assert "Tensors take at most 400\u00a0B of the GPU" in text
+    assert ": 75\u00a0% by mm." in text
     assert "No call of the steady steps allocates or frees device memory" in text
 
 

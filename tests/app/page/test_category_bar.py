@@ -18,7 +18,7 @@ def test_categories_are_parts_in_the_order_and_colours_of_their_owners() -> None
     parts = pieces(ROWS, dark=False)
     assert [part.hint.split(" ")[0] for part in parts] == [
         "convolutions",
-        "element",
+        "elementwise",
         "normalization",
         "communication",
         "transfers",
@@ -31,7 +31,7 @@ def test_categories_are_parts_in_the_order_and_colours_of_their_owners() -> None
 def test_a_part_is_named_where_its_name_fits() -> None:
     assert [part.label.replace("\xa0", " ") for part in pieces(ROWS, dark=False)] == [
         "convolutions 30 %",
-        "element by element 20 %",
+        "elementwise 20 %",
         "",
         "",
         "transfers 40 %",
@@ -47,5 +47,5 @@ def test_a_name_that_only_just_fits_is_left_out_rather_than_cut() -> None:
 def test_a_legend_has_each_colour_once() -> None:
     _, *others = pieces(ROWS, dark=False)
     blue, *rest = once_a_colour(others)
-    assert blue.hint.startswith("from the left: element by element") and "; normalization" in blue.hint
+    assert blue.hint.startswith("from the left: elementwise") and "; normalization" in blue.hint
     assert [part.hint.split(" ")[0] for part in rest] == ["communication", "transfers"]

@@ -155,6 +155,8 @@ def test_a_table_has_a_row_a_run_and_selected_rows_are_compared(four: list[str])
     rows = test.run().dataframe[0].value
     assert rows["step_ms"].tolist() == pytest.approx([1.1, 0.9, 0.8, 1.0], rel=0.03)  # newest first
     assert not test.checkbox
+    order = list(test.dataframe[0].proto.column_order)
+    assert order[:3] == ["run", "headline", "step_ms"] and "gpu" not in order and "group" not in order  # one GPU, no groups
     test.selectbox("group").select("tag").run()
     assert test.dataframe[0].value["group"].tolist() == ["nightly", "nightly", listing.NO_TAG, listing.NO_TAG]
 

@@ -89,3 +89,11 @@ def test_a_copy_has_its_own_place_its_own_waits_and_its_own_advice(app_data: Dat
     (pieces,) = (table.value for table in test.dataframe if "where" in table.value)
     assert set(pieces["label"]) == {"copy not overlapped"}
     assert "What helps: Send fewer bytes" in words and "Record more" not in words
+
+
+def test_a_wait_stands_at_the_user_s_own_line_and_no_address_of_an_object_is_shown(app_data: DataFolder) -> None:
+    recording = RECORDINGS / "gpt_reads_stack"
+    test = opened("idle", run_of(app_data, recording / "trace.json.gz", recording / "nvml.jsonl"))
+    where = next(table.value["where"] for table in test.dataframe if "where" in table.value)
+    assert where.str.contains(r"\.py:\d+ in \w+").any()
+    assert " object at 0x" not in words_of(test) and not where.str.contains("0x").any()
