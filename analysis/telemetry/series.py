@@ -19,6 +19,8 @@ from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import QUANTITIES
 from sawtooth.ingest.quantities.throttling import HOLDING_BITS, holding
 
+STRETCHES, FEWEST_OF_STRETCH = 10, 5  # of which the lowest is named, and samples in one
+LOW = 0.8  # of the mean: a stretch above it is no trough
 POINTS_MOST = 2000  # of a line; a screen is about 1,500 pixels wide, and the browser draws 4,000 points in 40 ms
 OF_HOST = tuple(quantity.column for quantity in HOST if quantity.panel)
 SAME_TICK_NS = 1_000_000  # one tick reads the GPUs and the host
@@ -221,3 +223,18 @@ def facts(telemetry: Telemetry, column: str) -> dict[str, float]:
     weight = weights_ns(known["time_ns"].to_numpy(np.int64))
     mean = float(np.average(value, weights=weight)) if weight.sum() else float(value.mean())
     return {"mean": mean, "p5": float(np.percentile(value, 5)), "p95": float(np.percentile(value, 95))}
+
+
+def lowest(telemetry: Telemetry, column: str) -> tuple[Span, float] | None:
+    """Return the tenth of the samples in a row in which a quantity is least on average, and that mean; None of few samples, or where it is hardly
+    less than over all of them."""
+    known = telemetry.samples[telemetry.samples[column].notna()]
+    value, count = known[column].to_numpy(np.float64), len(known) // STRETCHES
+    if count < FEWEST_OF_STRETCH:
+        return None
+    means = np.convolve(value, np.full(count, 1 / count), mode="valid")
+    at = int(np.argmin(means))
+    if means[at] > LOW * value.mean():
+        return None
+    time = known["time_ns"].to_numpy(np.int64)
+    return Span(int(time[at]), int(time[at + count - 1])), max(float(means[at]), 0.0)

@@ -105,7 +105,13 @@ def _head(telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
     if facts:
         mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
         over = f" from {_stretch(steady, telemetry)}, where the loop is steady" if steady is not telemetry else ""
-        cards.headline(f"{name} averages {mean}{over}; nine samples of ten read {low} to {high}.", _under(telemetry))
+        trough = series.lowest(steady, column) if column else None
+        least = ""
+        if trough is not None:
+            when = _stretch(series.within(steady, trough[0]), telemetry)
+            least = f", and is lowest from {when}, at {fmt.in_unit(trough[1], 'percent')}"
+        read = f"nine samples of ten read {low} to {high}"
+        cards.headline(f"{name} averages {mean}{over}{least}.", f"{_under(telemetry)} · {read}")
     else:
         cards.headline(f"{fmt.duration_ns(telemetry.span.ns)} of telemetry, without utilization.", _under(telemetry))
     if sentence:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.tables.timeline import Span
 from sawtooth.analysis.telemetry.clock import AS_RECORDED
-from sawtooth.analysis.telemetry.series import Telemetry, facts, folded
+from sawtooth.analysis.telemetry.series import Telemetry, facts, folded, lowest
 
 BASE = 1_790_000_000_000_000_000  # ns
 
@@ -48,3 +48,11 @@ def test_a_sample_after_a_hole_weighs_one_period_in_the_mean() -> None:
     """One of seven samples reads 100, the first after a hole of 96 periods: 100 / 7."""
     told = facts(sampled(np.array([0, 1, 2, 3, 100, 101, 102]), np.array([0.0, 0, 0, 0, 100, 0, 0])), "util_pct")
     assert told["mean"] == pytest.approx(100 / 7)
+
+
+def test_the_lowest_tenth_is_named_where_it_is_a_trough() -> None:
+    tenths = np.arange(100)
+    found = lowest(sampled(tenths, np.where((tenths >= 40) & (tenths < 50), 20.0, 90.0)), "util_pct")
+    assert found == (Span(BASE + 40 * 100_000_000, BASE + 49 * 100_000_000), pytest.approx(20.0))
+    assert lowest(sampled(tenths, np.where(tenths % 2, 85.0, 95.0)), "util_pct") is None
+    assert lowest(sampled(tenths[:40], np.full(40, 90.0)), "util_pct") is None  # four samples are no stretch

@@ -9,7 +9,8 @@ from streamlit.testing.v1 import AppTest
 
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
-from tests.support.pages import charts, opened_at, words_of
+from tests.support.pages import charts, opened_at, run_of, words_of
+from tests.support.paths import RECORDINGS
 from tests.support.prepared import prepared
 
 
@@ -202,3 +203,11 @@ def test_kernels_show_their_change_first(pair):
     test = opened(a=pair[0], b=pair[1])
     table = next(f for f in test.dataframe if "matched_by" in f.value.columns)
     assert list(table.value.columns[:2]) == ["change_ms", "what"]
+
+
+def test_two_models_have_each_its_own_answer_and_no_sentence_on_a_change(app_data):
+    a, b = (run_of(app_data, RECORDINGS / name / "trace.json.gz") for name in ("gpt_reads", "channels_first"))
+    text = words_of(opened(a=a, b=b))
+    assert "train different models" in text and "What to change in each" in text
+    assert "What each run makes of its GPU" in text
+    assert "The step changed" not in text and "What was changed" not in text and "Fixed" not in text
