@@ -14,8 +14,8 @@ from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import poster_bars, waterfall
 from sawtooth.app.page import cards, controls, frame, panel
-from sawtooth.app.page.parts import module_changes, step_strip
-from sawtooth.app.page.runs import compare_choice, compare_sweep, two_models
+from sawtooth.app.page.parts import compare_sweep, module_changes, step_strip
+from sawtooth.app.page.runs import compare_choice, two_models
 from sawtooth.app.page.runs.compare_choice import Choice
 from sawtooth.app.page.sharing import copy_link, slide
 from sawtooth.app.reports import comparison as compare_text
