@@ -15,7 +15,6 @@ from starlette.middleware import Middleware  # noqa: E402
 from sawtooth.app.api import routes  # noqa: E402
 from sawtooth.app.server.access import AccessMiddleware, keep_peers  # noqa: E402
 from sawtooth.app.server.flow import limit_scripts  # noqa: E402
-from sawtooth.app.server.nested import NestedAddresses  # noqa: E402
 from sawtooth.app.server.process import lifespan, started_settings  # noqa: E402
 
 
@@ -31,7 +30,7 @@ limit_scripts()
 app = st.App(
     Path(__file__).with_name("dashboard.py").resolve(),
     routes=routes(),
-    middleware=[Middleware(AccessMiddleware, settings=started_settings()), Middleware(NestedAddresses)],
+    middleware=[Middleware(AccessMiddleware, settings=started_settings())],
     lifespan=lifespan,
     on_script_error=script_failed,
 )

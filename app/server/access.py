@@ -11,11 +11,11 @@ from __future__ import annotations
 import hmac
 import logging
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import uvicorn.config
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
@@ -32,6 +32,7 @@ log = logging.getLogger("sawtooth")
 # Streamlit's own uploads lie in memory, as many as anyone sends; nothing of ours uses these.
 CLOSED_PATHS = ("/_stcore/upload_file", "/_stcore/metrics", "/_stcore/agent")
 OPEN_PATHS = ("/_stcore/health",)  # says "ok" and nothing else: container health checks have no token
+NESTED = ("_stcore", "api", "app", "component", "media", "static")  # what has addresses below its own
 PEER = "sawtooth.peer"  # key of the scope
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 WRITE_HEADER = "x-sawtooth"  # a browser sends it across origins only after a preflight, which we never grant
@@ -122,7 +123,7 @@ class AccessMiddleware:
             if answer := self._door.answer(scope, caller):
                 return answer
         closed = self._closed(scope)
-        return _refuse(closed, headers) if closed else None
+        return _refuse(closed, headers) if closed else _screen_above(scope, headers)
 
     def _closed(self, scope: Scope) -> Refusal | None:
         """Refuse what could fill the memory."""
@@ -182,6 +183,16 @@ class AccessMiddleware:
 
     def _trusted_proxy(self, scope: Scope) -> bool:
         return self._peer(scope) in self.settings.trusted_proxies
+
+
+def _screen_above(scope: Scope, headers: Headers) -> Response | None:
+    """Lead a browser from an address below a screen's, such as /verdict/extra, to the screen: there a page finds none of its scripts and stays blank."""
+    first, *below = [part for part in scope["path"].split("/") if part] or [""]
+    opened = scope["type"] == "http" and scope["method"] == "GET" and "text/html" in headers.get("accept", "")
+    if not below or not opened or first in NESTED:
+        return None
+    query = scope.get("query_string", b"").decode("latin-1")
+    return RedirectResponse(f"/{quote(first, safe='')}{f'?{query}' if query else ''}")
 
 
 def _host_name(host: str) -> str:

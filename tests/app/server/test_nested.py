@@ -8,7 +8,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from sawtooth.app.server.nested import NestedAddresses
+from sawtooth.app.server.access import AccessMiddleware
+from sawtooth.app.settings import Settings
+from sawtooth.ingest.schema import DataFolder
 
 BROWSER = {"accept": "text/html,application/xhtml+xml"}
 
@@ -18,9 +20,10 @@ async def _page(request: Request) -> PlainTextResponse:
 
 
 @pytest.fixture
-def client() -> TestClient:
-    app = Starlette(routes=[Route("/{rest:path}", _page, methods=["GET", "POST"])], middleware=[Middleware(NestedAddresses)])
-    return TestClient(app, follow_redirects=False)
+def client(tmp_path) -> TestClient:
+    access = Middleware(AccessMiddleware, settings=Settings(DataFolder(tmp_path)))
+    app = Starlette(routes=[Route("/{rest:path}", _page, methods=["GET", "POST"])], middleware=[access])
+    return TestClient(app, base_url="http://localhost:8501", follow_redirects=False)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +36,7 @@ def client() -> TestClient:
     ],
 )
 def test_a_page_below_a_screen_is_the_screen(client, asked, led_to) -> None:
-    answer = client.get(f"http://testserver{asked}", headers=BROWSER)
+    answer = client.get(f"http://localhost:8501{asked}", headers=BROWSER)
     assert (answer.status_code, answer.headers["location"]) == (307, led_to)
 
 
