@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +31,32 @@ def run(*arguments: str) -> str:
     return result.stdout
 
 
-def summarised(folder: Path, ranks: range, of: int = RANKS) -> None:
-    (folder / "traces").mkdir(exist_ok=True)
-    traces = job(of, 2, PLANTED, mesh=True)
-    paths = [traces[rank].write(folder / "traces" / f"{rank}.json") for rank in ranks]
-    for source in list_sources([str(path) for path in paths]):
-        assert summarise(source, str(folder / "summaries")).failed is None
+def summarised(folder: Path, ranks: int) -> None:
+    """Write the traces of a job, and beside them the summaries of each rank in a folder of its own."""
+    (folder / "traces").mkdir()
+    for rank, trace in enumerate(job(ranks, 2, PLANTED, mesh=True)):
+        (source,) = list_sources([str(trace.write(folder / "traces" / f"{rank}.json"))])
+        assert summarise(source, str(folder / "summaries" / f"{rank}")).failed is None
 
 
-def test_a_job_of_many_ranks_is_one_run_that_late_ranks_join(tmp_path: Path, app_data: DataFolder) -> None:
-    place, folder, data = str(tmp_path / "summaries"), app_data, str(app_data.root)
-    summarised(tmp_path, range(RANKS - 2))
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the traces and summaries of RANKS ranks."""
+    folder = tmp_path_factory.mktemp("many")
+    summarised(folder, RANKS)
+    return folder
+
+
+def gather(folder: Path, ranks: range, place: Path) -> str:
+    """Lay the summaries of ``ranks`` into one place, and return its path."""
+    for rank in ranks:
+        shutil.copytree(folder / "summaries" / f"{rank}", place, dirs_exist_ok=True)
+    return str(place)
+
+
+def test_a_job_of_many_ranks_is_one_run_that_late_ranks_join(many: Path, tmp_path: Path, app_data: DataFolder) -> None:
+    folder, data = app_data, str(app_data.root)
+    place = gather(many, range(RANKS - 2), tmp_path / "summaries")
     first = run("reduce", place, "--data", data, "--name", "mesh of 20").splitlines()
     assert any(line.startswith("2 of 20 ranks (18, 19) have no trace here.") for line in first)
     assert [line for line in first if line.startswith("rank 5: ") and "its data loader" in line]
@@ -53,7 +69,7 @@ def test_a_job_of_many_ranks_is_one_run_that_late_ranks_join(tmp_path: Path, app
     assert report["stragglers"][0]["gain_ms"] == pytest.approx(0.8, abs=0.05)
     assert [finding["rule"] for finding in report["findings"]].count("straggling-rank") == 1
 
-    summarised(tmp_path, range(RANKS - 2, RANKS))
+    gather(many, range(RANKS - 2, RANKS), tmp_path / "summaries")
     assert 13 not in {ref.rank for ref in before.traces}
     again = run("reduce", place, "--data", data, "--open", "13").splitlines()
     assert again[-1] == before.id
@@ -78,10 +94,13 @@ def test_a_job_of_many_ranks_is_one_run_that_late_ranks_join(tmp_path: Path, app
     assert list(folder.recordings.iterdir()) == []
 
 
-def test_a_late_rank_whose_trace_is_gone_is_named_all_the_same(tmp_path: Path, app_data: DataFolder) -> None:
-    summarised(tmp_path, range(RANKS))
-    (tmp_path / "traces" / "5.json").unlink()
-    lines = run("reduce", str(tmp_path / "summaries"), "--data", str(app_data.root)).splitlines()
+def test_a_late_rank_whose_trace_is_gone_is_named_all_the_same(many: Path, tmp_path: Path, app_data: DataFolder) -> None:
+    place = gather(many, range(RANKS), tmp_path / "summaries")
+    gone = (many / "traces" / "5.json").rename(tmp_path / "elsewhere.json")
+    try:
+        lines = run("reduce", place, "--data", str(app_data.root)).splitlines()
+    finally:
+        gone.rename(many / "traces" / "5.json")
     assert [line for line in lines if line.startswith("rank 5: ") and "its data loader" in line]
     manifest = app_data.read_manifest(lines[-1])
     assert 5 not in {ref.rank for ref in manifest.traces}
@@ -105,8 +124,9 @@ def test_a_job_whose_ranks_all_have_files_is_told_as_their_traces_are(tmp_path: 
 
 
 def test_damaged_summaries_are_told_and_made_again(tmp_path: Path) -> None:
-    place, data = str(tmp_path / "summaries"), tmp_path / "data"
-    summarised(tmp_path, range(8), of=8)
+    data = tmp_path / "data"
+    summarised(tmp_path, 8)
+    place = gather(tmp_path, range(8), tmp_path / "gathered")
     run_id = run("reduce", place, "--data", str(data), "--name", "mine").splitlines()[-1]
     (path,) = DataFolder(data).recordings.glob("*.parquet")
     content = bytearray(path.read_bytes())
