@@ -206,7 +206,7 @@ def test_the_page_works_narrow_dark_and_by_keyboard(empty_server: Server, browse
 
 def test_a_server_with_a_token_shows_its_door_and_opens_with_the_link(tmp_path: Path, page: Page) -> None:
     token = "a-token-for-this-test"
-    server = start_server(tmp_path / "data", SAWTOOTH_TOKEN=token)
+    server = start_server(without_bundled(tmp_path / "data"), SAWTOOTH_TOKEN=token)
     try:
         page.goto(f"{server.url}/reference")
         expect(page.get_by_text("Log in with the link")).to_be_visible()
@@ -227,10 +227,10 @@ def test_a_server_with_a_token_shows_its_door_and_opens_with_the_link(tmp_path: 
 
 def test_an_installed_sawtooth_started_inside_a_checkout_runs_its_own_code(tmp_path: Path, page: Page) -> None:
     installed = tmp_path / "installed"
-    for package in ("app", "analysis", "ingest", "sample_traces"):
+    for package in ("app", "analysis", "ingest"):
         shutil.copytree(ROOT / package, installed / package, ignore=shutil.ignore_patterns("__pycache__"))
     command = ("-P", "-m", "sawtooth.app.cli", "serve")
-    server = start_server(tmp_path / "data", command=command, cwd=ROOT, PYTHONPATH=str(installed))
+    server = start_server(without_bundled(tmp_path / "data"), command=command, cwd=ROOT, PYTHONPATH=str(installed))
     try:
         page.goto(server.url)
         expect(page.get_by_text("Three ways in")).to_be_visible(timeout=120_000)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,9 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.chromium import Seen, log_in
-from tests.support.servers import Server, fetch
+from tests.support.paths import SAMPLES
+from tests.support.prepared import prepared
+from tests.support.servers import Server, fetch, start_server, without_bundled
 
 pytestmark = pytest.mark.browser
 
@@ -25,14 +26,19 @@ PLACE = re.compile(r"[?&]t0=[\d.]+&t1=[\d.]+")
 
 
 @pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with two of the recordings that ship, read before it starts."""
+    data = DataFolder(without_bundled(tmp_path_factory.mktemp("timeline") / "data"))
+    for name in ("resnet_fixed", "gpt"):
+        prepared(data, *sorted((SAMPLES / name).glob("*trace.json.gz")), *sorted((SAMPLES / name).glob("*.jsonl")), name=name)
+    running = start_server(data.root)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
 def run(server: Server) -> str:
-    """The bundled GPT run."""
-    for _ in range(600):
-        runs = json.loads(fetch(server, "/api/v1/runs"))["runs"]
-        if found := [run["id"] for run in runs if "gpt" in run["name"].lower()]:
-            return str(found[0])
-        time.sleep(0.2)
-    raise AssertionError("The bundled GPT run was never read.")
+    return next(run.id for run in DataFolder(server.data).manifests() if run.name == "gpt")
 
 
 def opened(page: Page, server: Server, run: str, more: str = "") -> None:

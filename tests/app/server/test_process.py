@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from sawtooth.ingest.schema import DRAFT_PREFIX
-from tests.support.servers import LOGGED_IN, Server, start_server
+from tests.support.servers import LOGGED_IN, Server, start_server, without_bundled
 
 MEGABYTE = 1 << 20
 UPLOAD_MB = 300
@@ -18,8 +18,7 @@ GROWTH_MB = 50  # the bar: an upload of any size costs the server at most this
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory):
-    data = tmp_path_factory.mktemp("process") / "data"
-    running = start_server(data)
+    running = start_server(without_bundled(tmp_path_factory.mktemp("process") / "data"))
     yield running
     running.stop()
 

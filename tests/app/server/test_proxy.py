@@ -19,7 +19,7 @@ import pytest
 import websockets
 
 from tests.support.paths import ROOT
-from tests.support.servers import COOKIE, LOGGED_IN, TOKEN, free_port, start_server
+from tests.support.servers import COOKIE, LOGGED_IN, TOKEN, free_port, start_server, without_bundled
 
 pytestmark = pytest.mark.slow
 NAME = "sawtooth.example.com"
@@ -74,7 +74,7 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
     for program in ("nginx", "openssl"):
         assert shutil.which(program), f"this test needs {program}"
     folder = tmp_path_factory.mktemp("proxy")
-    server = start_server(folder / "data", SAWTOOTH_ALLOWED_HOSTS=NAME)
+    server = start_server(without_bundled(folder / "data"), SAWTOOTH_ALLOWED_HOSTS=NAME)
     port, certificate, key = free_port(), folder / "cert.pem", folder / "key.pem"
     subprocess.run(
         [*SELF_SIGNED, "-keyout", str(key), "-out", str(certificate)],
