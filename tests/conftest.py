@@ -22,6 +22,19 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(common_folder.make())
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spread the modules that drive a browser over the others: they wait more than they compute, and last or side by side they leave the machine idle."""
+    modules: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.path, []).append(item)
+    waiting = {path for path, tests in modules.items() if any(test.get_closest_marker("browser") for test in tests)}
+    order = [path for path in modules if path not in waiting]
+    apart = len(order) // (len(waiting) + 1) or 1
+    for place, path in enumerate(sorted(waiting)):
+        order.insert(place * (apart + 1), path)
+    items[:] = [item for path in order for item in modules[path]]
+
+
 @pytest.fixture(autouse=True)
 def main_stays() -> Iterator[None]:
     """Streamlit's AppTest makes the page it runs the process's main module, which a process spawned later would run again."""
