@@ -19,6 +19,7 @@ RETRIES = 3  # where a worker or a node dies
 AT_A_TIME = 1_000  # tasks that Ray knows of: its memory for each stays while it waits
 # Ray tells its makers of every cluster unless this is set; its workers would else be nicer than everything beside them.
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+NOT_STARTED = "Ray did not start on this machine: {why} Run the command again, or without --engine ray."
 DIED = "The Ray task that read it did not end ({error})."
 
 
@@ -61,6 +62,8 @@ def _connected(address: str | None, jobs: int | None) -> Any:
             ray.init(num_cpus=jobs, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         else:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises a bare one where a node takes too long to start
+        if address is None:
+            raise UsageError(NOT_STARTED.format(why=str(error).strip() or type(error).__name__)) from None
         raise UsageError(f"There is no Ray cluster at {address} ({type(error).__name__}).") from None
     return ray

@@ -10,6 +10,7 @@ import pytest
 
 from sawtooth.analysis.cluster.mapping import map_sources
 from sawtooth.analysis.cluster.ray_tasks import RETRIES, on_ray
+from sawtooth.ingest.errors import UsageError
 from tests.support import cluster_tasks
 
 
@@ -43,3 +44,23 @@ def test_a_killed_worker_costs_its_source_a_further_try_and_a_second_run_reads_n
     (traces / "d.always.json").unlink()
     again = map_sources([str(traces)], str(to), cluster_tasks.read, engine)
     assert (again.before, again.outcomes) == (4, [])
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        (None, "Ray did not start on this machine: The node timed out."),
+        ("10.0.0.1:6379", "There is no Ray cluster at 10.0.0.1:6379"),
+    ],
+)
+def test_a_cluster_that_does_not_start_is_no_bug_of_this_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | None, said: str
+) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'sawtooth[cluster]'")
+
+    def times_out(**_: object) -> None:
+        raise Exception("The node timed out.")
+
+    monkeypatch.setattr(ray, "init", times_out)
+    with pytest.raises(UsageError, match=said):
+        next(on_ray(cluster_tasks.die_at_first, [], str(tmp_path), address))
