@@ -160,7 +160,7 @@ COMMENT ON COLUMN modules.total_flops IS 'The same with the modules inside it';
 
 CREATE TABLE replays (kind VARCHAR NOT NULL, problem BLOB NOT NULL);
 COMMENT ON TABLE replays IS 'The replay of the trace, to be changed and run again';
-COMMENT ON COLUMN replays.kind IS 'unprofiled: without the profiler''s cost';
+COMMENT ON COLUMN replays.kind IS 'unprofiled: without the profiler''s cost; unexplained: the same of a trace that its replay does not explain';
 COMMENT ON COLUMN replays.problem IS 'Compressed numpy arrays, see analysis/replay/store.py';
 
 CREATE TABLE call_kinds (name_id INTEGER NOT NULL, kind VARCHAR NOT NULL);

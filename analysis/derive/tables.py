@@ -78,7 +78,8 @@ def store_segments(con: duckdb.DuckDBPyConnection, parts: dict[int, ledger.Segme
 
 
 def store_losses(con: duckdb.DuckDBPyConnection, losses: Losses) -> None:
-    """Fill ``causes``, and store the replay without the profiler."""
+    """Fill ``causes``, and store the replays without the profiler."""
     store_frame(con, "causes", losses.causes())
-    if losses.unprofiled is not None:
-        con.execute("INSERT INTO d.replays VALUES ('unprofiled', ?)", [replay_store.dump(losses.unprofiled)])
+    for kind, problem in (("unprofiled", losses.unprofiled), ("unexplained", losses.unexplained)):
+        if problem is not None:
+            con.execute("INSERT INTO d.replays VALUES (?, ?)", [kind, replay_store.dump(problem)])

@@ -82,8 +82,8 @@ def _bounded(finding: Finding, late: Finding) -> Finding:
         ceiling_ms_per_step=min(finding.ceiling_ms_per_step or late.gain_ms, late.gain_ms),
         predicted_step_ms=late.predicted_step_ms if predicted else None,
         predicted_speedup=late.predicted_speedup if predicted else None,
-        predicted_low_ms=None,
-        predicted_high_ms=None,
+        predicted_low_ms=late.predicted_low_ms if predicted else None,
+        predicted_high_ms=late.predicted_high_ms if predicted else None,
         prediction_note=" ".join(filter(None, (finding.prediction_note, BOUNDED.format(title=late.title)))),
         edits=(),
     )

@@ -44,6 +44,7 @@ __getattr__, __all__ = lazy(
             "at_job_step",
             "leading",
             "measured_ms",
+            "own_works",
         ),
         "matching": ("match_rows",),
         "pipeline": (

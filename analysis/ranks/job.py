@@ -13,9 +13,9 @@ from sawtooth.analysis.metrics.step_time import AGREES_WITHIN
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.beside import Kernels, held_ms, kernels_of, quietest, slowed_by_waits
 from sawtooth.analysis.ranks.coupled import Job, Meetings, Member
-from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, blame
+from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, blame, blame_recorded
 from sawtooth.analysis.ranks.stragglers.outliers import FEWEST_ALIKE, Trace, outliers
-from sawtooth.analysis.ranks.stragglers.own_time import as_quiet_as_others, own_time
+from sawtooth.analysis.ranks.stragglers.own_time import OwnTime, as_quiet_as_others, own_time
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
 from sawtooth.analysis.ranks.stragglers.split import split_of
 from sawtooth.analysis.replay import store as replay_store
@@ -52,7 +52,8 @@ def as_one_job(
 
     Who is late is told from the recorded collectives where the job has many ranks alike (``outliers``), else from the replays. Without matched
     collectives nothing joins the ranks, and nothing is added. Ranks that cannot be replayed are left out where nobody waits for them in the
-    profile; where somebody does, the job's step cannot be told without them.
+    profile; where somebody does, the job's step cannot be told without them, and who is late is told from the recorded collectives and what each
+    host does between its calls.
     """
     if communication.rows.empty or len({rank.recording_id for rank in ranks}) < len(ranks):
         return communication  # one process with several devices is one host: its replay holds them together already
@@ -79,8 +80,14 @@ def as_one_job(
 
         late = outliers(recorded, traces, alike, numbers, hosts, recorded_ms)
     coupled = _replayed(ranks, communication, problems, kernels, measured_ms, sampled=sampled, by_collectives=bool(late))
+    late = late or coupled.stragglers
+    if not late and None in problems and max(map(len, alike)) < FEWEST_ALIKE:
+        own = _own_times(library, ranks, problems, kernels)
+        late = blame_recorded(recorded, own, alike, numbers, hosts, recorded_ms) if own is not None else ()
+    if not late:
+        coupled = replace(coupled, notes=tuple(NOT_REPLAYED if note == NOT_COUPLED else note for note in coupled.notes))
     telemetry = [rank.telemetry for rank in ranks]
-    late = tuple(with_reason(each, telemetry, alike) for each in late or coupled.stragglers)
+    late = tuple(with_reason(each, telemetry, alike) for each in late)
     split = None if late else split_of(recorded, alike, numbers, hosts, recorded_ms)
     return replace(coupled, stragglers=late, split=split)
 
@@ -102,8 +109,7 @@ def _replayed(
         for rank, waits, problem in zip(ranks, communication.ranks, problems, strict=True)
     )
     if not kept or any(awaited):
-        note = NOT_COUPLED if by_collectives else NOT_REPLAYED
-        return replace(communication, notes=(*communication.notes, note))
+        return replace(communication, notes=(*communication.notes, NOT_COUPLED))
     kernels = [kernels[position] for position in kept]
     rows = communication.rows[communication.rows["position"].isin(kept)]
     rows = rows.assign(position=rows["position"].map({position: i for i, position in enumerate(kept)}))
@@ -163,6 +169,25 @@ def _paced(job: Job, measured_ms: float | None) -> Job:
         return now_ms is None or now_ms <= measured_ms
 
     return at(turning_point(quick_enough, LEAST_HOST, 1.0, halvings=HALVINGS)[1])
+
+
+def _own_times(
+    library: Library, ranks: Sequence[RankResult], problems: Sequence[ReplayProblem | None], kernels: Sequence[Kernels]
+) -> list[OwnTime] | None:
+    """Return what each rank takes by itself, of those without a replay that explains their trace too; None where a trace has none at all."""
+    least = quietest(kernels)
+    own = []
+    for rank, problem, mine in zip(ranks, problems, kernels, strict=True):
+        if problem is None:
+            with library.open(rank.recording_id) as recording:
+                rows = recording.rows("SELECT problem FROM replays WHERE kind = 'unexplained'")
+            if not rows:
+                return None
+            problem = replay_store.load(rows[0][0])
+        counted = rank.counted["step"].to_numpy(np.int32)
+        begins_ns = rank.steps["host_start_ns"].to_numpy(np.int64) - (rank.trace.first_ns or 0)
+        own.append(own_time(mine, Member(problem, rank.device, counted, 0), held_ms(mine, counted, least), begins_ns))
+    return as_quiet_as_others(own)
 
 
 def replay_of(recording: Recording, rank: RankResult) -> ReplayProblem | None:

@@ -100,7 +100,7 @@ class Straggler:
     job's step gains where they are as fast, or share work of another batch size with their peers. ``reason`` is a cause of lost time, "work" (more kernel time), "turns" (another process on
     its GPU), "clock" or "power" (slower GPU by telemetry), None where nothing tells or the reasons differ. ``kernel_ratio`` is how many
     times as long equal kernels take, where that is it. ``at_most``: the replayed hosts hide it, and hosts as fast as their error
-    allows would not; ``gain_ms`` is of those. Of a job of many ranks, ``positions`` are those that are among the run's, perhaps none.
+    allows would not; ``gain_ms`` is of those. ``as_recorded``: told by the collectives as they were recorded, without replays. Of a job of many ranks, ``positions`` are those that are among the run's, perhaps none.
     """
 
     kind: StragglerKind
@@ -112,6 +112,7 @@ class Straggler:
     own_ms: float
     gain_ms: float
     at_most: bool = False
+    as_recorded: bool = False
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,13 @@ from sawtooth.analysis.replay.machine import ReplayProblem
 class Losses:
     """What a recording lost, part by part: rows for the tables ``gaps``, ``causes``, estimates and phases by device, and the unprofiled replay.
 
-    The replay and the estimate are of the first part, whose steps are more than a replay uses.
+    The replay and the estimate are of the first part, whose steps are more than a replay uses. A replay that does not explain the trace is kept as
+    ``unexplained``: what the host takes between its calls it shows all the same.
     """
 
     def __init__(self) -> None:
         self.unprofiled: ReplayProblem | None = None
+        self.unexplained: ReplayProblem | None = None
         self._estimates: dict[int, Estimate] = {}
         self._owned: dict[int, Counter[str]] = {}
         self._lost: dict[int, Counter[tuple[str, str]]] = {}
@@ -81,8 +83,10 @@ class Losses:
             known = self._phases.setdefault(device.device, {})
             for name, more in sums.items():
                 known[name] = known[name] + more if name in known else more
-        if problem is not None and any(estimate.step_ns is not None for estimate in self._estimates.values()):
-            self.unprofiled = _recorded(part, without_profiler(problem, recording_cost(events)))
+        if problem is not None and any(estimate.replay_error is not None for estimate in self._estimates.values()):
+            quicker = _recorded(part, without_profiler(problem, recording_cost(events)))
+            explains = any(estimate.step_ns is not None for estimate in self._estimates.values())
+            self.unprofiled, self.unexplained = (quicker, None) if explains else (None, quicker)
         return rows
 
     def _count(self, part: Part, device: DeviceSteps, owners: dict[str, int], lost: dict[tuple[str, str], int]) -> None:

@@ -16,13 +16,16 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from sawtooth.analysis.findings.late_ranks import LEADS, waited_for_ms
-from sawtooth.analysis.findings.rule import CRITICAL_SHARE, SUREST_SHARE, Rule, RuleContext
+from sawtooth.analysis.findings.rule import CRITICAL_SHARE, SUREST_SHARE, Rule, RuleContext, as_sure_as_its_interval
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.ranks.job_step import own_works
 from sawtooth.analysis.ranks.stragglers.lateness import NAMED_RANKS, who, why
+from sawtooth.analysis.replay.whatif import GAIN_OFF, HOSTS_DIFFER, RUNS_DIFFER, STEP_OFF
 from sawtooth.analysis.run.job import Communication, RankWaits, Split, Straggler
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RankResult, Severity
 from sawtooth.analysis.units import in_words
@@ -62,6 +65,10 @@ SHARED = (
     "All ranks replayed together without the profiler. Work of another batch size is shared out, so that all have the mean of it; kernels that the others "
     "do not run are taken away."
 )
+AS_RECORDED = (
+    "By the collectives as they were recorded, with the late ones as early as their peers; not by replays without the profiler."
+)
+SHARED_OUT = "Work of another batch size is shared out, so that all have the mean of it."
 SKEW = "Nothing: the profiler slows one host more than another."
 UNKNOWN = "Look at what {who} does that the others do not."
 WITHIN_ERROR = "Not predicted: what differs between the ranks is within the error of what the profiler's cost was taken to be."
@@ -86,7 +93,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         takes = "take" if late.kind == "set" else "takes"
         gain = context.step_ms * late.gain_ms / whole
         _, changes = ADVICE.get(late.reason, ADVICE[None])
-        yield context.finding(
+        finding = context.finding(
             RULE.slug,
             f"{name[0].upper()}{name[1:]} {takes} {in_words(late.own_ms)} of each step longer than the others"
             + (f": {reason}" if reason else ""),
@@ -94,16 +101,12 @@ def check(context: RuleContext) -> Iterator[Finding]:
             ceiling_ms=gain,
             predicted_ms=None if late.at_most else context.step_ms - gain,
             severity=_severity(context, communication, late, gain),
-            confidence="medium" if late.at_most else "high",
-            note=PERHAPS
-            if late.at_most
-            else SHARED
-            if late.reason == "work"
-            else "All ranks replayed together without the profiler, the late ones as fast as their peers.",
+            note=_note(late),
             risk="Moving work between ranks changes which samples each of them sees.",
             changes=changes,
             evidence=[*waits, *rows],
         )
+        yield _with_range(context, late, finding)
     elif communication.split is not None:
         yield _of_split(context, communication.split, [*waits, *rows])
     elif (skewed := _skewed(communication, context.step_ms)) is not None:
@@ -120,6 +123,40 @@ def check(context: RuleContext) -> Iterator[Finding]:
             note=WITHIN_ERROR if replayed else NOT_TOGETHER,
             evidence=[*waits, *rows],
         )
+
+
+def _note(late: Straggler) -> str:
+    if late.at_most:
+        return PERHAPS
+    if late.reason == "work":
+        return SHARED if not late.as_recorded else f"{AS_RECORDED} {SHARED_OUT}"
+    return (
+        AS_RECORDED
+        if late.as_recorded
+        else "All ranks replayed together without the profiler, the late ones as fast as their peers."
+    )
+
+
+def _with_range(context: RuleContext, late: Straggler, finding: Finding) -> Finding:
+    """Return the finding with the interval of what it predicts: as far off as replays miss of gains, and as runs of such a job differ.
+
+    It says how well the gain is known; that the rank is late is known without it, so that neither severity nor place hang on it.
+    """
+    after_ms, communication = finding.predicted_step_ms, context.run.communication
+    if after_ms is None or communication is None or not context.step_ms:
+        return finding
+    off_ms = min(GAIN_OFF * (context.step_ms - after_ms), STEP_OFF * after_ms)
+    # the others' own work: the late one's is about to change
+    works_ms = [work.occupied_ns / 1e6 for work in own_works(context.run.ranks, communication)]
+    known = len(works_ms) == len(context.run.ranks)
+    works = [ms for position, ms in enumerate(works_ms) if known and position not in late.positions] or works_ms
+    waits = 1 - min(max(works, default=0.0) / after_ms, 1.0)
+    differ = max(RUNS_DIFFER, min(HOSTS_DIFFER, waits))
+    high_ms = after_ms + off_ms
+    low_ms = (after_ms - off_ms) * (1 - differ)
+    high_ms = max(high_ms * (1 + RUNS_DIFFER), min(high_ms * (1 + differ), context.step_ms))
+    sure = as_sure_as_its_interval("medium" if late.as_recorded else "high", after_ms, low_ms, high_ms)
+    return replace(finding, predicted_low_ms=low_ms, predicted_high_ms=high_ms, confidence=sure)
 
 
 def _of_split(context: RuleContext, split: Split, evidence: list[dict[str, Any]]) -> Finding:

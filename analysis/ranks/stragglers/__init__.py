@@ -5,10 +5,10 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
-        "blame": ("LEAST_SHARE", "PERSISTENT", "blame"),
+        "blame": ("LEAST_SHARE", "PERSISTENT", "blame", "blame_recorded"),
         "lateness": ("NAMED_RANKS", "who", "why"),
         "outliers": ("FEWEST_ALIKE", "Trace", "outliers"),
-        "own_time": ("as_quiet_as_others", "own_time"),
+        "own_time": ("OwnTime", "as_quiet_as_others", "own_time"),
         "reasons": ("MOST_REPLAYED", "with_reason"),
         "split": ("split_of",),
     },

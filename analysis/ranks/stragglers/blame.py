@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +101,40 @@ def blame(
     return stragglers_of(late, ranks, hosts, lambda some: _gain(job, recorded, some, step_ms))
 
 
+def blame_recorded(
+    recorded: RecordedJob,
+    own: Sequence[OwnTime],
+    peers: Sequence[Sequence[int]],
+    ranks: Sequence[int | None],
+    hosts: Sequence[str | None],
+    step_ms: float,
+) -> tuple[Straggler, ...]:
+    """Return who holds the job up where not all ranks can be replayed: who loses, beyond what recording makes, what the others are seen to wait for.
+
+    As ``blame``, with ``step_ms`` as recorded and gains by the recorded collectives. Short gaps of what recording slows tell nothing here: no replay
+    says how much of them is left without it.
+    """
+    least_ms = LEAST_SHARE * step_ms
+    late = [_late(i, own, peers[i], least_ms * 1e6) for i in range(len(own))]
+    late = [
+        replace(
+            each,
+            excess={p: ns for p, ns in each.excess.items() if p.long or p.cause == WORK or not CAUSE_OF[p.cause].slowed},
+        )
+        for each in late
+    ]
+    late = [each for each in late if each.own_ms >= least_ms > 0]
+    kept = kept_ms(late, peers)
+
+    def gain_ms(some: Sequence[_Late]) -> float:
+        lost_ms = {each.position: each.own_ms - ms for each, ms in zip(late, kept, strict=True) if each in some}
+        return min(recorded.gain_ms({p: ms * 1e6 for p, ms in lost_ms.items()}), max(lost_ms.values()))
+
+    if not late or gain_ms(late) < least_ms:
+        return ()
+    return tuple(replace(each, as_recorded=True) for each in stragglers_of(late, ranks, hosts, gain_ms))
+
+
 def _perhaps(
     job: Job, late: Sequence[_Late], ranks: Sequence[int | None], hosts: Sequence[str | None]
 ) -> tuple[Straggler, ...]:
@@ -150,16 +185,17 @@ def _longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], leas
     host that is slower everywhere makes its pauses longer, too: they are held against the peers' at its own pace.
     """
     common = [step for step in mine.steps if all(step in other.steps for other in others)]
+    pauses = [pause for pause in mine.longest_ns if pause[0] == cause]
     pace = max(mine.short_ns / max(float(np.median([other.short_ns for other in others])), 1.0), 1.0)
     over = np.zeros(len(common))
-    for i, step in enumerate(common):
-        gaps = mine.longest_ns[cause][mine.steps.index(step)] if cause in mine.longest_ns else np.zeros(0)
+    for (i, step), pause in product(enumerate(common), pauses):
+        gaps = mine.longest_ns[pause][mine.steps.index(step)]
         theirs = np.zeros((len(others), len(gaps)))
         for row, other in zip(theirs, others, strict=True):
-            each = other.longest_ns[cause][other.steps.index(step)][: len(gaps)] if cause in other.longest_ns else ()
+            each = other.longest_ns[pause][other.steps.index(step)][: len(gaps)] if pause in other.longest_ns else ()
             row[: len(each)] = each
         usual = pace * np.maximum(np.median(theirs, axis=0), LONG_GAP_NS)
-        over[i] = np.where(gaps > (1 + HOST_ERROR) * usual, gaps - usual, 0.0).sum()
+        over[i] += np.where(gaps > (1 + HOST_ERROR) * usual, gaps - usual, 0.0).sum()
     return float(over.mean()) if len(over) and (over >= least_ns).mean() > PERSISTENT else 0.0
 
 

@@ -7,7 +7,7 @@ scatter allows, step after step, and whose own trace shows time of that size tha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -118,7 +118,7 @@ def outliers(
     def gain_ms(some: Sequence[_Late]) -> float:
         return recorded.gain_ms({each.position: np.maximum(each.over_ms - kept[each.position], 0.0) * 1e6 for each in some})
 
-    return stragglers_of(late, ranks, hosts, gain_ms)
+    return tuple(replace(each, as_recorded=True) for each in stragglers_of(late, ranks, hosts, gain_ms))
 
 
 def _late_ms(lateness: F64, peers: Sequence[Sequence[int]], least_ms: float) -> dict[int, _Comes]:

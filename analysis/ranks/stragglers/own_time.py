@@ -14,7 +14,7 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES
 from sawtooth.analysis.ranks.beside import Kernels, Quiet, Shape
 from sawtooth.analysis.ranks.coupled import Member
 from sawtooth.analysis.replay.edits import Edit, ScaledOps, WithoutHostCause
-from sawtooth.analysis.replay.machine import I64, NEVER, ReplayProblem
+from sawtooth.analysis.replay.machine import I64, NEVER, HostNodes, ReplayProblem
 
 WORK = "work"  # a rank's kernels, communication apart
 LONG_GAP_NS = 500_000  # recording an event never makes a gap as long, though a slow host under the profiler does
@@ -26,6 +26,7 @@ HOLE = "python_host"  # the cause of host time in which nothing was recorded
 LEAST_KEPT = 1e-9  # of a host cause: without any of it, its waits for the GPU would go as well
 
 F64 = NDArray[np.float64]
+Pause = tuple[str, bool]  # a long gap's cause, and whether it lies behind the begin of a step in the gap
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +47,8 @@ class OwnTime:
     is host time a step in long gaps by cause, whether or not the GPU still had work, ``hidden_ns`` what of it shows nothing while the GPU had
     only communication left to do: where other ranks have more of that, it is waiting for them that no recorded call shows.
     ``held_ms`` is how long single kernels of a step are held up (of ``beside.held_ms``). ``longest_ns`` has, by cause and step, the long gaps each by
-    itself, longest first.
+    itself, longest first; where the steps' begins are known, what of them lies behind one stands apart: what a host does when its step is done is not
+    what it does as the next begins.
     """
 
     steps: tuple[int, ...]
@@ -59,7 +61,7 @@ class OwnTime:
     long_gaps_ns: Mapping[str, float]
     hidden_ns: float
     held_ms: float = 0.0
-    longest_ns: Mapping[str, tuple[F64, ...]] = field(default_factory=dict)
+    longest_ns: Mapping[Pause, tuple[F64, ...]] = field(default_factory=dict)
 
     @property
     def short_ns(self) -> float:
@@ -78,8 +80,9 @@ class OwnTime:
         return WithoutHostCause(part.cause, max(keep_share, LEAST_KEPT), self.long_calls if part.long else self.short_calls)
 
 
-def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0) -> OwnTime:
-    """Return a rank's own time. ``kernels`` is its GPU's work but communication, ``held_ms`` how long single ones of a step are held up."""
+def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: I64 | None = None) -> OwnTime:
+    """Return a rank's own time. ``kernels`` is its GPU's work but communication, ``held_ms`` how long single ones of a step are held up, ``begins_ns`` when
+    its steps begin on the host, on its replay's clock."""
     problem = member.problem
     steps = tuple(int(s) for s in member.counted if s in problem.steps)
     work, compute, loud = kernel_work(kernels, steps)
@@ -108,10 +111,12 @@ def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0) -> OwnTime:
         cause: float(_by_step(host.gap_parts[:, i], node_step, long, steps).mean()) if steps else 0.0
         for i, cause in enumerate(HOST_CAUSES)
     }
+    behind = np.zeros(len(host)) if begins_ns is None else _behind_begin(host, begins_ns)
     longest = {
-        cause: tuple(_descending(ns[long & (node_step == step)]) for step in steps)
+        (cause, begun): tuple(_descending((ns * share)[long & (node_step == step)]) for step in steps)
         for cause, ns in zip(HOST_CAUSES, host.gap_parts.T, strict=True)
         if whole[cause]
+        for begun, share in ((False, 1 - behind), (True, behind))
     }
     long_calls, short_calls = (tuple(host.call[long == which].tolist()) for which in (True, False))
     hidden_ns = float(hidden.mean()) if len(hidden) else 0.0
@@ -141,8 +146,17 @@ def _drained_share(problem: ReplayProblem, which: NDArray[np.bool_]) -> F64:
     return np.clip(host.start - np.maximum(before, done), 0, gap) / np.maximum(gap, 1)
 
 
-def _descending(ns: I64) -> F64:
-    return np.sort(ns[ns > 0])[::-1].astype(np.float64)
+def _behind_begin(host: HostNodes, begins_ns: I64) -> F64:
+    """Return, by host node, which share of the gap before it lies behind the last begin of a step in it, 0 where it has none."""
+    before = host.end[np.maximum(host.pred, 0)]
+    at = np.searchsorted(begins_ns, host.start, side="right") - 1
+    begin = np.where(at >= 0, begins_ns[np.maximum(at, 0)], NEVER) if len(begins_ns) else np.full(len(host), NEVER, np.int64)
+    within = (host.pred >= 0) & (begin > before)
+    return np.where(within, (host.start - begin) / np.maximum(host.start - before, 1), 0.0)
+
+
+def _descending(ns: F64) -> F64:
+    return np.sort(ns[ns > 0])[::-1]
 
 
 def _by_step(ns: I64 | F64, node_step: NDArray[np.int32], chosen: NDArray[np.bool_], steps: tuple[int, ...]) -> F64:

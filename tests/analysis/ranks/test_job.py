@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sawtooth.analysis.derive.lost import estimate
 from sawtooth.analysis.ranks import job as one_job
 from sawtooth.analysis.ranks.communication import split_communication
 from sawtooth.analysis.run.job import Communication
@@ -203,6 +204,47 @@ def test_a_rank_that_cannot_be_replayed_is_left_out_unless_the_others_wait_for_i
     waits = {each.rank: each.unprofiled_wait_ms for each in found.ranks}
     assert waits[1] is None
     assert waits[3] == pytest.approx(0.0, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("planted", "named"),
+    [
+        (Planted(loader_us={1: 800.0}), ("data_wait", 0.8)),
+        (Planted(host_us={0: 1_000.0, 1: 1_600.0}), ("python_host", 0.6)),
+        (Planted(host_us={0: 1_000.0, 1: 1_300.0}), None),  # hosts of one job differ by as much under the profiler
+        (Planted(host_us={0: 1_000.0, 1: 1_600.0}, launch_us={0: 20.0, 1: 32.0}), None),  # a host that is slower everywhere
+        (Planted(host_us={0: 1_000.0, 1: 1_000.0}, launch_us={0: 20.0, 1: 32.0}), None),
+        (Planted(), None),
+    ],
+)
+def test_of_two_ranks_that_no_replay_explains_the_late_one_is_named_by_what_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: Planted, named: tuple[str, float] | None
+) -> None:
+    monkeypatch.setattr(estimate, "REPRODUCES_WITHIN", -1.0)
+    found = job_of(tmp_path, planted, ranks=2, per_host=2, mesh=False)
+    assert found.step_ms is None
+    if named is None:
+        assert (found.stragglers, found.notes[-1]) == ((), one_job.NOT_REPLAYED)
+        return
+    (late,) = found.stragglers
+    assert (late.ranks, late.reason, late.as_recorded) == ((1,), named[0], True)
+    assert late.own_ms == pytest.approx(named[1], abs=0.03)
+    assert late.gain_ms == pytest.approx(named[1], abs=0.03)
+    assert found.notes[-1] == one_job.NOT_COUPLED
+
+
+def test_a_pause_as_a_step_begins_is_not_the_others_waiting_as_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 1's host pauses 1.6 ms as each step begins; rank 0's waits longer at its end, and no call shows it: between the same two launches."""
+    monkeypatch.setattr(estimate, "REPRODUCES_WITHIN", -1.0)
+    traces = job(2, 2, Planted(host_us={1: 1_600.0}))
+    traces[0].events = [event for event in traces[0].events if event["name"] != "cudaDeviceSynchronize"]
+    data = DataFolder(tmp_path / "data").create()
+    (run,) = bring_in(data, [(trace.write(tmp_path / f"{i}.json"), f"{i}.json") for i, trace in enumerate(traces)]).runs
+    result = analyse(run, Library(data))
+    assert result.communication is not None
+    (late,) = result.communication.stragglers
+    assert (late.ranks, late.reason) == ((1,), "python_host")
+    assert 0.8 < late.gain_ms < 1.6  # at least; what any long gap may be, 0.5 ms at its pace, is not counted
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,8 @@ def late_ranks(stragglers: tuple[Straggler, ...], late_ms: float) -> list[Findin
     assert run.lead is not None
     waits = tuple(RankWaits(i, i, 0, 0.0, late_ms * i, None, None, None, unprofiled_wait_ms=0.0) for i in range(2))
     communication = Communication(pd.DataFrame(), waits, 0, (), stragglers, 50.0)
-    return list(straggling(RuleContext(replace(run, communication=communication), run.lead, NoRows())))  # type: ignore[arg-type]
+    job = replace(run, ranks=[run.lead, run.lead], communication=communication)
+    return list(straggling(RuleContext(job, run.lead, NoRows())))  # type: ignore[arg-type]
 
 
 def test_a_late_rank_costs_what_the_job_gains_without_it() -> None:
@@ -114,8 +115,21 @@ def test_a_late_rank_costs_what_the_job_gains_without_it() -> None:
     late = Straggler("rank", (1,), (1,), None, "data_wait", None, 25.0, 20.0)
     (found,) = late_ranks((late,), 25.0)
     assert found.title == "Rank 1 takes 25 ms of each step longer than the others: its data loader"
-    assert (found.severity, found.confidence) == ("critical", "medium"), "a gain without an interval is no surer"
+    assert (found.severity, found.confidence) == ("critical", "medium"), "a gain with so wide an interval is no surer"
     assert (found.predicted_step_ms, found.ceiling_ms_per_step) == (pytest.approx(24.0), pytest.approx(16.0))
+    # A fifth of the gain is what replays miss; of a job whose GPUs' work is not known runs differ by 12 %.
+    assert (found.predicted_low_ms, found.predicted_high_ms) == (pytest.approx(20.8 * 0.88), pytest.approx(27.2 * 1.12))
+
+
+@pytest.mark.parametrize(("gain_ms", "severity"), [(4.0, "critical"), (1.6, "warning")])
+def test_the_interval_of_a_late_ranks_gain_moves_no_severity(gain_ms: float, severity: str) -> None:
+    """Of 50 ms replayed; in the worst case of its interval the step of another run is as long as now."""
+    late = Straggler("rank", (1,), (1,), None, "data_wait", None, 25.0, gain_ms)
+    (found,) = late_ranks((late,), 25.0)
+    assert found.severity == severity
+    assert found.predicted_step_ms is not None
+    assert found.predicted_high_ms is not None
+    assert found.predicted_high_ms > 39.999
 
 
 def test_a_slow_gpu_and_a_slow_host_are_called_so() -> None:
