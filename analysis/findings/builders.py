@@ -14,6 +14,7 @@ import pandas as pd
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.reads import after_bulk, only_read
 from sawtooth.analysis.findings.rule import RuleContext
+from sawtooth.analysis.findings.source_lines import spoken
 from sawtooth.analysis.findings.work import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, WithoutWaits
 from sawtooth.analysis.run.model import Finding
@@ -21,6 +22,7 @@ from sawtooth.analysis.units import in_words
 
 MORE_THAN_COST = 1.1  # times what kernels take: a gain that a reader would ask about
 NO_LAUNCHES = "The gain is more than these kernels take, because the host no longer launches them either."
+LEAD_LOST = "which costs it its head start: {cost} of each step"  # more than the GPU waits there: later launches come late too
 COPYING_WORTH_SAYING = 0.05  # of the time lost to waits: an item's copy is 1 µs, a tensor's may be most of it
 FREED_NS = 3_000  # for each kernel, at most, to free its operator's tensors and its part of autograd's graph on a slow host
 
@@ -78,15 +80,10 @@ def of_waits(
         [context.rank.device, list(calls)],
     )
     count = in_gaps[0][0] / max(len(context.rank.counted), 1)
-    place = places[0]["place"] if places else "a place the trace does not name"
-    yield context.finding(
+    place = spoken(str(places[0]["place"])) if places else "a place the trace does not name"
+    finding = context.finding(
         rule,
-        title.format(
-            cost=in_words(lost),
-            costs=_costs(context, calls, lost),
-            times="once" if round(count) == 1 else f"{count:.0f} times",
-            place=place,
-        ),
+        "",
         fix,
         ceiling_ms=lost,
         edits=without_reads(context, calls),
@@ -94,6 +91,14 @@ def of_waits(
         evidence=places,
         **details,
     )
+    more = finding.claims == "gain" and finding.gain_ms > MORE_THAN_COST * lost
+    named = title.format(
+        cost=in_words(max(finding.gain_ms, lost)),
+        costs=LEAD_LOST.format(cost=in_words(finding.gain_ms)) if more else _costs(context, calls, lost),
+        times="once" if round(count) == 1 else f"{count:.0f} times",
+        place=place,
+    )
+    yield replace(finding, title=named)
 
 
 def _costs(context: RuleContext, calls: tuple[int, ...], lost: float) -> str:

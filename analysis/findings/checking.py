@@ -13,6 +13,7 @@ import duckdb
 
 from sawtooth.analysis.findings import rules as rules_folder
 from sawtooth.analysis.findings.late_ranks import bounded_by_late, late_before_pace
+from sawtooth.analysis.findings.own_code import model, with_model
 from sawtooth.analysis.findings.rule import NEEDS, SEVERITIES, WARNING_SHARE, Rule, RuleContext
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.metrics.witness import SAMPLE_IT
@@ -64,13 +65,15 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
                     raise
                 LOG.exception("rule %s failed on run %s", rule.slug, context.run.manifest.id)
                 not_checked.append(NotChecked(rule.slug, f"{FAILED} ({type(error).__name__})"))
+    if context.rank.trace.with_stack and (name := model(context.recording)) is not None:
+        findings = [replace(finding, changes=with_model(finding.changes, name)) for finding in findings]
     doubt = NO_SURER if context.rank.best.gpu_may_limit else None
     if any(finding.explains.captures_graph for finding in findings):
         doubt = ONCE
     if doubt is not None:
         findings = [_doubted(finding, doubt) if finding.explains.host_pace else finding for finding in findings]
     findings = bounded_by_late(context, [_as_sure_as_the_profile(context, finding) for finding in findings])
-    ordered = _waits_first(context, _each_cause_once(sorted(findings, key=_order)))
+    ordered = _waits_first(context, _each_cause_once(_whole_first(sorted(findings, key=_order))))
     return late_before_pace(context, _parts_first(_before_graph(ordered))), not_checked
 
 
@@ -104,6 +107,28 @@ def _parts_first(findings: list[Finding]) -> list[Finding]:
         behind = _with_note(replace(general, severity=severity), PART_FIRST.format(title=first.title))
         result.insert(result.index(first) + 1, behind)
     return result
+
+
+def _whole_first(findings: list[Finding]) -> list[Finding]:
+    """Return the findings with a choice, such as compiling the model, before the first of the faults that it mends on the way and that brings less: both
+    change the same work, and who makes the larger change need not make the smaller."""
+    ordered = list(findings)
+    for whole in findings:
+        if not whole.explains.chosen or whole.severity == "info":
+            continue
+        its = _changed(whole)
+        behind = ordered.index(whole)
+        part = next((f for f in ordered[:behind] if _is_part(f, its) and f.gain_ms < whole.gain_ms), None)
+        if part is not None:
+            ordered.remove(whole)
+            ordered.insert(ordered.index(part), whole)
+    return ordered
+
+
+def _is_part(finding: Finding, of: set[tuple[str, int]]) -> bool:
+    """Tell whether a finding changes mostly what those edits change too."""
+    mine = _changed(finding)
+    return bool(mine) and len(mine & of) >= SAME_CAUSE * len(mine)
 
 
 def _waits_first(context: RuleContext, findings: list[Finding]) -> list[Finding]:

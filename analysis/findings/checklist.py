@@ -12,6 +12,7 @@ from typing import Literal
 
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.store.library import Recording
+from sawtooth.analysis.units import in_words
 
 Status = Literal["brings", "found", "done", "nothing", "not applicable", "not checked"]
 PYTORCH = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
@@ -35,7 +36,8 @@ _ABBREVIATION = re.compile(r"\b(tf32|fp8|fp32|cpu|gpu|fsdp)\b")
 class Technique:
     """``done`` and ``needs`` are regular expressions over the names in the trace: of what shows that it is in use, and of what it works on.
 
-    ``undone`` shows that it is not in use although ``done`` is there: cuDNN calls its own kernels after it has converted a layout. ``why_not`` says
+    ``undone`` shows that it is not in use although ``done`` is there: cuDNN calls its own kernels after it has converted a layout; ``hardly`` says why it
+    is not advised all the same. ``why_not`` says
     why nothing recorded can tell. ``rare`` is what happens once in many steps: a short profile without it says nothing of the training.
     ``apart`` is what a profile of training steps cannot hold, and what to record for it. ``works_on`` is what ``needs`` shows, in words.
     """
@@ -47,6 +49,7 @@ class Technique:
     needs: str | None = None
     why_not: str | None = None
     undone: str | None = None
+    hardly: str = ""
     rare: str | None = None
     apart: str | None = None
     works_on: str = ""
@@ -66,7 +69,8 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("TF32 where FP32 is needed", NVIDIA, ("tf32-off",), "tf32", PRODUCTS, works_on="matrix products"),
     Technique("FP8 products", NVIDIA, ("fp8-products",), "e4m3|e5m2|fp8", HALF, works_on="16-bit products"),
     Technique("Sizes that fit tensor cores", NVIDIA, ("misaligned-dimensions",), None, PRODUCTS, works_on="matrix products"),
-    Technique("channels_last for convolutions", PYTORCH, ("layout-conversions",), "nhwc", CONVOLUTION, undone="(?i)nchwToNhwc", works_on="convolutions"),
+    Technique("channels_last for convolutions", PYTORCH, ("layout-conversions",), "nhwc", CONVOLUTION, undone="(?i)nchwToNhwc",
+              hardly="with few channels, or group norms between, channels_last is not sure to be quicker", works_on="convolutions"),
     Technique("cudnn.benchmark, decided once", PYTORCH, ("convolution-search",), None, CONVOLUTION, works_on="convolutions"),
     Technique("No bias before a batch norm", PYTORCH, ("bias-before-norm",), None, "aten::.*batch_norm", works_on="batch norms"),
     Technique("Pointwise operations fused", PYTORCH, ("elementwise-chains", "unfused-activation", "unfused-norm", "clipping-by-hand", "loss-head"), "^triton_"),
@@ -148,6 +152,9 @@ def _without_findings(technique: Technique, run: RunResult, recording: Recording
         return Checked(technique, "not checked", f"{next(iter(lacking.values()))}{seen}", next(iter(lacking)))
     if (unseen := _unseen(technique, run, recording)) is not None:
         return Checked(technique, "not checked", unseen, technique.rules[0])
+    if undone and technique.undone is not None and (ms := _ms_per_step(recording, technique.undone, run)) is not None:
+        name = named(_name(recording, technique.undone) or "")
+        return Checked(technique, "nothing", f"{name} takes {in_words(ms)} of each step; {technique.hardly}")
     looked_at = f"the trace has {named(needed)}; " if needed else ""
     looked_for = ", ".join(
         _ABBREVIATION.sub(lambda short: short[0].upper(), rule.replace("-", " ")) for rule in technique.rules
@@ -174,6 +181,17 @@ def _unseen(technique: Technique, run: RunResult, recording: Recording) -> str |
     if technique.rare is not None and steps < ENOUGH_STEPS:
         return f"the {steps} profiled steps hold no sign of {technique.rare}; profile {ENOUGH_STEPS} or more (`sawtooth run --steps {ENOUGH_STEPS}`)"
     return None
+
+
+def _ms_per_step(recording: Recording, pattern: str, run: RunResult) -> float | None:
+    """Return what kernels of matching names take of a counted step on the lead's device, ms, added up; None where none runs there."""
+    if run.lead is None or not len(run.lead.counted):
+        return None
+    rows = recording.rows(
+        "SELECT sum(dur_ns) FROM step_gpu_ops WHERE device = ? AND counted AND name_id IN (SELECT name_id FROM names WHERE regexp_matches(name, ?))",
+        [run.lead.device, pattern],
+    )
+    return float(rows[0][0]) / 1e6 / len(run.lead.counted) if rows[0][0] else None
 
 
 def _name(recording: Recording, pattern: str) -> str | None:

@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.launches import Launches
-from sawtooth.analysis.findings.source_lines import user_lines
+from sawtooth.analysis.findings.source_lines import stale_lines, user_lines
 from sawtooth.analysis.findings.work import step_work
+from sawtooth.analysis.knowledge.frames import without_line
 from sawtooth.analysis.metrics.feeding import sample_cost
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.nulls import plain_rows
@@ -142,7 +143,9 @@ class RuleContext:
         of = {"device": self.rank.device, "causes": list(causes)}
         lines = user_lines(self.recording, [call for (call,) in self.recording.rows(_FRAMES, of)])
         parameters = of | {"frames": list(lines), "lines": list(lines.values()), "steps": steps, "most": limit}
-        return plain_rows(self.recording.frame(_PLACES, parameters))
+        rows = plain_rows(self.recording.frame(_PLACES, parameters))
+        stale = stale_lines(self.recording) if lines else set()
+        return [row | {"place": without_line(row["place"])} if row["place"] in stale else row for row in rows]
 
     def finding(
         self,

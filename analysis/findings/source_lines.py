@@ -7,10 +7,20 @@ from typing import Any
 
 import pandas as pd
 
-from sawtooth.analysis.knowledge.frames import FRAME, is_user_line
+from sawtooth.analysis.knowledge.frames import FRAME, is_user_line, spoken, without_line
 from sawtooth.analysis.store.library import Recording
 
-__all__ = ["FRAME", "common_line", "in_user_code", "is_user_line", "most_from", "user_lines", "user_stack"]
+__all__ = [
+    "FRAME",
+    "common_line",
+    "in_user_code",
+    "is_user_line",
+    "most_from",
+    "spoken",
+    "stale_lines",
+    "user_lines",
+    "user_stack",
+]
 
 MOST_FRAMES = 200  # deeper stacks are recursion: their line would not tell more
 _OF_THE_HOST = """
@@ -20,13 +30,31 @@ SELECT python_call_id FROM python_calls JOIN begun USING (thread_id) WHERE start
 ORDER BY start_ns DESC, dur_ns LIMIT 1"""
 
 
+# A call open when the recording begins is written with the line it is at then, and none that begins later ends before those.
+_OPEN = """
+WITH ended AS (SELECT thread_id, min(start_ns + dur_ns) AS first_ns FROM python_calls GROUP BY thread_id)
+SELECT DISTINCT name FROM python_calls JOIN ended USING (thread_id) JOIN names USING (name_id) WHERE start_ns < first_ns"""
+
+
+def stale_lines(recording: Recording) -> set[str]:
+    """Return the frames that were open when the recording began: their line is where that happened, such as the optimizer's step, and not where a
+    function begins, as of all others."""
+    return {str(name) for (name,) in recording.rows(_OPEN) if FRAME.match(str(name))}
+
+
+def _as_known(recording: Recording, names: Sequence[str]) -> list[str]:
+    """Return frames with their line only where that is the function's own."""
+    stale = stale_lines(recording) if names else set()
+    return [without_line(name) if name in stale else name for name in names]
+
+
 def user_stack(recording: Recording, device: int, start_ns: int) -> tuple[str, ...]:
     """Return the user's own frames, outermost first, at what begins at ``start_ns``: a piece of lost time, a GPU operation (at its launch), or
     whatever the host does, such as a call of Python or of the driver.
 
     Empty where the trace has no Python calls, or the thread that launched it has none (autograd's own thread).
     """
-    return tuple(name for _, name in _frames(recording, device, start_ns) if is_user_line(name))
+    return tuple(_as_known(recording, [name for _, name in _frames(recording, device, start_ns) if is_user_line(name)]))
 
 
 def common_line(recording: Recording, device: int, starts_ns: Sequence[int]) -> str | None:
@@ -34,13 +62,13 @@ def common_line(recording: Recording, device: int, starts_ns: Sequence[int]) -> 
     stacks = [_frames(recording, device, start) for start in starts_ns]
     shared = set.intersection(*(set(stack) for stack in stacks)) if stacks else set()
     lines = [name for call, name in stacks[0] if (call, name) in shared and is_user_line(name)] if shared else []
-    return lines[-1] if lines else None
+    return spoken(_as_known(recording, lines[-1:])[0]) if lines else None
 
 
 def in_user_code(places: Sequence[Mapping[str, Any]]) -> str | None:
     """Return in words which line of the user's own is first among ``places``, the longest first: "most" only of the longest; None where none is theirs."""
     at = next((number for number, place in enumerate(places) if is_user_line(str(place["place"]))), None)
-    return None if at is None else f"{'part of it' if at else 'most'} at {places[at]['place']}"
+    return None if at is None else f"{'part of it' if at else 'most'} at {spoken(str(places[at]['place']))}"
 
 
 def most_from(recording: Recording, python_calls: pd.DataFrame) -> str | None:
@@ -48,7 +76,7 @@ def most_from(recording: Recording, python_calls: pd.DataFrame) -> str | None:
     lines = user_lines(recording, [int(call) for call in python_calls["id"]])
     ns = python_calls["end_ns"] - python_calls["start_ns"]
     of_line = ns.groupby(python_calls["id"].map(lines)).sum()
-    return str(of_line.idxmax()) if len(of_line) and 2 * of_line.max() > ns.sum() else None
+    return spoken(_as_known(recording, [str(of_line.idxmax())])[0]) if len(of_line) and 2 * of_line.max() > ns.sum() else None
 
 
 def _frames(recording: Recording, device: int, start_ns: int) -> list[tuple[int, str]]:

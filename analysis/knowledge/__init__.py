@@ -32,7 +32,10 @@ __getattr__, __all__ = lazy(
         ),
         "frames": (
             "FRAME",
+            "MODULE",
             "is_user_line",
+            "spoken",
+            "without_line",
         ),
         "hardware": (
             "LINK_FULL",

@@ -20,6 +20,7 @@ from sawtooth.analysis.metrics.witness import (
     FLOOR_MARGIN,
     GPU_BOUND,
     SAMPLE_IT,
+    Evaluations,
     StepWork,
     Witness,
     by_trace,
@@ -67,6 +68,11 @@ class BestStepTime:
     def ms(self) -> float | None:
         """The best step time in ms."""
         return self.reading.value
+
+    @property
+    def evaluations(self) -> Evaluations | None:
+        """What the loop evaluates between its steps, by its marks; None where they show nothing, or do not speak for the run."""
+        return next((w.evaluations for w in self.witnesses if w.source == self.source), None)
 
     @property
     def gpu_may_limit(self) -> bool:

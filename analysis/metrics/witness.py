@@ -26,11 +26,25 @@ STOPWATCH = 0.01  # a stopwatch over many steps, started and stopped by hand or 
 
 
 @dataclass(frozen=True)
+class Evaluations:
+    """What a loop evaluates between its training steps: once in how many, how long each time (ms, the step taken off), and whether the step time holds it."""
+
+    every: float
+    ms: float
+    in_step: bool
+
+    @property
+    def ms_per_step(self) -> float:
+        """What it takes on average."""
+        return self.ms / self.every
+
+
+@dataclass(frozen=True)
 class Witness:
     """One statement on the step time, ms, with its 90 % interval.
 
     ``source`` is user, marks, telemetry or estimate. ``ms`` is None where it only bounds the step from below; ``high_ms`` is None where
-    nothing bounds it from above. ``notes`` say what it rests on and what widens it.
+    nothing bounds it from above. ``notes`` say what it rests on and what widens it. ``evaluations`` are those that the loop's marks show, None where none.
     """
 
     source: StepSource
@@ -38,6 +52,7 @@ class Witness:
     low_ms: float
     high_ms: float | None
     notes: tuple[str, ...] = ()
+    evaluations: Evaluations | None = None
 
     def holds(self, ms: float) -> bool:
         """Tell whether ``ms`` lies in the interval."""

@@ -35,11 +35,12 @@ NO_GAIN = 1.005  # half a percent: a replay reproduces the recorded step no bett
 
 @dataclass(frozen=True)
 class CodeChange:
-    """One way to write the fix. ``framework`` is PyTorch, Lightning or Transformers."""
+    """One way to write the fix. ``framework`` is PyTorch, Lightning or Transformers; ``of_run``: names and sizes in it are the run's own, as far as the trace has them."""
 
     framework: str
     before: str
     after: str
+    of_run: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sawtooth.analysis.metrics.witness import Witness
+from sawtooth.analysis.metrics.witness import Evaluations, Witness
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.recording_row import row_of
 from sawtooth.analysis.telemetry.attribution import marked_gpus
@@ -88,7 +88,8 @@ def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | No
     evaluations = _evaluations([*earlier, *later], STEPS_APART_ALONE if host_alone else STEPS_APART)
     before, after = (_stretches(part, apart=bool(evaluations)) for part in (earlier, later))
     reading = _of_host_alone(before, after) if host_alone else _of_queue(before, after)
-    return reading and _witness(reading, evaluations, " outside the profile" if profiled else "")
+    found = _evaluated([*earlier, *later], in_step=not evaluations)
+    return reading and replace(_witness(reading, evaluations, " outside the profile" if profiled else ""), evaluations=found)
 
 
 class _Reading(NamedTuple):
@@ -165,6 +166,16 @@ def _evaluations(spans: Sequence[_Span], steps_apart: int) -> list[_Span]:
     """Return the spans that hold an evaluation; none where it comes more often than every ``steps_apart`` steps: then it is the loop's own."""
     evaluations = [span for span in spans if span.evaluates]
     return evaluations if len(evaluations) * steps_apart <= len(spans) else []
+
+
+def _evaluated(spans: Sequence[_Span], *, in_step: bool) -> Evaluations | None:
+    """Return how often and how long the model was evaluated between steps, the step that follows taken off; None where it never was."""
+    at = [span.step for span in spans if span.evaluates]
+    if not 0 < len(at) < len(spans):
+        return None
+    usual = float(np.median([span.ns for span in spans if not span.evaluates]))
+    each_ms = max(float(np.mean([span.ns for span in spans if span.evaluates])) - usual, 0.0) / 1e6
+    return Evaluations((at[-1] - at[0]) / (len(at) - 1) if len(at) > 1 else len(spans), each_ms, in_step)
 
 
 def _stretches(spans: Sequence[_Span], *, apart: bool) -> list[npt.NDArray[np.float64]]:

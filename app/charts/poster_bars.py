@@ -59,11 +59,26 @@ def plain(bars: Sequence[StepBar | Move | Piece]) -> list[dict[str, Any]]:
     return [asdict(bar) for bar in bars]
 
 
-def of_run(result: RunResult, before: str, forecast: Outlook | None, *, dark: bool) -> list[StepBar]:
-    """Return the run's step, which takes ``before``, and, where known, the step after the change, on one scale; empty where nothing divides it."""
+@dataclass(frozen=True)
+class Planned:
+    """The step after a whole plan, ms: what it is called (all 6 changes: 2.0 ×) and its time in words, which may be a range."""
+
+    name: str
+    time: str
+    ms: float
+
+
+def of_run(
+    result: RunResult, before: str, forecast: Outlook | None, *, dark: bool, plan: Planned | None = None
+) -> list[StepBar]:
+    """Return the run's step, which takes ``before``, and, where known, the step after the change and after the whole ``plan``, on one scale; empty where
+    nothing divides it."""
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is not None:
-        return now_and_after(verdict, before, forecast, dark=dark)
+        bars = now_and_after(verdict, before, forecast, dark=dark)
+        return bars + (
+            [_after("plan", plan.name, plan.time, plan.ms, verdict.step.value, dark)] if plan and verdict.step.value else []
+        )
     parts = host_parts(result)
     step_ms = sum(parts.values())
     pieces = [
@@ -94,13 +109,16 @@ def _now_and_after(
     bars = [StepBar("now", before, "100%", tuple(pieces))]
     if forecast is not None and now_ms:
         after = f"≈\u00a0{fmt.duration_ms(forecast.after_ms)}"
-        share, saved = min(forecast.after_ms / now_ms, 1.0), fmt.shortened(now_ms, forecast.after_ms)
-        name, shorter = "after the change", f"{saved} shorter"
-        rest = Piece(
-            f"{name}: {after}", _if_room(name, share), max(1000 * share, 1.0), MUTED.on(dark), ""
-        )  # the replay gives its time alone
-        bars.append(StepBar("after", after, f"{share:.2%}", (rest,), _if_room(shorter, 1 - share)))
+        bars.append(_after("after", "after the change", after, forecast.after_ms, now_ms, dark))
     return bars
+
+
+def _after(row: str, name: str, time: str, after_ms: float, now_ms: float, dark: bool) -> StepBar:
+    """Return a step that is predicted to take ``after_ms``: the replay gives its time alone."""
+    share = min(after_ms / now_ms, 1.0)
+    shorter = f"{fmt.shortened(now_ms, after_ms)} shorter"
+    rest = Piece(f"{name}: {time}", _if_room(name, share), max(1000 * share, 1.0), MUTED.on(dark), "")
+    return StepBar(row, time, f"{share:.2%}", (rest,), _if_room(shorter, 1 - share))
 
 
 def _if_room(label: str, share: float) -> str:

@@ -136,7 +136,8 @@ def _poster(result: RunResult) -> Markup | None:
     change, forecast, before = headline_words.first_change(result), headline_words.forecast(result), savings.step(result)
     if before is None:
         return None
-    bars = poster_bars.of_run(result, before.text, forecast, dark=False)
+    plan = advice.planned(result, forecast.after_ms if forecast is not None else None)
+    bars = poster_bars.of_run(result, before.text, forecast, dark=False, plan=plan)
     small = poster_bars.unlabelled(bars)
     facts = host_words.facts(result, forecast)
     if forecast is None:

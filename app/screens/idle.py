@@ -7,10 +7,12 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.findings.source_lines import FRAME, user_lines
+from sawtooth.analysis.findings.source_lines import spoken, stale_lines, user_lines
+from sawtooth.analysis.knowledge.frames import without_line
 from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, Part, columns_of, parts_of, uses_estimate
+from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.tables import waits as lost_time
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import losses, rankings
@@ -147,13 +149,13 @@ def _places(rank: RankResult) -> dict[str, str]:
     """Return by cause where most of it lies: train.py:96 in step (73 %) where the trace has the line, else an operator or call."""
     with current.opened(rank) as view:
         rows = lost_time.places(view)
-        lines = user_lines(view.recording, [int(call) for call in rows["python_call_id"].dropna()])
+        lines = _own_lines(view.recording, rows)
     return {str(row["cause"]): _placed(row, lines) for row in rows.to_dict("records")}
 
 
 def _placed(row: dict[Any, Any], lines: dict[int, str]) -> str:
     name, share = cause_words.place(str(row["place"])), fmt.share(float(row["share"]))
-    line = _line_of(lines.get(int(row["python_call_id"]), "")) if pd.notna(row["python_call_id"]) else None
+    line = lines.get(int(row["python_call_id"])) if pd.notna(row["python_call_id"]) else None
     if line is not None:
         name = line
     elif row["cause"] == IN_PYTHON and pd.isna(row["python_call_id"]):
@@ -161,10 +163,11 @@ def _placed(row: dict[Any, Any], lines: dict[int, str]) -> str:
     return f"{fmt.clean(name, 80)} ({share})"
 
 
-def _line_of(call: str) -> str | None:
-    """Return a Python call as train.py:96 in step; None where it is no line of a file."""
-    line = FRAME.match(call)
-    return f"{line['file']}:{line['line']} in {line['function']}" if line is not None else None
+def _own_lines(recording: Recording, rows: pd.DataFrame) -> dict[int, str]:
+    """Return by python_call_id the user's own line as people say it: train.py:96 in step."""
+    lines = user_lines(recording, [int(call) for call in rows["python_call_id"].dropna()])
+    stale = stale_lines(recording) if lines else set()
+    return {call: spoken(without_line(line) if line in stale else line) for call, line in lines.items()}
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
@@ -177,8 +180,8 @@ def _causes(rank: RankResult) -> pd.DataFrame:
 def _longest(rank: RankResult, cause: str | None) -> pd.DataFrame:
     with current.opened(rank) as view:
         rows = lost_time.pieces(view, cause)
-        lines = user_lines(view.recording, [int(call) for call in rows["python_call_id"].dropna()])
-    own = [_line_of(lines.get(int(call), "")) if pd.notna(call) else None for call in rows["python_call_id"]]
+        lines = _own_lines(view.recording, rows)
+    own = [lines.get(int(call)) if pd.notna(call) else None for call in rows["python_call_id"]]
     return rows.assign(python=[line or name for line, name in zip(own, rows["python"], strict=True)])
 
 

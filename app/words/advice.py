@@ -5,19 +5,24 @@ from __future__ import annotations
 import difflib
 import re
 
-from sawtooth.analysis.run.model import CodeChange, Finding, RunResult
+from sawtooth.analysis.run.model import CodeChange, Finding, PlanStep, RunResult
 from sawtooth.analysis.run.same_time import same_time
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.app import format as fmt
+from sawtooth.app.charts.poster_bars import Planned
 from sawtooth.app.words import causes
-from sawtooth.app.words.headline import action, leading, prepared_by
+from sawtooth.app.words.headline import action, best_ms, leading, prepared_by
 
 CONFIDENCES = ("high", "medium", "low")
 NOTICEABLE = 1.1  # times the gain: a change that brings so much more than one before it asks why it stands behind
 LITTLE_LEFT = 0.5  # of its own gain, that a change adds to those before it
 MOST_LINES = 9  # of code on a card; cards that stand beside each other are as high as the highest
-FOR_EXAMPLE = "  # for example"  # a comment of the code's own: what is copied with it stays code
+FOR_EXAMPLE, OF_RUN = (
+    "  # for example",
+    "  # with this run's names",
+)  # comments of the code's own: what is copied with them stays code
 _APART = re.compile(r"(?<=\S) {2,}#")  # a comment set far from its line, to align with others: in a narrow card it wraps
+MORE_IN_PLAN = 0.1  # of the step after the first change: what else a plan brings is worth a bar of its own from there
 TOO_WIDE = 3.0  # times: of a wider range the middle says little, and the range itself is the answer
 
 
@@ -137,15 +142,28 @@ def plan_title(result: RunResult) -> str | None:
     first = leading(result)
     if not result.plan or (first is not None and first.claims == "gain" and not first.edits):
         return None
-    last = result.plan[-1]
-    wide = last.predicted_high_ms > TOO_WIDE * last.predicted_low_ms
-    after = (
-        fmt.span_ms(last.predicted_low_ms, last.predicted_high_ms)
-        if wide
-        else f"≈\u00a0{fmt.duration_ms(last.predicted_step_ms)}"
-    )
-    steps = f"{fmt.duration_ms(result.plan[0].before_ms)} → {after}"
+    steps = f"{fmt.duration_ms(result.plan[0].before_ms)} → {_after_all(result.plan[-1])}"
     return f"One plan: {steps} a step with {fmt.many(len(result.plan), 'change')}"
+
+
+def _after_all(last: PlanStep) -> str:
+    """Return a step after a plan: ≈ 28.0 ms, or between what and what where that is all that is known."""
+    if last.predicted_high_ms > TOO_WIDE * last.predicted_low_ms:
+        return fmt.span_ms(last.predicted_low_ms, last.predicted_high_ms)
+    return f"≈\u00a0{fmt.duration_ms(last.predicted_step_ms)}"
+
+
+def planned(result: RunResult, after_ms: float | None) -> Planned | None:
+    """Return the whole plan as a bar beside that of a step of ``after_ms``, which the first change leaves (None: none is predicted); None where it brings
+    hardly more than that."""
+    step_ms = best_ms(result)
+    if plan_title(result) is None or not step_ms:
+        return None
+    last = result.plan[-1]
+    if last.predicted_step_ms > (1 - MORE_IN_PLAN) * (after_ms or step_ms):
+        return None
+    changes = f"all {len(result.plan)} changes" if len(result.plan) > 1 else "the change"
+    return Planned(f"{changes}: {fmt.speedup(step_ms / last.predicted_step_ms)}", _after_all(last), last.predicted_step_ms)
 
 
 def plan_lines(result: RunResult) -> list[str]:
@@ -170,10 +188,10 @@ def first_lines(change: CodeChange) -> list[str]:
 def diff(change: CodeChange) -> str:
     """Return a change of code as a diff without its file names and line numbers, which are the reader's: what goes stands before what comes.
 
-    Its first line says that it is an example: names and values are not the run's.
+    Its first line says whether names and values are the run's, or it is an example.
     """
     before, after = (_APART.sub("  #", text).splitlines() for text in (change.before, change.after))
-    lines = [FOR_EXAMPLE]
+    lines = [OF_RUN if change.of_run else FOR_EXAMPLE]
     for _, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         same = before[a:b] == after[c:d]
         lines += [f"  {line}" for line in before[a:b]] if same else [f"- {line}" for line in before[a:b]]

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.knowledge.frames import spoken
 from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE, OWNER_BY_KEY
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
@@ -86,7 +87,7 @@ def meanwhile(owner: str, cause: str | None, ms: float, transfer_ms: float) -> s
 def place(name: str) -> str:
     """Return a place in the trace, or a sentence with it, as people call it: PyTorch's name for the wait in a DataLoader is 50 characters of its classes."""
     return _BUILT_IN.sub(
-        lambda of: of[1] if of[2] in (None, "type", "module") else f"{of[2]}.{of[1]}", _LOADER.sub(NEXT_BATCH, name)
+        lambda of: of[1] if of[2] in (None, "type", "module") else f"{of[2]}.{of[1]}", _LOADER.sub(NEXT_BATCH, spoken(name))
     )
 
 

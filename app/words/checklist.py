@@ -23,7 +23,7 @@ STATES: dict[Status, str] = {
 FOLDED: dict[Status, str] = {
     "not checked": "cannot be seen from this recording: what to record",
     "done": "in use already",
-    "nothing": "looked for and not there: nothing to gain",
+    "nothing": "looked for, with nothing sure to gain",
     "not applicable": "not applicable to this training",
 }
 REMARK = "worth knowing: no gain is predicted"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sawtooth.analysis.knowledge.frames import FRAME
+from sawtooth.analysis.knowledge.frames import FRAME, MODULE
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.run.loading import pace
@@ -12,7 +12,6 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 
 PARTS = "Where the host's time goes"
-MODULE = "<module>"  # what Python calls the code outside functions
 FUNCTIONS = "Your functions by their time outside operators"
 OPERATORS = "Operators by their own time on the host"
 THREADS = "Threads by their time inside operators"
@@ -47,7 +46,8 @@ def _outside(work: HostWork) -> str:
     share = work.functions[0][1] / _whole(work)
     of = "most of it" if share >= MOST else f"{fmt.share(share)} of your functions'"
     function = "the script itself" if frame["function"] == MODULE else fmt.clean(frame["function"], 60)
-    return f"{of} in {function}, {fmt.clean(frame['file'], 60)} line {frame['line']}"
+    line = f" line {frame['line']}" if frame["line"] else ""
+    return f"{of} in {function}, {fmt.clean(frame['file'], 60)}{line}"
 
 
 def _whole(work: HostWork) -> float:

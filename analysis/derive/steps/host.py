@@ -23,6 +23,9 @@ NOT_A_STEP = re.compile(
 NUMBERED_STEP = re.compile(r"(?:^|[^a-z])(?:step|iter|iteration|batch)[^a-z]*\d", re.IGNORECASE)
 NUMBER = re.compile(r"\d+")
 
+MOST_TURNS = 8  # optimizers of one class in a step: more are groups of parameters, which one backward pass serves
+CALLS_OFF = 2  # calls of the driver by which steps of one optimizer differ: an event recorded, a synchronization at the end of the profile
+
 I64 = NDArray[np.int64]
 
 
@@ -72,7 +75,7 @@ def _marked(events: Events, by_name: dict[str, list[int]]) -> HostSteps | None:
         return _profiler_steps(events, profiler)
     optimizers = {name: rows for name, rows in by_name.items() if name.startswith("Optimizer.step#")}
     if optimizers:
-        rows_of = {name: _last_of_each_step(events, rows) for name, rows in optimizers.items()}
+        rows_of = {name: _last_of_each_round(events, _last_of_each_step(events, rows)) for name, rows in optimizers.items()}
         name = min(rows_of, key=lambda n: (len(rows_of[n]), n))
         return _annotation_steps(events, name, rows_of[name])
     return None
@@ -92,6 +95,23 @@ def _last_of_each_step(events: Events, rows: list[int]) -> list[int]:
         return rows
     before = np.searchsorted(passes, ops.end[rows])
     return [row for row, follows in zip(rows, np.append(np.diff(before) > 0, True), strict=True) if follows]
+
+
+def _last_of_each_round(events: Events, rows: list[int]) -> list[int]:
+    """Return the last of each round where optimizers of one class take turns, each after a backward pass of its own, as those of a generator and its critic.
+
+    They share a name; what tells them apart is how many calls of the driver each makes, which hangs on its parameters. Optimizers that make as many
+    calls as each other, as fused ones do, nobody can tell apart.
+    """
+    rows = sorted(rows, key=lambda i: int(events.ops.end[i]))
+    calls = np.sort(events.calls.start)
+    made = np.searchsorted(calls, events.ops.end[rows]) - np.searchsorted(calls, events.ops.start[rows])
+    for turns in range(2, min(MOST_TURNS, len(rows) // 2) + 1):
+        of_turn = [made[turn::turns] for turn in range(turns)]
+        alike = all(np.ptp(part) <= CALLS_OFF for part in of_turn)
+        if alike and np.ptp(made) > 2 * CALLS_OFF:
+            return rows[turns - 1 :: turns]
+    return rows
 
 
 def _repeated(events: Events, by_name: dict[str, list[int]]) -> dict[str, list[int]]:

@@ -171,7 +171,15 @@ def with_more(
     if limit not in (None, "worker") or (seen and seen >= most):
         return (DECODED_ONCE,)
     use = min(2 * seen, most) if seen else usual
-    return tuple(replace(change, after=change.after.replace(f"={usual}", f"={use}")) for change in changes)
+    return tuple(_from(change, seen, usual, use) for change in changes)
+
+
+def _from(change: CodeChange, seen: int, usual: int, use: int) -> CodeChange:
+    """Return a change of a loader's workers with ``use`` of them after it, and those ``seen`` before where they are known."""
+    after = change.after.replace(f"={usual}", f"={use}")
+    if not seen or change.framework != "PyTorch":
+        return replace(change, after=after)
+    return replace(change, before=change.before.replace("…)", f"…, num_workers={seen})"), after=after, of_run=True)
 
 
 def worker_starts(context: RuleContext) -> Events:

@@ -37,8 +37,8 @@ FEW_CHANNELS = 64  # a tile's width; with fewer in and out, NHWC kernels leave m
 CHANGES = (
     CodeChange(
         "PyTorch",
-        "model = resnet50().cuda()\nfor x, y in loader:\n    x = x.cuda(non_blocking=True)",
-        "model = resnet50().cuda().to(memory_format=torch.channels_last)\nfor x, y in loader:\n"
+        "model = Net().cuda()\nfor x, y in loader:\n    x = x.cuda(non_blocking=True)",
+        "model = Net().cuda().to(memory_format=torch.channels_last)\nfor x, y in loader:\n"
         "    x = x.cuda(non_blocking=True).to(memory_format=torch.channels_last)",
     ),
     CodeChange(

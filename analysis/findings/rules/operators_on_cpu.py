@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.own_code import function_of
 from sawtooth.analysis.findings.queries.copies import copies_of_made_tensors
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.source_lines import in_user_code
@@ -57,10 +58,12 @@ def check(context: RuleContext) -> Iterator[Finding]:
     places = context.places("host_compute")
     line = in_user_code(places)
     where = f", {line}" if line else f", most in {places[0]['place']}" if places else ""
+    function = function_of(str(places[0]["place"])) if places else None
     yield context.finding(
         RULE.slug,
         f"Operators on CPU tensors hold the launches up for {in_words(lost)} of each step{where}",
-        "Move the tensors to the GPU first, or do this work in the data loader's workers."
+        (f"Move the work of {function}() to the GPU" if function else "Move the tensors to the GPU first")
+        + ", or do it in the data loader's workers."
         + ("" if line else " Record once with with_stack=True to see the line."),
         ceiling_ms=lost,
         edits=[
@@ -70,9 +73,20 @@ def check(context: RuleContext) -> Iterator[Finding]:
         confidence="high",
         note="The operators' time removed from the replay, and a launch of its own added for each.",
         risk="What is drawn at random differs on the GPU; what the host needs next must be copied back.",
-        changes=CHANGES,
+        changes=(*_of_function(function), *CHANGES),
         evidence=context.gap_evidence("host_compute"),
     )
+
+
+def _of_function(name: str | None) -> tuple[CodeChange, ...]:
+    """Return the change to the calls of the function that does most of the work, with its own name; none where it is not known."""
+    if name is None:
+        return ()
+    before = f"x = {name}(batch).cuda()   # computes on the CPU"
+    after = (
+        f"x = {name}(batch.cuda(non_blocking=True))   # on the GPU; what it uses, such as filters and tables, moved there once"
+    )
+    return (CodeChange("PyTorch", before, after, of_run=True),)
 
 
 RULE = Rule("operators-on-cpu", ("steps",), check, Explains(("host_compute",), called="operators on CPU tensors"))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.own_code import FUSED_ON_GPU, optimizers, with_optimizer
 from sawtooth.analysis.findings.retimed import fused_optimizer
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step
@@ -23,7 +24,6 @@ from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
 
 WORTH_NAMING = 0.01  # one argument to change: worth it from 1 % of the step
-_NAME = "SELECT name FROM named_cpu_ops WHERE starts_with(name, 'Optimizer.step#') LIMIT 1"
 
 CHANGES = (
     CodeChange(
@@ -46,8 +46,10 @@ def check(context: RuleContext) -> Iterator[Finding]:
     cost = ms_per_step(foreach, steps)
     if operators.str.contains("_fused_").any() or context.share(cost) < WORTH_NAMING:
         return
-    named = context.recording.rows(_NAME)
-    name = str(named[0][0]).removeprefix("Optimizer.step#").removesuffix(".step") if named else ""
+    names = optimizers(context.recording)
+    name = names[0] if names else ""
+    if name and name not in FUSED_ON_GPU:
+        return  # all at once is the best that it has
     edit = fused_optimizer(tuple(foreach["gpu_op_id"].tolist()), name, context.rank.gpu)
     yield context.finding(
         RULE.slug,
@@ -60,7 +62,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         if edit
         else "Fused kernels of this optimizer were not measured.",
         risk="The fused update rounds differently in the last bits.",
-        changes=CHANGES,
+        changes=with_optimizer(CHANGES, name or None),
         evidence=evidence_of(foreach, steps, ("operator",)),
     )
 

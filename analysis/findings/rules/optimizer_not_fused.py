@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from sawtooth.analysis.findings.own_code import FUSED_ON_GPU, optimizers, with_optimizer
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import count_in_words, evidence_of, launched_by_optimizer, ms_per_step, numel
 from sawtooth.analysis.knowledge.hardware import Gpu
@@ -31,6 +32,7 @@ MANY_KERNELS = 50  # a fused optimizer launches under ten kernels a step, a fore
 FUSED_SHARE = 0.27  # fused Adam moves 7 values per parameter, single-tensor Adam about 26: what remains of its memory traffic
 KEPT_PER_STEP = 2  # kernels that a fused optimizer still launches
 WORTH_NAMING = 0.02  # one argument to change: worth it from 2 % of the step
+ALL_AT_ONCE = "Let the optimizer update all tensors at once (foreach=True)."
 FUSED = r"_fused_|_foreach_|multi_tensor"
 
 CHANGES = (
@@ -59,13 +61,15 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if len(single) < MANY_KERNELS * steps:
         return
     edits = _fused(single, context.rank.gpu)
+    names = optimizers(context.recording)
+    name = names[0] if len(names) == 1 else None
     predicted = context.predict_ms(edits)
     if predicted is not None and context.step_ms and context.share(context.step_ms - predicted) < WORTH_NAMING:
         return
     yield context.finding(
         RULE.slug,
         f"The optimizer launches {count_in_words(single, steps)} a step, one parameter tensor at a time",
-        "Use the fused optimizer.",
+        "Use the fused optimizer." if name is None or name in FUSED_ON_GPU else ALL_AT_ONCE,
         ceiling_ms=max(context.step_ms - predicted, 0.0)
         if predicted is not None and context.step_ms
         else ms_per_step(single, steps),
@@ -73,7 +77,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         confidence="high",
         note="The optimizer as two kernels that move each value once.",
         risk="The fused update rounds differently in the last bits.",
-        changes=CHANGES,
+        changes=with_optimizer(CHANGES, name),
         evidence=evidence_of(single, steps, ("operator",)),
     )
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from sawtooth.analysis.findings.queries.loading import (
+    WORTH_NAMING,
     HiddenTime,
     limited_by,
     loader_may_limit,
@@ -29,7 +30,7 @@ from sawtooth.analysis.findings.queries.loading import (
     with_more,
     workers_needed,
 )
-from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.rule import SEVERITIES, Rule, RuleContext, severity_of
 from sawtooth.analysis.metrics.feeding import Feeding, feeding
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
@@ -101,13 +102,14 @@ def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[dict[str, An
     who = _workers(fed)
     if pins_too_slowly(facts):
         who = f"The one thread that pins the batches of {fed.workers} loader workers needs"
-    return context.finding(
+    ceiling = _most_to_gain_ms(context)
+    finding = context.finding(
         RULE.slug,
         f"{who} {in_words(fed.ms)} for a batch, as long as the step takes: what makes the GPU quicker brings nothing alone",
         f"{advice} Before that, nothing that shortens the GPU's work helps.",
-        ceiling_ms=None,
-        severity="info",
-        note="Not predicted: the GPU is as slow as the loader now, so neither alone brings anything.",
+        ceiling_ms=ceiling,
+        severity=min("warning", severity_of(context.share(ceiling)), key=SEVERITIES[::-1].index) if ceiling else "info",
+        note="At most: as much as the GPU waits. How long the host takes for a step that never waits for batches, the profiled steps do not tell.",
         risk="More workers need more host memory and CPU cores; where storage is the limit they only queue there.",
         changes=with_more(context, CHANGES, USUAL_WORKERS),
         evidence=[
@@ -119,6 +121,16 @@ def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[dict[str, An
             *steps,
         ],
     )
+    return replace(finding, sets_pace=bool(ceiling))
+
+
+def _most_to_gain_ms(context: RuleContext) -> float | None:
+    """Return the most that workers who keep up bring a step: down to the GPU's own work, or to what any number of workers feeds; None where that is not known or next to nothing."""
+    best = context.rank.best
+    if best.ms is None or context.whatif is None:
+        return None
+    saved = best.ms - max(context.whatif.least_ms(best, ()), quickest_ms(context.run.manifest.facts))
+    return saved if context.share(saved) >= WORTH_NAMING else None
 
 
 RULE = Rule("prefetch-queue-hid-the-loader", ("steps", "run's step"), check, Explains(("data_wait",), hidden=True))

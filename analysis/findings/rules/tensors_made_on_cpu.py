@@ -15,7 +15,10 @@ References
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+
+import pandas as pd
 
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.copies import copies_of_made_tensors, slower_in_run
@@ -25,6 +28,9 @@ from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_number, in_words
 
 WORTH_NAMING = 0.01  # of the step: a copy of a few numbers costs less
+
+TRIANGLES = ("tril", "triu")
+FILLED = ("randn", "rand", "ones", "zeros")  # made from a size alone
 
 SLOWER = " That the run's longer steps are longer by this work is likely, not seen: the profiled steps do not hold that time."
 
@@ -62,9 +68,29 @@ def check(context: RuleContext) -> Iterator[Finding]:
         confidence="medium" if slower else "high",
         note=f"The copies and the host's time before each of them removed from the replay.{SLOWER if slower else ''}",
         risk="Random numbers drawn on the GPU differ from those of the CPU.",
-        changes=CHANGES,
+        changes=(*_of_tensor(context, made.frame, maker), *CHANGES),
         evidence=made.rows(),
         places=made.places(),
+    )
+
+
+def _of_tensor(context: RuleContext, frame: pd.DataFrame, maker: str) -> tuple[CodeChange, ...]:
+    """Return the change to the largest tensor made by ``maker``, with its size; none where its size or how it is made is not known."""
+    work = context.work
+    rows = work[work["gpu_op_id"].isin(frame.loc[frame["maker"] == maker, "id"])]
+    sizes = [dims[0] for dims in rows["dims"] if dims and dims[0]]
+    if not sizes:
+        return ()
+    size = ", ".join(map(str, max(sizes, key=math.prod)))
+    function = maker.removeprefix("aten::").rstrip("_")
+    if function in TRIANGLES:
+        made = f"torch.{function}(torch.ones({size}))"
+        after = f"self.register_buffer('mask', {made}, persistent=False)   # once, in __init__"
+        return (CodeChange("PyTorch", f"mask = {made}.to(device)   # every forward", after, of_run=True),)
+    if function not in FILLED:
+        return ()
+    return (
+        CodeChange("PyTorch", f"torch.{function}({size}).to(device)", f"torch.{function}({size}, device=device)", of_run=True),
     )
 
 

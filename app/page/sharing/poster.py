@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from sawtooth.analysis.findings.source_lines import FRAME, user_stack
+from sawtooth.analysis.findings.source_lines import FRAME, spoken, user_stack
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import judge
@@ -25,6 +25,7 @@ from sawtooth.app.words.savings import Amount
 ACTION_WIDTH = {1: 600, 2: 400, 3: 280}  # pixels at least, by how many actions stand beside each other
 NO_LINES = "The code here is an example: this trace has no Python stacks, so your own lines are not known. `sawtooth run --stacks` or with_stack=True records them."
 WITHOUT_STEPS = "Without steps in the trace nothing more exact is known."
+MOST_TRIED = 8  # pieces of evidence that are asked for a line
 NAMED = 2  # changes that the headline names all
 _HTML = templates.pieces("poster.html")
 MOST_ASKED = 1e15  # steps, or money: infinity times anything is no answer
@@ -74,7 +75,7 @@ def show(result: RunResult) -> None:
     st.set_page_config(page_title=headline.tab_title(result, ticked, forecast))
     one = ticked[0] if len(ticked) == 1 else change[0] if change and not ticked else None
     with place:
-        _step(result, before, forecast, one)
+        _step(result, before, forecast, one, whole=not ticked)
         if ticked:
             if len(ticked) > NAMED:
                 cards.small(f"Included: {'; '.join(headline.action(finding) for finding in ticked)}.")
@@ -91,9 +92,11 @@ def _recorded(result: RunResult) -> None:
         st.html(_HTML.drawn(bars, poster_bars.unlabelled(bars)))
 
 
-def _step(result: RunResult, before: Amount, forecast: Outlook | None, change: Finding | None) -> None:
+def _step(result: RunResult, before: Amount, forecast: Outlook | None, change: Finding | None, *, whole: bool) -> None:
+    """Show a step now, after the change, and after the ``whole`` plan where that is asked for."""
     after, times, facts = None, None, host_words.facts(result, forecast)
-    bars = poster_bars.of_run(result, before.text, forecast, dark=frame.dark())
+    plan = advice.planned(result, forecast.after_ms if forecast is not None else None) if whole else None
+    bars = poster_bars.of_run(result, before.text, forecast, dark=frame.dark(), plan=plan)
     alt = f"A step takes {before.text}"
     if forecast is not None:
         after, times = savings.after(forecast, change), fmt.speedup(forecast.speedup)
@@ -191,10 +194,13 @@ def _action(
 
 
 def _stack(rank: RankResult | None, finding: Finding) -> tuple[str, ...]:
-    row = next((row for row in finding.evidence if row.get("start_ns") is not None), None)
-    if rank is None or row is None:
+    """Return the user's own frames at the first piece of evidence that has any: autograd's own thread has none."""
+    starts = [int(row["start_ns"]) for row in finding.evidence if row.get("start_ns") is not None]
+    if rank is None or not rank.trace.with_stack:
         return ()
-    return _frames(str(frame.data_folder().root), rank.recording_id, rank.device, int(row["start_ns"]))
+    root = str(frame.data_folder().root)
+    stacks = (_frames(root, rank.recording_id, rank.device, start) for start in starts[:MOST_TRIED])
+    return next((stack for stack in stacks if stack), ())
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -206,6 +212,5 @@ def _frames(root: str, recording_id: str, device: int, start_ns: int) -> tuple[s
 def _named(stack: tuple[str, ...]) -> tuple[str, str]:
     """Return the user's own line, train.py:96 in step, and the way to it, main › train."""
     parsed = [match for name in stack if (match := FRAME.match(name))]
-    last = parsed[-1]
     path = " › ".join(match["function"] for match in parsed[:-1] if match["function"] != "<module>")
-    return f"{last['file']}:{last['line']} in {last['function']}", path
+    return spoken(stack[-1]), path

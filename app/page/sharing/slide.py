@@ -12,7 +12,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import poster_bars
 from sawtooth.app.page.parts import findings
-from sawtooth.app.words import headline, promise, savings
+from sawtooth.app.words import advice, headline, promise, savings
 from sawtooth.app.words import run as words
 from sawtooth.app.words.comparisons import changed, two_steps
 from sawtooth.app.words.comparisons import comparison as compare_words
@@ -46,7 +46,9 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
         if forecast is not None
         else []
     )
-    bars = poster_bars.of_run(result, before, forecast, dark=False)
+    bars = poster_bars.of_run(
+        result, before, forecast, dark=False, plan=advice.planned(result, forecast.after_ms if forecast is not None else None)
+    )
     return {
         "title": fmt.clean(headline.on_poster(result)),
         "under": fmt.clean(headline.below(result) or ""),

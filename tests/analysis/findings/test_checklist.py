@@ -104,7 +104,11 @@ def test_layouts_that_cudnn_converts_itself_are_no_channels_last():
     result = replace(result, findings=[finding for finding in result.findings if finding.rule != "layout-conversions"])
     with library().open(result.lead.recording_id) as recording:
         rows = {row.technique.title: row for row in checklist(result, recording)}
-    assert rows["channels_last for convolutions"].status == "nothing"
+    row = rows["channels_last for convolutions"]
+    assert row.status == "nothing"
+    assert re.match(
+        r"nchwToNhwcKernel takes [\d.]+ [mµ]s of each step; with few channels", row.sentence
+    )  # they are there, and what they take is said
 
 
 def test_what_cannot_be_seen_says_what_to_record():

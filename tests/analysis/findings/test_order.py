@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.findings.checking import ANOTHER_WAY
+from sawtooth.analysis.findings.checking import ANOTHER_WAY, _whole_first
 from sawtooth.analysis.findings.rule import as_sure_as_its_interval
-from sawtooth.analysis.run.model import Finding
+from sawtooth.analysis.replay.edits import WithoutOps
+from sawtooth.analysis.run.model import Explains, Finding
 from tests.support.anti_patterns import GEMM, HALF, SLOW_US, op
 from tests.support.by_hand import ADDS, analysed
 from tests.support.chrome_trace import ChromeTrace
@@ -164,3 +165,26 @@ def test_the_first_example_is_of_the_runs_own_case(name: str, rule: str, line: s
 def test_high_confidence_needs_a_narrow_interval(confidence, interval, stated) -> None:
     assert as_sure_as_its_interval(confidence, 50.0, *interval) == stated
     assert as_sure_as_its_interval(confidence, None, None, None) == confidence  # nothing predicted: as sure as the cause
+
+
+@pytest.mark.parametrize(
+    ("ops", "saves_ms", "first"),
+    [
+        ((1, 2, 3), 10.0, "compile"),  # the fault's kernels go with it, and more
+        ((1, 2, 3), 4.0, "fault"),  # but less is saved
+        ((7, 8, 9), 10.0, "fault"),  # other kernels: both are to be done, and a fault comes before a choice
+    ],
+)
+def test_a_choice_that_mends_a_fault_on_the_way_and_brings_more_stands_before_it(ops, saves_ms, first) -> None:
+    fault = Finding("fault", "critical", "", "", "medium", ceiling_ms_per_step=5.0, edits=(WithoutOps((1, 2)),))
+    whole = Finding(
+        "compile",
+        "warning",
+        "",
+        "",
+        "medium",
+        ceiling_ms_per_step=saves_ms,
+        edits=(WithoutOps(ops),),
+        explains=Explains(chosen=True),
+    )
+    assert _whole_first([fault, whole])[0].rule == first

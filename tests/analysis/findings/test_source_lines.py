@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.findings.source_lines import common_line, in_user_code, is_user_line, most_from, user_lines, user_stack
+from sawtooth.analysis.findings.source_lines import (
+    common_line,
+    in_user_code,
+    is_user_line,
+    most_from,
+    stale_lines,
+    user_lines,
+    user_stack,
+)
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
@@ -48,9 +56,11 @@ def test_a_line_is_the_users_where_no_library_and_no_built_in_holds_it(frame: st
 @pytest.mark.parametrize(
     ("places", "words"),
     [
-        (["train.py(12): step", "aten::sort"], "most at train.py(12): step"),
-        (["aten::sort", "train.py(12): step"], "part of it at train.py(12): step"),
+        (["train.py(12): step", "aten::sort"], "most at train.py:12 in step"),
+        (["aten::sort", "train.py(12): step"], "part of it at train.py:12 in step"),
         (["aten::sort"], None),
+        (["train.py: main"], "most at train.py in main"),
+        (["train.py(3): <module>"], "most at train.py:3"),
         ([], None),
     ],
 )
@@ -102,12 +112,15 @@ def test_the_innermost_line_of_the_users_is_found_above_the_library(tmp_path: Pa
 def test_the_users_own_frames_are_the_way_to_what_was_launched(tmp_path: Path) -> None:
     trace = loop_with(
         ("train.py(5): main", 1, 989, None),
-        ("torch/nn/modules/module.py(9): _call", 2, 988, 1),
-        ("model.py(12): forward", 3, 980, 2),
+        ("torch/profiler/profiler.py(9): start", 2, 4, 1),
+        ("torch/nn/modules/module.py(9): _call", 5, 988, 1),
+        ("model.py(12): forward", 6, 980, 3),
     )
     with recorded(trace, tmp_path) as recording:
         starts = [row[0] for row in recording.rows("SELECT start_ns FROM gpu_ops ORDER BY start_ns")]
-        assert user_stack(recording, 0, starts[0]) == ("train.py(5): main", "model.py(12): forward")
+        # main was open when the recording began: its line is where that was
+        assert stale_lines(recording) == {"train.py(5): main", "torch/profiler/profiler.py(9): start"}
+        assert user_stack(recording, 0, starts[0]) == ("train.py: main", "model.py(12): forward")
         assert user_stack(recording, 0, starts[-1]) == ()  # launched by a later step, outside every recorded call
 
 
@@ -123,8 +136,8 @@ def test_a_loop_calls_from_the_innermost_line_that_all_its_launches_share(tmp_pa
         trace.launch((start, start + 5), (start + 600, start + 601), "small")
     with recorded(trace, tmp_path) as recording:
         small = [row[0] for row in recording.rows("SELECT start_ns FROM gpu_ops WHERE dur_ns = 1000 ORDER BY 1")]
-        assert common_line(recording, 0, small) == "train.py(5): batch"
-        assert common_line(recording, 0, small[:1]) == "model.py(12): forward"
+        assert common_line(recording, 0, small) == "train.py in batch"
+        assert common_line(recording, 0, small[:1]) == "model.py in forward"
         assert common_line(recording, 0, []) is None
 
 
@@ -144,10 +157,10 @@ def test_what_the_host_does_is_called_from_the_users_line_that_is_open_there(tmp
         collected = recording.frame(
             "SELECT python_call_id AS id, start_ns, start_ns + dur_ns AS end_ns FROM named_python_calls WHERE name LIKE '%collect>' ORDER BY 2"
         )
-        own = ("train.py(5): main", "train.py(12): step")
+        own = ("train.py: main", "train.py: step")
         assert [user_stack(recording, 0, start) for start in (*collected["start_ns"], at["cudaMalloc"], at["cudaFree"])] == [
             own, (), own, (),
         ]  # fmt: skip
-        assert most_from(recording, collected) == "train.py(12): step"  # 100 of 105 µs
+        assert most_from(recording, collected) == "train.py in step"  # 100 of 105 µs
         assert most_from(recording, collected[1:]) is None
         assert most_from(recording, collected[:0]) is None

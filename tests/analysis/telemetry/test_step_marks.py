@@ -93,6 +93,8 @@ def test_what_is_evaluated_between_steps_is_told_apart(every: int, host_alone: b
     witness = by_marks(evaluated([7.0] * 1000, every, 500.0), host_alone=host_alone)
     assert witness is not None and witness.ms == pytest.approx(7.0)
     assert f"evaluated {1000 // every} times, 500 ms each" in witness.notes[1].replace("\xa0", " ")
+    found = witness.evaluations
+    assert found is not None and not found.in_step and found.ms == pytest.approx(500.0)
 
 
 @pytest.mark.parametrize(("every", "host_alone"), [(5, True), (20, False)])
@@ -100,6 +102,8 @@ def test_what_is_evaluated_every_few_steps_is_part_of_them(every: int, host_alon
     """A host that is ahead of its GPU by some steps waits for them within the evaluation: with few between two, too much would go with it."""
     witness = by_marks(evaluated([7.0] * 1000, every, 50.0), host_alone=host_alone)
     assert witness is not None and witness.ms == pytest.approx(7.0 + 50.0 / every, rel=0.01)
+    found = witness.evaluations
+    assert found is not None and found.in_step and found.ms_per_step == pytest.approx(50.0 / every, rel=0.02)
 
 
 def test_a_queue_that_fills_again_after_an_evaluation_is_left_out() -> None:

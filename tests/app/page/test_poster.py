@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from sawtooth.analysis.outlook import Outlook
-from sawtooth.analysis.run.model import Finding
+from sawtooth.analysis.replay.edits import AsGraph
+from sawtooth.analysis.run.model import Finding, PlanStep
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.app import templates
-from sawtooth.app.charts.poster_bars import StepBar, now_and_after, unlabelled
+from sawtooth.app.charts.poster_bars import StepBar, now_and_after, of_run, unlabelled
 from sawtooth.app.reports import text
 from sawtooth.app.words import advice, evidence, promise
 from tests.support.run_results import run_of
@@ -84,3 +85,16 @@ def test_evidence_is_rounded_for_people_and_has_no_empty_column() -> None:
     heads, cells = evidence.table(replace(GAIN, evidence=rows))
     assert heads == ["Time", "Cause", "Hit share", "Calls"]
     assert [cell.replace("\xa0", " ") for cell in cells[0]] == ["914 µs", "Python on the host", "50 %", "12.3 k"]
+
+
+def test_a_plan_that_brings_much_more_than_its_first_change_has_a_bar_of_its_own() -> None:
+    def plan(after_ms: float) -> tuple[PlanStep, ...]:
+        return (PlanStep("a", 67.0, 64.6, 60.0, 66.0), PlanStep("b", 64.6, after_ms, after_ms - 1, after_ms + 1))
+
+    ledger = [("other_compute", None, 67_000_000, 67.0)]
+    result = replace(run_of(ledger=ledger), findings=[replace(GAIN, edits=(AsGraph(),))], plan=plan(30.0))
+    whole = advice.planned(result, 64.6)
+    assert whole is not None and whole.name.startswith("all 2 changes: 2.2") and "30.0" in whole.time
+    assert [bar.name for bar in of_run(result, "67 ms", None, dark=False, plan=whole)] == ["now", "plan"]
+    assert advice.planned(replace(result, plan=plan(62.0)), 64.6) is None  # hardly more than the first change alone
+    assert advice.planned(replace(result, plan=()), 64.6) is None

@@ -12,9 +12,10 @@ import pytest
 
 from sawtooth.analysis.findings import rules
 from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.witness import Evaluations, Witness
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, PlanStep, RunResult
 from sawtooth.app.words import advice
-from sawtooth.app.words.headline import below, headline
+from sawtooth.app.words.headline import below, evaluates, headline
 from tests.support.run_results import run_of
 
 SLOW = [("other_compute", None, 100_000_000, 100.0)]
@@ -138,3 +139,20 @@ def test_no_example_of_a_loader_has_a_batch_size_that_would_be_pasted() -> None:
     shown = [advice.diff(change) for module in modules for change in getattr(module, "CHANGES", ())]
     assert len(shown) > 50, "this test would otherwise check nothing"
     assert [text for text in shown if re.search(r"DataLoader\(.*\bbatch_size=\d", text)] == []
+
+
+def test_what_the_loop_evaluates_between_its_steps_is_said_where_it_counts() -> None:
+    def told(found: Evaluations | None) -> str | None:
+        result = run_of(ledger=COPIES, source="marks", best_ms=100.0)
+        assert result.lead is not None
+        marks = Witness("marks", 100.0, 99.0, 101.0, evaluations=found)
+        lead = replace(result.lead, best=replace(result.lead.best, source="marks", reading=Reading(100.0), witnesses=(marks,)))
+        return evaluates(replace(result, lead=lead))
+
+    assert (
+        (told(Evaluations(60.0, 90.0, True)) or "")
+        .replace("\xa0", " ")
+        .startswith("Evaluation takes 1.50 ms of that on average: 90.0 ms every 60")
+    )
+    assert (told(Evaluations(60.0, 90.0, False)) or "").endswith("no part of these times.")
+    assert told(Evaluations(600.0, 90.0, True)) is None and told(None) is None  # less than a hundredth of the step

@@ -26,7 +26,7 @@ def test_what_cannot_be_seen_is_no_all_clear_and_comes_before_what_is_well():
     assert [(group.heading, group.column) for group in rest] == [
         ("1 cannot be seen from this recording: what to record", words.UNSEEN),
         ("1 in use already", words.EVIDENCE),
-        ("1 looked for and not there: nothing to gain", words.EVIDENCE),
+        ("1 looked for, with nothing sure to gain", words.EVIDENCE),
     ]
     assert rest[0].rows == [(TECHNIQUES[1].title, "No samples of the host: `sawtooth sample`.")]
     assert rest[2].rows == [(TECHNIQUES[3].title, "Looked for small copies: not there.")]

@@ -188,3 +188,19 @@ def test_library_annotations_are_no_steps(name):
     found = place(events)
     assert len(found.table) == 0
     assert (found.window.starts.tolist(), found.window.ends.tolist()) == ([2], [4])
+
+
+def test_a_generator_and_its_critic_whose_optimizers_share_a_name_make_one_step_together():
+    # A critic of two parameters and a generator of eight, three rounds: the driver is called once a parameter.
+    annotations = [("Optimizer.step#Adam.step", 100 * k + 10, 100 * k + 90) for k in range(6)]
+    launches = [(100 * k + 11 + 2 * n, 100 * k + 12 + 2 * n) for k in range(6) for n in range((2, 8)[k % 2])]
+    gpu = [(start + 1, start + 3, n) for n, (start, _) in enumerate(launches)]
+    steps = find_host_steps(make(annotations, launches, gpu))
+    assert steps.ends.tolist() == [190, 390, 590]
+
+
+def test_steps_of_one_optimizer_stay_single_where_one_of_them_makes_a_call_more():
+    annotations = [("Optimizer.step#Adam.step", 100 * k + 10, 100 * k + 90) for k in range(4)]
+    launches = [(100 * k + 11 + 2 * n, 100 * k + 12 + 2 * n) for k in range(4) for n in range((4, 5)[k % 2])]
+    steps = find_host_steps(make(annotations, launches, [(start + 1, start + 3, n) for n, (start, _) in enumerate(launches)]))
+    assert len(steps.ends) == 4

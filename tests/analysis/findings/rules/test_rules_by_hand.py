@@ -24,6 +24,7 @@ from sawtooth.analysis.run_analysis import analyse, whatif_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.reports.text import gain
+from sawtooth.app.words.headline import first_change
 from sawtooth.app.words.promise import brings
 from sawtooth.app.words.run import first_line
 from sawtooth.ingest.manifest import Manifest, UserFacts
@@ -82,6 +83,22 @@ def test_workers_timed_as_long_as_the_step_lead_whatever_else_is_lost(workers: i
         assert explains(verdict, [replace(found, sets_pace=False)]) is None
         assert "One loader worker needs 7 ms" in found.title
         assert first_line(run).endswith("It waits for the data loader, which the profiled steps do not show.")
+
+
+def test_workers_who_give_no_more_than_the_step_takes_are_the_first_to_change() -> None:
+    """By a stopwatch the step takes 1.02 ms, as profiled, and one worker needs as long for its 4 samples: 0.7 ms of it is the GPU's own work."""
+    as_found = result_of("full_queue")
+    facts = UserFacts(
+        step_time_ms=1.02, loader_workers=1, loader_cores=8, loader_batch=4, loader_sample_ms=0.255, loader_sample_cpu_ms=0.255
+    )
+    traces = [
+        ref for ref in as_found.manifest.recordings if ref.kind == "trace"
+    ]  # telemetry would say that the profile hides a wait
+    run = analyse(msgspec.structs.replace(as_found.manifest, facts=facts, recordings=traces), library())
+    found = run.findings[0]
+    assert (found.rule, found.severity, found.sets_pace) == ("prefetch-queue-hid-the-loader", "warning", True)
+    assert found.claims == "ceiling" and found.ceiling_ms_per_step == pytest.approx(0.32, abs=0.03)
+    assert first_change(run) is not None and first_change(run)[0] is found  # type: ignore[index]  # it is one
 
 
 @pytest.mark.parametrize("reason", [SOFTWARE_HEAT, HARDWARE_SLOWDOWN])
