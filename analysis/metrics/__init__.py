@@ -39,6 +39,7 @@ __getattr__, __all__ = lazy(
         ),
         "trust": ("Diagnostic",),
         "witness": (
+            "Evaluations",
             "SAMPLE_IT",
             "StepWork",
             "Witness",
