@@ -88,8 +88,8 @@ def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | No
     evaluations = _evaluations([*earlier, *later], STEPS_APART_ALONE if host_alone else STEPS_APART)
     before, after = (_stretches(part, apart=bool(evaluations)) for part in (earlier, later))
     reading = _of_host_alone(before, after) if host_alone else _of_queue(before, after)
-    found = _evaluated([*earlier, *later], in_step=not evaluations)
-    return reading and replace(_witness(reading, evaluations, " outside the profile" if profiled else ""), evaluations=found)
+    seen = _evaluated([*earlier, *later], in_step=not evaluations)
+    return reading and replace(_witness(reading, evaluations, " outside the profile" if profiled else ""), evaluations=seen)
 
 
 class _Reading(NamedTuple):

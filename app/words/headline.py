@@ -70,12 +70,12 @@ def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
 def evaluates(result: RunResult) -> str | None:
     """Return what evaluating between steps takes: Evaluation takes 1.4 ms of it on average: 84 ms every 60 steps; None where it is little or not known."""
     best = result.lead.best if result.lead is not None else None
-    found = best.evaluations if best is not None else None
-    if best is None or found is None or not best.ms or found.ms_per_step < WORTH_SAYING * best.ms:
+    evaluations = best.evaluations if best is not None else None
+    if best is None or evaluations is None or not best.ms or evaluations.ms_per_step < WORTH_SAYING * best.ms:
         return None
-    often = f"{fmt.duration_ms(found.ms)} every {fmt.count(round(found.every))} steps"
-    mean = fmt.duration_ms(found.ms_per_step)
-    if found.in_step:
+    often = f"{fmt.duration_ms(evaluations.ms)} every {fmt.count(round(evaluations.every))} steps"
+    mean = fmt.duration_ms(evaluations.ms_per_step)
+    if evaluations.in_step:
         return f"Evaluation takes {mean} of that on average: {often}."
     return f"Evaluation takes {mean} a step more on average, {often}: no part of these times."
 
