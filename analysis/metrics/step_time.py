@@ -127,7 +127,7 @@ def choose_step_time(
         mean_ms=mean_ms,
         witnesses=tuple(witnesses),
         floor_ms=floor,
-        represented=not _much_longer(source, reading, est, mean_ms),
+        represented=not _much_longer(source, reading, est, mean_ms, fed),
         feeding=fed,
     )
     by_recording = STEP_SOURCES[source].of_trace
@@ -226,10 +226,16 @@ def _most(high: float | None, value: float) -> float | None:
     return None if high is None else max(high, value)
 
 
-def _much_longer(source: StepSource, reading: Reading, est: Reading, mean_ms: float | None) -> bool:
-    """Tell whether a witness beside the trace shows a run that takes longer than its profiled steps do."""
+def _much_longer(source: StepSource, reading: Reading, est: Reading, mean_ms: float | None, fed: Feeding | None) -> bool:
+    """Tell whether a witness beside the trace shows a run that takes longer than its profiled steps do.
+
+    Where loader workers never waited in the profile and were timed to take as long as the run's step, the rest of it is theirs, however long the
+    profiler made its steps.
+    """
     if STEP_SOURCES[source].of_trace or reading.value is None or not est.value:
         return False
+    if fed is not None and est.high is None and fed.limits(reading.value):
+        mean_ms = None
     return longer_than_profile(reading.value, reading.low or reading.value, est.value, mean_ms, bounded=est.high is not None)
 
 

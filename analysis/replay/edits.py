@@ -26,7 +26,7 @@ class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
 
     ``keep_share`` of it stays, between ``keep_at_least`` and ``keep_at_most`` where they are given. With ``calls`` only the host's time before these calls is meant. Waits of calls that have the cause
     themselves (frees, pageable copies) and the own time of such calls that launch nothing go as well. ``paced_ms`` is what a step then takes at least,
-    whatever else is changed: the pace of the workers that load.
+    whatever else is changed: the pace of the workers that load, between ``paced_at_least`` and ``paced_at_most`` where their samples were timed.
     """
 
     cause: str
@@ -35,6 +35,8 @@ class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
     keep_at_most: float | None = None
     paced_ms: float = 0.0
     keep_at_least: float | None = None
+    paced_at_least: float | None = None
+    paced_at_most: float | None = None
 
 
 class WithoutWaits(msgspec.Struct, frozen=True, tag=True):

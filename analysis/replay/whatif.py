@@ -230,11 +230,17 @@ def _fed(best: BestStepTime, edits: tuple[Edit, ...], ms: float, edge: Edge) -> 
     They need no more than the run's step takes now. An edit of what the loader costs changes them too, and may say what they need then.
     """
     if loads := _of_loader(edits):
-        return max(ms, *(PACED[edge] * edit.paced_ms for edit in loads))
+        return max(ms, *(_pace_of(edit, edge) for edit in loads))
     if best.feeding is None or best.ms is None:
         return ms
     floor_ms: float = getattr(best.feeding.floors_ms(best.ms), edge)
     return max(ms, floor_ms)
+
+
+def _pace_of(edit: WithoutHostCause, edge: Edge) -> float:
+    """Return what the workers of ``edit`` take for a step, ms: by their own timing, or as far off as others were that nobody timed."""
+    timed = {"least": edit.paced_at_least, "likely": edit.paced_ms, "most": edit.paced_at_most}[edge]
+    return timed if timed is not None else PACED[edge] * edit.paced_ms
 
 
 def _take_the_rest(edits: tuple[Edit, ...]) -> bool:

@@ -36,13 +36,18 @@ class HostLoad:
         """Return a row of evidence for each of ``columns`` that was sampled."""
         return [{"quantity": column, "mean": self.means[column]} for column in columns if column in self.means]
 
+    @property
+    def cpu_pct(self) -> float | None:
+        """How busy the cores are that the training may use, percent; those of the whole host where the recording does not tell them apart."""
+        return self.means.get("cpu_usable_pct", self.means.get("cpu_pct"))
+
     def limit_of_loader(self) -> Limit | None:
         """Return what a loader that the GPU waits for is limited by; None where its workers were not seen, or between the two.
 
-        cores: all of the host's cores work. worker: each worker keeps a core busy while others are free. disk and elsewhere (a network file
+        cores: all that the training may use work. worker: each worker keeps a core busy while others are free. disk and elsewhere (a network file
         system, say): workers wait for most of the time.
         """
-        cpu, worker = self.means.get("cpu_pct"), self.means.get("workers_cpu_pct")
+        cpu, worker = self.cpu_pct, self.means.get("workers_cpu_pct")
         if cpu is None or worker is None or self.means.get("workers", 0) < 1:
             return None
         if cpu >= CORES_FULL_PCT:

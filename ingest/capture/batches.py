@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sawtooth.ingest.loop.cores import usable_cores
 from sawtooth.ingest.loop.loading import SampleCost
 
 MOST = 2000  # batches of one process: their mean is known, and a long training fills no disk
@@ -225,10 +226,9 @@ def _alone(batch: dict[str, int], clock: str) -> float:
 
 def facts_of(cost: SampleCost, workers: int) -> dict[str, float]:
     """Return ``cost`` as facts of a run."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return {
         "loader_workers": workers,
-        "loader_cores": cores,
+        "loader_cores": usable_cores(),
         "loader_batch": cost.batch,
         "loader_sample_ms": 1e3 * cost.wall_s,
         "loader_sample_error_ms": 1e3 * cost.error_s,

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from sawtooth.ingest.loop.cores import usable_cores
 from sawtooth.ingest.loop.loading import BEYOND_CORES, SampleCost, least_workers, predict
 from sawtooth.ingest.loop.numbers import in_words
 
@@ -167,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--workers", default=None, metavar="LIST", help="numbers of workers to run, such as 0,2,8 (default: 0, 2 and the cores)"
     )
     options = parser.parse_args(arguments)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     try:
         counts = [int(word) for word in options.workers.split(",")] if options.workers else [0, 2, cores]
         if min(counts) < 0:

@@ -18,6 +18,7 @@ SHARED_CORE = 0.65  # of a core's speed where two threads of the hardware share 
 SEVERAL_CORES = 0.82
 FEW = 2  # workers that compute: so many have a core each for themselves
 BETWEEN_STEPS = 0.8  # of a worker's speed that the training process has, at the least, which loads between its own steps: 0.79 to 0.99 on three hosts
+TRAINING = 1  # core that the training's own threads keep busy: they launch, collect batches and pin them
 MODEL_OFF = 0.10  # handing batches over and starting late cost what the model does not know
 
 
@@ -59,10 +60,11 @@ class Rate:
 
 
 def predict(cost: SampleCost, workers: int, cores: int, seen: int = 1) -> Rate:
-    """Return what ``workers`` give: each is busy for a sample's whole time, all together have ``cores`` to compute on, and one thread pins their batches.
+    """Return what ``workers`` give: each is busy for a sample's whole time, all together compute on ``cores`` less the training's own, and one thread pins
+    their batches.
 
     ``cost`` was measured with ``seen`` workers. More that compute share what few had for themselves, and few have for themselves what more shared. The
-    interval reaches from cores that two workers share to cores that are whole.
+    interval reaches from cores that two workers share to cores that are whole, the training's too.
     """
     off = min(NORMAL_90 * cost.error_s / cost.wall_s + MODEL_OFF, 0.9)
     middle = least = most = 1.0
@@ -74,7 +76,9 @@ def predict(cost: SampleCost, workers: int, cores: int, seen: int = 1) -> Rate:
     elif workers < seen and shared:
         middle = 1.0 if share else 1 / SEVERAL_CORES
         most = SEVERAL_CORES / SHARED_CORE if share else 1 / SHARED_CORE
-    value, low, high = (_rate(cost, workers, cores, speed) for speed in (middle, least, most))
+    beside = max(cores - TRAINING, cores / 2)
+    value, low = (_rate(cost, workers, beside, speed) for speed in (middle, least))
+    high = _rate(cost, workers, cores, most)
     return Rate(workers, value, low * (1 - off), high * (1 + off))
 
 
@@ -89,7 +93,7 @@ def _busy(cost: SampleCost, workers: int) -> float:
     return workers * cost.computes
 
 
-def _rate(cost: SampleCost, workers: int, cores: int, speed: float) -> float:
+def _rate(cost: SampleCost, workers: int, cores: float, speed: float) -> float:
     """Return samples a second where a core has ``speed`` of what it had when the sample was timed."""
     computing = cost.cpu_s + cost.collate_s / cost.batch
     each = (

@@ -20,6 +20,8 @@ def _row(
 HOST: tuple[Quantity, ...] = (
     _row("cpu_pct", "percent", "CPU", "Time that the host's cores worked, percent of all of them", PERCENT, "host"),
     _row("cpu_busiest_pct", "percent", "busiest core", "Time that the busiest core worked, percent", PERCENT),
+    _row("cpu_usable_pct", "percent", "cores of the training", "Time that the cores which the training process may use worked, percent of them; not told where a container's limit is less than these", PERCENT),
+    _row("cpu_group_busiest_pct", "percent", "busiest core group", "Time that the busiest group of cores (a memory node, such as a socket) worked, percent of its cores; on hosts of several", PERCENT),
     _row("cpu_io_wait_pct", "percent", "waiting for disks", "Time that cores were idle while disks were waited for, percent of all cores (Linux)", PERCENT),
     _row("cores", "count", "cores", "Cores that the training process may use", COUNT, whole=True),
     _row("main_cpu_pct", "percent", "training process", "CPU time of the training process, all threads, percent of one core; of several, the busiest", OF_ONE_CORE),

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from sawtooth.ingest.loop.cores import allowed_cores, core_groups, usable_cores
 
 PERIOD_NS = 10**9  # shorter windows say little of processes whose time the kernel counts in hundredths of a second
 JITTER_NS = 50_000_000
@@ -30,6 +31,7 @@ class HostReader:
         except ImportError:
             self._psutil = None
         self._roots, self._proc = tuple(roots), proc
+        self._groups = core_groups()
         self._due_m = 0
         self._last_m: int | None = None
         self._totals: dict[str, float] = {}
@@ -64,7 +66,13 @@ class HostReader:
         readings = {"cpu_pct": sum(busy) / len(busy), "cpu_busiest_pct": max(busy)}
         if hasattr(each[0], "iowait"):
             readings["cpu_io_wait_pct"] = sum(core.iowait for core in each) / len(each)
-        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else len(each)
+        pid = next(iter(self._roots), 0)
+        allowed, usable = allowed_cores(pid), usable_cores(pid, self._proc)
+        if own := [share for core, share in enumerate(busy) if core in allowed and usable >= len(allowed)]:
+            readings["cpu_usable_pct"] = sum(own) / len(own)
+        groups = [[busy[core] for core in group if core < len(busy)] for group in self._groups]
+        if groups and all(groups):
+            readings["cpu_group_busiest_pct"] = max(sum(group) / len(group) for group in groups)
         return readings | {"cores": float(usable)}
 
     def _memory(self, elapsed: float) -> dict[str, float]:

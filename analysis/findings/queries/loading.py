@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,10 +13,11 @@ from sawtooth.analysis.findings.queries.calls import Events, frames
 from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.metrics.feeding import cores_of, feeding, sample_cost
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
+from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, RunResult
 from sawtooth.analysis.telemetry import Limit
 from sawtooth.analysis.units import in_words, significant
-from sawtooth.ingest.loop.loading import BEYOND_CORES, least_workers, pinning_limits, predict
+from sawtooth.ingest.loop.loading import BEYOND_CORES, SEVERAL_CORES, least_workers, pinning_limits, predict
 from sawtooth.ingest.manifest import UserFacts
 
 WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times
@@ -32,6 +34,22 @@ SENT_SMALL = CodeChange(
     "def __getitem__(self, i):\n    return decode(self.paths[i]).float() / 255\n…\nx = x.to(device, non_blocking=True)",
     "def __getitem__(self, i):\n    return decode(self.paths[i])   # uint8: a quarter of the bytes\n…\nx = x.to(device, non_blocking=True).float() / 255",
 )
+
+
+UNKNOWN_HOST = 8  # workers at most, where nothing tells how many cores the host has: as in the changes of rules
+
+
+@dataclass(frozen=True)
+class Fed:
+    """A step whose batches ``workers`` load: what they take for it, ms, and the edit that says so."""
+
+    workers: int
+    edit: WithoutHostCause
+
+    @property
+    def ms(self) -> float:
+        """What they take for a step, ms."""
+        return self.edit.paced_ms
 
 
 @dataclass(frozen=True)
@@ -130,6 +148,42 @@ def quickest_ms(facts: UserFacts) -> float:
     seen = int(facts.loader_workers or 0)
     best = max(predict(cost, workers, cores, seen).value for workers in range(1, BEYOND_CORES * cores + 1))
     return 1e3 * (facts.samples_per_step or cost.batch) / best
+
+
+def paced_by(facts: UserFacts, workers: int) -> WithoutHostCause | None:
+    """Return the loader's wait gone, as far as ``workers`` feed a step by what a sample took; None where it was not timed."""
+    cost = sample_cost(facts)
+    if cost is None:
+        return None
+    rate = predict(cost, workers, cores_of(facts), int(facts.loader_workers or 0))
+    likely, least, most = (1e3 * (facts.samples_per_step or cost.batch) / per_s for per_s in (rate.value, rate.high, rate.low))
+    return WithoutHostCause("data_wait", paced_ms=likely, paced_at_least=least, paced_at_most=most)
+
+
+def most_that_help(facts: UserFacts) -> Fed | None:
+    """Return the step that as many workers feed as bring something; None where they were not timed, or there are as many already."""
+    cost, cores, seen = sample_cost(facts), cores_of(facts), int(facts.loader_workers or 0)
+    if cost is None:
+        return None
+    workers = max(range(1, BEYOND_CORES * cores + 1), key=lambda n: predict(cost, n, cores, seen).value)
+    edit = paced_by(facts, workers)
+    return Fed(workers, edit) if edit is not None and workers > seen else None
+
+
+def advised_at_first(context: RuleContext, lost_ms: float, fed_ms: float | None) -> int:
+    """Return how many workers to load with what the training process loads by itself: as many as hide it behind the rest of the step, ``fed_ms``, a core
+    each; more where their samples wait."""
+    host, facts = context.run.telemetry.host, context.run.manifest.facts
+    cores, cost = (host.means.get("cores") if host is not None else None) or facts.loader_cores, sample_cost(facts)
+    most = max(int(cores) - 1, 1) if cores else UNKNOWN_HOST
+    if not fed_ms:
+        return most
+    if cost is None:
+        return min(max(math.ceil(lost_ms / SEVERAL_CORES / fed_ms), 1), most)
+    if cost.limit == "waiting":
+        most = BEYOND_CORES * cores_of(facts)
+    wanted = 1e3 * (facts.samples_per_step or cost.batch) / fed_ms
+    return least_workers(cost, wanted, cores_of(facts), most, sure=False) or most
 
 
 def workers_needed(facts: UserFacts, step_ms: float | None) -> str:

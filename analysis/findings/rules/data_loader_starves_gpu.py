@@ -27,9 +27,13 @@ from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.findings.queries.loading import (
     CPU_LIMITS,
     DECODED_ONCE,
+    UNKNOWN_HOST,
     WORTH_NAMING,
+    advised_at_first,
     crowds_the_training,
     limited_by,
+    most_that_help,
+    paced_by,
     pins_too_slowly,
     told_as_hidden,
     with_more,
@@ -54,7 +58,6 @@ CHEAPER_SAMPLE = "Make a sample cheaper: decode smaller images, cache what is de
 SEVERAL = "Load data in {workers}, with pinned memory and persistent workers; more only where the host has cores for them."
 WORTH_MORE = 1.1  # times the samples a second that more workers must promise to be worth their memory
 COPIES = "Each worker holds its own copy of the dataset object; a dataset kept in Python lists multiplies the host's memory."
-USUAL_WORKERS = 8  # at most, where nothing tells how many cores the host has: as in the changes below
 PACED = " {workers} {ms} of a step for what was loaded inside it: no other change makes it shorter."
 FED = "The step without its wait for batches, as far as the workers keep up by what a sample took."
 NOT_TIMED = "What a sample takes was not timed (`sawtooth run` does), so that nothing tells how many workers feed the step."
@@ -100,18 +103,24 @@ def check(context: RuleContext) -> Iterator[Finding]:
     pins = not single and pins_too_slowly(facts)  # whatever the workers do
     seen = _limited(host, limit) if host is not None and limit is not None and not pins else None
     limited, fix = seen or timed or ("", FEW_WORKERS)
-    changes: tuple[CodeChange, ...] = CHANGES
+    changes, fed_ms = CHANGES, context.predict_ms([WithoutHostCause("data_wait")])
     if single:  # what the training process loads in a step, the workers load side by side
-        workers = _advised(context, lost)
-        paced = lost / workers / (SEVERAL_CORES if workers > FEW else 1.0)
+        workers = advised_at_first(context, lost, fed_ms)
+        edit = paced_by(facts, workers)
+        if edit is None:
+            edit = WithoutHostCause("data_wait", paced_ms=lost / workers / (SEVERAL_CORES if workers > FEW else 1.0))
         fix = SEVERAL.format(workers="a worker process" if workers == 1 else f"{workers} worker processes")
-        edits: list[Edit] = [WithoutHostCause("data_wait", paced_ms=paced)]
-        bounded = PACED.format(workers="One worker takes" if workers == 1 else f"{workers} workers take", ms=in_words(paced))
+        edits: list[Edit] = [edit]
+        bounded = _paced_by(workers, edit)
         changes = tuple(replace(change, after=change.after.replace("=8", f"={workers}")) for change in CHANGES)
     else:
-        edits, bounded = _kept_up(context, host if limit == "worker" else None)
-        changes = with_more(context, CHANGES, USUAL_WORKERS, limit)
-    needed = "" if pins else workers_needed(facts, context.predict_ms([WithoutHostCause("data_wait")]))
+        more = most_that_help(facts) if limit in (None, "worker") else None
+        if more is not None:
+            edits, bounded = [more.edit], _paced_by(more.workers, more.edit) if more.ms > (fed_ms or 0.0) else ""
+        else:
+            edits, bounded = _kept_up(context, host if limit == "worker" else None)
+        changes = with_more(context, CHANGES, UNKNOWN_HOST, limit)
+    needed = "" if pins else workers_needed(facts, fed_ms)
     yield context.finding(
         RULE.slug,
         f"The GPU waits {in_words(lost)} of each step for the data loader, which works {where}{limited}",
@@ -128,12 +137,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-def _advised(context: RuleContext, lost_ms: float) -> int:
-    """Return how many workers to load with what the training process loads by itself: as many as hide it behind the rest of the step, a core each."""
-    host, rest_ms = context.run.telemetry.host, context.predict_ms([WithoutHostCause("data_wait")])
-    cores = host.means.get("cores") if host is not None else context.run.manifest.facts.loader_cores
-    most = max(int(cores) - 1, 1) if cores else USUAL_WORKERS
-    return min(max(math.ceil(lost_ms / SEVERAL_CORES / rest_ms), 1), most) if rest_ms else most
+def _paced_by(workers: int, edit: WithoutHostCause) -> str:
+    return PACED.format(workers="One worker takes" if workers == 1 else f"{workers} workers take", ms=in_words(edit.paced_ms))
 
 
 def _kept_up(context: RuleContext, host: HostLoad | None) -> tuple[list[Edit], str]:
@@ -165,18 +170,18 @@ def _kept_share(context: RuleContext, wanted_ms: float) -> float:
 
 def _limited(host: HostLoad, limit: Limit) -> tuple[str, str]:
     """Return what holds the workers up, to end the title with, and what to do."""
-    cpu, worker, cores = (host.means.get(column, 0.0) for column in ("cpu_pct", "workers_cpu_pct", "cores"))
+    cpu, worker, cores = host.cpu_pct or 0.0, host.means.get("workers_cpu_pct", 0.0), host.means.get("cores", 0.0)
     read = in_bytes(host.means.get("disk_read_bps", 0.0))
     received = in_bytes(host.means.get("network_received_bps", 0.0))
     match limit:
         case "cores":
             return (
-                f"; all {cores:.0f} cores of the host are busy ({cpu:.0f} %)",
+                f"; all {cores:.0f} cores that it may use are busy ({cpu:.0f} %)",
                 "Make a sample cheaper: decode smaller images, cache what is decoded, decode on the GPU (DALI). More workers only take turns on these cores.",
             )
         case "worker":
             return (
-                f": they compute, {worker:.0f} % of a core each, while {100 - cpu:.0f} % of the host's cores are free",
+                f": they compute, {worker:.0f} % of a core each, while {100 - cpu:.0f} % of the cores are free",
                 f"Give the loader more workers: {host.means.get('workers', 0.0):.0f} of them work on {cores:.0f} cores. Then make a sample cheaper.",
             )
         case "disk":

@@ -53,7 +53,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if host is not None and waits is not None and waits >= STARVED_PCT:
         yield _starved(context, host, waits)
         return
-    workers, cores, cpu = (host.means.get(column) if host else None for column in ("workers", "cores", "cpu_pct"))
+    workers, cores = (host.means.get(column) if host else None for column in ("workers", "cores"))
+    cpu = host.cpu_pct if host else None
     if host is None or workers is None or cores is None or cpu is None:
         yield from check_host(context.run)
         return
@@ -69,13 +70,13 @@ def check(context: RuleContext) -> Iterator[Finding]:
         note=NOT_PREDICTED,
         risk=RISK,
         changes=CHANGES,
-        evidence=host.evidence("workers", "cores", "cpu_pct", "workers_cpu_pct"),
+        evidence=host.evidence("workers", "cores", "cpu_usable_pct", "cpu_pct", "workers_cpu_pct"),
     )
 
 
 def _starved(context: RuleContext, host: HostLoad, waits_pct: float) -> Finding:
     """Return the finding on a main thread that waits ``waits_pct`` of the time for a core."""
-    workers, cores, cpu = (host.means.get(column) for column in ("workers", "cores", "cpu_pct"))
+    workers, cores, cpu = host.means.get("workers"), host.means.get("cores"), host.cpu_pct
     beside = f" beside {in_number(workers, 'loader worker')}" if workers else ""
     on = f" on {in_number(cores, 'core')}" if cores else ""
     work = f", which work {cpu:.0f} % of the time" if cores and cpu is not None else ""
@@ -89,7 +90,7 @@ def _starved(context: RuleContext, host: HostLoad, waits_pct: float) -> Finding:
         note=AT_MOST,
         risk=RISK,
         changes=CHANGES if workers else (),
-        evidence=host.evidence("main_waits_pct", "workers", "cores", "cpu_pct", "workers_cpu_pct"),
+        evidence=host.evidence("main_waits_pct", "workers", "cores", "cpu_usable_pct", "cpu_pct", "workers_cpu_pct"),
     )
 
 

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from sawtooth.analysis.metrics.device_facts import StepEstimate
+from sawtooth.analysis.metrics.feeding import Feeding
 from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
 from sawtooth.analysis.metrics.witness import StepWork, Witness, by_trace
 
@@ -23,9 +24,10 @@ def chosen(
     *,
     work: StepWork = WORK,
     user_ms: float | None = None,
+    fed: Feeding | None = None,
     **witnesses: Witness,
 ) -> BestStepTime:
-    return choose_step_time(steps(*profiled), StepEstimate(estimate_ms * 1e6), user_ms, work=work, **witnesses)  # type: ignore[arg-type]
+    return choose_step_time(steps(*profiled), StepEstimate(estimate_ms * 1e6), user_ms, work=work, fed=fed, **witnesses)  # type: ignore[arg-type]
 
 
 def telemetry(ms: float) -> Witness:
@@ -97,6 +99,16 @@ def test_a_run_within_its_profiled_step_is_represented_however_much_the_replay_t
         (14.6, 14.6), 7.0, work=small, telemetry=telemetry(15.5)
     ).represented  # 14.3 and more: the profiled step may be all of it
     assert not chosen((14.6, 14.6), 7.0, work=small, telemetry=telemetry(17.0)).represented
+
+
+def test_workers_timed_to_take_the_step_own_what_a_full_queue_hid_however_slow_the_profiled_steps_were() -> None:
+    """24.2 ms of the run, 29.6 as profiled and 16.5 without the profiler: four workers need 24 ms for a batch, and their queue was full."""
+    hidden, seen = (StepWork(3.4e6, 600, hidden_loader=hides) for hides in (True, False))
+    fed, ahead = Feeding(24.0, 21.3, 27.6, 4), Feeding(18.0, 16.0, 20.0, 8)
+    assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2, fed=fed).represented is False
+    assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2).represented  # nobody timed the workers
+    assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2, fed=ahead).represented  # the host, as the profile has it
+    assert chosen((29.6, 29.6), 16.5, work=seen, user_ms=24.2, fed=fed).represented  # the profiled steps waited too
 
 
 def test_the_trace_alone_is_narrow_where_the_gpu_bounds_it_and_honest_where_not() -> None:

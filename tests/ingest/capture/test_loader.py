@@ -17,9 +17,10 @@ COMPUTES = SampleCost(wall_s=0.010, error_s=0.0, cpu_s=0.010, collate_s=0.0, bat
     [
         (READS, 0, 4, 100),
         (READS, 8, 4, 800),  # workers that wait need no core
-        (READS, 100, 4, 0.82 * 4000),  # 4 cores ÷ 1 ms, all of them at work
+        (READS, 100, 4, 0.82 * 3000),  # 3 cores ÷ 1 ms, all of them at work: the training has the fourth
         (COMPUTES, 2, 4, 200),
-        (COMPUTES, 8, 4, 0.82 * 400),  # 4 cores ÷ 10 ms
+        (COMPUTES, 8, 4, 0.82 * 300),  # 3 cores ÷ 10 ms
+        (COMPUTES, 8, 1, 0.82 * 50),  # of one core, half
         (SampleCost(0.010, 0.0, 0.010, 0.064, 32), 1, 4, 1 / 0.012),  # and 2 ms a sample to collate
     ],
 )
@@ -43,7 +44,7 @@ def test_workers_wait_side_by_side_and_share_the_cores(cost, workers, cores, per
     ],
 )
 def test_another_number_of_workers_than_was_timed_shares_cores_otherwise(cost, workers, seen, middle, low, high):
-    rate = predict(cost, workers, 4, seen)
+    rate = predict(cost, workers, 5, seen)  # one of them the training's
     assert (rate.value, rate.low, rate.high) == pytest.approx((middle, low, high))
 
 
@@ -85,6 +86,21 @@ def test_what_some_workers_took_tells_what_others_give(rows, computes):
 def test_the_smallest_number_that_feeds_is_one_that_does_so_for_sure():
     assert least_workers(READS, 640, 4, 64) == 8  # 7 give 700, at least 608; 8 give 800, at least 683
     assert least_workers(COMPUTES, 500, 4, 64) is None
+
+
+@pytest.mark.parametrize(
+    ("cores", "rows"),
+    [
+        # an H200's host cut to 8 cores, 23 November 2026: workers, samples a second before and after, and what a sample took those workers, ms: by the wall, on a core, collating a batch of 32
+        (8, {2: (720, 680, 2.838, 2.856, 4.286), 4: (1292, 1234, 2.877, 2.902, 4.141), 8: (2245, 2061, 3.126, 3.054, 4.422), 14: (2142, 2278, 3.003, 2.709, 4.351)}),
+    ],
+)  # fmt: skip
+def test_as_many_computing_workers_as_cores_leave_the_training_one(cores, rows):
+    for seen, (_, _, wall, cpu, collate) in rows.items():
+        for workers, (before, after, *_) in rows.items():
+            rate = predict(SampleCost(wall / 1e3, 0.0, cpu / 1e3, collate / 1e3, 32), workers, cores, seen)
+            least, most = sorted((before, after))
+            assert 0.85 * least <= rate.value <= 1.15 * most and rate.low <= most and rate.high >= least, (seen, workers)
 
 
 def test_an_uncertain_sample_widens_the_interval():

@@ -9,6 +9,7 @@ import pytest
 
 from sawtooth.ingest.quantities.registry import HOST_COLUMNS, possible
 from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.sampler import host as host_module
 from sawtooth.ingest.sampler.host import HostReader
 from sawtooth.ingest.sampler.sinks import PlainSink
 from sawtooth.ingest.schema import DataFolder
@@ -111,6 +112,25 @@ def test_counters_become_rates():
     assert (found["network_received_bps"], found["network_sent_bps"]) == (10.0, 2.0)  # loopback is none
     assert (found["ram_used_bytes"], found["swap_in_bps"]) == (48 << 30, 4096.0)
     assert set(found) <= set(HOST_COLUMNS) and all(possible(column, value) is not None for column, value in found.items())
+
+
+def test_the_cores_that_the_training_may_use_are_told_from_the_hosts(monkeypatch, tmp_path):
+    """Of four cores that work 100, 50, 0 and 10 % a training on the first two finds its own nearly full, and the first socket too."""
+    monkeypatch.setattr(host_module, "allowed_cores", lambda pid: frozenset({0, 1}) if pid == 7 else frozenset(range(4)))
+    monkeypatch.setattr(host_module, "usable_cores", lambda pid, proc: 2)
+    monkeypatch.setattr(host_module, "core_groups", lambda: [frozenset({0, 1}), frozenset({2, 3})])
+    host = FakeHost()
+    found = read_twice(host, HostReader([7], host))
+    assert (found["cpu_pct"], found["cpu_usable_pct"], found["cpu_group_busiest_pct"], found["cores"]) == (
+        40.0,
+        75.0,
+        75.0,
+        2.0,
+    )
+    monkeypatch.setattr(
+        host_module, "usable_cores", lambda pid, proc: 1
+    )  # a container's limit: its share of two cores is not seen
+    assert "cpu_usable_pct" not in read_twice(host, HostReader([7], host))
 
 
 def test_workers_are_told_from_helpers_and_from_the_process_on_the_gpu():

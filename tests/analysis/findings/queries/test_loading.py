@@ -7,7 +7,15 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from sawtooth.analysis.findings.queries.loading import keeps_up, limited_by, quickest_ms, with_more, workers_needed
+from sawtooth.analysis.findings.queries.loading import (
+    advised_at_first,
+    keeps_up,
+    limited_by,
+    most_that_help,
+    quickest_ms,
+    with_more,
+    workers_needed,
+)
 from sawtooth.analysis.run.model import CodeChange
 from sawtooth.ingest.manifest import UserFacts
 
@@ -33,7 +41,12 @@ def facts(cpu_ms: float, seen: float = 2) -> UserFacts:
             64,
             "By that 7 workers feed a step of 64 ms; 9 leave room for a sample that takes longer.",
         ),  # 82 a second each, at least 58.5, where they share cores
-        (10, 25, "By that 16 workers feed a step of 25 ms; on 16 cores no number is certain to."),  # 1,280 of at most 1,312
+        (10, 27, "By that 15 workers feed a step of 27 ms; on 16 cores no number is certain to."),  # 1,185 of at most 1,230
+        (
+            10,
+            25,
+            "No number of workers on 16 cores feeds a step of 25 ms: it needs 1,280 samples/s.",
+        ),  # the training has one of them
         (10, 16, "No number of workers on 16 cores feeds a step of 16 ms: it needs 2,000 samples/s."),
         (0.0, 400, "By that 1 worker feeds a step of 400 ms."),
     ],
@@ -64,8 +77,34 @@ def test_no_more_workers_are_advised_where_that_thread_is_the_limit():
 
 def test_no_step_is_shorter_than_as_many_workers_feed_as_there_may_be():
     assert quickest_ms(facts(0)) == pytest.approx(32 / 6400 * 1e3)  # 64 workers for 16 cores, 100 a second each
-    assert quickest_ms(facts(10)) == pytest.approx(32 / (1600 * 0.82) * 1e3)  # 16 cores, shared
+    assert quickest_ms(facts(10)) == pytest.approx(32 / (1500 * 0.82) * 1e3)  # 15 cores, shared, and one for the training
     assert quickest_ms(UserFacts()) == 0
+
+
+def test_a_step_takes_what_as_many_workers_need_as_help():
+    more = most_that_help(facts(10))
+    assert more is not None and more.workers == 15 and more.ms == pytest.approx(32 / 1230 * 1e3)
+    assert more.edit.paced_at_least == pytest.approx(
+        32 / (1500 * 1.1) * 1e3
+    )  # the interval of the model, by the workers' own timing
+    assert more.edit.paced_at_most == pytest.approx(32 / (1500 * 0.65 * 0.9) * 1e3)
+    assert most_that_help(facts(10, seen=15)) is None and most_that_help(UserFacts()) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "fed_ms", "workers"),
+    [
+        (facts(0, seen=0), 20, 16),  # samples that wait: 1,600 a second
+        (facts(10, seen=0), 20, 15),  # a core each, but one: they give less
+        (facts(10, seen=0), 64, 7),
+        (UserFacts(loader_cores=16), 20, 15),  # 300 ms by one process, nothing timed
+        (UserFacts(), 20, 8),
+        (facts(0, seen=0), None, 15),
+    ],
+)
+def test_workers_that_load_what_the_training_loads_itself(told, fed_ms, workers):
+    run = SimpleNamespace(manifest=SimpleNamespace(facts=told), telemetry=SimpleNamespace(host=None))
+    assert advised_at_first(SimpleNamespace(run=run), 300, fed_ms) == workers
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,145 @@
+"""Predicted numbers of loader workers against measured ones: ``python -m tests.accuracy.loaders FOLDER [--data FOLDER]``.
+
+FOLDER holds a folder per run: ``run.sawtooth`` as the capture helper wrote it, and ``truth.json`` with ``kind`` (compute, waits), ``workers``, ``cores``,
+``batch``, and by the stopwatch the loop's ``step_s`` before and ``after_s`` after the recording, and ``alone_s``, the step with a batch that is there. Runs
+of one kind, batch and cores belong together. From each, the samples a second of every number of workers are predicted by what a sample took in its
+workers, and no more than its step alone takes; without workers the step comes after its batch. They are held against both stopwatches of the other run.
+The second table says what each recording is told: whether the loader leads its findings, and what its samples are said to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.loop.loading import predict
+from sawtooth.ingest.manifest import UserFacts
+from sawtooth.ingest.schema import DataFolder
+
+BAR = 0.15  # of the measured rate, or of what lies between the two
+STARVED = 1.1  # times the step alone: from there on the loader holds the GPU up
+LOADER_RULES = ("data-loader-starves-gpu", "prefetch-queue-hid-the-loader")
+SAID = {"compute": "computing", "waits": "waiting"}
+HEAD = (
+    "| loader | from | to | samples/s before, after | predicted | error | interval held |\n|---|---:|---:|---:|---:|---:|---|"
+)
+TOLD = "| loader | workers | step, alone, ms | starves | first finding | samples |\n|---|---:|---:|---|---|---|"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One prediction: samples a second by both stopwatches and as predicted, with its interval."""
+
+    loader: str
+    workers: tuple[int, int]
+    measured: tuple[float, float]
+    predicted: float
+    low: float
+    high: float
+
+    @property
+    def error(self) -> float:
+        """Of the rate, relative to the nearer stopwatch; 0 between the two."""
+        low, high = sorted(self.measured)
+        return self.predicted / min(max(self.predicted, low), high) - 1
+
+    @property
+    def held(self) -> bool:
+        """Whether the interval holds either stopwatch."""
+        low, high = sorted(self.measured)
+        return self.low <= high and low <= self.high
+
+    def line(self) -> str:
+        """Return the row of the table."""
+        workers = " | ".join(str(number) for number in self.workers)
+        measured = ", ".join(f"{rate:,.0f}" for rate in self.measured)
+        predicted = f"{self.predicted:,.0f} ({self.low:,.0f} to {self.high:,.0f})"
+        return f"| {self.loader} | {workers} | {measured} | {predicted} | {self.error:+.0%} | {'yes' if self.held else 'no'} |"
+
+
+def groups(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the truths by run, together where only the number of workers differs."""
+    alike: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    for path in sorted(folder.glob("*/truth.json")):
+        truth = json.loads(path.read_text(encoding="utf-8"))
+        if (path.parent / "run.sawtooth").exists():
+            alike[f"{truth['kind']}, {truth['cores']} cores"][path.parent.name] = truth
+    return dict(alike)
+
+
+def rates(facts: UserFacts, alone_s: float, workers: int) -> tuple[float, float, float] | None:
+    """Return the samples a second of ``workers``, and between what, where the step alone takes ``alone_s``; None where no sample was timed."""
+    cost = sample_cost(facts)
+    if cost is None:
+        return None
+    rate = predict(cost, workers, cores_of(facts), int(facts.loader_workers or 0))
+
+    def fed(samples: float) -> float:
+        loading_s = cost.batch / samples
+        return cost.batch / (max(alone_s, loading_s) if workers else alone_s + loading_s)
+
+    return fed(rate.value), fed(rate.low), fed(rate.high)
+
+
+def judge(loader: str, truths: Mapping[str, dict[str, Any]], results: Mapping[str, RunResult]) -> Iterator[Judged]:
+    """Yield the predictions of one loader from each recording to every number of workers, its own too."""
+    for before, after in product(sorted(truths, key=lambda name: int(truths[name]["workers"])), repeat=2):
+        truth, own = truths[after], truths[before]
+        predicted = rates(results[before].manifest.facts, own["alone_s"], truth["workers"])
+        if predicted is not None:
+            measured = (truth["batch"] / truth["step_s"], truth["batch"] / truth["after_s"])
+            yield Judged(loader, (own["workers"], truth["workers"]), measured, *predicted)
+
+
+def told(loader: str, truth: dict[str, Any], result: RunResult) -> str:
+    """Return the row of the second table: what the product says of one recording."""
+    starves = min(truth["step_s"], truth["after_s"]) > STARVED * truth["alone_s"]
+    first = result.findings[0].rule if result.findings else "none"
+    right = (first in LOADER_RULES) == starves
+    cost = sample_cost(result.manifest.facts)
+    limit = (cost.limit or "both count") if cost is not None else "not timed"
+    return (
+        f"| {loader} | {truth['workers']} | {1e3 * truth['step_s']:.1f}, {1e3 * truth['alone_s']:.1f} | {'yes' if starves else 'no'} | "
+        f"{first} ({'right' if right else 'wrong'}) | {limit} ({'right' if limit == SAID.get(truth['kind']) else 'wrong'}) |"
+    )
+
+
+def main(folder: Path, data: Path) -> None:
+    """Print both tables and how many predictions are within the bar."""
+    library, lines = Library(DataFolder(data).create()), list[str]()
+    print(HEAD)
+    for loader, truths in groups(folder).items():
+        results = {
+            name: result_of(
+                bring_in(library.folder, [(folder / name / "run.sawtooth", f"{name}.sawtooth")], name=name).runs[0], library
+            )
+            for name in truths
+        }
+        judged = list(judge(loader, truths, results))
+        for one in judged:
+            print(one.line(), flush=True)
+        within, held = sum(abs(one.error) <= BAR for one in judged), sum(one.held for one in judged)
+        lines.append(f"{loader}: {within} of {len(judged)} within {BAR:.0%}, {held} intervals held")
+        lines += ["", TOLD, *(told(loader, truths[name], results[name]) for name in truths), ""]
+    print("", *lines, sep="\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--data", type=Path, default=None, help="keep the recordings here for another look")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        main(options.folder, options.data or Path(scratch))

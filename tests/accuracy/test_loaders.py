@@ -1,0 +1,41 @@
+"""Predicted numbers of loader workers: what belongs together, and what counts as right."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sawtooth.ingest.manifest import UserFacts
+from tests.accuracy.loaders import Judged, groups, rates
+
+# samples of 10 ms that wait, in batches of 32, by two workers on 8 cores
+WAITS = UserFacts(
+    loader_workers=2, loader_cores=8, loader_batch=32, loader_sample_ms=10, loader_sample_cpu_ms=0, loader_collate_ms=0
+)
+
+
+def test_runs_that_differ_in_their_workers_alone_belong_together(tmp_path):
+    for name, kind, cores in (("a", "waits", 8), ("b", "waits", 8), ("c", "compute", 8), ("d", "waits", 16)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "truth.json").write_text(json.dumps({"kind": kind, "cores": cores}))
+        (tmp_path / name / "run.sawtooth").touch()
+    (tmp_path / "d/run.sawtooth").unlink()  # not recorded
+    assert {kind: list(runs) for kind, runs in groups(tmp_path).items()} == {
+        "waits, 8 cores": ["a", "b"],
+        "compute, 8 cores": ["c"],
+    }
+
+
+def test_the_step_follows_its_batch_without_workers_and_hides_it_with_them():
+    assert rates(WAITS, 0.080, 0)[0] == pytest.approx(32 / (0.320 + 0.080))
+    assert rates(WAITS, 0.080, 2)[0] == pytest.approx(200)
+    assert rates(WAITS, 0.080, 8)[0] == pytest.approx(400)  # 800 by the workers: the step alone takes 80 ms
+    assert rates(UserFacts(), 0.080, 2) is None
+
+
+def test_between_two_stopwatches_nothing_is_off():
+    assert Judged("waits", (2, 4), (400, 440), 420, 410, 430).error == 0
+    above = Judged("waits", (2, 4), (440, 400), 484, 450, 500)
+    assert above.error == pytest.approx(0.1) and not above.held
+    assert above.line() == "| waits | 2 | 4 | 440, 400 | 484 (450 to 500) | +10% | no |"

@@ -1,0 +1,54 @@
+"""The cores that a process may use: its affinity, and what its container grants."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sawtooth.ingest.loop import cores
+from sawtooth.ingest.loop.cores import allowed_cores, core_groups, usable_cores
+
+
+def written(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("membership", "limits", "usable"),
+    [
+        ("0::/\n", {"cpu.max": "max 100000\n"}, 12),
+        ("0::/\n", {"cpu.max": "350000 100000\n"}, 4),  # three and a half cores
+        ("0::/a/b\n", {"a/cpu.max": "200000 100000\n", "a/b/cpu.max": "max 100000\n"}, 2),  # of the group above
+        ("5:cpu,cpuacct:/a\n4:memory:/z\n", {"cpu/a/cpu.cfs_quota_us": "300000\n", "cpu/a/cpu.cfs_period_us": "100000\n"}, 3),
+        ("5:cpu,cpuacct:/a\n", {"cpu/a/cpu.cfs_quota_us": "-1\n", "cpu/a/cpu.cfs_period_us": "100000\n"}, 12),
+        ("0::/../../x\n", {"cpu.max": "100000 100000\n"}, 12),  # a group outside of what this container sees
+        ("0::/\n", {"cpu.max": "1000 100000\n"}, 1),
+        ("0::/\n", {"cpu.max": "nonsense\n"}, 12),
+    ],
+)
+def test_a_containers_limit_counts_where_it_is_less_than_the_affinity(monkeypatch, tmp_path, membership, limits, usable):
+    monkeypatch.setattr(cores, "allowed_cores", lambda pid: frozenset(range(12)))
+    proc, groups = written(tmp_path / "proc", {"7/cgroup": membership}), written(tmp_path / "groups", limits)
+    assert usable_cores(7, proc, groups) == usable
+
+
+def test_the_affinity_is_the_processes_own(tmp_path):
+    mine = os.sched_getaffinity(0)
+    assert allowed_cores() == mine and allowed_cores(2**22 + 5) == mine  # one that has ended
+    assert usable_cores(0, tmp_path, tmp_path) == len(mine)
+    try:
+        os.sched_setaffinity(0, {min(mine)})
+        assert usable_cores(0, tmp_path, tmp_path) == 1
+    finally:
+        os.sched_setaffinity(0, mine)
+
+
+def test_groups_of_cores_are_the_hosts_memory_nodes(tmp_path):
+    nodes = written(tmp_path, {"node0/cpulist": "0-2,6\n", "node1/cpulist": "3-5\n", "node2/cpulist": "\n"})
+    assert core_groups(nodes) == [frozenset({0, 1, 2, 6}), frozenset({3, 4, 5})]
+    assert core_groups(tmp_path / "none") == core_groups(written(tmp_path / "one", {"node0/cpulist": "0-3\n"})) == []
