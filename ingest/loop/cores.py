@@ -31,13 +31,13 @@ def usable_cores(pid: int = 0, proc: Path = PROC, groups: Path = GROUPS) -> int:
 def _granted(pid: int, proc: Path, groups: Path) -> float:
     """Return the cores' worth of time that the control groups of ``pid`` grant it, infinite without a limit."""
     granted = math.inf
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         for line in (proc / (str(pid) if pid else "self") / "cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
-            root = groups if not controllers else groups / "cpu" if "cpu" in controllers.split(",") else None
-            below = Path(path.lstrip("/"))
-            for part in (below, *below.parents) if root is not None and ".." not in below.parts else ():
-                granted = min(granted, _limit(root / part))
+            below, root = Path(path.lstrip("/")), groups / "cpu" if controllers else groups
+            if ".." in below.parts or (controllers and "cpu" not in controllers.split(",")):
+                continue
+            granted = min(granted, *(_limit(root / part) for part in (below, *below.parents)))
     return granted
 
 
