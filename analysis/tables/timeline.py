@@ -53,6 +53,10 @@ def span_of_ms(start_ms: float, end_ms: float, origin_ns: int) -> Span:
 
 def extent(recording: Recording) -> Span:
     """Return the whole recording."""
+    return recording.once(_extent)
+
+
+def _extent(recording: Recording) -> Span:
     start, end = recording.rows("SELECT coalesce(first_ns, 0), coalesce(last_ns, 1) FROM recording")[0]
     return Span(start, max(end, start + 1))
 

@@ -37,6 +37,7 @@ def main() -> None:
         current.no_trace(result)
         return
     recording_id = rank.recording_id if rank is not None else result.manifest.traces[0].id
+    timeline_picture.begin()
     _view(result, rank, recording_id)
     if rank is None:
         current.what_is_missing(result)
@@ -59,7 +60,7 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
         panel.explain(("gpu_busy_share", "step_time_ms"), METHOD, "timeline")
         perfetto.button(result.manifest, recording_id)
     _in_view(rank, recording_id, view)
-    if telemetry is None:
+    if telemetry is None and timeline_picture.drawn():
         _beside(result, rank, whole)
 
 
@@ -115,11 +116,14 @@ def _beside(result: RunResult, rank: RankResult | None, whole: Span) -> None:
 
 def _in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
     if rank is None:  # no GPU work: the host is all there is
-        _host_in_view(rank, recording_id, view)
+        if timeline_picture.drawn():
+            _host_in_view(rank, recording_id, view)
         return
     gpu, lost, host = st.tabs(
         ["GPU operations in view", "Lost time in view", "Host in view"], on_change="rerun", key="in_view", bind="query-params"
     )
+    if not timeline_picture.drawn():
+        return  # the tabs stay: a choice in the address that no page showed would leave it
     span = (view.start_ns, view.end_ns)
     if gpu.open:
         with gpu:

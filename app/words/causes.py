@@ -17,6 +17,9 @@ HELPS = {  # lost time whose cause is not known, by its owner
     "idle": CAUSE_OF["unattributed"].to_do,
     OUTSIDE_PROFILE: "Profile more steps: what is rare, such as an evaluation or a checkpoint, is in none of these.",
 }
+OPTIMIZERS_PYTHON = (
+    "The optimizer walks through its parameters in Python: torch.compile of its step, or a CUDA graph, takes that away."
+)
 ACTIONS = {  # the same as the short action of a headline, by cause, else by owner; none for what nobody can change or explain
     "data_wait": "Load batches ahead",
     "allocator": "Let the allocator reuse its blocks",
@@ -91,8 +94,10 @@ def place(name: str) -> str:
     )
 
 
-def helps(owner: str, cause: str | None) -> str:
-    """Return what to change about lost time."""
+def helps(owner: str, cause: str | None, phase: str | None = None) -> str:
+    """Return what to change about lost time; a ``phase`` of the step in which all of it lies knows better."""
+    if (cause, phase) == ("python_host", "optimizer"):
+        return OPTIMIZERS_PYTHON
     known = cause is not None and (cause != "unattributed" or owner == "idle")
     return CAUSE_OF[cause].to_do if known and cause is not None else HELPS[owner]
 

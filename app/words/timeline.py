@@ -142,7 +142,9 @@ def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any
         "title": f"{fmt.duration_ns(row['dur'])} lost to {cause_words.loses_to(row['owner'], row['cause'])}",
         "facts": facts,
         "evidence": row["evidence"],
-        "to_do": cause_words.helps(row["owner"], row["cause"]) if finding is None else None,  # the finding knows better
+        "to_do": cause_words.helps(row["owner"], row["cause"], row.get("phase"))
+        if finding is None
+        else None,  # the finding knows better
         "finding": {"rule": finding.rule, "title": finding.title, "gain": gain(finding), "fix": finding.fix}
         if finding
         else None,

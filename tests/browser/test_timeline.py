@@ -18,6 +18,7 @@ from tests.support.chromium import Seen, log_in
 from tests.support.paths import SAMPLES
 from tests.support.prepared import prepared
 from tests.support.servers import Server, fetch, start_server, without_bundled
+from tests.support.timeline_page import opened, settled, until, view
 
 pytestmark = pytest.mark.browser
 
@@ -39,31 +40,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def run(server: Server) -> str:
     return next(run.id for run in DataFolder(server.data).manifests() if run.name == "gpt")
-
-
-def opened(page: Page, server: Server, run: str, more: str = "") -> None:
-    page.goto(f"{server.url}/timeline?run={run}{more}")
-    settled(page)
-
-
-def settled(page: Page) -> None:
-    """Wait until every tile of the view is drawn."""
-    until(page, "!!window.sawtoothTimeline && sawtoothTimeline.tiles.settled() && sawtoothTimeline.frames.length > 2")
-
-
-def until(page: Page, true: str) -> None:
-    """Wait until a line of JavaScript is true; the page's own policy forbids Playwright's way to wait for one."""
-    for _ in range(600):
-        if page.evaluate(true):
-            return
-        page.wait_for_timeout(50)
-    raise AssertionError(f"never true: {true}")
-
-
-def view(page: Page) -> tuple[float, float]:
-    """Return what is in view, ns after the recording's start."""
-    start, end = page.evaluate("[sawtoothTimeline.target.start, sawtoothTimeline.target.end]")
-    return start, end
 
 
 def test_hands_zoom_pan_and_choose(server: Server, run: str, page: Page, seen: Seen) -> None:

@@ -378,13 +378,14 @@ function fit(name, room, letter) {
 
 // src/labels.ts
 var LETTER = 6.1;
+var DIGIT = 5.7;
 var CAUSE_LETTERS = 8;
 function stepLabel(step2, room) {
   const length = duration(step2.end - step2.start);
   const short = step2.name.replace(/ \(not counted:.*/, "").replace(/^ProfilerStep/, "");
   const not = step2.counted ? [] : [`${short} (not counted) · ${length}`, `${short}, not counted`];
   const labels = [`${step2.name} · ${length}`, ...not, `${short} · ${length}`, length];
-  return labels.find((label) => label.length * LETTER <= room) ?? fit(short, room, LETTER);
+  return labels.find((label) => label.length * LETTER <= room) ?? (length.length * DIGIT <= room ? length : fit(short, room, LETTER));
 }
 function lostLabel(label, ns, room) {
   const whole = `${label} · ${duration(ns)}`;
@@ -436,7 +437,7 @@ function placed(tracks, steps, lines, choice, needed = /* @__PURE__ */ new Map()
   }
   tracks.forEach((track, t) => {
     if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));
-    if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX + 2), track: t, steps: onClock(track) });
+    if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX + 2), track: t, steps: track.steps });
     const own = track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice, needed));
     const host = own.findIndex((lane) => lane.spec.source !== "gaps" && lane.spec.source !== "gpu");
     if (t === 0) own.splice(host < 0 ? own.length : host, 0, ...panels);
@@ -456,9 +457,6 @@ function topOf(lines) {
 }
 function head(track, t) {
   return { ...single("track", `track-${t}`, track.label, HEAD_PX), track: t };
-}
-function onClock(track) {
-  return track.steps.map(([start, end, name, counted]) => ({ start: start + track.offset, end: end + track.offset, name, counted }));
 }
 function single(kind, id, label, height) {
   return { kind, id, label, track: 0, top: 0, height, row: height, rows: 1, folds: false, folded: false, pinned: false };
@@ -632,11 +630,10 @@ function drawUncounted(context, scene, lane, y, width, ink) {
 }
 var spans = /* @__PURE__ */ new WeakMap();
 function uncounted(data, track) {
-  const { steps: own, offset: offset2 } = data.tracks[track];
-  const steps = track ? own : data.steps;
+  const steps = track ? data.tracks[track].steps : data.steps;
   if (!steps) return [];
   let found = spans.get(steps);
-  if (!found) spans.set(steps, found = outside(data, steps === own ? own.map(([start, end, , counted]) => ({ start: start + offset2, end: end + offset2, counted })) : data.steps));
+  if (!found) spans.set(steps, found = outside(data, steps));
   return found;
 }
 function outside(data, steps) {
@@ -700,10 +697,13 @@ var Painter = class {
   steps(scene, lane, y, width) {
     const { view, data } = scene;
     const scale = width / (view.end - view.start);
+    let [pixel, counted] = [-1, false];
     for (const step2 of lane.steps) {
       if (step2.end <= view.start || step2.start >= view.end) continue;
       const from = Math.max((step2.start - view.start) * scale, 0);
       const to = Math.min((step2.end - view.start) * scale, width);
+      if (to <= pixel + 1 && step2.counted === counted) continue;
+      [pixel, counted] = [Math.floor(from), step2.counted];
       const colour = STEP_COLOURS[step2.counted ? 0 : 1][data.dark ? 1 : 0];
       this.context.fillStyle = colour;
       this.context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), lane.height);
@@ -1747,7 +1747,8 @@ function keys(picture) {
   const anywhere = (event) => {
     const target = event.composedPath()[0];
     const around2 = canvas.getRootNode().host ?? canvas;
-    const ours = target.contains(around2) || picture.root.contains(target) && target !== canvas && !/^(INPUT|SELECT)$/.test(target.tagName);
+    const led = /^(A|BUTTON)$/.test(target.tagName);
+    const ours = led || target.contains(around2) || picture.root.contains(target) && target !== canvas && !/^(INPUT|SELECT)$/.test(target.tagName);
     if (!ours || !LETTERS.test(event.key)) return;
     canvas.focus({ preventScroll: true });
     pressed(event);
@@ -1874,8 +1875,7 @@ var Losses = class {
       slice2.start += of.offset;
       slice2.end += of.offset;
       this.shown = slice2;
-      this.picture.choose(slice2);
-      this.picture.go(around(slice2, ROOM2, data.extent), true);
+      this.picture.choose(slice2, around(slice2, ROOM2, data.extent));
     } catch (problem) {
       this.picture.say(problem instanceof Error ? problem.message : String(problem));
     }
@@ -1943,7 +1943,9 @@ function showToolbar(picture, forget) {
   const steps = root.querySelector(".step");
   steps.hidden = !data.steps.length;
   steps.replaceChildren(new Option("Go to step", ""));
-  setTimeout(() => steps.append(...data.steps.map((step2, i) => new Option(step2.name, String(i)))));
+  steps.onfocus = steps.onpointerdown = () => {
+    if (steps.length < 2) steps.append(...data.steps.map((step2, i) => new Option(step2.name, String(i))));
+  };
   steps.onchange = () => {
     const step2 = data.steps[Number(steps.value)];
     if (steps.value && step2) picture.go(around(step2, 1.06, data.extent), true);
@@ -1962,6 +1964,9 @@ var Timeline = class {
     this.tell = tell;
     this.note = note;
     this.root = root;
+    this.whole = new Promise((drawn) => {
+      this.isWhole = drawn;
+    });
     this.lanesCanvas = root.querySelector(".lanes");
     this.overCanvas = root.querySelector(".over");
     this.mapCanvas = root.querySelector(".map");
@@ -2014,6 +2019,9 @@ var Timeline = class {
   height = 0;
   painter;
   frames = [];
+  /** Comes true with the first frame in which every tile of the view is drawn. */
+  whole;
+  isWhole;
   choice = new LaneChoice();
   rows = new Rows();
   gutter;
@@ -2077,12 +2085,13 @@ var Timeline = class {
     void this.drawer.show(slice2);
     this.moved(false);
   }
-  /** Select a slice and bring it into sight. */
-  choose(slice2) {
+  /** Select a slice and bring it into sight; with `near`, as a jump to that view. */
+  choose(slice2, near) {
     const view = this.target;
     this.select(slice2);
     this.reveal(slice2.track, slice2.source, slice2.lane, slice2.depth);
-    if (slice2.start < view.start || slice2.start > view.end) {
+    if (near) this.go(near, true);
+    else if (slice2.start < view.start || slice2.start > view.end) {
       const middle = (slice2.start + Math.min(slice2.end, slice2.start + (view.end - view.start) / 2)) / 2;
       const half = (view.end - view.start) / 2;
       this.go({ start: middle - half, end: middle + half }, false, true);
@@ -2235,6 +2244,7 @@ var Timeline = class {
       { view: this.target, level: levelOf((this.target.end - this.target.start) / this.width), sources: this.sources() },
       { view: { start: 0, end: this.data.extent }, level: this.mapLevel, sources: [mapSources(this.data)] }
     ]);
+    if (this.tiles.settled()) this.isWhole();
     this.frames.push(performance.now() - begun);
     if (this.frames.length > 600) this.frames.shift();
   }
@@ -2290,6 +2300,22 @@ function size(canvas, width, height) {
   canvas.getContext("2d").setTransform(ratio, 0, 0, ratio, 0, 0);
 }
 
+// src/steps.ts
+function stepsOf(sent, offset2 = 0) {
+  const times = sent.times.split(" ").map(Number);
+  const steps = [];
+  let end = offset2;
+  for (const [many, text, number, why] of sent.names) {
+    for (let i = 0; i < many; i++) {
+      const start = end + times[2 * steps.length];
+      end = start + times[2 * steps.length + 1];
+      const name = `${text}${number === null ? "" : number + i}`;
+      steps.push({ start, end, name: why ? `${name} (not counted: ${why})` : name, counted: why === null });
+    }
+  }
+  return steps;
+}
+
 // src/main.ts
 var mounted = /* @__PURE__ */ new WeakMap();
 var PLACES = ["t0", "t1", "slice", "finding", "find", "lanes"];
@@ -2316,20 +2342,27 @@ function main_default(component) {
   const of = JSON.stringify([component.data.dark, component.data.tracks, component.data.kinds, component.data.extent]);
   const turn = component.data.visit?.turn ?? 0;
   const before = mounted.get(root);
+  const tell = ({ whole }) => {
+    if (component.data.waits) void whole.then(() => component.setTriggerValue("drawn", true));
+  };
   if (before?.of === of) {
     before.timeline.notes(component.data.notes);
     if (turn > before.turn) void before.timeline.visit(component.data.visit.slice);
     before.turn = turn;
+    tell(before.timeline);
     return;
   }
   before?.timeline.end();
   help(root);
-  const steps = component.data.steps.map(([start, end, name, counted]) => ({ start, end, name, counted }));
-  const timeline = new Timeline(root, { ...component.data, steps }, (place, jump) => {
+  const { steps, tracks, ...data } = component.data;
+  const onClock = tracks.map((track) => ({ ...track, steps: track.steps && stepsOf(track.steps, track.offset) }));
+  const timeline = new Timeline(root, { ...data, steps: stepsOf(steps), tracks: onClock }, (place, jump) => {
     if (!jump) replace(place);
     component.setStateValue("place", { ...place, jump });
   }, (note) => component.setTriggerValue("note", note));
   mounted.set(root, { timeline, of, turn });
+  tell(timeline);
+  void timeline.whole.then(() => performance.mark("timeline-whole"));
   window.sawtoothTimeline = timeline;
   return () => {
     setTimeout(() => {

@@ -32,6 +32,7 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 _HERE = Path(__file__).resolve().parents[2] / "components" / "timeline"
 VISIT = "timeline_visit"  # of the session: what a row of the tables leads to
+DRAWN = "timeline_drawn"  # of the session: the component has told that the picture is whole
 POINTS_MOST = 20_000  # of a telemetry line: an hour at 5 Hz, 200 kB
 PANELS = (("%", ("util_pct", "tensor_active_pct", "dram_active_pct"), 100.0), ("W", ("power_w",), None))
 
@@ -56,7 +57,18 @@ def show(
         data=_data(result, rank, shown, telemetry),
         on_place_change=lambda: _keep(key),
         on_note_change=lambda: _keep_note(key, result.manifest.id),
+        on_drawn_change=lambda: st.session_state.update({DRAWN: True}),
     )
+
+
+def begin() -> None:
+    """Say that the whole page runs anew: what stands under the picture waits for it."""
+    st.session_state.pop(DRAWN, None)
+
+
+def drawn() -> bool:
+    """Tell whether the picture is whole in the browser. Until then nothing else is to take its time: a table alone is a megabyte of script."""
+    return DRAWN in st.session_state
 
 
 def _keep(key: str) -> None:
@@ -106,7 +118,7 @@ def _data(
         "dark": frame.dark(),
         "extent": max([whole.ns, *(track["ends"] for track in shown if "ends" in track)]),
         "tracks": shown,
-        "steps": tracks.steps(rank, whole) if rank else [],
+        "steps": tracks.steps(rank, whole) if rank else {"times": "", "names": []},
         "lines": _lines(telemetry, whole) if telemetry else [],
         "kinds": {
             "gpu": _kinds(colours.work_colours()),
@@ -119,6 +131,7 @@ def _data(
         ],
         "notes": timeline_notes.places(frame.data_folder().read_manifest(result.manifest.id).notes),
         "visit": st.session_state.get(VISIT),
+        "waits": not drawn(),
         "place": {name: st.query_params[name] for name in frame.PLACE if name in st.query_params},
     }
 

@@ -8,6 +8,7 @@ import pytest
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 from tests.support.pages import opened, opened_at, run_of, words_of
+from tests.support.sent_steps import written_out
 
 
 def tracks(run: str, **query: str) -> list[dict]:
@@ -41,14 +42,14 @@ def test_both_are_aligned_where_a_step_begins(two: tuple[str, str], step: int) -
     assert {lane["source"] for lane in b["lanes"]} >= {"gaps", "gpu", "operators"}
 
 
-def _steps(run: str) -> list[list]:
+def _steps(run: str) -> dict:
     test = opened("timeline", run)
     (proto,) = (element.proto for element in test.main if "tracks" in str(element.proto))
-    return list(json.loads(proto.json)["steps"])
+    return dict(json.loads(proto.json)["steps"])
 
 
-def _counted(steps: list[list]) -> list[int]:
-    return [start for start, _, _, counted in steps if counted]
+def _counted(sent: dict) -> list[int]:
+    return [start for start, _, _, counted in written_out(sent) if counted]
 
 
 def test_a_run_that_is_not_here_or_this_one_itself_stands_alone(two: tuple[str, str]) -> None:

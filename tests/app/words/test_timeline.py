@@ -40,6 +40,21 @@ def test_a_copy_that_nothing_explains_is_answered_with_what_helps_copies() -> No
     assert said["to_do"] == causes.HELPS["exposed_memcpy"], "more records explain no copy that was recorded"
 
 
+@pytest.mark.parametrize("phase", ["optimizer", "forward", None])
+def test_python_inside_the_optimizer_is_no_logging_to_move_away(phase: str | None) -> None:
+    row = {
+        "owner": "idle",
+        "cause": "python_host",
+        "start": 0,
+        "dur": 700_000,
+        "next_start": None,
+        "evidence": None,
+        "phase": phase,
+    }
+    said = timeline.gap(row, cast("RunResult", SimpleNamespace(findings=())), 0)
+    assert ("logging" in said["to_do"]) == (phase != "optimizer")
+
+
 def test_without_causes_nothing_is_named() -> None:
     assert timeline.most_lost(InView(0.9, (("idle", None, 4.0),)), COUNTED[0], COUNTED) is None
     assert timeline.most_lost(InView(1.0, ()), COUNTED[0], COUNTED) is None

@@ -80,10 +80,13 @@ export class Painter {
   private steps(scene: Scene, lane: Placed, y: number, width: number): void {
     const { view, data } = scene;
     const scale = width / (view.end - view.start);
+    let [pixel, counted] = [-1, false];
     for (const step of lane.steps!) {
       if (step.end <= view.start || step.start >= view.end) continue;
       const from = Math.max((step.start - view.start) * scale, 0);
       const to = Math.min((step.end - view.start) * scale, width);
+      if (to <= pixel + 1 && step.counted === counted) continue; // of thousands of steps a dozen lie in one pixel
+      [pixel, counted] = [Math.floor(from), step.counted];
       const colour = STEP_COLOURS[step.counted ? 0 : 1][data.dark ? 1 : 0];
       this.context.fillStyle = colour;
       this.context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), lane.height);

@@ -215,7 +215,8 @@ function keys(picture: Picture): () => void {
   const anywhere = (event: KeyboardEvent) => {
     const target = event.composedPath()[0] as HTMLElement;
     const around = (canvas.getRootNode() as ShadowRoot).host ?? canvas; // a click beside the picture gives the focus to what scrolls it
-    const ours = target.contains(around) || (picture.root.contains(target) && target !== canvas && !/^(INPUT|SELECT)$/.test(target.tagName));
+    const led = /^(A|BUTTON)$/.test(target.tagName); // the link that led here has the focus still, and letters say nothing to it
+    const ours = led || target.contains(around) || (picture.root.contains(target) && target !== canvas && !/^(INPUT|SELECT)$/.test(target.tagName));
     if (!ours || !LETTERS.test(event.key)) return;
     canvas.focus({ preventScroll: true });
     pressed(event);

@@ -74,7 +74,7 @@ export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: La
   }
   tracks.forEach((track, t) => {
     if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));
-    if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX + 2), track: t, steps: onClock(track) });
+    if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX + 2), track: t, steps: track.steps });
     const own = track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice, needed));
     const host = own.findIndex((lane) => lane.spec!.source !== "gaps" && lane.spec!.source !== "gpu");
     if (t === 0) own.splice(host < 0 ? own.length : host, 0, ...panels); // telemetry is the GPU's: under what it did
@@ -97,11 +97,6 @@ export function topOf(lines: Line[]): number {
 
 function head(track: Track, t: number): Placed {
   return { ...single("track", `track-${t}`, track.label, HEAD_PX), track: t };
-}
-
-/** Return a second run's steps on the first one's clock. */
-function onClock(track: Track): Step[] {
-  return track.steps!.map(([start, end, name, counted]) => ({ start: start + track.offset, end: end + track.offset, name, counted }));
 }
 
 function single(kind: Placed["kind"], id: string, label: string, height: number): Placed {

@@ -34,8 +34,7 @@ export class Losses {
       slice.start += of.offset;
       slice.end += of.offset;
       this.shown = slice;
-      this.picture.choose(slice);
-      this.picture.go(around(slice, ROOM, data.extent), true);
+      this.picture.choose(slice, around(slice, ROOM, data.extent));
     } catch (problem) {
       this.picture.say(problem instanceof Error ? problem.message : String(problem));
     }

@@ -2,11 +2,19 @@
 
 import { element } from "./dom";
 import { Timeline } from "./timeline";
-import type { PageData, Place, SentStep } from "./types";
+import { stepsOf, type SentSteps } from "./steps";
+import type { PageData, Place, Track } from "./types";
+
+/** What the page hands over. `waits`: what stands under the picture comes once the picture has told that it is drawn. */
+interface Data extends Omit<PageData, "tracks" | "steps"> {
+  steps: SentSteps;
+  tracks: (Omit<Track, "steps"> & { steps?: SentSteps })[];
+  waits: boolean;
+}
 
 interface Component {
   parentElement: HTMLElement | ShadowRoot;
-  data: Omit<PageData, "steps"> & { steps: SentStep[] };
+  data: Data;
   setStateValue: (name: string, value: unknown) => void;
   setTriggerValue: (name: string, value: unknown) => void;
 }
@@ -33,21 +41,26 @@ export default function (component: Component): (() => void) | void {
   const of = JSON.stringify([component.data.dark, component.data.tracks, component.data.kinds, component.data.extent]);
   const turn = component.data.visit?.turn ?? 0;
   const before = mounted.get(root);
+  const tell = ({ whole }: Timeline) => { if (component.data.waits) void whole.then(() => component.setTriggerValue("drawn", true)); };
   if (before?.of === of) {
     before.timeline.notes(component.data.notes);
     if (turn > before.turn) void before.timeline.visit(component.data.visit!.slice);
     before.turn = turn;
+    tell(before.timeline);
     return;
   }
   before?.timeline.end();
   help(root);
-  const steps = component.data.steps.map(([start, end, name, counted]) => ({ start, end, name, counted }));
-  const timeline = new Timeline(root, { ...component.data, steps }, (place, jump) => {
+  const { steps, tracks, ...data } = component.data;
+  const onClock = tracks.map((track) => ({ ...track, steps: track.steps && stepsOf(track.steps, track.offset) }));
+  const timeline = new Timeline(root, { ...data, steps: stepsOf(steps), tracks: onClock }, (place, jump) => {
     if (!jump) replace(place);
     component.setStateValue("place", { ...place, jump });
   }, (note) => component.setTriggerValue("note", note));
   mounted.set(root, { timeline, of, turn });
-  // for measurements and tests: what a frame costs and what is kept
+  tell(timeline);
+  // for measurements and tests: when the picture was whole, what a frame costs and what is kept
+  void timeline.whole.then(() => performance.mark("timeline-whole"));
   (window as unknown as { sawtoothTimeline: Timeline }).sawtoothTimeline = timeline;
   return () => {
     // asked before every new run of the page too: only what has left the page ends

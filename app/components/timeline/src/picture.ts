@@ -22,7 +22,7 @@ export interface Picture {
   nsPerPixel(): number;
   go(view: Span, jump?: boolean, smooth?: boolean): void;
   select(slice: Slice | null): void;
-  choose(slice: Slice): void;
+  choose(slice: Slice, near?: Span): void;
   selectRange(range: Span | null, done: boolean): void;
   rowAt(y: number): { lane: Placed; depth: number } | null;
   say(words: string): void;

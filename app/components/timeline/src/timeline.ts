@@ -42,6 +42,9 @@ export class Timeline implements Picture {
   height = 0;
   painter: Painter;
   frames: number[] = [];
+  /** Comes true with the first frame in which every tile of the view is drawn. */
+  readonly whole: Promise<void>;
+  private isWhole!: () => void;
   private readonly choice = new LaneChoice();
   private readonly rows = new Rows();
   private readonly gutter: Gutter;
@@ -61,6 +64,7 @@ export class Timeline implements Picture {
 
   constructor(root: HTMLElement, readonly data: PageData, private readonly tell: Tell, readonly note: (note: Note) => void) {
     this.root = root;
+    this.whole = new Promise((drawn) => { this.isWhole = drawn; });
     this.lanesCanvas = root.querySelector(".lanes")!;
     this.overCanvas = root.querySelector(".over")!;
     this.mapCanvas = root.querySelector(".map")!;
@@ -144,12 +148,13 @@ export class Timeline implements Picture {
     this.moved(false);
   }
 
-  /** Select a slice and bring it into sight. */
-  choose(slice: Slice): void {
+  /** Select a slice and bring it into sight; with `near`, as a jump to that view. */
+  choose(slice: Slice, near?: Span): void {
     const view = this.target;
     this.select(slice);
     this.reveal(slice.track, slice.source, slice.lane, slice.depth);
-    if (slice.start < view.start || slice.start > view.end) {
+    if (near) this.go(near, true);
+    else if (slice.start < view.start || slice.start > view.end) {
       const middle = (slice.start + Math.min(slice.end, slice.start + (view.end - view.start) / 2)) / 2;
       const half = (view.end - view.start) / 2;
       this.go({ start: middle - half, end: middle + half }, false, true);
@@ -318,6 +323,7 @@ export class Timeline implements Picture {
       { view: this.target, level: levelOf((this.target.end - this.target.start) / this.width), sources: this.sources() },
       { view: { start: 0, end: this.data.extent }, level: this.mapLevel, sources: [mapSources(this.data)] },
     ]);
+    if (this.tiles.settled()) this.isWhole();
     this.frames.push(performance.now() - begun);
     if (this.frames.length > 600) this.frames.shift();
   }

@@ -24,7 +24,9 @@ export function showToolbar(picture: Picture, forget: () => void): void {
   const steps = root.querySelector<HTMLSelectElement>(".step")!;
   steps.hidden = !data.steps.length;
   steps.replaceChildren(new Option("Go to step", ""));
-  setTimeout(() => steps.append(...data.steps.map((step, i) => new Option(step.name, String(i))))); // thousands take longer than the first picture
+  steps.onfocus = steps.onpointerdown = () => {
+    if (steps.length < 2) steps.append(...data.steps.map((step, i) => new Option(step.name, String(i)))); // thousands take as long as the first picture
+  };
   steps.onchange = () => {
     const step = data.steps[Number(steps.value)];
     if (steps.value && step) picture.go(around(step, 1.06, data.extent), true);

@@ -24,8 +24,8 @@ export interface Track {
   lanes: LaneSpec[];
   /** "A" or "B" where two runs are in the picture. */
   mark?: string;
-  /** Of a second run: its steps, on its own clock. The first one's are the page's. */
-  steps?: SentStep[];
+  /** Of a second run: its steps. The first one's are the page's. */
+  steps?: Step[];
 }
 
 export interface Step {
@@ -64,9 +64,6 @@ export interface Finding {
   fix: string;
   marks: Mark[];
 }
-
-/** A step as the page sends it: thousands are there by the kilobyte. */
-export type SentStep = [start: number, end: number, name: string, counted: boolean];
 
 export interface PageData {
   dark: boolean;

@@ -4,7 +4,7 @@ import type { Scene } from "./draw";
 import { LETTER } from "./labels";
 import type { Placed } from "./lanes";
 import type { Ink } from "./paint";
-import type { PageData, SentStep, Span, Step } from "./types";
+import type { PageData, Span, Step } from "./types";
 
 const WORDS = ["not counted: causes are not sought here", "not counted"];
 
@@ -25,19 +25,18 @@ export function drawUncounted(context: CanvasRenderingContext2D, scene: Scene, l
   }
 }
 
-const spans = new WeakMap<Step[] | SentStep[], Span[]>();
+const spans = new WeakMap<Step[], Span[]>();
 
 /** Return the stretches of a track outside its counted steps; none where no step counts, since then causes are sought everywhere. */
 export function uncounted(data: PageData, track: number): Span[] {
-  const { steps: own, offset } = data.tracks[track];
-  const steps = track ? own : data.steps;
+  const steps = track ? data.tracks[track].steps : data.steps;
   if (!steps) return [];
   let found = spans.get(steps);
-  if (!found) spans.set(steps, (found = outside(data, steps === own ? own.map(([start, end, , counted]) => ({ start: start + offset, end: end + offset, counted })) : data.steps)));
+  if (!found) spans.set(steps, (found = outside(data, steps)));
   return found;
 }
 
-function outside(data: PageData, steps: Pick<Step, "start" | "end" | "counted">[]): Span[] {
+function outside(data: PageData, steps: Step[]): Span[] {
   const counted = steps.filter((step) => step.counted);
   if (!counted.length) return [];
   const found: Span[] = [];

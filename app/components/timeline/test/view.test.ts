@@ -116,7 +116,7 @@ test("a place is shown in the view one has, and only a place too large for it ch
 test("what lies outside the counted steps is told from time in which nothing was lost", () => {
   const step = (start: number, end: number, counted: boolean) => ({ start, end, counted, name: `ProfilerStep#${start}${counted ? "" : " (not counted: warm-up)"}` });
   const steps = [step(10, 30, false), step(30, 50, true), step(50, 70, true)];
-  const data = { extent: 100, steps, tracks: [{ offset: 0 }, { offset: 5, steps: [[0, 20, "a", true]] }, { offset: 0 }] } as unknown as PageData;
+  const data = { extent: 100, steps, tracks: [{ offset: 0 }, { offset: 5, steps: [{ start: 5, end: 25, name: "a", counted: true }] }, { offset: 0 }] } as unknown as PageData;
   assert.deepEqual(uncounted(data, 0), [{ start: 0, end: 30 }, { start: 70, end: 100 }]);
   assert.deepEqual(uncounted(data, 1), [{ start: 0, end: 5 }, { start: 25, end: 100 }], "a second run's, on this clock");
   assert.deepEqual(uncounted(data, 2), [], "another rank's steps are not sent");

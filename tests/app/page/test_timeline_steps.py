@@ -1,0 +1,44 @@
+"""Steps reach the timeline's picture as they are, however they are written on their way."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from sawtooth.analysis.tables.timeline import Span
+from sawtooth.app.page.timeline import tracks
+from tests.support.sent_steps import written_out
+
+STEPS: Any = vars(tracks.steps)["__wrapped__"]  # without the cache
+ROWS: list[tuple[int, int, str, bool, Any]] = [
+    (1_005, 1_010, "step#8", True, None),
+    (1_010, 1_030, "step#9", True, None),
+    (1_028, 1_040, "step#10", True, None),  # begins before the one before it ends
+    (1_050, 1_060, "step#12", True, None),
+    (1_060, 1_061, "step#007", True, None),
+    (1_061, 1_062, "step#008", False, "cut off"),
+    (1_062, 1_063, "step#9", False, "cut off"),
+    (1_063, 1_064, "step#10", False, float("nan")),
+    (1_064, 1_065, "", True, None),
+    (1_065, 1_066, "12345678901234567890", True, None),
+]
+
+
+@pytest.mark.parametrize("many", range(len(ROWS) + 1))
+def test_steps_come_out_as_they_went_in(many: int) -> None:
+    columns = ["start_ns", "end_ns", "name", "counted", "excluded_because"]
+    rank = SimpleNamespace(steps=pd.DataFrame(ROWS[:many], columns=columns).astype({"start_ns": "int64", "end_ns": "int64"}))
+    sent = STEPS(rank, Span(1_000, 2_000))
+    assert written_out(sent) == [
+        (start - 1_000, end - 1_000, name + (f" (not counted: {why})" if isinstance(why, str) else ""), counted)
+        for start, end, name, counted, why in ROWS[:many]
+    ]
+
+
+def test_thousands_of_steps_are_few_letters() -> None:
+    rows = [(i * 100, i * 100 + 100, f"ProfilerStep#{i}", True, None) for i in range(8_000)]
+    rank = SimpleNamespace(steps=pd.DataFrame(rows, columns=["start_ns", "end_ns", "name", "counted", "excluded_because"]))
+    sent = STEPS(rank, Span(0, 800_000))
+    assert sent["names"] == [[8_000, "ProfilerStep#", 0, None]]
+    assert len(sent["times"]) < 8 * 8_000

@@ -1,0 +1,186 @@
+"""What the timeline tells in a real browser: of a slice, of a stretch, of lost time; where a reader is, was, and what was written there."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.bulk_synchronous import Planted, job
+from tests.support.chrome_trace import ChromeTrace
+from tests.support.servers import Server, fetch
+from tests.support.timeline_page import opened, settled, until, view
+
+pytestmark = pytest.mark.browser
+
+STEPS, STEP_US, LOST_US = 6, 2000.0, 900.0
+MATMUL = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
+
+
+@pytest.fixture(scope="module")
+def run(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A loop whose line in train.py keeps the GPU waiting in every step, beside a product of known shapes."""
+    trace = ChromeTrace()
+    for i in range(STEPS):
+        at = i * STEP_US
+        trace.step(i, at, at + STEP_US)
+        line = {"Python id": 2 * i + 1, "Python parent id": None}
+        trace.host("python_function", "train.py(7): train", at + 1, at + STEP_US - 1, **line)
+        inner = {"Python id": 2 * i + 2, "Python parent id": 2 * i + 1}
+        trace.host("python_function", "torch/nn/modules/linear.py(125): forward", at + 20, at + 400, **inner)
+        trace.op("aten::mm", at + 50, at + 390, dims=[[2048, 2048], [2048, 2048]], types=["c10::BFloat16", "c10::BFloat16"])
+        trace.launch((at + 60, at + 80), (at + 100, at + 900), MATMUL)
+        trace.op("aten::item", at + 950, at + 950 + LOST_US)
+        trace.host("cuda_runtime", "cudaStreamSynchronize", at + 960, at + 940 + LOST_US)
+        trace.launch((at + 945 + LOST_US, at + 955 + LOST_US), (at + 960 + LOST_US, at + 990 + LOST_US), "vectorized_add")
+    path = trace.write(tmp_path_factory.mktemp("details") / "trace.json")
+    return bring_in(DataFolder(server.data), [(path, "trace.json")], name="details").runs[0].id
+
+
+def details_of(page: Page) -> Locator:
+    return page.get_by_role("region", name="Details")
+
+
+def click(page: Page, source: str, at_us: float) -> None:
+    """Click a lane where it is at a time, in µs."""
+    box = page.locator("canvas.lanes").bounding_box()
+    assert box is not None
+    x, y = (
+        page.evaluate(f"""(() => {{ const t = sawtoothTimeline, lane = t.scene.lanes.find(l => l.spec?.source === '{source}');
+        return [({at_us} * 1000 - t.scene.view.start) / t.nsPerPixel(), lane.top + 22 + lane.row / 2]; }})()""")
+    )
+    page.mouse.click(box["x"] + x, box["y"] + y)
+
+
+def test_a_click_on_a_slice_tells_all_that_is_known_of_it(server: Server, run: str, page: Page) -> None:
+    opened(page, server, run)
+    origin = page.evaluate("sawtoothTimeline.data.steps[0].start") / 1000
+    click(page, "gpu", origin + 500)
+    details = details_of(page)
+    expect(details.get_by_role("heading")).to_contain_text("gemm")
+    for fact in (
+        "800.000\N{NO-BREAK SPACE}µs",
+        "ProfilerStep#0, 42\N{NO-BREAK SPACE}% of it",
+        "[[2048,2048],[2048,2048]]",
+        "attainable",
+        "All of this name",
+    ):
+        expect(details).to_contain_text(fact)
+    frames = details.get_by_role("list", name="Python stack, your own line first").get_by_role("listitem")
+    expect(frames.first).to_have_text("train.py(7): train")
+    expect(frames).to_have_count(2)
+    expect(details).to_contain_text(re.compile("starts .* after its launch"))
+    assert page.evaluate("sawtoothTimeline.drawer.links.some(link => link.role === 'launch')"), "an arrow leads there"
+    all_of_these = details.get_by_role("button", name="Show all of these")
+    all_of_these.click()
+    expect(all_of_these).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".said")).to_contain_text("gemm")
+
+    details.get_by_role("button", name=re.compile("^Launched by")).click()
+    expect(details.get_by_role("heading")).to_have_text("cudaLaunchKernel")
+    details.get_by_role("button", name=re.compile("^Launches")).click()
+    expect(details.get_by_role("heading")).to_contain_text("gemm")
+
+
+def test_lost_time_leads_to_its_line_and_to_what_the_change_brings(server: Server, run: str, page: Page) -> None:
+    """From the sidebar, whose link has the focus still: one key, and everything is there."""
+    finding = next(f for f in json.loads(fetch(server, f"/api/v1/runs/{run}/report"))["findings"] if f["predicted_step_ms"])
+    page.goto(f"{server.url}/verdict?run={run}")
+    page.get_by_test_id("stSidebar").get_by_role("link", name="Timeline").click()
+    settled(page)
+    page.keyboard.press("l")
+    details = details_of(page)
+    expect(details.get_by_role("heading")).to_contain_text("lost to the host launching kernels")
+    expect(details.get_by_role("listitem").first).to_have_text("train.py(7): train")
+    expect(details).to_contain_text(finding["fix"])
+    expect(details).to_contain_text(re.compile(r"→\s≈\s[\d.]+\s.s\sa\sstep"))
+    details.get_by_role("button", name="Mark all its places").click()
+    expect(page.locator(".finding").get_by_role("status")).to_have_text(re.compile(r"^\d+ of \d+$"))
+    marked = """() => { const map = sawtoothTimeline.root.querySelector('.map'), data = map.getContext('2d').getImageData(0, 3, map.width, 1).data;
+        return data.filter((value, i) => i % 4 === 3 && value > 0).length; }"""
+    until(page, f"({marked})() > 0")  # in the strip, too
+
+
+def test_a_stretch_that_is_dragged_over_is_summed_up(server: Server, run: str, page: Page) -> None:
+    opened(page, server, run)
+    box = page.locator("canvas.lanes").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 60, steps=5)
+    page.mouse.up()
+    details = details_of(page)
+    for table, row in (("Who owned the time", "idle"), ("Lost time by cause", "kernel launches"), ("GPU operations", "gemm")):
+        expect(details.locator("table", has_text=table)).to_contain_text(row)
+
+
+def test_jumps_leave_a_way_back(server: Server, run: str, page: Page) -> None:
+    opened(page, server, run)
+    page.get_by_role("combobox", name="Go to step").focus()
+    page.get_by_role("combobox", name="Go to step").select_option("ProfilerStep#2")
+    crumbs = page.locator(".crumbs")
+    expect(crumbs.locator(".here")).to_contain_text(re.compile("^2.12.ms from"))
+    first = page.evaluate("[sawtoothTimeline.target.start, sawtoothTimeline.target.end]")
+    page.get_by_role("button", name="Longest lost time").click()
+    expect(crumbs.get_by_role("button")).to_have_count(1)
+    until(page, f"sawtoothTimeline.target.start !== {first[0]} && !sawtoothTimeline.move")
+    crumbs.get_by_role("button").click()
+    assert list(view(page)) == first
+    expect(crumbs.get_by_role("button")).to_have_count(0)
+    page.get_by_role("button", name="Whole", exact=True).click()
+    until(page, "sawtoothTimeline.target.start === 0")
+
+
+def test_a_note_is_kept_and_travels_in_a_link(server: Server, run: str, page: Page, context: BrowserContext) -> None:
+    opened(page, server, run)
+    page.keyboard.press("l")
+    note = details_of(page).get_by_role("textbox", name="Note on this place")
+    note.fill("read it every tenth step")
+    note.press("Enter")
+    expect(page.locator(".notes")).to_contain_text("read it every tenth step")
+    page.wait_for_url(re.compile("slice=0%3Agaps"))
+    page.wait_for_timeout(700)
+    other = context.new_page()
+    other.goto(page.url)
+    settled(other)
+    assert view(other) == pytest.approx(view(page), abs=2)
+    expect(details_of(other)).to_contain_text("lost to")
+    other.keyboard.press("0")
+    other.locator(".notes").get_by_role("button", name="read it every tenth step").click()
+    until(other, "sawtoothTimeline.target.start > 0")
+
+
+def test_what_is_in_view_stands_under_the_picture_as_a_table_and_perfetto_beside(server: Server, run: str, page: Page) -> None:
+    opened(page, server, run)
+    expect(page.get_by_role("button", name="Open in Perfetto")).to_be_visible()
+    tables = [
+        page.get_by_role("tabpanel", name=f"{what} in view").get_by_test_id("stDataFrame")
+        for what in ("GPU operations", "Lost time")
+    ]
+    expect(tables[0]).to_contain_text("gemm")  # once the picture has told that it is drawn
+    assert page.evaluate("performance.getEntriesByName('timeline-whole').length") == 1
+    page.get_by_role("tab", name="Lost time in view").click()
+    expect(tables[1]).to_contain_text("kernel launches")
+    page.reload()
+    settled(page)
+    expect(page.get_by_role("tab", name="Lost time in view")).to_have_attribute("aria-selected", "true")
+    expect(tables[1]).to_contain_text("kernel launches")
+
+
+def test_all_ranks_of_a_job_stand_on_one_clock(server: Server, page: Page, tmp_path: Path) -> None:
+    files = [
+        (trace.write(tmp_path / f"{i}.json"), f"{i}.json") for i, trace in enumerate(job(2, 2, Planted(clock_us={1: 5000})))
+    ]
+    ranks = bring_in(DataFolder(server.data), files, name="two ranks").runs[0].id
+    opened(page, server, ranks)
+    page.get_by_test_id("stCheckbox").filter(has_text="All ranks on one clock").click()
+    until(page, "sawtoothTimeline.data.tracks.length === 2 && sawtoothTimeline.tiles.settled()")
+    page.wait_for_url(re.compile("ranks=true"))
+    assert abs(page.evaluate("sawtoothTimeline.data.tracks[1].offset")) < 500_000
+    expect(page.locator(".gutter")).to_contain_text("rank 1")
+    expect(page.get_by_role("button", name="Open all ranks in Perfetto")).to_be_visible()
