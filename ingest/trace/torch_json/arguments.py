@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 
 import msgspec
@@ -116,3 +117,11 @@ EXTRA = (
     "num_stages",
 )  # arguments of operators that are kept as JSON
 EXTRA_MARK = re.compile(b'"(?:' + "|".join(EXTRA).encode() + b')"\\s*:\\s*(?!""|\\[\\])')
+
+
+_INPUTS = [(f.name, f.type, field(name=f.encode_name, default=f.default)) for f in msgspec.structs.fields(ShapeArgs)]
+_EXTRAS = [(key.lower().replace(" ", "_"), Raw, field(name=key, default=NOTHING)) for key in EXTRA]
+OpInputArgs = msgspec.defstruct("OpInputArgs", _INPUTS, bases=(OpArgs,), gc=False)
+OpExtraArgs = msgspec.defstruct("OpExtraArgs", _INPUTS + _EXTRAS, bases=(OpArgs,), gc=False)
+input_texts = operator.attrgetter(*[name for name, *_ in _INPUTS])
+extra_texts = operator.attrgetter(*[name for name, *_ in _EXTRAS])

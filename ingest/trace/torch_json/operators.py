@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import compress
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,13 +14,26 @@ from numpy.typing import NDArray
 
 from sawtooth.ingest.decode import integers
 from sawtooth.ingest.trace.spool import Columns
-from sawtooth.ingest.trace.torch_json.arguments import EXTRA, EXTRA_MARK, CollectiveArgs, Number, OpArgs, ShapeArgs
+from sawtooth.ingest.trace.torch_json.arguments import (
+    EXTRA,
+    EXTRA_MARK,
+    CollectiveArgs,
+    Number,
+    OpArgs,
+    OpExtraArgs,
+    OpInputArgs,
+    ShapeArgs,
+    extra_texts,
+    input_texts,
+)
 from sawtooth.ingest.trace.torch_json.decoding import collectives, decoded, object_of, text_of
 from sawtooth.ingest.trace.torch_json.interning import Canonical
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
 
 DISTINCT_SIGNATURES = 300_000  # scalars that change with every step make new ones for ever; beyond this they are not recorded
 DISTINCT_EXTRAS = 200_000  # likewise for call stacks
+NO_INPUTS = b"\n\n\n\n"  # the texts of none of them
+TEXTS_KNOWN = 1 << 14  # texts of inputs and of call stacks that are told apart without being read
 MOST_RARE = 64  # names of operators with further arguments: collectives and compiled kernels come to some ten
 BEGIN, BEHIND = b'"Concrete Inputs"', b', "Ev Idx"'  # what begins the inputs in what kineto writes, and what follows them
 REPLACED = b'"inputs cut out": 1, "Ev Idx"'  # stands in their place
@@ -60,6 +74,8 @@ class OperatorArguments:
         self.signatures = Canonical(list, DISTINCT_SIGNATURES, notes)
         self.extras = Canonical(dict, DISTINCT_EXTRAS, notes)
         self._inputs = Inputs(self.signatures)
+        # inputs and call stacks come with every step again: their texts are read once
+        self._signatures_known, self._extras_known = dict[bytes, int](), dict[bytes, int]()
         self._rare: set[int] = set()  # ids of the names whose operators have further arguments
 
     def columns(self, events: list[Event], names: NDArray[np.int32], calls: list[CollectiveArgs]) -> Columns:
@@ -110,22 +126,42 @@ class OperatorArguments:
         """Return the columns of events with any arguments."""
         text, none = text_of(events), no_ids(len(events))
         signature, extra = none, none
-        if b'"Input' in text or b'"Concrete' in text:
-            keys = map(_signature, decoded(events, ShapeArgs, text))
-            signature = np.fromiter(map(self.signatures.__getitem__, keys), np.int32, len(events))
-        if EXTRA_MARK.search(text):
-            extra = np.fromiter(map(self._extra, events), np.int32, len(events))
-        columns = {"signature_id": signature, "extra": extra, "collective": collectives(events, text, calls)}
-        return _ids(decoded(events, OpArgs, text)) | columns
+        further = EXTRA_MARK.search(text) is not None
+        inputs = further or b'"Input' in text or b'"Concrete' in text
+        args = decoded(events, OpExtraArgs if further else OpInputArgs if inputs else OpArgs, text)
+        if inputs:
+            keys = [b"\n".join(input_texts(a)) for a in args]
+            signature = np.fromiter(map(self._signature_of, args, keys), np.int32, len(events))
+        if further:
+            keys = [b"\n".join(extra_texts(a)) for a in args]
+            extra = np.fromiter(map(self._extra_of, events, keys), np.int32, len(events))
+        return _ids(args) | {"signature_id": signature, "extra": extra, "collective": collectives(events, text, calls)}
 
-    def _extra(self, event: Event) -> int:
-        if not EXTRA_MARK.search(event.args):
-            return -1
-        args = object_of(event.args)
-        return self.extras[(msgspec.json.encode({k: args[k] for k in EXTRA if args.get(k) not in (None, "", [])}),)]
+    def _signature_of(self, args: Any, text: bytes) -> int:
+        """Return the id of the inputs among ``args``, whose texts are ``text``; -1 where there are none, or too many others."""
+        if (known := self._signatures_known.get(text)) is None:
+            known = self.signatures[_signature(args)]
+            if known >= 0 or text == NO_INPUTS:
+                _remember(self._signatures_known, text, known)
+        return known
+
+    def _extra_of(self, event: Event, text: bytes) -> int:
+        """Return the id of the further arguments of ``event``, whose texts are ``text``; -1 where they say nothing, or there are too many others."""
+        if (known := self._extras_known.get(text)) is None:
+            args = object_of(event.args)
+            kept = {k: args[k] for k in EXTRA if args.get(k) not in (None, "", [])}
+            known = self.extras[(msgspec.json.encode(kept),)] if kept else -1
+            if known >= 0 or not kept:
+                _remember(self._extras_known, text, known)
+        return known
 
 
-def _signature(args: ShapeArgs) -> tuple[bytes, ...]:
+def _remember(ids: dict[bytes, int], text: bytes, value: int) -> None:
+    if len(ids) < TEXTS_KNOWN:
+        ids[text] = value
+
+
+def _signature(args: Any) -> tuple[bytes, ...]:
     return bytes(args.dims or args.dims_2021), bytes(args.types), bytes(args.strides), bytes(args.concrete)
 
 
