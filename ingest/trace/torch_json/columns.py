@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,13 @@ from sawtooth.ingest.trace.torch_json.decoding import collectives, decoded, obje
 from sawtooth.ingest.trace.torch_json.interning import Interned, Names, Threads, plain_id
 from sawtooth.ingest.trace.torch_json.kinds import EDGE_KINDS, KINDS, MARKER
 from sawtooth.ingest.trace.torch_json.operators import OperatorArguments, no_ids
-from sawtooth.ingest.trace.torch_json.text.events import FLOWS, Event
+from sawtooth.ingest.trace.torch_json.text.events import ARROWS, FLOWS, USUAL_FORMS, Event
 
 LONGEST_NS = 7 * 86400 * 1_000_000_000  # CUPTI writes durations of years when a record was never closed; no event lasts a week
 FAR_NS = 1000 * 1_000_000_000  # torch 2.12 writes 0/0 for events it lost; in a trace that is past this time none starts at 0
 MICROSECOND = 1000
+FIRST = 64  # of some times are looked at before all
+THREAD = attrgetter("pid", "tid")
 
 
 @dataclass
@@ -88,20 +91,20 @@ class Filing:
     def add(self, events: list[Event]) -> None:
         """File one block of events."""
         self._filed.events += len(events)
-        complete = [e for e in events if e.ph == "X"]
-        if len(complete) < len(events):
+        if not USUAL_FORMS.issuperset(map(type, events)):  # all are complete, or arrows, of which nothing is kept
             self._not_complete([e for e in events if e.ph != "X"])
+            events = [e for e in events if e.ph == "X"]
         groups: defaultdict[str, list[Event]] = defaultdict(list)
-        for event in complete:
+        for event in events:
             groups[event.cat].append(event)
-        by_kind: defaultdict[str, list[Event]] = defaultdict(list)
+        by_kind: dict[str, list[Event]] = {}
         for category, group in groups.items():
             if (kind := KINDS.get(category.lower())) is not None:
-                by_kind[kind] += group
+                by_kind[kind] = by_kind[kind] + group if kind in by_kind else group
             else:
-                self._filed.other[category] += len(group)
-        timed = [e for group in by_kind.values() for e in group]  # one call for all kinds: it costs more than its numbers
-        starts, durs = decimal_ns([e.ts for e in timed]), decimal_ns([e.dur for e in timed])
+                self._filed.other[ARROWS.get(category, category)] += len(group)
+        starts = decimal_ns([e.ts for group in by_kind.values() for e in group])  # one call for all kinds: it costs more than its numbers
+        durs = decimal_ns([e.dur for group in by_kind.values() for e in group])
         begin = 0
         for kind, group in by_kind.items():
             here = slice(begin, begin := begin + len(group))
@@ -122,7 +125,7 @@ class Filing:
             events = [e for e, b in zip(events, bad, strict=True) if not b]
             start, dur = start[~bad], dur[~bad]
         if self._filed.whole_microseconds:
-            self._filed.whole_microseconds = not ((start % MICROSECOND).any() or (dur % MICROSECOND).any())
+            self._filed.whole_microseconds = _whole(start[:FIRST]) and _whole(start) and _whole(dur)
         return events, start, dur
 
     def _note_bad(self, events: list[Event], rows: NDArray[np.bool_], key: str) -> None:
@@ -135,7 +138,7 @@ class Filing:
         return np.fromiter(map(self._names.__getitem__, [e.name for e in events]), np.int32, len(events))
 
     def _thread_ids(self, events: list[Event]) -> NDArray[np.int32]:
-        return np.fromiter(map(self._threads.__getitem__, [(e.pid, e.tid) for e in events]), np.int32, len(events))
+        return np.fromiter(map(self._threads.__getitem__, map(THREAD, events)), np.int32, len(events))
 
     # -- one method per kind
     def _ops(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
@@ -287,6 +290,10 @@ class Filing:
             "kind": np.array(kinds, np.int8),
         }
         self._put("edges", {key: values[~bad] for key, values in columns.items()})
+
+
+def _whole(times: I64) -> bool:
+    return bool((times // MICROSECOND * MICROSECOND == times).all())  # twice as fast as the remainder
 
 
 def _known(values: I64, events: list[Event], field: str) -> I64:

@@ -34,12 +34,17 @@ def _tagged(phase: str) -> type[msgspec.Struct]:
     fields = [] if phase in FLOWS else [(f.name, f.type, f.default) for f in msgspec.structs.fields(Event) if f.name != "ph"]
     form = msgspec.defstruct(f"Event_{phase}", fields, tag_field="ph", tag=phase, gc=False)
     form.ph = phase  # type: ignore[attr-defined]  # so that events of every phase read alike
+    if phase in FLOWS:
+        form.cat = next(key for key, what in ARROWS.items() if what == f"ph {phase}")  # type: ignore[attr-defined]
     return form
 
 
 FLOWS = ("s", "t", "f")
+ARROWS = {f"\0{phase}": f"ph {phase}" for phase in FLOWS}  # what stands in place of their categories, and what they are counted as
 PHASES = ("X", *FLOWS, "i", "I", "M", "C", "B", "E")
-TAGGED = msgspec.json.Decoder(list[Union[tuple(map(_tagged, PHASES))]])  # type: ignore[misc]  # noqa: UP007  (made at run time)
+FORMS = {phase: _tagged(phase) for phase in PHASES}
+USUAL_FORMS = frozenset(FORMS[phase] for phase in ("X", *FLOWS))
+TAGGED = msgspec.json.Decoder(list[Union[tuple(FORMS.values())]])  # type: ignore[misc]  # noqa: UP007  (made at run time)
 
 
 Decoded = tuple[Event | None, bytes | None] | None  # an event, and what follows the array's end where it was met
