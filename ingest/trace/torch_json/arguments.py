@@ -116,7 +116,7 @@ EXTRA = (
     "num_warps",
     "num_stages",
 )  # arguments of operators that are kept as JSON
-EXTRA_MARK = re.compile(b'"(?:' + "|".join(EXTRA).encode() + b')"\\s*:\\s*(?!""|\\[\\])')
+EXTRA_MARK = re.compile(b'"(?:' + "|".join(EXTRA).encode() + b')"\\s*:\\s*+(?!""|\\[\\])')
 
 
 _INPUTS = [(f.name, f.type, field(name=f.encode_name, default=f.default)) for f in msgspec.structs.fields(ShapeArgs)]

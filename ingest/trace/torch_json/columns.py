@@ -103,7 +103,9 @@ class Filing:
                 by_kind[kind] = by_kind[kind] + group if kind in by_kind else group
             else:
                 self._filed.other[ARROWS.get(category, category)] += len(group)
-        starts = decimal_ns([e.ts for group in by_kind.values() for e in group])  # one call for all kinds: it costs more than its numbers
+        starts = decimal_ns(
+            [e.ts for group in by_kind.values() for e in group]
+        )  # one call for all kinds: it costs more than its numbers
         durs = decimal_ns([e.dur for group in by_kind.values() for e in group])
         begin = 0
         for kind, group in by_kind.items():

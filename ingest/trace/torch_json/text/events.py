@@ -40,7 +40,9 @@ def _tagged(phase: str) -> type[msgspec.Struct]:
 
 
 FLOWS = ("s", "t", "f")
-ARROWS = {f"\0{phase}": f"ph {phase}" for phase in FLOWS}  # what stands in place of their categories, and what they are counted as
+ARROWS = {
+    f"\0{phase}": f"ph {phase}" for phase in FLOWS
+}  # what stands in place of their categories, and what they are counted as
 PHASES = ("X", *FLOWS, "i", "I", "M", "C", "B", "E")
 FORMS = {phase: _tagged(phase) for phase in PHASES}
 USUAL_FORMS = frozenset(FORMS[phase] for phase in ("X", *FLOWS))

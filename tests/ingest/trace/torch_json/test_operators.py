@@ -17,6 +17,14 @@ USUAL = '{"External id": %d,"Record function id": 0, "Sequence number": 7, "Fwd 
 PLAIN = '{"External id": %d,"Ev Idx": 3}'
 COLLECTIVE = '{"External id": 8, "Collective name": "allreduce", "dtype": "Float", ' + INPUTS % (1, 2) + ', "Ev Idx": 9}'
 COMPILED = '{"External id": 8, "kernel_backend": "triton", ' + INPUTS % (1, 2) + ', "Ev Idx": 9}'
+COLUMNS = (
+    "collective",
+    "external_id",
+    "extra",
+    "forward_thread",
+    "sequence_number",
+    "signature_id",
+)  # as ``meanings`` has them
 ODD = [
     '{"Ev Idx": 1, "External id": 5, ' + INPUTS % (3, 4) + "}",  # its inputs end the event
     '{"Input Dims": [[6]], "External id": 5, "Concrete Inputs": [""], "Ev Idx": 1}',  # stand apart
@@ -74,3 +82,25 @@ def test_the_inputs_of_usual_operators_are_looked_at_once(monkeypatch: pytest.Mo
     monkeypatch.setattr(operators, "decoded", None)
     meanings(arguments, [USUAL % (n, n % 3, 4, n) for n in range(600)])
     assert decoded == []
+
+
+def test_call_stacks_that_come_again_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step's operators come with the stacks of the step before: of each text one is decoded, and the number of operators does not matter."""
+    read: list[object] = []
+    object_of = operators.object_of
+    monkeypatch.setattr(operators, "object_of", lambda raw: read.append(raw) or object_of(raw))
+    arguments = OperatorArguments(Counter())
+    inputs = '"Call stack": "a.py(%d): f", "Input Dims": [[%d]]'
+    texts = ['{"External id": ' + f"{n}, " + inputs % (n % 3, n % 2) + "}" for n in range(600)]
+    columns = [dict(zip(COLUMNS, row, strict=True)) for row in meanings(arguments, texts)[0]]
+    assert len(read) == 3
+    assert [row["extra"] for row in columns[:3]] == [(f'{{"Call stack":"a.py({n}): f"}}',) for n in range(3)]
+    assert [row["external_id"] for row in columns] == list(range(600))
+    assert [row["signature_id"][0] for row in columns] == ["[[0]]", "[[1]]"] * 300
+
+
+@pytest.mark.parametrize("nothing", ['"Call stack": null', '"Module Hierarchy": ""', '"other": {"Call stack": "a.py"}'])
+def test_arguments_that_say_nothing_are_not_kept(nothing: str) -> None:
+    arguments = OperatorArguments(Counter())
+    meanings(arguments, ['{"External id": 1, ' + nothing + "}"] * 2)
+    assert not arguments.extras.meanings
