@@ -19,6 +19,8 @@ POINT, NEWLINE = b".\n"
 SIMPLE = re.compile(rb"-?\d{1,15}(?:\.\d{0,3})?")  # fits 64-bit nanoseconds whatever the digits
 SCALES = np.array([1000, 100, 10, 1], np.int64)  # nanoseconds of the last digit, by the number of decimals of a microsecond
 NULL = np.iinfo(np.int64).min  # stands for "not recorded" in integer columns until they are stored
+MICROSECOND = 1000  # ns
+FIRST = 64  # times tell nearly always: those of most traces have fractions
 LARGEST = 1 << 62  # of a time in nanoseconds, so that a start plus a duration cannot overflow
 
 
@@ -71,6 +73,13 @@ def _whole(digits: bytes, ends: I64) -> I64:
     offsets[1:] = ends
     numbers = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(digits))
     return pc.cast(numbers, pa.int64()).to_numpy(zero_copy_only=False)
+
+
+def whole_microseconds(times: I64) -> bool:
+    """Tell whether no time (ns) has a fraction of a microsecond."""
+    if len(times) > FIRST and not whole_microseconds(times[:FIRST]):
+        return False
+    return bool((times // MICROSECOND * MICROSECOND == times).all())  # in half the time of the remainder
 
 
 def _one_ns(text: bytes) -> int:

@@ -13,7 +13,7 @@ import pytest
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
-from sawtooth.ingest.decode import LARGEST, NULL, decimal_ns, floats, integers, small_integers
+from sawtooth.ingest.decode import LARGEST, NULL, decimal_ns, floats, integers, small_integers, whole_microseconds
 from sawtooth.ingest.schema import DataFolder
 from tests.support import sound_trace
 
@@ -71,3 +71,11 @@ def test_a_trace_whose_values_have_other_types_is_read_to_the_end(
     library = Library(folder)
     assert result_of(run, library).metrics
     library.close()
+
+
+@pytest.mark.parametrize("place", [0, 63, 64, 499])
+def test_one_time_with_a_fraction_is_found_wherever_it_stands(place: int) -> None:
+    times = np.arange(500) * 1000 - 7000
+    assert whole_microseconds(times) and whole_microseconds(times[:0])
+    times[place] += 1
+    assert not whole_microseconds(times)

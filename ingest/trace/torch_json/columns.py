@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.ingest.decode import I64, LARGEST, NULL, decimal_ns, floats, integers, small_integers
+from sawtooth.ingest.decode import I64, LARGEST, NULL, decimal_ns, floats, integers, small_integers, whole_microseconds
 from sawtooth.ingest.trace.source import GPU_KINDS
 from sawtooth.ingest.trace.spool import Columns
 from sawtooth.ingest.trace.torch_json.arguments import CallArgs, CollectiveArgs, GpuArgs, MemoryArgs, PythonArgs, SyncArgs
@@ -24,8 +24,6 @@ from sawtooth.ingest.trace.torch_json.text.events import ARROWS, FLOWS, USUAL_FO
 
 LONGEST_NS = 7 * 86400 * 1_000_000_000  # CUPTI writes durations of years when a record was never closed; no event lasts a week
 FAR_NS = 1000 * 1_000_000_000  # torch 2.12 writes 0/0 for events it lost; in a trace that is past this time none starts at 0
-MICROSECOND = 1000
-FIRST = 64  # of some times are looked at before all
 THREAD = attrgetter("pid", "tid")
 
 
@@ -127,7 +125,7 @@ class Filing:
             events = [e for e, b in zip(events, bad, strict=True) if not b]
             start, dur = start[~bad], dur[~bad]
         if self._filed.whole_microseconds:
-            self._filed.whole_microseconds = _whole(start[:FIRST]) and _whole(start) and _whole(dur)
+            self._filed.whole_microseconds = whole_microseconds(start) and whole_microseconds(dur)
         return events, start, dur
 
     def _note_bad(self, events: list[Event], rows: NDArray[np.bool_], key: str) -> None:
@@ -292,10 +290,6 @@ class Filing:
             "kind": np.array(kinds, np.int8),
         }
         self._put("edges", {key: values[~bad] for key, values in columns.items()})
-
-
-def _whole(times: I64) -> bool:
-    return bool((times // MICROSECOND * MICROSECOND == times).all())  # twice as fast as the remainder
 
 
 def _known(values: I64, events: list[Event], field: str) -> I64:

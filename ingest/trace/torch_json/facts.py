@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.ingest.capture.devices import TRACE_KEY
-from sawtooth.ingest.decode import LARGEST, NULL, integers, small_integers
+from sawtooth.ingest.decode import LARGEST, MICROSECOND, NULL, integers, small_integers
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.trace.source import MOST_DEVICES, TABLES, Facts
-from sawtooth.ingest.trace.torch_json.columns import MICROSECOND
 from sawtooth.ingest.trace.torch_json.edges import pair_edges
 from sawtooth.ingest.trace.torch_json.tables import Trace
 from sawtooth.ingest.trace.torch_json.text.blocks import EXAMPLE_BYTES
