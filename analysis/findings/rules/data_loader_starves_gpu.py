@@ -103,7 +103,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     pins = not single and pins_too_slowly(facts)  # whatever the workers do
     seen = _limited(host, limit) if host is not None and limit is not None and not pins else None
     limited, fix = seen or timed or ("", FEW_WORKERS)
-    changes, fed_ms = CHANGES, context.predict_ms([WithoutHostCause("data_wait")])
+    changes: tuple[CodeChange, ...] = CHANGES
+    fed_ms = context.predict_ms([WithoutHostCause("data_wait")])
     if single:  # what the training process loads in a step, the workers load side by side
         workers = advised_at_first(context, lost, fed_ms)
         edit = paced_by(facts, workers)
