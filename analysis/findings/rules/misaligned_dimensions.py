@@ -58,7 +58,8 @@ def _changes(sizes: list[int]) -> tuple[CodeChange, ...]:
         name, unused = ("vocabulary", "; the added tokens never occur") if size >= VOCABULARY else ("features", "")
         padded = -(-size // PADDED_TO) * PADDED_TO
         lines.append((f"{name} = {size}", f"{name} = {padded}   # next multiple of {PADDED_TO}{unused}"))
-    own = CodeChange("PyTorch", *("\n".join(side) for side in zip(*lines, strict=True)), of_run=True)
+    before, after = ("\n".join(side) for side in zip(*lines, strict=True))
+    own = CodeChange("PyTorch", before, after, of_run=True)
     return (own, OF_TOKENIZER) if sizes[0] >= VOCABULARY else (own,)
 
 
