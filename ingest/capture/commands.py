@@ -15,6 +15,7 @@ from sawtooth.ingest.loop.command import name_of
 from sawtooth.ingest.sampler import __main__ as sampler
 from sawtooth.place import recorder_version
 
+SAY_NOTHING = ("run", "trace", "sawtooth", "output", "out")  # as a file's name
 USAGE = """usage: sawtooth run [OPTIONS] COMMAND …      record a training command: telemetry, step marks, a short profile
        sawtooth sample [OPTIONS] [-- COMMAND …]   sample the GPUs, here or pushed to a dashboard
        sawtooth loader MODULE:NAME [OPTIONS]      time a DataLoader by itself
@@ -29,7 +30,7 @@ def run_parser() -> argparse.ArgumentParser:
         description="Run a training command as it is, and record why its GPU waits: telemetry, step marks and a short profile.",
     )
     parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help="where the .sawtooth file goes")
-    parser.add_argument("--name", default="", help="a name for the run (default: the script's)")
+    parser.add_argument("--name", default="", help="a name for the run (default: the file's of -o, else the script's)")
     parser.add_argument("--no-profile", action="store_true", help="only telemetry and step marks")
     parser.add_argument("--no-sample", action="store_true", help="no telemetry")
     parser.add_argument("--steps", type=int, default=launch.PROFILED_STEPS, help="steps to profile (default %(default)s)")
@@ -85,10 +86,16 @@ def command_in(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
     return command
 
 
+def told_by(output: Path | None) -> str:
+    """Return the name that the chosen file gives a run, "" where it gives none: runs of one script are told apart by their files."""
+    name = output.name.removesuffix(".sawtooth") if output is not None else ""
+    return "" if name.lower() in SAY_NOTHING else name
+
+
 def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Launched:
     """Run ``command`` by the options that were parsed; ends with exit code 2, before the training starts, where the file cannot be written."""
     member = member_of_job()  # where each rank is recorded by itself, each has its own name and file
-    name = arguments.name or name_of(command)
+    name = arguments.name or told_by(arguments.output) or name_of(command)
     stem = "-".join(filter(None, (name.replace("/", "-"), (member or "").replace(" ", ""))))
     bundle = arguments.output or Path(f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth")
     if (why := launch.why_unwritable(bundle)) is not None:

@@ -338,6 +338,11 @@ def test_the_file_is_called_as_the_script_or_module(command: list[str], name: st
     assert launch.name_of(command) == name
 
 
+def test_a_run_is_called_after_the_file_that_was_chosen_for_it() -> None:
+    assert commands.told_by(Path("runs/bert_before.sawtooth")) == "bert_before"
+    assert commands.told_by(None) == commands.told_by(Path("runs/run.sawtooth")) == ""
+
+
 @pytest.mark.parametrize(
     ("variables", "member"),
     [
