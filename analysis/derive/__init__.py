@@ -12,7 +12,11 @@ __getattr__, __all__ = lazy(
             "damaged",
             "ensure_derived",
         ),
+        "events": ("names_of", "read_cpu_ops"),
+        "host": ("load_host_facts",),
         "layout": ("DERIVED_SQL", "events_of"),
+        "modules": ("forward_operators",),
+        "operators": ("innermost", "nearest"),
         "host_only": ("LOADS_INLINE", "LOADS_IN_WORKERS"),
     },
 )

@@ -5,6 +5,7 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
+        "called_from": ("called_from",),
         "memory": ("MemoryUse",),
         "timeline": ("InView", "Lane", "Span"),
         "timeline_details": ("Details",),

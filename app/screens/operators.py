@@ -8,7 +8,7 @@ import streamlit as st
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
-from sawtooth.app.page import cards, controls, current, frame, panel
+from sawtooth.app.page import cards, controls, current, panel
 from sawtooth.app.page.parts import breakdown, operator_parts
 from sawtooth.app.words import run as words
 
@@ -47,9 +47,8 @@ def main() -> None:
             )
             return
         rows = rows.sort_values(order, ascending=False, ignore_index=True)
+        rows["host_self_share"] = rows["host_self_ms"] / (rows["host_self_ms"].sum() or 1.0)
         _head(rows, rank, order)
-        per = " a step" if len(rank.counted) else ""
-        operator_parts.bars(rows, order, f"{'GPU' if order == 'gpu_self_ms' else 'Host'} time{per}", dark=frame.dark())
     if group == "shape" and not rows["shapes"].str.len().any():
         cards.empty_state(
             "The trace has no shapes.",
@@ -61,10 +60,13 @@ def main() -> None:
     if shown.empty:
         cards.small("No name or shape matches.")
         return
-    chosen = _table(shown, rank, group, everything=everything)
+    lines = operator_parts.lines(rank)
+    shown = shown.assign(line=[operator_parts.first_line(lines, str(name)) for name in shown["name"]])
+    chosen = _table(shown, rank, group, order, everything=everything)
     row = shown.iloc[chosen or 0]
-    _kernels_of(str(row["name"]), rank)
     operator_parts.next_step(row, rank, result)
+    operator_parts.where_called(lines, str(row["name"]), words.unit_of(rank))
+    _kernels_of(str(row["name"]), rank)
 
 
 @st.cache_data(max_entries=64, show_spinner="Adding up operators …", hash_funcs={RankResult: current.key_of})
@@ -87,21 +89,28 @@ def _head(rows: pd.DataFrame, rank: RankResult, order: str) -> None:
 
 
 ALWAYS = (
-    "name", "shapes", "dtypes", "gpu_self_ms", "gpu_self_share", "tensor_core_share", "host_self_ms", "calls_per_step", "tflops"
+    "name", "shapes", "dtypes", "line", "gpu_self_ms", "gpu_self_share", "tensor_core_share", "host_self_ms", "host_self_share",
+    "calls_per_step", "tflops",
 )  # fmt: skip
 
 
-def _table(rows: pd.DataFrame, rank: RankResult, group: tables.OperatorGroup, *, everything: bool) -> int | None:
+def _table(rows: pd.DataFrame, rank: RankResult, group: tables.OperatorGroup, by: str, *, everything: bool) -> int | None:
     text, number = st.column_config.TextColumn, panel.number_column
     per = " per step" if len(rank.counted) else ""
     columns = {
-        "name": text("Operator", width=300),
+        "name": text("Operator", width=220),
         "shapes": text("Input shapes", width="medium"),
         "dtypes": text("Types", width="small"),
         "gpu_self_ms": number("GPU, ms", rows.get("gpu_self_ms"), help_="Launched by the operator itself"),
+        "line": text(
+            "Called from",
+            width=250,
+            help="Your own line, where Python calls are recorded; of backward, the line of its forward",
+        ),
         "gpu_self_share": panel.share_bar("Share of GPU work"),
         "tensor_core_share": panel.share_bar("On tensor cores"),
         "host_self_ms": number("Host, ms", rows.get("host_self_ms"), help_="Without the operators inside it"),
+        "host_self_share": panel.share_bar("Share of host time"),
         "calls_per_step": number(f"Calls{per}", rows.get("calls_per_step")),
         "tflops": number("TFLOP/s", rows.get("tflops")),
         "gflop_per_step": number(f"GFLOP{per}", rows.get("gflop_per_step")),
@@ -110,8 +119,11 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: tables.OperatorGroup, *,
         "host_total_ms": number("Host with children, ms", rows.get("host_total_ms")),
     }
     shapes = ("shapes", "dtypes")
-    order = [c for c in columns if c not in shapes or (group == "shape" and rows[c].str.len().any())]
-    order = [c for c in order if everything or c in ALWAYS]
+    order = [
+        c for c in columns if c not in (*shapes, "line") or ((group == "shape" or c == "line") and rows[c].str.len().any())
+    ]
+    other = "host_self_share" if by == "gpu_self_ms" else "gpu_self_share"
+    order = [c for c in order if everything or (c in ALWAYS and c != other)]
     return breakdown.table(rows, columns, order, f"operators-by-{group}", f"{GROUPS[group]} by time.")
 
 

@@ -1,39 +1,66 @@
-"""The operators that take most as bars, and what to do about one of them."""
+"""Which line of the user's code calls an operator, and what to do about it."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.findings import about_operator
+from sawtooth.analysis.findings.source_lines import stale_lines
+from sawtooth.analysis.knowledge.frames import spoken, without_line
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
+from sawtooth.analysis.tables.called_from import called_from
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.losses import LostBar
 from sawtooth.app.page import cards, current, frame
 from sawtooth.app.page.parts import kernel_drawer
-from sawtooth.app.theme import ACCENT
 from sawtooth.app.words import advice
 
-SHOWN = 10
+LINES_SHOWN = 8  # of an operator: it is called from many places, and most time is in a few
 
 
-def bars(rows: pd.DataFrame, order: str, heading: str, *, dark: bool) -> None:
-    """Show the first SHOWN of ``rows``, which are sorted by ``order`` (a column of ms), each with a bar and its share of all of them."""
-    whole = float(rows[order].sum())
-    top = rows[rows[order] > 0].head(SHOWN)
-    if top.empty:
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+def lines(rank: RankResult) -> pd.DataFrame:
+    """Return ``sawtooth.analysis.tables.called_from.called_from`` with its lines as people say them, those that say the same added up."""
+    with current.opened(rank) as view:
+        rows, stale = called_from(view), stale_lines(view.recording)
+    rows["line"] = [spoken(without_line(line) if line in stale else line) for line in rows["line"]]
+    return rows.groupby(["operator", "line"], as_index=False, sort=False).sum()
+
+
+def first_line(known: pd.DataFrame, name: str) -> str:
+    """Return the line of ``lines`` from which the operator called ``name`` is called most, and how many others there are; empty where none is known."""
+    own = known.loc[known["operator"] == name, "line"]
+    if own.empty:
+        return ""
+    others = f", {len(own) - 1} other{'s' if len(own) > 2 else ''}" if len(own) > 1 else ""
+    return f"{fmt.clean(str(own.iloc[0]), 60)}{others}"
+
+
+def where_called(known: pd.DataFrame, name: str, unit: str) -> None:
+    """Show the lines of the user's own code that call an operator, most GPU time first; how to record them where none is known. ``unit`` is that of the times."""
+    own = known[known["operator"] == name]
+    if known.empty:
+        cards.small("Which line of your code calls it is not recorded: sawtooth run --stacks records it.")
         return
-    largest = float(top[order].iloc[0])
-    lines = [(_name(row), fmt.duration_ms(row[order]), fmt.share(row[order] / whole)) for row in top.to_dict("records")]
-    drawn = [LostBar(f"{ms / largest:.2%}", ACCENT.on(dark)) for ms in top[order].astype(float)]
-    cards.ranked(("Operator", heading, "Share"), lines, drawn, "The operators that take most")
-
-
-def _name(row: dict[Any, Any]) -> str:
-    shapes = fmt.clean(str(row["shapes"]), 40) if row.get("shapes") else ""
-    return f"{fmt.clean(str(row['name']), 50)}{f' ({shapes})' if shapes else ''}"
+    if own.empty:
+        return
+    cards.title(f"Called from {fmt.clean(str(own['line'].iloc[0]), 80)}" + (" most" if len(own) > 1 else ""))
+    if len(own) == 1:
+        return
+    whole = float(own["gpu_ms"].sum())
+    cells = [
+        (
+            fmt.clean(row["line"], 80),
+            fmt.number(row["gpu_ms"]),
+            fmt.share(row["gpu_ms"] / whole) if whole else "",
+            fmt.count(row["calls"]),
+        )
+        for row in own.head(LINES_SHOWN).to_dict("records")
+    ]
+    headers = ("Your line", f"GPU, {unit}", "Share", "Calls in the trace")
+    cards.table(headers, cells, "Lines that call the operator", figures=True)
+    if len(own) > LINES_SHOWN:
+        cards.small(f"{len(own) - LINES_SHOWN} more lines call it.")
 
 
 def next_step(row: pd.Series, rank: RankResult, result: RunResult) -> None:

@@ -114,12 +114,30 @@ def test_operators_show_time_tensor_cores_and_flops(loop: str) -> None:
     test = opened("operators", loop)
     assert "aten::mm takes most time on the GPU: 0.600 ms per step" in words_of(test)
     text = words_of(test)
-    assert text.index("The operators that take most") < text.index("What to do about aten::mm")
+    assert text.index("What to do about aten::mm") < text.index("aten::mm launches 1 kernel")
+    assert "Which line of your code calls it is not recorded: sawtooth run --stacks records it." in text
+    assert "line" not in dict(test.dataframe[0].value) or not test.dataframe[0].value["line"].any()
     assert "No finding is about what it launches: 600\u00a0µs, 60\u00a0% of a profiled step." in text
     row = test.dataframe[0].value.iloc[0]
     assert row["tensor_core_share"] == pytest.approx(100)  # percent
     assert row["gflop_per_step"] == pytest.approx(2 * 1024**3 / 1e9)
     assert row["tflops"] == pytest.approx(2 * 1024**3 / 600e-6 / 1e12)
+
+
+def test_operators_name_the_user_s_own_line_that_calls_them(app_data: DataFolder, tmp_path: Path) -> None:
+    trace = small_training()
+    trace.host(
+        "python_function", "train.py(1): config", 1, 3
+    )  # ended before: the others were not open when the recording began
+    trace.host("python_function", "train.py(7): step", 5, 200)
+    trace.host("python_function", "model.py(3): forward", 15, 55)
+    run = run_of(app_data, trace.write(tmp_path / "t.json"))
+    test = opened("operators", run)
+    text = words_of(test)
+    lines = dict(zip(test.dataframe[0].value["name"], test.dataframe[0].value["line"], strict=True))
+    assert lines["aten::addmm"] == "model.py:3 in forward, 1 other"
+    assert lines["AddBackward0"] == "model.py:3 in forward" and lines["aten::_foreach_add_"] == "train.py:7 in step"
+    assert "Called from model.py:3 in forward most" in text
 
 
 @pytest.mark.parametrize("group", ["Tree", "Module", "Class"])

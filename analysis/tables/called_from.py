@@ -1,0 +1,55 @@
+"""Where in the user's own code operators are called from: by the Python calls around them, in backward those of the forward operator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.derive.events import names_of, read_cpu_ops
+from sawtooth.analysis.derive.host import load_host_facts
+from sawtooth.analysis.derive.modules import forward_operators
+from sawtooth.analysis.derive.operators import innermost, nearest
+from sawtooth.analysis.knowledge.frames import is_user_line
+from sawtooth.analysis.store.rank_view import RankView
+
+_LAUNCHED = "SELECT cpu_op_id, sum(dur_ns)::BIGINT AS ns FROM step_gpu_ops WHERE device = $device AND summed AND cpu_op_id IS NOT NULL GROUP BY 1"
+COLUMNS = ("operator", "line", "gpu_ms", "calls")
+
+
+def called_from(rank: RankView) -> pd.DataFrame:
+    """Return the user's own frames that operators are called from: operator, line (as recorded), gpu_ms that those calls launched themselves, per step
+    (of the window where no step is counted), and calls in the whole trace; most GPU time first, then most calls.
+
+    In backward it is the line of the operator whose gradient is computed. A call under no line of the user's is left out; empty where the trace has no
+    Python calls.
+    """
+    facts = load_host_facts(rank.recording.cursor, 0)
+    names = np.array(names_of(rank.recording.cursor), dtype=object)
+    user = np.zeros(len(names), bool)
+    used = np.unique(facts.python_name)
+    user[used] = [is_user_line(name) for name in names[used]]
+    if not user.any():
+        return pd.DataFrame(columns=list(COLUMNS))
+    ops = read_cpu_ops(rank.recording.cursor, 0)
+    made_by = forward_operators(ops)
+    node = nearest(made_by >= 0, ops.parent, np.arange(len(ops)))
+    asked = np.where(node >= 0, made_by[np.maximum(node, 0)], np.arange(len(ops)))
+    call = innermost(
+        thread=facts.python_thread,
+        start=facts.python_start,
+        end=facts.python_end,
+        parent=facts.python_parent,
+        at_thread=ops.thread[asked],
+        at=ops.start[asked],
+    )
+    frame = nearest(user[facts.python_name], facts.python_parent, call)
+    launched = rank.frame(_LAUNCHED)
+    ns = np.zeros(len(ops), np.int64)
+    ns[launched["cpu_op_id"].to_numpy(np.int64)] = launched["ns"].to_numpy(np.int64)
+    known = (frame >= 0) & ~ops.annotation
+    rows = pd.DataFrame({"operator": ops.name[known], "line": facts.python_name[frame[known]], "ns": ns[known]})
+    sums = rows.groupby(["operator", "line"], as_index=False).agg(ns=("ns", "sum"), calls=("ns", "size"))
+    table = sums.assign(
+        operator=names[sums["operator"].to_numpy()], line=names[sums["line"].to_numpy()], gpu_ms=sums["ns"] / 1e6 / rank.per
+    )
+    return table[list(COLUMNS)].sort_values(["gpu_ms", "calls", "line"], ascending=[False, False, True], ignore_index=True)
