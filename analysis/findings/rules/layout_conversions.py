@@ -9,7 +9,7 @@ What to do
     Keep model and inputs in ``channels_last``.
 When it is wrong
     Convolutions over one dimension have no ``channels_last``: they can be written as ones over two, of height 1, which is work and said so.
-    Layers without an NHWC kernel convert back: look for them after the change. Group norms do, so a network full of them is left alone, and
+    Layers without an NHWC kernel convert back: look for them after the change. A network whose batch norms run in NHWC has had it. Group norms do, so a network full of them is left alone, and
     so are convolutions of few channels, which do not gain.
 References
     https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
@@ -31,6 +31,7 @@ from sawtooth.analysis.units import in_words
 
 WORTH_NAMING = 0.03  # two lines to change: worth it from 3 % of the step
 GROUP_NORM, CONVOLUTION = "aten::native_group_norm", "aten::convolution"
+BATCH_NORMS = [operator for operator in NORMS if "batch_norm" in operator]
 CONVERTED_BACK = 0.25  # group norms a convolution: PyTorch's group norm works on NCHW and returns it, so that the next convolution converts again
 FEW_CHANNELS = 64  # a tile's width; with fewer in and out, NHWC kernels leave most of it empty (a U-Net of 48: 14 % slower)
 
@@ -67,7 +68,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     gpu, steps = context.rank.gpu, context.work_steps
     work = context.work
     convolutions = work[work["category"] == "conv"]
-    if gpu is None or _converts_back(work):
+    if gpu is None or _converts_back(work) or _is_in_nhwc(work):
         return
     layout = chosen(work[work["category"] == "layout"], _is_wide)
     cost = ms_per_step(layout, steps)
@@ -99,6 +100,13 @@ def _converts_back(work: pd.DataFrame) -> bool:
     """Tell whether group norms between the convolutions would turn each layout back."""
     norms = work.loc[work["operator"] == GROUP_NORM, "cpu_op_id"].nunique()
     return norms > 0 and norms >= CONVERTED_BACK * work.loc[work["flop_operator"] == CONVOLUTION, "flop_op_id"].nunique()
+
+
+def _is_in_nhwc(work: pd.DataFrame) -> bool:
+    """Tell whether the batch norms run in NHWC: the network is in ``channels_last``, and some convolution (a grouped one, say) has no such kernel."""
+    norms = work[work["operator"].isin(BATCH_NORMS)]
+    inside = norms["kernel"].str.contains("nhwc|channels_last", case=False, na=False)
+    return 2 * int(norms.loc[inside, "dur_ns"].sum()) > int(norms["dur_ns"].sum())
 
 
 def _in_line(row: Any) -> bool:

@@ -26,6 +26,8 @@ from sawtooth.analysis.run.model import Explains, Finding
 from sawtooth.analysis.units import in_bytes, in_words
 
 WORTH_NAMING = 0.15  # of the step lost to launches: below it the batch is not what limits
+WORTH_TRYING = 1.3  # times the samples a second
+AS_FAR = 0.9  # of the samples a second that launches alone would allow
 FREE = 0.5  # of the GPU's memory: a doubled batch fits for certain
 
 
@@ -45,6 +47,12 @@ def check(context: RuleContext) -> Iterator[Finding]:
     ):
         return
     larger, times = context.once(larger_batches), context.step_ms / busy
+    if larger and larger[-1].rate < AS_FAR * min(larger[-1].times, times):
+        times = max(
+            at.rate for at in larger
+        )  # something else holds a larger batch up: the loader, or kernels that grow by more
+    if times < WORTH_TRYING:
+        return
     yield context.finding(
         RULE.slug,
         f"The host takes {in_words(context.step_ms)} to launch a step that keeps the GPU busy for {in_words(busy)}; {in_bytes(use[1] - use[0])} of its memory are free",

@@ -173,10 +173,17 @@ def test_an_estimate_of_no_occupancy_with_full_sms_is_no_estimate(
 
 
 @pytest.mark.parametrize(
-    ("channels", "norm", "advised"),
-    [(128, "aten::native_batch_norm", True), (128, "aten::native_group_norm", False), (48, "aten::native_batch_norm", False)],
+    ("channels", "norm", "kernel", "advised"),
+    [
+        (128, "aten::native_batch_norm", "norm_kernel", True),
+        (128, "aten::native_batch_norm", "batch_norm_transform_input_channels_last_kernel", False),  # it is in NHWC already
+        (128, "aten::native_group_norm", "norm_kernel", False),
+        (48, "aten::native_batch_norm", "norm_kernel", False),
+    ],
 )
-def test_channels_last_is_advised_where_a_network_can_gain(tmp_path: Path, channels: int, norm: str, advised: bool) -> None:
+def test_channels_last_is_advised_where_a_network_can_gain(
+    tmp_path: Path, channels: int, norm: str, kernel: str, advised: bool
+) -> None:
     # Converting takes 300 of the 1,000 µs of a step, the convolution 400, the norm 200.
     trace = ChromeTrace()
     image = [32, channels, 32, 32]
@@ -191,7 +198,7 @@ def test_channels_last_is_advised_where_a_network_can_gain(tmp_path: Path, chann
             "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x32_kernel",
         )
         trace.op(norm, at + 50, at + 80, [image], HALF)
-        trace.launch((at + 60, at + 65), (at + 722, at + 922), "void at::native::norm_kernel(int)")
+        trace.launch((at + 60, at + 65), (at + 722, at + 922), f"void at::native::{kernel}(int)")
     assert (of_rule(analysed(tmp_path, trace), "layout-conversions") is not None) == advised
 
 
