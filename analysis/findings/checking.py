@@ -111,14 +111,15 @@ def _parts_first(findings: list[Finding]) -> list[Finding]:
 
 def _whole_first(findings: list[Finding]) -> list[Finding]:
     """Return the findings with a choice, such as compiling the model, before the first of the faults that it mends on the way and that brings less: both
-    change the same work, and who makes the larger change need not make the smaller."""
+    change the same work, and who makes the larger change need not make the smaller. A critical fault has a line to change, and stands first."""
     ordered = list(findings)
     for whole in findings:
         if not whole.explains.chosen or whole.severity == "info":
             continue
         its = _changed(whole)
         behind = ordered.index(whole)
-        part = next((f for f in ordered[:behind] if _is_part(f, its) and f.gain_ms < whole.gain_ms), None)
+        lesser = (f for f in ordered[:behind] if f.severity == whole.severity and f.gain_ms < whole.gain_ms)
+        part = next((f for f in lesser if _is_part(f, its)), None)
         if part is not None:
             ordered.remove(whole)
             ordered.insert(ordered.index(part), whole)

@@ -168,15 +168,16 @@ def test_high_confidence_needs_a_narrow_interval(confidence, interval, stated) -
 
 
 @pytest.mark.parametrize(
-    ("ops", "saves_ms", "first"),
+    ("severity", "ops", "saves_ms", "first"),
     [
-        ((1, 2, 3), 10.0, "compile"),  # the fault's kernels go with it, and more
-        ((1, 2, 3), 4.0, "fault"),  # but less is saved
-        ((7, 8, 9), 10.0, "fault"),  # other kernels: both are to be done, and a fault comes before a choice
+        ("warning", (1, 2, 3), 10.0, "compile"),  # the fault's kernels go with it, and more
+        ("warning", (1, 2, 3), 4.0, "fault"),  # but less is saved
+        ("warning", (7, 8, 9), 10.0, "fault"),  # other kernels: both are to be done, and a fault comes before a choice
+        ("critical", (1, 2, 3), 10.0, "fault"),  # a norm written by hand is a line to change, whatever compiling brings
     ],
 )
-def test_a_choice_that_mends_a_fault_on_the_way_and_brings_more_stands_before_it(ops, saves_ms, first) -> None:
-    fault = Finding("fault", "critical", "", "", "medium", ceiling_ms_per_step=5.0, edits=(WithoutOps((1, 2)),))
+def test_a_choice_that_mends_a_fault_on_the_way_and_brings_more_stands_before_it(severity, ops, saves_ms, first) -> None:
+    fault = Finding("fault", severity, "", "", "medium", ceiling_ms_per_step=5.0, edits=(WithoutOps((1, 2)),))
     whole = Finding(
         "compile",
         "warning",

@@ -129,4 +129,4 @@ def test_two_findings_of_one_change_are_predicted_together() -> None:
 
 def test_a_wait_is_named_by_the_users_own_line() -> None:
     first = result_of("gpt_reads_stack").findings[0]
-    assert ".py(" in first.title and "<built-in" not in first.title and "torch/" not in first.title
+    assert re.search(r"\.py:\d+ in ", first.title) and "<built-in" not in first.title and "torch/" not in first.title
