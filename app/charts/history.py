@@ -43,12 +43,12 @@ def chart(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
 
 
 def mfu_by_busy(rows: pd.DataFrame, *, dark: bool) -> Chart:
-    """Draw runs (run, busy, mfu as shares; all known) by the share of the step in which the GPU works, and the share of its peak they reach.
+    """Draw runs (run, busy, mfu as shares; all known) by the share of the step in which the GPU is busy, and the share of its peak they reach.
 
     Left waits, below works badly: on the line from the corner MFU is the busy share, which nothing passes.
     """
     worst = rows.sort_values("busy").iloc[0]
-    title = f"{fmt.clean(str(worst['run']), 40)} waits most: its GPU works {fmt.share(worst['busy'])} of a step"
+    title = f"{fmt.clean(str(worst['run']), 40)} waits most: its GPU is busy {fmt.share(worst['busy'])} of a step"
     figure = go.Figure()
     figure.add_scatter(
         x=[0, 1], y=[0, 1], mode="lines", hoverinfo="skip", showlegend=False, line={"color": MUTED.on(dark), "width": 1, "dash": "dot"}
@@ -69,7 +69,7 @@ def mfu_by_busy(rows: pd.DataFrame, *, dark: bool) -> Chart:
     )
     framed(figure, 360)
     figure.update_xaxes(
-        title={"text": "share of the step in which the GPU works"}, tickformat=".0%", range=[0, 1.05], zeroline=False
+        title={"text": "share of the step in which the GPU is busy"}, tickformat=".0%", range=[0, 1.05], zeroline=False
     )
     figure.update_yaxes(
         title={"text": "MFU"}, tickformat=".0%", range=[0, max(float(rows["mfu"].max()) * 1.2, 0.1)], zeroline=False

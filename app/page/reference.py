@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,9 +13,12 @@ import duckdb
 
 from sawtooth.analysis.derive.layout import DERIVED_SQL
 from sawtooth.analysis.findings import rules as rules_folder
+from sawtooth.app.format import count
 from sawtooth.ingest.schema import schema_sql
 
 HEADINGS = ("What it checks", "Why it costs time", "What to do", "When it is wrong", "References")
+
+KINDS = (("metric", "metrics"), ("owner or cause", "owners and causes"), ("rule", "rules"), ("column", "columns"))
 
 _COLUMNS = "SELECT table_name, column_name, data_type, coalesce(comment, '') FROM duckdb_columns() WHERE NOT internal ORDER BY table_oid, column_index"
 
@@ -66,17 +69,27 @@ def columns() -> list[Column]:
 
 @lru_cache(maxsize=1)
 def rules() -> list[Rule]:
-    """Return every rule module's documentation, by slug."""
+    """Return every rule module's documentation, by title."""
     documented = []
     for info in pkgutil.iter_modules(rules_folder.__path__):
         if not info.name.startswith("_"):
             module = importlib.import_module(f"sawtooth.analysis.findings.rules.{info.name}")
             text = (module.__doc__ or "").strip()
             documented.append(Rule(info.name.replace("_", "-"), text.split("\n")[0].rstrip("."), text))
-    return sorted(documented, key=lambda rule: rule.slug)
+    return sorted(documented, key=lambda rule: rule.title)
 
 
 def matching(rows: Sequence[tuple[str, ...]], wanted: str) -> list[tuple[str, ...]]:
     """Return the rows that hold every word of ``wanted`` in any cell, whatever its case."""
     words = wanted.lower().split()
     return [row for row in rows if all(any(word in cell.lower() for cell in row) for word in words)]
+
+
+def found_in(wanted: str, counts: Iterable[int]) -> str:
+    """Return where ``wanted`` is found, by the ``counts`` of metrics, owners and causes, rules and columns: “exposed” is in 3 metrics and 5 rules."""
+    found = [f"{count(n)} {one if n == 1 else several}" for n, (one, several) in zip(counts, KINDS, strict=True) if n]
+    if not found:
+        return f"Nothing here speaks of “{wanted}”"
+    *others, last = found
+    before = f"{', '.join(others)} and " if others else ""
+    return f"“{wanted}” is in {before}{last}"

@@ -68,7 +68,7 @@ def _blocks(comparison: Comparison) -> list[str]:
     totals = {side: math.fsum(getattr(bar, side) for bar in bars) for side in ("ms_a", "ms_b")}
     longest = max(*totals.values(), 1e-12)
     gpu = any(two_steps.gpu_worked(comparison))
-    works, lost_to = ("the GPU works", "lost") if gpu else ("the host works", "waits for batches")
+    works, lost_to = ("the GPU computes", "lost") if gpu else ("the host works", "waits for batches")
     lost_owners = (*LOST_OWNERS, OUTSIDE_PROFILE) if gpu else (HOST_LOADING,)
     drawn = []
     for name, side in (("A", "ms_a"), ("B", "ms_b")):

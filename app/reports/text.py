@@ -85,7 +85,7 @@ def _blocks(result: RunResult) -> list[str]:
     named = [
         f"{colour_of(part.owner, part.cause).label} {fmt.duration_ms(part.ms)}" for part in lost if part.share >= NAMED_FROM
     ]
-    key = f"{WORK} the GPU works" + (f"   {LOST} lost: {', '.join(named)}" if waits and named else "")
+    key = f"{WORK} the GPU computes" + (f"   {LOST} lost: {', '.join(named)}" if waits and named else "")
     return ["```text", *drawn, key, "```"]
 
 
@@ -235,7 +235,7 @@ def _label(key: str) -> str:
 
 
 def _busy_of_run(result: RunResult) -> str | None:
-    """Return the share of the run's own step in which the GPU works, as the headline has it; None where nothing is known."""
+    """Return the share of the run's own step in which the GPU is busy, as the headline has it; None where nothing is known."""
     share = busy_share_of_best(result.lead) if result.lead is not None and result.lead.ledger else None
     return fmt.share(share) if share is not None else None
 

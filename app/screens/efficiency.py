@@ -17,6 +17,7 @@ from sawtooth.app.words import efficiency as words
 from sawtooth.app.words import run as run_words
 from sawtooth.ingest.manifest import Manifest
 
+HARDLY = 0.01  # of the time of products, convolutions and attention, without tensor cores: no finding
 LISTED = 8  # operators in the table: below them a shape is a percent of the time
 NO_OPERATOR = "no operator recorded"
 HEADS = ("What takes a step", "Time a step", "Share", "Most of it", "What helps")
@@ -142,15 +143,13 @@ def _missed(rank: RankResult) -> None:
         cards.small("Only these can use tensor cores.")
         return
     missed = rows[rows["without_ms"] > 0]
-    if missed.empty:
-        cards.title("Every matrix product, convolution and attention uses tensor cores")
-    else:
-        total = fmt.duration_ms(float(missed["without_ms"].sum()))
-        cards.title(f"Products, convolutions and attention run {total} {per} without tensor cores")
+    without, whole = float(missed["without_ms"].sum()), float(rows[["without_ms", "with_ms"]].sum().sum())
+    hardly = without <= HARDLY * whole
+    cards.title(words.without_tensor_cores(without, hardly, per))
     reasons = list(dict.fromkeys(missed["why"]))
-    if len(reasons) == 1:
+    if len(reasons) == 1 and not hardly:
         cards.text(str(reasons[0]))
-    several = len(reasons) > 1
+    several = len(reasons) > 1 or (hardly and len(reasons) > 0)
     time, head = ("without_ms", "Without tensor cores") if len(missed) else ("with_ms", "On tensor cores")
     shown = (missed if len(missed) else rows).nlargest(LISTED, time)
     cells = [
@@ -163,7 +162,7 @@ def _missed(rank: RankResult) -> None:
         for row in shown.to_dict("records")
     ]
     heads = ("Operator", "Input shapes", f"{head}, {per}", *(["Why"] if several else []))
-    with st.container() if len(missed) else st.expander("Their times"):  # where nothing is wrong, nobody need read them
+    with st.expander("Their times") if hardly else st.container():  # where little is wrong, nobody need read them
         cards.table(heads, cells, "Products, convolutions and attention by time")
         if (len(missed) or len(rows)) > LISTED:
             cards.small(f"The {len(shown)} longest of {len(missed) or len(rows)}; the CSV has all.")

@@ -1,80 +1,90 @@
-"""Reference: every metric, rule and column, printed from the code that uses them."""
+"""Reference: what every number, rule and column means, printed from the code that uses them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
 from sawtooth.analysis.knowledge.causes import CAUSES
 from sawtooth.analysis.knowledge.owners import OWNERS
 from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.app.format import clean, many
 from sawtooth.app.page import cards
-from sawtooth.app.page.reference import columns, matching, rules
+from sawtooth.app.page.reference import Rule, columns, found_in, matching, rules
 
 WAYS = {"higher": "higher is better", "lower": "lower is better", "neither": ""}
+METRIC, OWNER, RULE, COLUMN = "Metrics", "Owners and causes", "Rules", "Columns"
+Rows = list[tuple[str, ...]]
 
 
 def main() -> None:
     """Show the page."""
-    cards.headline(
-        f"{len(METRICS)} metrics, {len(rules())} rules and {len(columns())} columns, as the code defines them",
-        "Every number of the app, the command line and the JSON report is one of these.",
-    )
+    head = st.container()
     wanted = st.text_input("Search", placeholder="for example MFU, exposed, launch, gpu_ops", key="q", bind="query-params")
-    metrics, lost_time, rule_tab, column_tab = st.tabs(["Metrics", "Owners and causes", "Rules", "Columns"])
-    with metrics:
-        _metrics(wanted)
-    with lost_time:
-        _lost_time(wanted)
+    metrics, owners, causes, of_columns = (matching(rows, wanted) for rows in (_metrics(), _owners(), _causes(), _columns()))
+    of_rules = [rule for rule in rules() if matching([(rule.slug, rule.text)], wanted)]
+    counts = {METRIC: len(metrics), OWNER: len(owners) + len(causes), RULE: len(of_rules), COLUMN: len(of_columns)}
+    with head:
+        _head(wanted, counts)
+    first = next((name for name, count in counts.items() if count), METRIC)
+    metric_tab, owner_tab, rule_tab, column_tab = st.tabs(list(counts), default=first)
+    with metric_tab:
+        _table(("Metric", "What it is", "Where it comes from", "Unit", "Key in the report"), metrics, "Metrics")
+    with owner_tab:
+        cards.small("Every nanosecond of a device has one owner, the first of these that runs.")
+        _table(("Owner", "It owns an instant where", "Key"), owners, "Owners")
+        cards.small("Time of an owner that does not compute has one cause.")
+        _table(("Cause", "What proves it", "What to do", "Key"), causes, "Causes of lost time")
     with rule_tab:
-        _rules(wanted)
+        _rules(of_rules)
     with column_tab:
-        _columns(wanted)
+        cards.small("A recording is a DuckDB file that any client can open; the derived file is what analysis made of it.")
+        _table(("Column", "Meaning", "Type", "File"), of_columns, "Columns of recordings and derived files")
 
 
-def _metrics(wanted: str) -> None:
-    rows = [
-        (m.label, f"{m.definition} Source: {m.source} {_unit(m.unit, WAYS[m.better])}", f"`{m.key}`") for m in METRICS.values()
+def _head(wanted: str, counts: Mapping[str, int]) -> None:
+    if wanted.strip():
+        cards.headline(found_in(clean(wanted.strip(), 40), counts.values()))
+        return
+    cards.headline(
+        f"What each number means: {many(counts[METRIC], 'metric')}, {many(counts[RULE], 'rule')} and {many(counts[COLUMN], 'column')}",
+        "Every number of the app, the command line and the JSON report is one of these, as the code defines them.",
+    )
+
+
+def _metrics() -> Rows:
+    return [
+        (m.label, m.definition, m.source, ", ".join(filter(None, (m.unit, WAYS[m.better]))), f"`{m.key}`")
+        for m in METRICS.values()
     ]
-    _table(("Metric", "Definition", "Key in the report"), rows, wanted, "Metrics")
 
 
-def _unit(unit: str, better: str) -> str:
-    return f"Unit: {unit}{f', {better}' if better else ''}."
+def _owners() -> Rows:
+    return [(owner.label, owner.meaning, f"`{owner.key}`") for owner in OWNERS]
 
 
-def _lost_time(wanted: str) -> None:
-    cards.small("Every nanosecond of a device has one owner, the first of these that runs.")
-    _table(("Owner", "It owns an instant where", "Key"), [(o.label, o.meaning, f"`{o.key}`") for o in OWNERS], wanted, "Owners")
-    cards.small("Time of an owner that does not compute has one cause.")
-    rows = [(c.label, c.proof, f"{c.to_do} Who can change it: {c.who}.", f"`{c.key}`") for c in CAUSES]
-    _table(("Cause", "What proves it", "What to do", "Key"), rows, wanted, "Causes of lost time")
+def _causes() -> Rows:
+    return [(c.label, c.proof, f"{c.to_do} Who can change it: {c.who}.", f"`{c.key}`") for c in CAUSES]
 
 
-def _rules(wanted: str) -> None:
-    shown = 0
-    for rule in rules():
-        if wanted.lower() in f"{rule.slug} {rule.text}".lower():
-            shown += 1
-            with st.expander(rule.title):
-                for heading, text in rule.sections:
-                    cards.title(heading)
-                    st.text(text)
+def _columns() -> Rows:
+    return [(f"{c.table}.{c.column}", c.comment, c.type.lower(), c.file) for c in columns()]
+
+
+def _rules(shown: Sequence[Rule]) -> None:
+    for rule in shown:
+        with st.expander(rule.title):
+            for heading, text in rule.sections:
+                cards.title(heading)
+                st.text(text)
     if not shown:
-        cards.small("No rule matches." if rules() else "This version has no rules yet.")
+        cards.small("No rule matches.")
 
 
-def _columns(wanted: str) -> None:
-    cards.small("A recording is a DuckDB file that any client can open; the derived file is what analysis made of it.")
-    rows = [(f"{c.table}.{c.column}", c.comment, c.type.lower(), c.file) for c in columns()]
-    _table(("Column", "Meaning", "Type", "File"), rows, wanted, "Columns of recordings and derived files")
-
-
-def _table(headers: tuple[str, ...], rows: Sequence[tuple[str, ...]], wanted: str, caption: str) -> None:
-    matches = matching(rows, wanted)
-    if matches:
-        cards.table(headers, matches, caption)
+def _table(headers: tuple[str, ...], rows: Rows, caption: str) -> None:
+    if rows:
+        cards.table(headers, rows, caption)
     else:
         cards.small("No text matches.")
 

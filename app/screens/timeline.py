@@ -77,8 +77,7 @@ def _headline(rank: RankResult | None, view: Span, whole: Span) -> None:
     profiled = [] if rank.best.source == "profile" else ["as profiled"]  # the run's own share stands on the Verdict
     counted = [Span(int(start), int(end)) for start, end in rank.counted[["start_ns", "end_ns"]].itertuples(index=False)]
     most = words.most_lost(facts, view, counted)
-    works = "is busy" if most and most.also_busy else "works"
-    sentence = f"The GPU {works} {fmt.share(facts.busy_share)} of {where}"
+    sentence = f"The GPU is busy {fmt.share(facts.busy_share)} of {where}"
     if most is not None:
         sentence += f"; most is lost to {most.sentence}"
         profiled += [most.of_it] if most.of_it else []

@@ -10,7 +10,7 @@ from sawtooth.analysis.run.same_time import same_time
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.poster_bars import Planned
-from sawtooth.app.words import causes
+from sawtooth.app.words import causes, promise
 from sawtooth.app.words.headline import action, best_ms, leading, prepared_by
 
 CONFIDENCES = ("high", "medium", "low")
@@ -75,6 +75,17 @@ def why_first(result: RunResult) -> str | None:
     return f"First, because it mends a fault; change {larger} is a choice with costs of its own."
 
 
+def brings(result: RunResult, finding: Finding) -> str:
+    """Return what a change brings, of one that only makes another possible which."""
+    needed = next((number for number, other in numbered(result) if prepared_by(other, result) is finding), None)
+    return promise.brings(finding) if needed is None else f"little gain alone: makes change {needed} possible"
+
+
+def whole(result: RunResult, finding: Finding) -> str:
+    """Return what a change brings, and the step after it with how sure that is, where that is claimed."""
+    return ", ".join(filter(None, (brings(result, finding), promise.detail(finding))))
+
+
 def beside_others(result: RunResult, finding: Finding) -> str | None:
     """Return how little of its gain a change adds once those before it are made; None where all of it."""
     numbers = {other.rule: number for number, other in numbered(result)}
@@ -89,8 +100,9 @@ def beside_others(result: RunResult, finding: Finding) -> str | None:
     adds = result.plan[at].before_ms - result.plan[at].predicted_step_ms
     if adds > LITTLE_LEFT * finding.gain_ms:
         return None
-    made = " and ".join(str(number) for number in sorted(numbers[rule] for rule in rules[:at]))
-    return f"After change{'s' if at > 1 else ''} {made} it saves ≈\u00a0{fmt.duration_ms(adds)}."
+    *others, last = (str(number) for number in sorted(numbers[rule] for rule in rules[:at]))
+    made = f"changes {', '.join(others)} and {last}" if others else f"change {last}"
+    return f"After {made} it saves ≈\u00a0{fmt.duration_ms(adds)}."
 
 
 def same_as_lateness(result: RunResult, finding: Finding) -> bool:

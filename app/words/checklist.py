@@ -68,7 +68,7 @@ def _to_do(number: int, finding: Finding, techniques: dict[str | None, str], res
         number,
         fmt.clean(headline.action(finding)),
         techniques.get(finding.rule, ""),
-        REMARK if remark else promise.brings(finding),
+        REMARK if remark else advice.brings(result, finding),
         "" if remark else promise.detail(finding),
         _sentence(finding.title),
         advice.beside_others(result, finding) or "",
@@ -117,8 +117,13 @@ def finding(result: RunResult) -> str:
 def title(checked: Sequence[Checked]) -> str:
     """Return what the checklist comes to: how many changes save time, how many techniques are in use, have nothing to gain and cannot be seen."""
     gains = sum(row.status == "brings" for row in checked)
-    brings = f"{fmt.many(gains, 'change')} would shorten the step" if gains else "No technique would shorten the step"
+    may = sum(row.finding is not None and row.finding.claims == "ceiling" for row in checked)
+    brings = "No technique would shorten the step"
+    if gains or may:
+        brings = f"{fmt.many(gains or may, 'change')} {'would' if gains else 'may'} shorten the step"
     count = {status: sum(row.status == status for row in checked) for status in STATES}
-    unneeded = count["nothing"] + count["not applicable"]
     techniques = fmt.many(count["done"], "technique")
-    return f"{brings}; {techniques} in use, {unneeded} with nothing to gain, {count['not checked']} cannot be seen"
+    apart = f", {count['not applicable']} not applicable" if count["not applicable"] else ""
+    return (
+        f"{brings}; {techniques} in use, {count['nothing']} with nothing to gain{apart}, {count['not checked']} cannot be seen"
+    )

@@ -36,6 +36,7 @@ HELPS = {  # of what no cause of lost time says it
     "clock": "A higher power limit or better cooling: Telemetry has the reason.",
     "slow_kernels": "Larger and aligned shapes, fused attention: the operators below.",
 }
+IN_TF32 = "Compute in bf16 (autocast)."  # TF32 is allowed already
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
 NO_KERNELS = (*FLOP_CATEGORIES, "communication", "memcpy", "memset")  # what is a part of its own, or no kernel
 NAMED = 2  # categories of kernels
@@ -92,7 +93,8 @@ def mostly(rank: RankResult, part: PeakPart, column: Column, largest_operator: s
         row, ms = wait
         return ("" if row.key == part.key else f"{row.label}: {fmt.duration_ms(ms)}"), row.helps
     known = {"slow_kernels": largest_operator, "dtype": _dtypes(rank), "other_kernels": _categories(rank)}
-    return known.get(part.key, ""), HELPS.get(part.key, "")
+    helps = IN_TF32 if (part.key, known["dtype"]) == ("dtype", "TF32") else HELPS.get(part.key, "")
+    return known.get(part.key, ""), helps
 
 
 def _dtypes(rank: RankResult) -> str:
@@ -157,6 +159,15 @@ def utilizations(metrics: Mapping[str, Reading]) -> list[str]:
     mfu = metrics["mfu"].value or 0.0
     others = [key for key in ("mfu_at_dtype", "hfu") if abs((metrics[key].value or mfu) - mfu) > SAME_SHARE * mfu]
     return ["mfu", "achieved_tflops", *others]
+
+
+def without_tensor_cores(ms: float, hardly: bool, per: str) -> str:
+    """Return how long products, convolutions and attention run without tensor cores; ``hardly``: that is next to nothing of their time."""
+    if not ms:
+        return "Every matrix product, convolution and attention uses tensor cores"
+    if hardly:
+        return f"Products, convolutions and attention use tensor cores, all but {fmt.duration_ms(ms)} {per}"
+    return f"Products, convolutions and attention run {fmt.duration_ms(ms)} {per} without tensor cores"
 
 
 def mfu_doubt(metrics: Mapping[str, Reading]) -> str | None:

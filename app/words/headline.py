@@ -12,6 +12,7 @@ from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes
 from sawtooth.app.words.run import first_line, step_time
+from sawtooth.app.words.savings import may_gain_nothing, says_mfu
 
 WORTH_A_HEADLINE = 0.03  # of the step: less is lost in the noise of most measurements
 WORTH_SAYING = 0.01  # of the step: what evaluation takes on average
@@ -49,8 +50,16 @@ def on_poster(result: RunResult, included: Sequence[Finding] = ()) -> str:
 
 def _marked(sentence: str, changes: Sequence[Finding], result: RunResult) -> str:
     """Return a headline on ``changes`` with what limits it: little confidence in one of them, a trace that is cut off."""
-    low = " (low confidence)" if any(change.confidence == "low" for change in changes) else ""
-    return f"{sentence}{low}{'. The trace file is cut off.' if is_cut_off(result) else ''}"
+    cut_off = ". The trace file is cut off." if is_cut_off(result) else ""
+    return f"{sentence}{_limits(changes, best_ms(result))}{cut_off}"
+
+
+def _limits(changes: Sequence[Finding], step_ms: float | None) -> str:
+    """Return what is to be known beside a promise, in brackets: low confidence; of one change that its range reaches the present step; "" where neither is so."""
+    limits = ["low confidence"] if any(change.confidence == "low" for change in changes) else []
+    if len(changes) == 1 and changes[0].claims == "gain" and may_gain_nothing(changes[0].predicted_high_ms, step_ms):
+        limits.append("may bring nothing")
+    return f" ({', '.join(limits)})" if limits else ""
 
 
 def named_together(changes: Sequence[Finding]) -> str:
@@ -100,9 +109,11 @@ def _below(result: RunResult, included: Sequence[Finding]) -> str | None:
 
 
 def _reason(finding: Finding, result: RunResult) -> str:
-    """Return the run's first line where it speaks of what ``finding`` is about; else what that found, and how much the GPU works."""
+    """Return the run's first line where it speaks of what ``finding`` is about; else what that found, and how much of it the GPU is busy."""
     line, verdict = first_line(result), judge(result.lead) if result.lead is not None else None
-    if verdict is None or verdict.step.value is None or finding.explains.hidden or finding.ends_the_run:
+    if verdict is None or verdict.step.value is None or finding.ends_the_run:
+        return line
+    if finding.explains.hidden and verdict.kind == "unrepresentative":  # then the first line names what it hides
         return line
     lost_to = verdict.loss.cause if verdict.kind in ("starved", "loss") and verdict.loss is not None else None
     named = explains(verdict, result.findings) is finding and causes.of_finding(finding) is not None
@@ -121,11 +132,11 @@ def _without_steps(result: RunResult) -> str | None:
     if loss is not None and against is not None:
         return f"{against}: {fmt.share(loss.share)} of the recorded time goes to {causes.loses_to(loss.owner, loss.cause)}"
     mark = next((finding for finding in result.findings if finding.explains.marks_steps), None)
-    return f"{action(mark)}: the GPU works {fmt.share(verdict.busy_share)} of the recorded time" if mark is not None else None
+    return f"{action(mark)}: the GPU is busy {fmt.share(verdict.busy_share)} of the recorded time" if mark is not None else None
 
 
 def healthy(result: RunResult) -> str | None:
-    """Say of a run whose GPU works all the time, and well, that it is healthy and how little a sure change would bring; None of all others."""
+    """Say of a run whose GPU is busy all the time, and works well, that it is healthy and how little a sure change would bring; None of all others."""
     rank = result.lead
     verdict = judge(rank) if rank is not None else None
     mfu = result.metrics["mfu"].value
@@ -138,8 +149,8 @@ def healthy(result: RunResult) -> str | None:
     if sure >= WORTH_A_HEADLINE:
         return None
     most = f"no sure change would bring more than {fmt.share(sure)}" if sure else "no sure change would shorten it"
-    works = f"the GPU works {fmt.share(verdict.busy_share)} of each {step_time(verdict)} step and reaches {fmt.share(mfu)} of its 16-bit peak"
-    return f"Healthy: {works}; {most}."
+    busy = f"the GPU is busy {fmt.share(verdict.busy_share)} of each {step_time(verdict)} step and reaches {fmt.share(mfu)} of its 16-bit peak"
+    return f"Healthy: {busy}; {most}."
 
 
 def _might_help(result: RunResult) -> str:
@@ -217,7 +228,7 @@ def forecast(result: RunResult) -> Outlook | None:
     finding = change[0]
     if finding.claims != "gain" or not finding.predicted_step_ms:
         return None
-    mfu = result.lead.metrics["mfu"].value if result.lead is not None else None
+    mfu = result.lead.metrics["mfu"].value if result.lead is not None and says_mfu(result.lead.metrics) else None
     return Outlook(step_ms, finding.predicted_step_ms, mfu, max(result.gpus, 1))
 
 
@@ -230,7 +241,7 @@ def _claimed(finding: Finding, whole_action: str, step_ms: float | None) -> str 
         return finding.title
     if not step_ms or finding.gain_ms < WORTH_A_HEADLINE * step_ms:
         return None
-    sure = " (low confidence)" if finding.confidence == "low" else ""
+    sure = _limits([finding], step_ms)
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         return f"{whole_action}: {fmt.step_change(step_ms, finding.predicted_step_ms)}{sure}"
     if finding.claims == "ceiling" and finding.severity != "info" and finding.ceiling_ms_per_step is not None:

@@ -29,11 +29,6 @@ def detail(finding: Finding) -> str:
     return f"then ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{between}, {sure}"
 
 
-def whole(finding: Finding) -> str:
-    """Return what a finding brings, and the step after it with how sure that is, where that is claimed."""
-    return ", ".join(filter(None, (brings(finding), detail(finding))))
-
-
 def left(finding: Finding) -> float:
     """Return the share of the step that a change with a predicted gain leaves."""
     after = finding.predicted_step_ms or 0.0

@@ -70,31 +70,33 @@ def headline(verdict: Judgement, finding: Finding | None = None) -> str:
     )
     if finding is not None and named is not None and not known:
         if verdict.kind == "starved":
-            return f"The GPU works {busy} of {per}. {named.waits_for}"
+            return f"The GPU is busy {busy} of {per}. {named.waits_for}"
         if verdict.kind == "unrepresentative" and finding.gain_ms > (
             verdict.profiled.value or 0.0
         ):  # no profiled step holds it
             waits = named.waits_for.removeprefix("It ").rstrip(".")
-            return f"The GPU works {busy} of {per}. Most likely it {waits}, for longer in the run than in the profiled steps."
+            return f"The GPU is busy {busy} of {per}. Most likely it {waits}, for longer in the run than in the profiled steps."
         if verdict.step.value:
             share = f"{fmt.share(finding.gain_ms / verdict.step.value)} ({fmt.duration_ms(finding.gain_ms)})"
-            return f"The GPU works {busy} of {per}; {share} goes to {named.loses_to}."
+            return f"The GPU is busy {busy} of {per}; {share} goes to {named.loses_to}."
     if verdict.kind == "unrepresentative" and finding is not None and finding.explains.hidden and finding.explains.causes:
         waits = cause_words.waits_for(finding.explains.causes[0]).removeprefix("It ").rstrip(".")
         sure = "It" if finding.sets_pace else "Most likely it"
-        return f"The GPU works {busy} of {per}. {sure} {waits}, which the profiled steps do not show."
+        return f"The GPU is busy {busy} of {per}. {sure} {waits}, which the profiled steps do not show."
     if verdict.kind == "unrepresentative":
         profiled = fmt.reading("step_time_ms", verdict.profiled)
-        return f"The GPU works {busy} of {per}. The profiled steps took {profiled} and do not show what it waits for."
+        return f"The GPU is busy {busy} of {per}. The profiled steps took {profiled} and do not show what it waits for."
     if verdict.kind == "starved":
-        return f"The GPU works {busy} of {per}. {cause_words.waits_for(verdict.loss.cause if verdict.loss else None)}"
+        return f"The GPU is busy {busy} of {per}. {cause_words.waits_for(verdict.loss.cause if verdict.loss else None)}"
     if verdict.kind == "loss" and verdict.loss is not None:
         loss = verdict.loss
-        to = SEVERAL if loss.cause is None and loss.owner == "idle" else cause_words.loses_to(loss.owner, loss.cause)
         meanwhile = cause_words.meanwhile(loss.owner, loss.cause, loss.ms, loss.transfer_ms)
-        works = "is busy" if meanwhile else "works"  # some of what it loses is part of what it is busy with
-        return f"The GPU {works} {busy} of {per}; {fmt.share(loss.share)} ({fmt.duration_ms(loss.ms)}) goes to {to}{meanwhile}."
-    return f"The GPU works {busy} of {per}. {_compute(verdict)}"
+        lost = fmt.duration_ms(loss.ms)
+        if loss.cause is None and loss.owner == "idle":
+            return f"The GPU is busy {busy} of {per}; {fmt.share(loss.share)} ({lost}{meanwhile}) goes to {SEVERAL}."
+        to = cause_words.loses_to(loss.owner, loss.cause)
+        return f"The GPU is busy {busy} of {per}; {fmt.share(loss.share)} ({lost}) goes to {to}{meanwhile}."
+    return f"The GPU is busy {busy} of {per}. {_compute(verdict)}"
 
 
 UNKNOWN_WORTH_SAYING = 0.05  # of the compute time: beside less, what is known is the answer

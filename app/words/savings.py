@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import ESTIMATED, StepSource
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.app import format as fmt
-from sawtooth.app.words.run import step_now
+from sawtooth.app.words.run import is_lower_bound, step_now
 
 NOTHING = 0.99  # of the step: a range that reaches up to it holds no gain
+KNOWN_ENOUGH = 0.5  # of the time of products, convolutions and attention, with known FLOPs
 A_DAY_MS = 24 * 3.6e6
 
 
@@ -42,6 +44,11 @@ def step(result: RunResult) -> Amount | None:
     return Amount(text, "; ".join(filter(None, under)), measured)
 
 
+def says_mfu(metrics: Mapping[str, Reading]) -> bool:
+    """Tell whether MFU is worth a large number: not where most FLOPs are not known, as of an LSTM, and it is a bound far below the truth."""
+    return not is_lower_bound(metrics) or (metrics["flop_coverage"].value or 0.0) >= KNOWN_ENOUGH
+
+
 def by_rhythm(result: RunResult) -> str | None:
     """Return the step that the rhythm of GPU utilization shows, beside an estimate in whose range it lies: telemetry's rhythm: 752 ms; else None.
 
@@ -61,10 +68,14 @@ def after(forecast: Outlook, change: Finding | None) -> Amount:
     """Return what a step takes after ``change``, None where it is several: then ``forecast`` has their range."""
     text = f"≈\u00a0{fmt.duration_ms(forecast.after_ms)}"
     low, high = _range(forecast, change)
-    nothing_gained = high is not None and high >= NOTHING * forecast.before_ms
     guessed = change is not None and change.confidence == "low"
     under = f"predicted: {between}" if (between := _between(low, high)) else "predicted, range not known"
-    return Amount(text, under, not (guessed or nothing_gained))
+    return Amount(text, under, not (guessed or may_gain_nothing(high, forecast.before_ms)))
+
+
+def may_gain_nothing(high_ms: float | None, before_ms: float | None) -> bool:
+    """Tell whether the range of a prediction, which ends at ``high_ms``, reaches the step as it is: False where either is not known."""
+    return high_ms is not None and before_ms is not None and high_ms >= NOTHING * before_ms
 
 
 def _range(forecast: Outlook, change: Finding | None) -> tuple[float | None, float | None]:

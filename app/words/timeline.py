@@ -81,11 +81,10 @@ def stack(frames: list[str]) -> list[dict[str, Any]]:
 
 
 class MostLost(NamedTuple):
-    """What most of a view's lost time goes to, in words, of what that number is ("" where it is of all in view), and whether some of it is busy time too."""
+    """What most of a view's lost time goes to, in words, of what that number is ("" where it is of all in view)."""
 
     sentence: str
     of_it: str
-    also_busy: bool
 
 
 def most_lost(facts: InView, in_view: Span, counted: Sequence[Span]) -> MostLost | None:
@@ -110,7 +109,7 @@ def most_lost(facts: InView, in_view: Span, counted: Sequence[Span]) -> MostLost
     meanwhile = cause_words.meanwhile(owner, cause, ms, transfer_ms)
     lost = fmt.duration_ms(ms)
     of_it = f"{lost} lost{where}{meanwhile}" if where or meanwhile else ""
-    return MostLost(f"{cause_words.loses_to(owner, cause)}: {lost}", of_it, bool(meanwhile))
+    return MostLost(f"{cause_words.loses_to(owner, cause)}: {lost}", of_it)
 
 
 def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(server: S
     )  # the run is called what the upload's line called it
 
     answer = page.get_by_role("heading", level=1)
-    expect(answer).to_contain_text(re.compile(r"→ ≈|GPU works|step takes|Launch the step"))
+    expect(answer).to_contain_text(re.compile(r"→ ≈|GPU is busy|step takes|Launch the step"))
     assert re.search(r"/verdict\?run=[0-9a-f]{16}$", page.url)
     expect(page.get_by_role("region", name="A step takes")).to_be_visible()
     expect(page.get_by_role("heading", level=3).first).to_be_visible()  # the first change to make

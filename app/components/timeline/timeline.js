@@ -1263,7 +1263,7 @@ var Drawer = class {
     const length = range.end - range.start;
     const busy = sides.map((side, i) => {
       const of = marks[i] ? `${marks[i]}: ` : "";
-      return of + (side.busy_share === null ? "there is no GPU operation in" : `the GPU works ${share(side.busy_share)} of`);
+      return of + (side.busy_share === null ? "there is no GPU operation in" : `the GPU is busy ${share(side.busy_share)} of`);
     }).join("; ");
     const title = `${busy[0].toUpperCase()}${busy.slice(1)} these ${duration(length)}`;
     this.place.replaceChildren(

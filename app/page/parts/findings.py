@@ -14,7 +14,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, frame, panel
 from sawtooth.app.page.timeline import views
 from sawtooth.app.reports import text as report_text
-from sawtooth.app.words import advice, evidence, headline, promise
+from sawtooth.app.words import advice, evidence, headline
 from sawtooth.app.words import run as words
 
 SHOWN_FIRST = 3  # three changes are what somebody does today; the rest is folded
@@ -118,7 +118,7 @@ def _finding(number: int, finding: Finding, result: RunResult) -> list[Finding]:
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             cards.numbered(number, finding.title)
             st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])
-        cards.small(promise.whole(finding))
+        cards.small(advice.whole(result, finding))
         cards.paragraph(finding.fix)
         if (adds := advice.beside_others(result, finding)) is not None:
             cards.small(adds)
@@ -139,7 +139,7 @@ def why_button(number: int, finding: Finding, result: RunResult) -> None:
 def _why(number: int, finding: Finding, result: RunResult) -> None:
     cards.strong(finding.title)
     cards.paragraph(finding.fix)
-    cards.small(f"{promise.whole(finding)}.")
+    cards.small(f"{advice.whole(result, finding)}.")
     if finding.evidence:
         _evidence(number, finding, result)
     for label, note in (("The prediction", finding.prediction_note), ("The risk", finding.risk)):

@@ -271,10 +271,9 @@ def goes_to(card: Card) -> str:
     computing, losing = sum(shares[owner] for owner in COMPUTE_OWNERS), sum(part for _, _, part in lost)
     if card.lost_to and losing:
         return f"{share(losing)} lost, {'most ' if len(lost) > 1 else ''}to {card.lost_to}"
-    if computing > losing:
-        return (
-            f"{share(computing)} computing, {share(shares[TENSOR_CORES]) if shares[TENSOR_CORES] else 'none'} on tensor cores"
-        )
+    if computing > losing:  # of the compute time, as on the Verdict and on Kernels
+        on_tensor_cores = shares[TENSOR_CORES] / computing
+        return f"{share(computing)} compute, {share(on_tensor_cores) if on_tensor_cores else 'none'} of it on tensor cores"
     owner, cause, part = card.parts[0]
     return f"{share(part)} {colour_of(owner, cause).label}"
 

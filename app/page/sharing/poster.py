@@ -52,7 +52,7 @@ def show(result: RunResult) -> None:
                     number,
                     finding,
                     result,
-                    _brings(finding, first, result),
+                    advice.brings(result, finding),
                     why if lead else advice.beside_others(result, finding),
                     alone=len(first) == 1,
                 )
@@ -100,11 +100,12 @@ def _step(result: RunResult, before: Amount, forecast: Outlook | None, change: F
     alt = f"A step takes {before.text}"
     if forecast is not None:
         after, times = savings.after(forecast, change), fmt.speedup(forecast.speedup)
+        forecast = forecast if savings.says_mfu(result.metrics) else replace(forecast, mfu=None)
         alt += f", after the change {after.text}, {times}"
         facts += savings.lines(
             forecast, change, steps=_asked(STEPS), price_per_gpu_hour=_price(result), waiting_w=_waiting_w(result)
         )
-    elif (used := words.mfu_fact(result.metrics)) is not None:
+    elif savings.says_mfu(result.metrics) and (used := words.mfu_fact(result.metrics)) is not None:
         facts += [used]
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="answer_row"):
         st.html(_HTML.answer(before, after, times, f"{alt}.", facts))
@@ -158,12 +159,6 @@ def _measured(result: RunResult, forecast: Outlook) -> None:
     predicted, seen, name = fmt.duration_ms(forecast.after_ms), fmt.duration_ms(best), fmt.markdown(after.name, 40)
     label = f"Predicted ≈\u00a0{predicted}, measured {seen} in {name}"
     frame.link("compare", label, a=result.manifest.id, b=after.id, icon=":material/compare_arrows:")
-
-
-def _brings(finding: Finding, shown: list[tuple[int, Finding]], result: RunResult) -> str:
-    """Return what a change brings; of one that only makes another possible, which."""
-    needed = next((number for number, other in shown if headline.prepared_by(other, result) is finding), None)
-    return promise.brings(finding) if needed is None else f"no gain alone: makes change {needed} possible"
 
 
 def _of_the_loss(what: str, brings: str, *, recorded: bool) -> None:

@@ -12,7 +12,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import poster_bars
 from sawtooth.app.page.parts import findings
-from sawtooth.app.words import advice, headline, promise, savings
+from sawtooth.app.words import advice, headline, savings
 from sawtooth.app.words import run as words
 from sawtooth.app.words.comparisons import changed, two_steps
 from sawtooth.app.words.comparisons import comparison as compare_words
@@ -38,7 +38,7 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
     if before is None:
         return None
     lines = [
-        f"{number}  {headline.action(finding)}  {promise.brings(finding)}"
+        f"{number}  {headline.action(finding)}  {advice.brings(result, finding)}"
         for number, finding in findings.claimed(result)[:LINES]
     ]
     facts = (

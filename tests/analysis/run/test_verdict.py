@@ -90,7 +90,7 @@ def test_without_steps_the_head_and_the_tail_of_a_capture_count(tmp_path: Path) 
     assert verdict is not None
     assert verdict.busy_share == pytest.approx(0.1)
     assert sum(part.ms for part in verdict.parts) == pytest.approx(1.0)
-    assert headline(verdict).startswith("The GPU works 10\u00a0% of the recorded time")
+    assert headline(verdict).startswith("The GPU is busy 10\u00a0% of the recorded time")
 
 
 def test_two_steps_of_which_one_may_be_warm_up_are_doubted() -> None:

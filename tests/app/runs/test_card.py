@@ -47,7 +47,7 @@ def test_a_card_holds_the_gpu_the_first_line_and_the_sawtooth(run: Manifest, lib
     card = card_of(run, library)
     assert card.gpu == "NVIDIA H200"
     assert set(card.readings) == set(READINGS)
-    assert "GPU works" in card.headline  # telemetry has another step, and nothing says why: no change is promised
+    assert "GPU is busy" in card.headline  # telemetry has another step, and nothing says why: no change is promised
     assert card.utilization == [0.5] * 20 + [None] + [0.5] * 20
     assert card.problem is None
     assert sum(share for _, _, share in card.parts) == pytest.approx(1.0) and card.parts[0][2] == max(p[2] for p in card.parts)

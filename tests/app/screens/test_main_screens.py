@@ -36,7 +36,7 @@ def test_verdict_says_how_much_of_a_step_the_gpu_works(loop: str) -> None:
     test = opened("verdict", loop)
     text = words_of(test)
     # of the run, whose step telemetry puts at 702 of 1,027 µs; the profile's 70 % of 1.00 ms stands small beside it
-    assert "The GPU works 68\u00a0% of each ≈\u00a01.03\u00a0ms step" in text
+    assert "The GPU is busy 68\u00a0% of each ≈\u00a01.03\u00a0ms step" in text
     assert "70\u00a0% as profiled" in text
     metrics = {m.label: m.value for m in test.metric}
     assert metrics["Step time"] == "1.03\u00a0ms"
@@ -225,7 +225,7 @@ def test_no_steps(app_data: DataFolder, tmp_path: Path, name: str) -> None:
     trace.events = [e for e in trace.events if not e["name"].startswith("ProfilerStep")]
     text = words_of(opened(name, run_of(app_data, trace.write(tmp_path / "t.json"))))
     if name == "timeline":
-        assert "The GPU works" in text
+        assert "The GPU is busy" in text
     if name == "verdict":
         assert "no steps" in text
         assert "of the recorded time" in text
@@ -276,7 +276,7 @@ def test_timeline_draws_what_the_address_says(loop: str) -> None:
     assert "of the whole" in words_of(whole)
     # The second step as the device has it: its end and the start of the next lie at 1740 and 2740 µs of the trace.
     near = opened("timeline", loop, t0="1.74", t1="2.74")
-    assert "The GPU works 70\u00a0% of the 1.00\u00a0ms in view" in words_of(near)
+    assert "The GPU is busy 70\u00a0% of the 1.00\u00a0ms in view" in words_of(near)
     data = picture(near)
     assert data["place"] == {"t0": "1.74", "t1": "2.74"}
     assert [lane["label"] for lane in data["tracks"][0]["lanes"]][:2] == ["Lost time", "GPU stream 7"]
@@ -294,7 +294,7 @@ def picture(test: AppTest) -> dict[str, Any]:
     "query", [{"t0": "nan", "t1": "x"}, {"t0": "9e99", "t1": "1e99"}, {"t0": "5", "t1": "-5"}, {"t0": "1"}]
 )
 def test_a_range_that_makes_no_sense_shows_something(loop: str, query: dict[str, str]) -> None:
-    assert "The GPU works" in words_of(opened("timeline", loop, **query))
+    assert "The GPU is busy" in words_of(opened("timeline", loop, **query))
 
 
 def test_telemetry_of_another_time_stands_beside_the_lanes(app_data: DataFolder, tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_link_to_a_place_in_another_run_keeps_its_place(loop: str, app_data: D
 def test_another_run_chosen_on_the_timeline_is_shown_whole(loop: str, app_data: DataFolder, tmp_path: Path) -> None:
     other = run_of(app_data, matmul_loop(steps=5).write(tmp_path / "other.json"))
     test = opened("timeline", loop, t0="1.74", t1="2.74")
-    assert "The GPU works" in words_of(test.selectbox(key="run_choice").set_value(other).run())
+    assert "The GPU is busy" in words_of(test.selectbox(key="run_choice").set_value(other).run())
     assert test.query_params["run"] == other
     assert "t0" not in test.query_params
 

@@ -81,6 +81,8 @@ def test_a_change_says_how_little_it_adds_to_those_before_it() -> None:
         "loss": "After changes 1 and 3 it saves ≈ 400 µs.",
         "apart": "",
     }
+    third = replace(result, plan=(*plan, PlanStep("apart", 9.6, 9.5, 9, 10)))
+    assert advice.beside_others(third, apart) == "After changes 1, 3 and 4 it saves ≈\u00a0100\u00a0µs."
 
 
 def test_a_long_diff_is_cut_between_lines_and_says_so() -> None:
@@ -116,7 +118,7 @@ def healthy(mfu: float, *findings: Finding) -> RunResult:
 
 def test_a_run_that_works_all_the_time_and_well_is_called_healthy_with_what_may_still_help() -> None:
     result = healthy(0.55, gains("fp8", 40.0, "low"), gains("small", 1.2))
-    assert headline(result).startswith("Healthy: the GPU works 99")
+    assert headline(result).startswith("Healthy: the GPU is busy 99")
     assert "no sure change would bring more than 1.2" in headline(result).replace("\xa0", " ")
     assert (below(result) or "").startswith("What might still help: Change fp8")
 

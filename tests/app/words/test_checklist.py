@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sawtooth.analysis.findings.checklist import TECHNIQUES, Checked, checklist
+from sawtooth.analysis.run.model import Finding
 from sawtooth.app.words import advice, headline, promise
 from sawtooth.app.words import checklist as words
 from tests.support.findings_of import library, result_of
@@ -36,6 +37,14 @@ def test_what_cannot_be_seen_is_no_all_clear_and_comes_before_what_is_well():
     )
 
 
+def test_changes_of_which_only_the_most_is_known_may_shorten_the_step():
+    at_most = Finding("a", "warning", "a", "Do it.", "medium", ceiling_ms_per_step=17.6)
+    checked = [*CHECKED, replace(CHECKED[1], status="found", finding=at_most), replace(CHECKED[2], status="not applicable")]
+    assert words.title(checked) == (
+        "1 change may shorten the step; 1 technique in use, 1 with nothing to gain, 1 not applicable, 1 cannot be seen"
+    )
+
+
 def test_the_audit_names_the_changes_of_the_verdict_in_its_order_with_its_numbers_and_figures():
     result = result_of("gpt_reads")
     checked = checked_of(result)
@@ -45,7 +54,7 @@ def test_the_audit_names_the_changes_of_the_verdict_in_its_order_with_its_number
     claimed = [(row, finding) for row, (_, finding) in zip(rows, findings, strict=True) if advice.is_advice(finding)]
     assert len({row.technique for row, _ in claimed}) < len(claimed), "two changes of one technique, and neither is left out"
     for row, finding in claimed:
-        assert (row.brings, row.detail) == (promise.brings(finding), promise.detail(finding))
+        assert (row.brings, row.detail) == (advice.brings(result, finding), promise.detail(finding))
     assert words.finding(result) == f"{headline.headline(result)}."
     gains = sum(finding.claims == "gain" for _, finding in findings)
     assert words.title(checked).startswith(f"{gains} changes would shorten the step; ")

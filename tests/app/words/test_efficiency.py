@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from sawtooth.analysis.metrics.reading import Reading
@@ -75,6 +76,22 @@ def test_a_lower_clock_and_a_wider_dtype_cost_parts_of_their_own(parts) -> None:
         {**readings(0.01, 0.01), "mfu_at_dtype": Reading(0.9), "flops_per_step": Reading(1e12)}, [at_dtype[3], at_dtype[-1]]
     )
     assert "90\u00a0% of the peak of its operators' dtypes" in said and "do not compute in 16 bit" in said
+
+
+@pytest.mark.parametrize(
+    ("ms", "hardly", "said"),
+    [(0.0, True, "Every matrix product"), (0.00367, True, "all but 3.67\u00a0µs a step"), (0.612, False, "run 612\u00a0µs a step without")],
+)  # fmt: skip
+def test_a_hundredth_without_tensor_cores_is_no_finding(ms: float, hardly: bool, said: str) -> None:
+    assert said in efficiency.without_tensor_cores(ms, hardly, "a step")
+
+
+@pytest.mark.parametrize(("dtypes", "helps"), [({"tf32": 1.0}, "Compute in bf16 (autocast)."), ({"tf32": 1.0, "fp32": 1.0}, "or allow TF32.")])  # fmt: skip
+def test_who_computes_in_tf32_is_not_told_to_allow_it(dtypes: dict[str, float], helps: str) -> None:
+    rank = SimpleNamespace(
+        facts=SimpleNamespace(flops=SimpleNamespace(by_dtype=dtypes)), categories=pd.DataFrame({"category": [], "ns": []}), counted=[]
+    )  # fmt: skip
+    assert efficiency.mostly(rank, PeakPart("dtype", 1.0, 0.1), "recorded")[1].endswith(helps)
 
 
 def test_a_clock_above_the_quoted_one_costs_nothing(parts) -> None:

@@ -10,12 +10,13 @@ import pytest
 
 from sawtooth.analysis.knowledge.causes import CAUSES, NOT_RANKED_FIRST
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS
-from sawtooth.analysis.metrics.reading import missing
+from sawtooth.analysis.metrics.mfu import LOWER_BOUND
+from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.model import Explains, Finding, RunResult
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.reports.html import run_html
-from sawtooth.app.words import causes
+from sawtooth.app.words import advice, causes
 from sawtooth.app.words.headline import CUT_OFF_EARLY, action, below, forecast, headline, on_poster, prepared_by, tab_title
 from sawtooth.app.words.run import first_line
 from tests.support.paths import ROOT
@@ -41,14 +42,14 @@ def plain(sentence: str) -> str:
     return sentence.replace("\xa0", " ")
 
 
-REASON = "Products with dimensions of 50257 take 40 ms of each step. The GPU works 100 % of each 65.7 ms step."
+REASON = "Products with dimensions of 50257 take 40 ms of each step. The GPU is busy 100 % of each 65.7 ms step."
 
 
 def test_below_the_headline_stands_its_reason_which_the_first_line_has_where_both_name_one_cause() -> None:
     waits = [("other_compute", None, 20_000_000, 20.0), ("idle", "data_wait", 45_700_000, 45.7)]
     of_other = replace(run_of(ledger=waits), findings=[PAD])
     assert plain(below(of_other) or "").startswith(
-        "Products with dimensions of 50257 take 40 ms of each step. The GPU works 30 %"
+        "Products with dimensions of 50257 take 40 ms of each step. The GPU is busy 30 %"
     )
     of_it = replace(of_other, findings=[replace(PAD, explains=Explains(("data_wait",)))])
     assert below(of_it) == first_line(of_it)
@@ -68,6 +69,9 @@ def test_the_headline_is_the_change_with_its_gain_wherever_a_run_is_named() -> N
     ("changed", "expected"),
     [
         ({"confidence": "low"}, "Pad 774 and 50257 to multiples of 64: 65.7 → ≈ 35.1 ms (low confidence)"),
+        ({"predicted_high_ms": 70.0}, "Pad 774 and 50257 to multiples of 64: 65.7 → ≈ 35.1 ms (may bring nothing)"),
+        ({"predicted_high_ms": 60.0}, "Pad 774 and 50257 to multiples of 64: 65.7 → ≈ 35.1 ms"),
+        ({"predicted_high_ms": 65.6, "confidence": "low"}, "Pad 774 and 50257 to multiples of 64: 65.7 → ≈ 35.1 ms (low confidence, may bring nothing)"),
         ({"predicted_step_ms": None, "ceiling_ms_per_step": 30.0}, "Pad 774 and 50257 to multiples of 64: up to 30.0 ms of each 65.7 ms step"),
         ({"ends_the_run": True}, "Products with dimensions of 50257 take 40 ms of each step"),
     ],
@@ -117,7 +121,7 @@ MARK = Finding(
             ("idle", "host_sync"),
             "Read fewer GPU values in the loop: 97 % of the recorded time goes to the host waiting for a result (sync)",
         ),
-        (("idle", "unattributed"), "Mark each step with an NVTX range: the GPU works 30 % of the recorded time"),
+        (("idle", "unattributed"), "Mark each step with an NVTX range: the GPU is busy 30 % of the recorded time"),
     ],
 )
 def test_without_steps_the_headline_is_what_to_do_about_most_of_the_recording(
@@ -147,11 +151,45 @@ def test_a_graph_is_named_with_the_reads_that_no_graph_can_hold() -> None:
     assert plain(headline(run_with(reads, graph))) == f"{expected}: 65.7 → ≈ 35.1 ms"
     assert on_poster(run_with(reads, graph)) == expected
     assert on_poster(run_with(graph, reads)) == "Launch the step as one CUDA graph"
+    assert advice.brings(run_with(reads, graph), reads) == "little gain alone: makes change 2 possible"
     assert prepared_by(graph, run_with(reads, graph)) is reads and prepared_by(reads, run_with(reads, graph)) is None
     assert (
         on_poster(run_with(replace(reads, predicted_step_ms=60.0, predicted_speedup=1.1), graph))
         == "Take the reads out of the step"
     )
+
+
+def test_below_a_loader_that_the_profile_hides_stands_what_was_timed_and_no_other_loss() -> None:
+    loss = [
+        ("other_compute", None, 32_600_000, 32.6),
+        ("idle", "launch_bound", 9_000_000, 9.0),
+        ("idle", "python_host", 8_600_000, 8.6),
+    ]
+    timed = replace(PAD, title="3 loader workers need 50.4 ms for a batch", explains=Explains(("data_wait",), hidden=True))
+    said = plain(below(replace(run_of(ledger=loss), findings=[timed])) or "")
+    assert said == "3 loader workers need 50.4 ms for a batch. The GPU is busy 65 % of each 50.2 ms step."
+
+
+def test_an_mfu_of_few_known_flops_is_no_large_number() -> None:
+    result = run_with(PAD)
+    assert result.lead is not None
+    for known, notes, shown in (
+        (0.02, (LOWER_BOUND,), None),
+        (0.96, (LOWER_BOUND,), 0.3),
+        (0.02, (), 0.3),
+    ):  # the last: the user's own FLOPs
+        flops = {"flop_coverage": Reading(known), "flops_per_step": Reading(1e12, notes=notes)}
+        lead = replace(result.lead, metrics={**result.lead.metrics, **flops, "mfu": Reading(0.3)})
+        outlook = forecast(replace(result, ranks=[lead], lead=lead))
+        assert outlook is not None and outlook.mfu_before == shown, known
+
+
+def test_a_range_that_reaches_the_step_as_it_is_may_bring_nothing_on_the_poster_too() -> None:
+    wide = replace(PAD, predicted_high_ms=70.0)
+    assert on_poster(run_with(wide)) == "Pad 774 and 50257 to multiples of 64 (may bring nothing)"
+    assert on_poster(run_with(wide), [wide, replace(PAD, rule="other", fix="Mend it.")]).endswith(
+        " + Mend it"
+    )  # what both bring, the times say
 
 
 def test_the_headline_names_the_changes_that_are_counted_in() -> None:
@@ -162,7 +200,7 @@ def test_the_headline_names_the_changes_that_are_counted_in() -> None:
     assert on_poster(result, [fuse]) == "Use a fused optimizer"
     assert on_poster(result, [fuse, compile_]) == "Use a fused optimizer + Compile the model (low confidence)"
     assert on_poster(result, [PAD, fuse, compile_]).startswith("Pad 774 and 50257 to multiples of 64 + 2 more changes")
-    assert plain(below(result, [fuse]) or "") == f"{fuse.title}. The GPU works 100 % of each 65.7 ms step."
+    assert plain(below(result, [fuse]) or "") == f"{fuse.title}. The GPU is busy 100 % of each 65.7 ms step."
     assert below(result, [PAD, fuse]) == first_line(result)
     ends = replace(PAD, ends_the_run=True)
     assert below(run_with(ends, fuse), [fuse]) == headline(run_with(ends, fuse))  # what ends the run stays in sight
