@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sawtooth.analysis.metrics.step_time import AGREES_WITHIN
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
@@ -141,7 +142,9 @@ def _replayed(
     late = blame(
         job=paced,
         recorded=RecordedJob.of(rows, len(kept)),
-        own=as_quiet_as_others([own_time(k, m, ms) for k, m, ms in zip(kernels, paced.members, held, strict=True)]),
+        own=as_quiet_as_others(
+            [own_time(k, m, ms, _begins_ns(ranks[p])) for k, m, ms, p in zip(kernels, paced.members, held, kept, strict=True)]
+        ),
         peers=peers(rows, len(kept)),
         ranks=[ranks[p].rank for p in kept],
         hosts=[ranks[p].host for p in kept],
@@ -185,9 +188,13 @@ def _own_times(
                 return None
             problem = replay_store.load(rows[0][0])
         counted = rank.counted["step"].to_numpy(np.int32)
-        begins_ns = rank.steps["host_start_ns"].to_numpy(np.int64) - (rank.trace.first_ns or 0)
-        own.append(own_time(mine, Member(problem, rank.device, counted, 0), held_ms(mine, counted, least), begins_ns))
+        own.append(own_time(mine, Member(problem, rank.device, counted, 0), held_ms(mine, counted, least), _begins_ns(rank)))
     return as_quiet_as_others(own)
+
+
+def _begins_ns(rank: RankResult) -> NDArray[np.int64]:
+    """Return when a rank's steps begin on its host, on its replay's clock: that begins with the recording's first time."""
+    return rank.steps["host_start_ns"].to_numpy(np.int64) - (rank.trace.first_ns or 0)
 
 
 def replay_of(recording: Recording, rank: RankResult) -> ReplayProblem | None:

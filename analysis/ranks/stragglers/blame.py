@@ -98,7 +98,9 @@ def blame(
     late = [replace(each, kept_ms=ms) for each, ms in zip(late, kept_ms(late, peers), strict=True)]
     if _gain(job, recorded, late, step_ms) < LEAST_SHARE * step_ms:
         return _perhaps(job, late, ranks, hosts)
-    return stragglers_of(late, ranks, hosts, lambda some: _gain(job, recorded, some, step_ms))
+    seen = _gain(job, recorded, late, step_ms) > _replayed_gain(job, late, step_ms)
+    found = stragglers_of(late, ranks, hosts, lambda some: _gain(job, recorded, some, step_ms))
+    return tuple(replace(each, as_recorded=seen) for each in found)
 
 
 def blame_recorded(
@@ -247,17 +249,32 @@ def _wait_instead(late: _Late) -> bool:
     return theirs - late.own.long_gaps_ns.get(HOLE, 0.0) >= HIDES * late.excess[part]
 
 
+def _wait_before(late: _Late) -> bool:
+    """Tell whether the peers' hosts do nothing, before their steps begin, for as long as the late one pauses behind its begin."""
+    part = max(late.excess, key=lambda p: late.excess[p])
+    if part.cause != HOLE or not part.long:
+        return False
+    theirs = float(np.median([peer.pauses_ns(HOLE, begun=False) for peer in late.peers]))
+    return theirs - late.own.pauses_ns(HOLE, begun=False) >= HIDES * late.excess[part]
+
+
 def _gain(job: Job, recorded: RecordedJob, late: Sequence[_Late], step_ms: float) -> float:
     """Return what the job's step gains where ``late`` take no longer than their peers, or share with them what work they have more of.
 
     Hosts may wait for a late rank outside any recorded call, at a barrier on the host for one; their replays then take as long without it.
     Where the others have as much more of such holes as the late rank loses, the recorded collectives tell the gain.
     """
-    without = job.step_ms({each.position: each.edits() for each in late})
-    gain_ms = max(step_ms - without, 0.0) if without is not None else 0.0
-    if gain_ms >= LEAST_SHARE * step_ms:
-        return gain_ms
+    gain_ms = _replayed_gain(job, late, step_ms)
     worst = max(late, key=lambda each: each.own_ms)
-    if not (_hide_waiting(worst.own, worst.peers, worst.own_ms * 1e6) or _wait_instead(worst)):
+    before = _wait_before(worst)
+    if gain_ms >= LEAST_SHARE * step_ms and not before:
         return gain_ms
-    return min(recorded.gain_ms({each.position: each.own_ms * 1e6 for each in late}), worst.own_ms)
+    if not (before or _hide_waiting(worst.own, worst.peers, worst.own_ms * 1e6) or _wait_instead(worst)):
+        return gain_ms
+    seen_ms = min(recorded.gain_ms({each.position: each.own_ms * 1e6 for each in late}), worst.own_ms)
+    return max(gain_ms, seen_ms) if before else seen_ms
+
+
+def _replayed_gain(job: Job, late: Sequence[_Late], step_ms: float) -> float:
+    without = job.step_ms({each.position: each.edits() for each in late})
+    return max(step_ms - without, 0.0) if without is not None else 0.0

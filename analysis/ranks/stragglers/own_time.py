@@ -73,6 +73,11 @@ class OwnTime:
         """The shapes of all its kernels."""
         return self.quiet.keys() | self.loud.keys()
 
+    def pauses_ns(self, cause: str, *, begun: bool) -> float:
+        """Return host time a step in long gaps of ``cause``, of what lies behind the begin of a step in the gap, or of the rest."""
+        of_steps = self.longest_ns.get((cause, begun), ())
+        return sum(float(gaps.sum()) for gaps in of_steps) / max(len(self.steps), 1)
+
     def edit_of(self, part: Part, keep_share: float) -> Edit:
         """Return the change that leaves ``keep_share`` of ``part``."""
         if part.cause == WORK:

@@ -233,17 +233,25 @@ def test_of_two_ranks_that_no_replay_explains_the_late_one_is_named_by_what_is_r
     assert found.notes[-1] == one_job.NOT_COUPLED
 
 
-def test_a_pause_as_a_step_begins_is_not_the_others_waiting_as_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rank 1's host pauses 1.6 ms as each step begins; rank 0's waits longer at its end, and no call shows it: between the same two launches."""
-    monkeypatch.setattr(estimate, "REPRODUCES_WITHIN", -1.0)
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_pause_as_a_step_begins_is_not_the_others_waiting_as_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replayed: bool
+) -> None:
+    """Rank 1's host pauses 1.6 ms as each step begins; rank 0's waits longer at its end, and no call shows it: between the same two launches.
+
+    Replayed, rank 0's host takes as long without rank 1's pause: the recorded collectives tell the gain.
+    """
+    if not replayed:
+        monkeypatch.setattr(estimate, "REPRODUCES_WITHIN", -1.0)
     traces = job(2, 2, Planted(host_us={1: 1_600.0}))
     traces[0].events = [event for event in traces[0].events if event["name"] != "cudaDeviceSynchronize"]
     data = DataFolder(tmp_path / "data").create()
     (run,) = bring_in(data, [(trace.write(tmp_path / f"{i}.json"), f"{i}.json") for i, trace in enumerate(traces)]).runs
     result = analyse(run, Library(data))
     assert result.communication is not None
+    assert (result.communication.step_ms is not None) == replayed
     (late,) = result.communication.stragglers
-    assert (late.ranks, late.reason) == ((1,), "python_host")
+    assert (late.ranks, late.reason, late.as_recorded) == ((1,), "python_host", True)
     assert 0.8 < late.gain_ms < 1.6  # at least; what any long gap may be, 0.5 ms at its pace, is not counted
 
 
