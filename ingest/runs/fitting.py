@@ -25,10 +25,11 @@ class _Taken:
 
 def misfits(folder: DataFolder, run: Manifest, came: Collection[str]) -> list[str]:
     """Return a sentence for each recording of telemetry among ``came`` (ids) that shows another time, host or GPU than every trace of ``run``."""
-    traces = [taken for ref in run.traces if (taken := _taken(folder, ref)) is not None]
+    came_too = [ref for ref in run.telemetry if ref.kind == "telemetry" and ref.id in came]
+    traces = [taken for ref in run.traces if came_too and (taken := _taken(folder, ref)) is not None]
     if not traces:
         return []
-    sampled = [(ref, _taken(folder, ref)) for ref in run.telemetry if ref.kind == "telemetry" and ref.id in came]
+    sampled = [(ref, _taken(folder, ref)) for ref in came_too]
     reasons = [(ref, _reason(taken, traces)) for ref, taken in sampled if taken is not None]
     return [f"{ref.source_name}: {reason}: {ANOTHER_JOB}" for ref, reason in reasons if reason is not None]
 

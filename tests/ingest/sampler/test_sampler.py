@@ -468,6 +468,7 @@ def test_the_sampler_imports_the_standard_library_and_nvml_only() -> None:
                         "sawtooth.ingest.sampler",
                         "sawtooth.ingest.quantities",
                         "sawtooth.ingest.children",
+                        "sawtooth.ingest.loop.cores",  # standard library only, as it says itself
                         "sawtooth.ingest.seals",
                         "sawtooth.place",
                     )
