@@ -87,9 +87,9 @@ def matching(rows: Sequence[tuple[str, ...]], wanted: str) -> list[tuple[str, ..
 
 def found_in(wanted: str, counts: Iterable[int]) -> str:
     """Return where ``wanted`` is found, by the ``counts`` of metrics, owners and causes, rules and columns: “exposed” is in 3 metrics and 5 rules."""
-    found = [f"{count(n)} {one if n == 1 else several}" for n, (one, several) in zip(counts, KINDS, strict=True) if n]
-    if not found:
+    places = [f"{count(n)} {one if n == 1 else several}" for n, (one, several) in zip(counts, KINDS, strict=True) if n]
+    if not places:
         return f"Nothing here speaks of “{wanted}”"
-    *others, last = found
+    *others, last = places
     before = f"{', '.join(others)} and " if others else ""
     return f"“{wanted}” is in {before}{last}"

@@ -12,7 +12,7 @@ from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes
 from sawtooth.app.words.run import first_line, step_time
-from sawtooth.app.words.savings import may_gain_nothing, says_mfu
+from sawtooth.app.words.savings import may_gain_nothing, with_known_mfu
 
 WORTH_A_HEADLINE = 0.03  # of the step: less is lost in the noise of most measurements
 WORTH_SAYING = 0.01  # of the step: what evaluation takes on average
@@ -228,8 +228,11 @@ def forecast(result: RunResult) -> Outlook | None:
     finding = change[0]
     if finding.claims != "gain" or not finding.predicted_step_ms:
         return None
-    mfu = result.lead.metrics["mfu"].value if result.lead is not None and says_mfu(result.lead.metrics) else None
-    return Outlook(step_ms, finding.predicted_step_ms, mfu, max(result.gpus, 1))
+    gpus = max(result.gpus, 1)
+    if result.lead is None:
+        return Outlook(step_ms, finding.predicted_step_ms, None, gpus)
+    metrics = result.lead.metrics
+    return with_known_mfu(Outlook(step_ms, finding.predicted_step_ms, metrics["mfu"].value, gpus), metrics)
 
 
 def _ends_before_the_gpu(result: RunResult) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import ESTIMATED, StepSource
@@ -47,6 +47,11 @@ def step(result: RunResult) -> Amount | None:
 def says_mfu(metrics: Mapping[str, Reading]) -> bool:
     """Tell whether MFU is worth a large number: not where most FLOPs are not known, as of an LSTM, and it is a bound far below the truth."""
     return not is_lower_bound(metrics) or (metrics["flop_coverage"].value or 0.0) >= KNOWN_ENOUGH
+
+
+def with_known_mfu(forecast: Outlook, metrics: Mapping[str, Reading]) -> Outlook:
+    """Return ``forecast``, without an MFU where that says little."""
+    return forecast if says_mfu(metrics) else replace(forecast, mfu_before=None)
 
 
 def by_rhythm(result: RunResult) -> str | None:

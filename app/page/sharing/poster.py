@@ -100,7 +100,7 @@ def _step(result: RunResult, before: Amount, forecast: Outlook | None, change: F
     alt = f"A step takes {before.text}"
     if forecast is not None:
         after, times = savings.after(forecast, change), fmt.speedup(forecast.speedup)
-        forecast = forecast if savings.says_mfu(result.metrics) else replace(forecast, mfu=None)
+        forecast = savings.with_known_mfu(forecast, result.metrics)
         alt += f", after the change {after.text}, {times}"
         facts += savings.lines(
             forecast, change, steps=_asked(STEPS), price_per_gpu_hour=_price(result), waiting_w=_waiting_w(result)

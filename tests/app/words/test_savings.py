@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from sawtooth.analysis.metrics.mfu import LOWER_BOUND
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding
@@ -113,3 +114,9 @@ def test_telemetry_s_rhythm_stands_beside_an_estimate_whose_range_it_lies_in():
     assert savings.by_rhythm(with_rhythm(1.504)) is None
     assert savings.by_rhythm(with_rhythm(0.776)) is None
     assert savings.by_rhythm(with_rhythm(None)) is None
+
+
+def test_a_forecast_keeps_its_mfu_only_where_most_flops_are_known() -> None:
+    for known, mfu in ((0.02, None), (0.96, 0.2)):
+        metrics = {"flop_coverage": Reading(known), "flops_per_step": Reading(1e12, notes=(LOWER_BOUND,))}
+        assert savings.with_known_mfu(Outlook(2.0, 1.0, 0.1, 1), metrics).mfu == mfu, known
