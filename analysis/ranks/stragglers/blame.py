@@ -99,8 +99,8 @@ def blame(
     if _gain(job, recorded, late, step_ms) < LEAST_SHARE * step_ms:
         return _perhaps(job, late, ranks, hosts)
     seen = _gain(job, recorded, late, step_ms) > _replayed_gain(job, late, step_ms)
-    found = stragglers_of(late, ranks, hosts, lambda some: _gain(job, recorded, some, step_ms))
-    return tuple(replace(each, as_recorded=seen) for each in found)
+    stragglers = stragglers_of(late, ranks, hosts, lambda some: _gain(job, recorded, some, step_ms))
+    return tuple(replace(each, as_recorded=seen) for each in stragglers)
 
 
 def blame_recorded(
