@@ -123,7 +123,7 @@ def test_the_same_numbers_from_a_folder_a_file_and_a_run_id(tmp_path):
 def test_reports_for_people_lead_with_the_answer(tmp_path, fmt):
     plain = matmul_loop().write(tmp_path / "trace.json")
     out = CliRunner().invoke(cli, ["report", str(plain), "--format", fmt]).stdout
-    assert "The GPU works" in "\n".join(out.splitlines()[:6])
+    assert "The GPU is busy" in "\n".join(out.splitlines()[:6])
 
 
 def test_what_cannot_be_read_is_one_sentence(tmp_path):
