@@ -206,7 +206,7 @@ def test_the_page_works_narrow_dark_and_by_keyboard(empty_server: Server, browse
 
 def test_a_server_with_a_token_shows_its_door_and_opens_with_the_link(tmp_path: Path, page: Page) -> None:
     token = "a-token-for-this-test"
-    server = start_server(without_bundled(tmp_path / "data"), SAWTOOTH_TOKEN=token)
+    server = start_server(tmp_path / "data", SAWTOOTH_TOKEN=token)
     try:
         page.goto(f"{server.url}/reference")
         expect(page.get_by_text("Log in with the link")).to_be_visible()
@@ -215,11 +215,11 @@ def test_a_server_with_a_token_shows_its_door_and_opens_with_the_link(tmp_path: 
         expect(page.get_by_text("This is not the server's token.")).to_be_visible()
         page.get_by_label("Token").fill(token)
         page.get_by_role("button", name="Open").click()
-        expect(page.get_by_text("as the code defines them")).to_be_visible()
+        expect(page.get_by_text("as the code defines them")).to_be_visible(timeout=90_000)  # a server's first page
         assert page.url == f"{server.url}/reference"
         page.context.clear_cookies()
         page.goto(f"{server.url}/reference?token={token}")  # as older versions printed it
-        expect(page.get_by_text("as the code defines them")).to_be_visible()
+        expect(page.get_by_text("as the code defines them")).to_be_visible(timeout=90_000)
         assert "token" not in page.url
     finally:
         server.stop()
