@@ -17,8 +17,8 @@ __getattr__, __all__ = lazy(
         "rule": ("RuleContext",),
         "source_lines": (
             "FRAME",
+            "as_known",
             "spoken",
-            "stale_lines",
             "is_user_line",
             "user_lines",
             "user_stack",

@@ -15,9 +15,8 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.launches import Launches
-from sawtooth.analysis.findings.source_lines import stale_lines, user_lines
+from sawtooth.analysis.findings.source_lines import as_known, user_lines
 from sawtooth.analysis.findings.work import step_work
-from sawtooth.analysis.knowledge.frames import without_line
 from sawtooth.analysis.metrics.feeding import sample_cost
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.nulls import plain_rows
@@ -144,8 +143,10 @@ class RuleContext:
         lines = user_lines(self.recording, [call for (call,) in self.recording.rows(_FRAMES, of)])
         parameters = of | {"frames": list(lines), "lines": list(lines.values()), "steps": steps, "most": limit}
         rows = plain_rows(self.recording.frame(_PLACES, parameters))
-        stale = stale_lines(self.recording) if lines else set()
-        return [row | {"place": without_line(row["place"])} if row["place"] in stale else row for row in rows]
+        if not lines:
+            return rows
+        known = as_known(self.recording, [row["place"] for row in rows])
+        return [row | {"place": place} for row, place in zip(rows, known, strict=True)]
 
     def finding(
         self,

@@ -12,6 +12,7 @@ from sawtooth.analysis.store.library import Recording
 
 __all__ = [
     "FRAME",
+    "as_known",
     "common_line",
     "in_user_code",
     "is_user_line",
@@ -39,10 +40,14 @@ SELECT DISTINCT name FROM python_calls JOIN ended USING (thread_id) JOIN names U
 def stale_lines(recording: Recording) -> set[str]:
     """Return the frames that were open when the recording began: their line is where that happened, such as the optimizer's step, and not where a
     function begins, as of all others."""
+    return recording.once(_stale_lines)  # it reads all Python calls, and each piece of evidence asks
+
+
+def _stale_lines(recording: Recording) -> set[str]:
     return {str(name) for (name,) in recording.rows(_OPEN) if FRAME.match(str(name))}
 
 
-def _as_known(recording: Recording, names: Sequence[str]) -> list[str]:
+def as_known(recording: Recording, names: Sequence[str]) -> list[str]:
     """Return frames with their line only where that is the function's own."""
     stale = stale_lines(recording) if names else set()
     return [without_line(name) if name in stale else name for name in names]
@@ -54,7 +59,7 @@ def user_stack(recording: Recording, device: int, start_ns: int) -> tuple[str, .
 
     Empty where the trace has no Python calls, or the thread that launched it has none (autograd's own thread).
     """
-    return tuple(_as_known(recording, [name for _, name in _frames(recording, device, start_ns) if is_user_line(name)]))
+    return tuple(as_known(recording, [name for _, name in _frames(recording, device, start_ns) if is_user_line(name)]))
 
 
 def common_line(recording: Recording, device: int, starts_ns: Sequence[int]) -> str | None:
@@ -62,7 +67,7 @@ def common_line(recording: Recording, device: int, starts_ns: Sequence[int]) -> 
     stacks = [_frames(recording, device, start) for start in starts_ns]
     shared = set.intersection(*(set(stack) for stack in stacks)) if stacks else set()
     lines = [name for call, name in stacks[0] if (call, name) in shared and is_user_line(name)] if shared else []
-    return spoken(_as_known(recording, lines[-1:])[0]) if lines else None
+    return spoken(as_known(recording, lines[-1:])[0]) if lines else None
 
 
 def in_user_code(places: Sequence[Mapping[str, Any]]) -> str | None:
@@ -76,7 +81,7 @@ def most_from(recording: Recording, python_calls: pd.DataFrame) -> str | None:
     lines = user_lines(recording, [int(call) for call in python_calls["id"]])
     ns = python_calls["end_ns"] - python_calls["start_ns"]
     of_line = ns.groupby(python_calls["id"].map(lines)).sum()
-    return spoken(_as_known(recording, [str(of_line.idxmax())])[0]) if len(of_line) and 2 * of_line.max() > ns.sum() else None
+    return spoken(as_known(recording, [str(of_line.idxmax())])[0]) if len(of_line) and 2 * of_line.max() > ns.sum() else None
 
 
 def _frames(recording: Recording, device: int, start_ns: int) -> list[tuple[int, str]]:

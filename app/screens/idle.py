@@ -7,8 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.findings.source_lines import spoken, stale_lines, user_lines
-from sawtooth.analysis.knowledge.frames import without_line
+from sawtooth.analysis.findings.source_lines import as_known, spoken, user_lines
 from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, Part, columns_of, parts_of, uses_estimate
@@ -166,8 +165,7 @@ def _placed(row: dict[Any, Any], lines: dict[int, str]) -> str:
 def _own_lines(recording: Recording, rows: pd.DataFrame) -> dict[int, str]:
     """Return by python_call_id the user's own line as people say it: train.py:96 in step."""
     lines = user_lines(recording, [int(call) for call in rows["python_call_id"].dropna()])
-    stale = stale_lines(recording) if lines else set()
-    return {call: spoken(without_line(line) if line in stale else line) for call, line in lines.items()}
+    return dict(zip(lines, map(spoken, as_known(recording, list(lines.values()))), strict=True))
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})

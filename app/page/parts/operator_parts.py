@@ -6,8 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.findings import about_operator
-from sawtooth.analysis.findings.source_lines import stale_lines
-from sawtooth.analysis.knowledge.frames import spoken, without_line
+from sawtooth.analysis.findings.source_lines import as_known, spoken
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.tables.called_from import called_from
 from sawtooth.app import format as fmt
@@ -22,8 +21,8 @@ LINES_SHOWN = 8  # of an operator: it is called from many places, and most time 
 def lines(rank: RankResult) -> pd.DataFrame:
     """Return ``sawtooth.analysis.tables.called_from.called_from`` with its lines as people say them, those that say the same added up."""
     with current.opened(rank) as view:
-        rows, stale = called_from(view), stale_lines(view.recording)
-    rows["line"] = [spoken(without_line(line) if line in stale else line) for line in rows["line"]]
+        rows = called_from(view)
+        rows["line"] = list(map(spoken, as_known(view.recording, rows["line"].tolist())))
     return rows.groupby(["operator", "line"], as_index=False, sort=False).sum()
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import streamlit as st
 
 from sawtooth.analysis.findings.source_lines import FRAME, spoken, user_stack
+from sawtooth.analysis.knowledge.frames import MODULE
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import judge
@@ -207,5 +208,5 @@ def _frames(root: str, recording_id: str, device: int, start_ns: int) -> tuple[s
 def _named(stack: tuple[str, ...]) -> tuple[str, str]:
     """Return the user's own line, train.py:96 in step, and the way to it, main › train."""
     parsed = [match for name in stack if (match := FRAME.match(name))]
-    path = " › ".join(match["function"] for match in parsed[:-1] if match["function"] != "<module>")
+    path = " › ".join(match["function"] for match in parsed[:-1] if match["function"] != MODULE)
     return spoken(stack[-1]), path
