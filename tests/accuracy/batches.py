@@ -7,22 +7,19 @@ belong together. From each of them, every other size is predicted by its trace, 
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
-import tempfile
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
-from typing import Any
 
 from sawtooth.analysis.batch_outlook import at_batch
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
+from tests.accuracy.captured import Truth, command, groups_by
 
 BAR, MEMORY_BAR = 0.15, 0.10  # of the measured rate and memory: what a prediction may be off by
 MEASURED = (
@@ -65,15 +62,11 @@ class Judged:
         return f"| {self.model} | {sizes} | {self.measured:,.0f} | {self.predicted:,.0f} | {self.error:+.0%} | {'yes' if self.held else 'no'} | {'host' if self.host_limits else 'GPU'} | {memory} |"
 
 
-def groups(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
+def groups(folder: Path) -> dict[str, dict[str, Truth]]:
     """Return the truths by run, together where only the batch differs; sizes that nobody else shares are left out."""
-    alike: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
-    for path in sorted(folder.glob("*/truth.json")):
-        truth = json.loads(path.read_text(encoding="utf-8"))
-        if (path.parent / "run.sawtooth").exists():
-            alike[json.dumps({key: value for key, value in truth.items() if key not in MEASURED}, sort_keys=True)][
-                path.parent.name
-            ] = truth
+    alike = groups_by(
+        folder, lambda truth: json.dumps({key: value for key, value in truth.items() if key not in MEASURED}, sort_keys=True)
+    )
     return {
         next(iter(runs)): runs for runs in alike.values() if len({truth["samples_per_step"] for truth in runs.values()}) > 1
     }
@@ -129,9 +122,4 @@ def main(folder: Path, data: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--data", type=Path, default=None, help="keep the recordings here for another look")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        main(options.folder, options.data or Path(scratch))
+    command(__doc__, main)

@@ -2,22 +2,17 @@
 
 FOLDER holds a folder per run: ``run.sawtooth`` as the capture helper wrote it, and ``truth.json`` with ``kind`` (compute, waits), ``workers``, ``cores``,
 ``batch``, and by the stopwatch the loop's ``step_s`` before and ``after_s`` after the recording, and ``alone_s``, the step with a batch that is there. Runs
-of one kind, batch and cores belong together. From each, the samples a second of every number of workers are predicted by what a sample took in its
+of one kind on as many cores belong together. From each, the samples a second of every number of workers are predicted by what a sample took in its
 workers, and no more than its step alone takes; without workers the step comes after its batch. They are held against both stopwatches of the other run.
 The second table says what each recording is told: whether the loader leads its findings, and what its samples are said to do.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import tempfile
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
@@ -27,6 +22,7 @@ from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.loop.loading import predict
 from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.schema import DataFolder
+from tests.accuracy.captured import Truth, command, groups_by
 
 BAR = 0.15  # of the measured rate, or of what lies between the two
 STARVED = 1.1  # times the step alone: from there on the loader holds the GPU up
@@ -69,14 +65,9 @@ class Judged:
         return f"| {self.loader} | {workers} | {measured} | {predicted} | {self.error:+.0%} | {'yes' if self.held else 'no'} |"
 
 
-def groups(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
+def groups(folder: Path) -> dict[str, dict[str, Truth]]:
     """Return the truths by run, together where only the number of workers differs."""
-    alike: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
-    for path in sorted(folder.glob("*/truth.json")):
-        truth = json.loads(path.read_text(encoding="utf-8"))
-        if (path.parent / "run.sawtooth").exists():
-            alike[f"{truth['kind']}, {truth['cores']} cores"][path.parent.name] = truth
-    return dict(alike)
+    return groups_by(folder, lambda truth: f"{truth['kind']}, {truth['cores']} cores")
 
 
 def rates(facts: UserFacts, alone_s: float, workers: int) -> tuple[float, float, float] | None:
@@ -93,7 +84,7 @@ def rates(facts: UserFacts, alone_s: float, workers: int) -> tuple[float, float,
     return fed(rate.value), fed(rate.low), fed(rate.high)
 
 
-def judge(loader: str, truths: Mapping[str, dict[str, Any]], results: Mapping[str, RunResult]) -> Iterator[Judged]:
+def judge(loader: str, truths: Mapping[str, Truth], results: Mapping[str, RunResult]) -> Iterator[Judged]:
     """Yield the predictions of one loader from each recording to every number of workers, its own too."""
     for before, after in product(sorted(truths, key=lambda name: int(truths[name]["workers"])), repeat=2):
         truth, own = truths[after], truths[before]
@@ -103,7 +94,7 @@ def judge(loader: str, truths: Mapping[str, dict[str, Any]], results: Mapping[st
             yield Judged(loader, (own["workers"], truth["workers"]), measured, *predicted)
 
 
-def told(loader: str, truth: dict[str, Any], result: RunResult) -> str:
+def told(loader: str, truth: Truth, result: RunResult) -> str:
     """Return the row of the second table: what the product says of one recording."""
     starves = min(truth["step_s"], truth["after_s"]) > STARVED * truth["alone_s"]
     first = result.findings[0].rule if result.findings else "none"
@@ -137,9 +128,4 @@ def main(folder: Path, data: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--data", type=Path, default=None, help="keep the recordings here for another look")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        main(options.folder, options.data or Path(scratch))
+    command(__doc__, main)

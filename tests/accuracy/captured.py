@@ -1,0 +1,33 @@
+"""Runs that the capture helper wrote beside their truth, and the command line of what judges them: of ``batches`` and ``loaders``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Truth = dict[str, Any]  # what ``truth.json`` holds
+
+
+def groups_by(folder: Path, alike: Callable[[Truth], str]) -> dict[str, dict[str, Truth]]:
+    """Return the truths in ``folder`` by what is ``alike`` in them and by run: of its sub-folders with a ``run.sawtooth`` and a ``truth.json``."""
+    groups: dict[str, dict[str, Truth]] = defaultdict(dict)
+    for path in sorted(folder.glob("*/truth.json")):
+        truth = json.loads(path.read_text(encoding="utf-8"))
+        if (path.parent / "run.sawtooth").exists():
+            groups[alike(truth)][path.parent.name] = truth
+    return dict(groups)
+
+
+def command(doc: str | None, judge: Callable[[Path, Path], None]) -> None:
+    """Judge the folder that the command line names, with the data folder that it names or one that is thrown away."""
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--data", type=Path, default=None, help="keep the recordings here for another look")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        judge(options.folder, options.data or Path(scratch))
