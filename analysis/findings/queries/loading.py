@@ -17,7 +17,7 @@ from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, RunResult
 from sawtooth.analysis.telemetry import Limit
 from sawtooth.analysis.units import in_words, significant
-from sawtooth.ingest.loop.loading import BEYOND_CORES, SEVERAL_CORES, least_workers, pinning_limits, predict
+from sawtooth.ingest.loop.loading import BEYOND_CORES, SEVERAL_CORES, Rate, SampleCost, least_workers, pinning_limits, predict
 from sawtooth.ingest.manifest import UserFacts
 
 WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times
@@ -142,32 +142,37 @@ def keeps_up(facts: UserFacts, step_ms: float | None) -> bool:
 
 def quickest_ms(facts: UserFacts) -> float:
     """Return the shortest step that any number of workers feeds, ms, as they were timed; 0 where they were not."""
-    cost, cores = sample_cost(facts), cores_of(facts)
-    if cost is None:
-        return 0.0
-    seen = int(facts.loader_workers or 0)
-    best = max(predict(cost, workers, cores, seen).value for workers in range(1, BEYOND_CORES * cores + 1))
-    return 1e3 * (facts.samples_per_step or cost.batch) / best
+    cost = sample_cost(facts)
+    return _paced(facts, cost, _best(facts, cost)).paced_ms if cost is not None else 0.0
 
 
 def paced_by(facts: UserFacts, workers: int) -> WithoutHostCause | None:
     """Return the loader's wait gone, as far as ``workers`` feed a step by what a sample took; None where it was not timed."""
     cost = sample_cost(facts)
-    if cost is None:
-        return None
-    rate = predict(cost, workers, cores_of(facts), int(facts.loader_workers or 0))
-    likely, least, most = (1e3 * (facts.samples_per_step or cost.batch) / per_s for per_s in (rate.value, rate.high, rate.low))
-    return WithoutHostCause("data_wait", paced_ms=likely, paced_at_least=least, paced_at_most=most)
+    return _paced(facts, cost, workers) if cost is not None else None
 
 
 def most_that_help(facts: UserFacts) -> Fed | None:
     """Return the step that as many workers feed as bring something; None where they were not timed, or there are as many already."""
-    cost, cores, seen = sample_cost(facts), cores_of(facts), int(facts.loader_workers or 0)
-    if cost is None:
+    cost = sample_cost(facts)
+    if cost is None or (workers := _best(facts, cost)) <= (facts.loader_workers or 0):
         return None
-    workers = max(range(1, BEYOND_CORES * cores + 1), key=lambda n: predict(cost, n, cores, seen).value)
-    edit = paced_by(facts, workers)
-    return Fed(workers, edit) if edit is not None and workers > seen else None
+    return Fed(workers, _paced(facts, cost, workers))
+
+
+def _best(facts: UserFacts, cost: SampleCost) -> int:
+    """Return the smallest number of workers that gives most samples."""
+    return max(range(1, BEYOND_CORES * cores_of(facts) + 1), key=lambda workers: _rate(facts, cost, workers).value)
+
+
+def _paced(facts: UserFacts, cost: SampleCost, workers: int) -> WithoutHostCause:
+    rate, samples = _rate(facts, cost, workers), facts.samples_per_step or cost.batch
+    likely, least, most = (1e3 * samples / per_s for per_s in (rate.value, rate.high, rate.low))
+    return WithoutHostCause("data_wait", paced_ms=likely, paced_at_least=least, paced_at_most=most)
+
+
+def _rate(facts: UserFacts, cost: SampleCost, workers: int) -> Rate:
+    return predict(cost, workers, cores_of(facts), int(facts.loader_workers or 0))
 
 
 def advised_at_first(context: RuleContext, lost_ms: float, fed_ms: float | None) -> int:

@@ -112,12 +112,12 @@ def check(context: RuleContext) -> Iterator[Finding]:
             edit = WithoutHostCause("data_wait", paced_ms=lost / workers / (SEVERAL_CORES if workers > FEW else 1.0))
         fix = SEVERAL.format(workers="a worker process" if workers == 1 else f"{workers} worker processes")
         edits: list[Edit] = [edit]
-        bounded = _paced_by(workers, edit)
+        bounded = _bounded(workers, edit)
         changes = tuple(replace(change, after=change.after.replace("=8", f"={workers}")) for change in CHANGES)
     else:
         more = most_that_help(facts) if limit in (None, "worker") else None
         if more is not None:
-            edits, bounded = [more.edit], _paced_by(more.workers, more.edit) if more.ms > (fed_ms or 0.0) else ""
+            edits, bounded = [more.edit], _bounded(more.workers, more.edit) if more.ms > (fed_ms or 0.0) else ""
         else:
             edits, bounded = _kept_up(context, host if limit == "worker" else None)
         changes = with_more(context, CHANGES, UNKNOWN_HOST, limit)
@@ -138,7 +138,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-def _paced_by(workers: int, edit: WithoutHostCause) -> str:
+def _bounded(workers: int, edit: WithoutHostCause) -> str:
     return PACED.format(workers="One worker takes" if workers == 1 else f"{workers} workers take", ms=in_words(edit.paced_ms))
 
 

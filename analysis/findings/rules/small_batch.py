@@ -48,9 +48,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     larger, times = context.once(larger_batches), context.step_ms / busy
     if larger and larger[-1].rate < AS_FAR * min(larger[-1].times, times):
-        times = max(
-            at.rate for at in larger
-        )  # something else holds a larger batch up: the loader, or kernels that grow by more
+        # something else holds a larger batch up: the loader, or kernels that grow by more
+        times = max(at.rate for at in larger)
     if times < WORTH_TRYING:
         return
     yield context.finding(

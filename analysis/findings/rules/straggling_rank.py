@@ -152,9 +152,8 @@ def _with_range(context: RuleContext, late: Straggler, finding: Finding) -> Find
     works = [ms for position, ms in enumerate(works_ms) if known and position not in late.positions] or works_ms
     waits = 1 - min(max(works, default=0.0) / after_ms, 1.0)
     differ = max(RUNS_DIFFER, min(HOSTS_DIFFER, waits))
-    high_ms = after_ms + off_ms
-    low_ms = (after_ms - off_ms) * (1 - differ)
-    high_ms = max(high_ms * (1 + RUNS_DIFFER), min(high_ms * (1 + differ), context.step_ms))
+    low_ms, late_ms = (after_ms - off_ms) * (1 - differ), after_ms + off_ms
+    high_ms = max(late_ms * (1 + RUNS_DIFFER), min(late_ms * (1 + differ), context.step_ms))
     sure = as_sure_as_its_interval("medium" if late.as_recorded else "high", after_ms, low_ms, high_ms)
     return replace(finding, predicted_low_ms=low_ms, predicted_high_ms=high_ms, confidence=sure)
 
