@@ -128,3 +128,9 @@ def luminance(colour: str) -> float:
 def ink_on(colour: str) -> str:
     """Return black or white, whichever reads better on ``colour``: one of them always has 4.5:1."""
     return "#000000" if luminance(colour) > MIDDLE_LUMINANCE else "#FFFFFF"
+
+
+def mixed(one: str, other: str, share: float) -> str:
+    """Return the colour that lies ``share`` (0 to 1) of the way from hex colour ``one`` to ``other``."""
+    ends = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in (one, other)]
+    return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in zip(*ends, strict=True))

@@ -22,7 +22,7 @@ from sawtooth.analysis.ranks.clocks import RankClock
 from sawtooth.analysis.ranks.collectives import exposed_causes, load
 from sawtooth.analysis.ranks.matching import match
 from sawtooth.analysis.run.job import Communication, RankWaits
-from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.run.model import LedgerRow, RankResult
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library
@@ -120,6 +120,12 @@ def _waits(position: int, rank: RankResult, matched: pd.DataFrame, clock: RankCl
     )
 
 
+def _part_of(line: LedgerRow) -> str:
+    if line.owner == "exposed_comm" and line.cause in BETWEEN_RANKS:
+        return line.cause
+    return f"idle_{line.cause}" if line.owner == "idle" and line.cause is not None else line.owner
+
+
 def collective_table(communication: Communication, steps: int) -> pd.DataFrame:
     """Return one row per kind of collective: name, dtype, group, group_size, bytes, calls_per_step, transfer_ms, mean_wait_ms,
     longest_wait_ms (of one call), wait_ms_per_step (mean over ranks), algorithm_gb_s, bus_gb_s, overlap_share; most waiting first.
@@ -166,14 +172,14 @@ _TABLE = (
 def side_by_side(ranks: Sequence[RankResult], *, unprofiled: bool = False) -> pd.DataFrame:
     """Return one row per device: rank, device, step_ms (mean), and the ledger in ms per step (of the window without steps) as ``{owner}_ms``.
 
-    Exposed communication whose cause is known stands as ``comm_wait_ms`` and ``comm_transfer_ms`` instead. ``unprofiled`` takes each
-    rank's replay without the profiler's cost, where there is one.
+    Exposed communication whose cause is known stands as ``comm_wait_ms`` and ``comm_transfer_ms`` instead, idle time as ``idle_{cause}_ms``.
+    ``unprofiled`` takes each rank's replay without the profiler's cost, where there is one.
     """
     rows = []
     for rank in ranks:
         parts: dict[str, float] = {}
         for line in rank.ledger:
-            key = f"{line.cause if line.cause in BETWEEN_RANKS and line.owner == 'exposed_comm' else line.owner}_ms"
+            key = f"{_part_of(line)}_ms"
             recorded = line.ms_per_step if line.ms_per_step is not None else line.ns / 1e6
             ms = line.ms_per_step_unprofiled_est if unprofiled else recorded
             parts[key] = parts.get(key, 0.0) + (ms or 0.0)

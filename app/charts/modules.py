@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.charts.waterfall import directed
-from sawtooth.app.theme import ACCENT, CAUSES, MUTED, OWNERS, UNKNOWN, ink_on
+from sawtooth.app.theme import ACCENT, CAUSES, MUTED, OWNERS, UNKNOWN, ink_on, mixed
 
 DRAWN_FROM = 0.004  # of a step's GPU time: narrower modules are lines without a name
 DRAWN_MOST = 300  # modules of either picture: more take the browser a second
@@ -115,12 +115,7 @@ def difference_title(rows: pd.DataFrame) -> str:
 def _changed(share: float, dark: bool) -> str:
     """Return the colour of a change against A: blue less, grey none, warm more, full at HALF."""
     end = ACCENT.on(dark) if share < 0 else CAUSES["data_wait"].on(dark)
-    return _between(UNKNOWN.on(dark), end, min(abs(share) / HALF, 1.0))
-
-
-def _between(one: str, other: str, share: float) -> str:
-    ends = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in (one, other)]
-    return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in zip(*ends, strict=True))
+    return mixed(UNKNOWN.on(dark), end, min(abs(share) / HALF, 1.0))
 
 
 def _phase(rows: pd.DataFrame, phase: str, total: float, place: tuple[float, float], dark: bool) -> go.Icicle:

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import pandas as pd
 
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.verdict import Judgement, judge
 from sawtooth.app import format as fmt
+from sawtooth.app.charts.base import LegendEntry
 from sawtooth.app.charts.waterfall import Bar, directed
 from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of, place_of
 
 NAMED_FROM = 0.01  # of the step: a narrower part is named where a pointer rests on it
 LETTER = 0.0078  # of the bar: what a letter of a name takes on a laptop's page; what has less room is named below
+NARROW_LETTER = 0.035  # the same on a narrow page, whose bars are a third as long
+EDGES = 3  # letters: what stands around a number, so that none is cut
+FEW = 6  # bars: the same numbers in each of more are noise
 SMALL = 0.004  # of the longer step: folded together in the way from one step to the other, so that the sum stays exact
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a bar: what a mouse reads, what stands in it, how wide it is (parts of a thousand), how it is filled, and what is said of it on a phone ("": the hint)."""
+    """A part of a bar: what a mouse reads, what stands in it, how wide it is (parts of a thousand), how it is filled, what is said of it on a phone ("": the hint), and
+    the number alone that stands in it on a narrow page, where a legend has its name."""
 
     hint: str
     label: str
@@ -29,6 +36,7 @@ class Piece:
     colour: str
     texture: str
     short: str = ""
+    number: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,21 @@ class StepBar:
     width: str
     parts: tuple[Piece, ...]
     shorter: str = ""
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """Bars of several steps under each other, all of the same parts, with what a ``base.Chart`` has; ``unit`` says what the times are."""
+
+    title: str
+    bars: tuple[StepBar, ...]
+    legend: tuple[LegendEntry, ...]
+    unit: str
+    alt: str
+    table: pd.DataFrame
+    columns: Mapping[str, str]
+    metrics: tuple[str, ...]
+    method: str
 
 
 @dataclass(frozen=True)
@@ -119,6 +142,26 @@ def _after(row: str, name: str, time: str, after_ms: float, now_ms: float, dark:
     shorter = f"{fmt.shortened(now_ms, after_ms)} shorter"
     rest = Piece(f"{name}: {time}", _if_room(name, share), max(1000 * share, 1.0), MUTED.on(dark), "")
     return StepBar(row, time, f"{share:.2%}", (rest,), _if_room(shorter, 1 - share))
+
+
+def bars_of(steps: Sequence[tuple[str, Sequence[tuple[Colour, float]]]], *, dark: bool) -> tuple[StepBar, ...]:
+    """Return a bar for each name and its parts (how it is filled and called, ms) on one scale, their numbers in them where there is room: a legend names them."""
+    longest = max((sum(ms for _, ms in parts) for _, parts in steps), default=0.0) or 1.0
+    drawn = []
+    for name, parts in steps:
+        total = sum(ms for _, ms in parts)
+        pieces = tuple(_numbered(colour, ms, ms / longest, dark, shown=len(steps) <= FEW) for colour, ms in parts if ms > 0)
+        drawn.append(StepBar(name, fmt.duration_ms(total), f"{total / longest:.2%}", pieces))
+    return tuple(drawn)
+
+
+def _numbered(colour: Colour, ms: float, share: float, dark: bool, *, shown: bool) -> Piece:
+    number = fmt.duration_ms(ms)
+    label = narrow = ""
+    if shown:
+        label = next((t for t in (f"{colour.label} {number}", number) if share >= LETTER * (len(t) + EDGES)), "")
+        narrow = number if share >= NARROW_LETTER * len(number) else ""
+    return Piece(f"{colour.label}: {number}", label, round(1000 * share, 1), colour.on(dark), colour.texture, number=narrow)
 
 
 def _if_room(label: str, share: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -12,13 +13,17 @@ from sawtooth.analysis.knowledge.causes import BETWEEN_RANKS
 from sawtooth.analysis.run.job import Pipeline
 from sawtooth.analysis.units import significant
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, LegendEntry, framed
-from sawtooth.app.theme import ACCENT, CAUSES, OWNERS, PAGE, Colour
+from sawtooth.app.charts.base import Chart, entry_of, framed
+from sawtooth.app.charts.poster_bars import NAMED_FROM, BarChart, bars_of
+from sawtooth.app.theme import ACCENT, CAUSES, OWNERS, PAGE, Colour, ink_on, mixed
 
-# The ledger's owners; communication by its cause where the ranks' collectives tell it.
+# The ledger's parts in the order of a bar: useful time, communication by its cause where the ranks' collectives tell it, then idle time by its own.
 PARTS: dict[str, Colour] = {
     **{owner: colour for owner, colour in OWNERS.items() if owner != "idle"},
     **{cause: CAUSES[cause] for cause in reversed(BETWEEN_RANKS)},
+    **{f"idle_{cause}": colour for cause, colour in CAUSES.items()},
+    # the heat map and who_waits count collectives alone: their wait has the name, this one is told apart from it
+    "idle_comm_wait": replace(CAUSES["comm_wait"], label="idle behind another stream", texture="|"),
     "idle": OWNERS["idle"],
 }
 
@@ -61,53 +66,47 @@ def title(rows: pd.DataFrame, *, numbered: bool = True) -> str:
     return f"Exposed communication takes {fmt.duration_ms(float(exposed.min()))} to {fmt.duration_ms(float(exposed.max()))} of a step"
 
 
-def side_by_side(rows: pd.DataFrame, finding: str, unit: str, *, dark: bool) -> Chart:
-    """Draw one bar per device from the owners' ms (columns ``{part}_ms``, see PARTS), of which ``unit`` says what of. What else ``rows`` has of BESIDE stands in the table."""
-    labels = labels_of(rows)
-    owners = [owner for owner in PARTS if f"{owner}_ms" in rows and rows[f"{owner}_ms"].sum() > 0]
-    figure = go.Figure()
-    for owner in owners:
-        values = [float(v) for v in rows[f"{owner}_ms"]]
-        figure.add_bar(
-            y=labels,
-            x=values,
-            orientation="h",
-            name=PARTS[owner].label,
-            marker={"color": PARTS[owner].on(dark), "line": {"width": 0}},
-            customdata=[f"{label}: {PARTS[owner].label} {fmt.duration_ms(v)}" for label, v in zip(labels, values, strict=True)],
-            hovertemplate="%{customdata}<extra></extra>",
-        )
-    framed(figure, 66 + 40 * len(rows))
-    figure.update_layout(barmode="stack", bargap=0.25)
-    figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, ticksuffix="  ")
-    figure.update_xaxes(
-        title={"text": unit},
-        rangemode="tozero",
-        zeroline=False,
-    )
-    table = rows.assign(label=labels)
+def side_by_side(rows: pd.DataFrame, finding: str, unit: str, *, dark: bool) -> BarChart:
+    """Return one bar per device from the ledger's ms (columns ``{part}_ms``, see PARTS), of which ``unit`` says what of. What else ``rows`` has of BESIDE stands in the table."""
+    rows = _small_together(rows.assign(label=labels_of(rows)))
+    parts = [part for part in PARTS if f"{part}_ms" in rows and rows[f"{part}_ms"].sum() > 0]
+    drawn = [(str(row["label"]), {part: float(row[f"{part}_ms"]) for part in parts}) for row in rows.to_dict("records")]
     columns = {
         "label": "Rank",
         "step_ms": "Step, ms",
-        **{f"{o}_ms": f"{PARTS[o].label}, {unit.partition(',')[0]}" for o in owners},
+        **{f"{part}_ms": f"{PARTS[part].label}, {unit.partition(',')[0]}" for part in parts},
     }
     columns |= {column: heading for column, heading in BESIDE.items() if column in rows}
-    alt = f"{finding}. " + "; ".join(
-        f"{label}: " + ", ".join(f"{PARTS[o].label} {fmt.duration_ms(float(row[f'{o}_ms']))}" for o in owners)
-        for label, row in zip(labels, rows.to_dict("records"), strict=True)
+    alt = "; ".join(
+        f"{label}: " + ", ".join(f"{PARTS[part].label} {fmt.duration_ms(ms)}" for part, ms in of.items()) for label, of in drawn
     )
-    return Chart(
-        figure=figure,
+    return BarChart(
         title=finding,
-        alt=alt,
-        table=table,
+        bars=bars_of([(label.split(",")[0], [(PARTS[part], ms) for part, ms in of.items()]) for label, of in drawn], dark=dark),
+        legend=tuple(
+            entry_of(PARTS[part], dark) for part in parts if rows[f"{part}_ms"].max() >= NAMED_FROM * rows["step_ms"].max()
+        ),
+        unit=unit,
+        alt=f"{finding}. {alt}",
+        table=rows,
         columns=columns,
         metrics=("exposed_comm_share", "gpu_busy_share"),
         method="Each bar is the ledger of one device over its own steady window. A collective ends for all ranks together, so a rank that joins early "
         "spends more time in it: beyond the shortest time that it takes on any rank that is waiting, as far as nothing is computed meanwhile. Without the "
         "profiler all ranks have the job's step: what a rank does not need itself it waits.",
-        legend=tuple(LegendEntry(PARTS[o].label, PARTS[o].on(dark)) for o in owners),
     )
+
+
+def _small_together(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return ``rows`` with the causes of idle time that no device loses HARDLY to as one part, ``idle_ms``: a legend of a dozen names is not read."""
+    small = [
+        column
+        for column in rows
+        if str(column).startswith("idle")
+        and str(column).endswith("_ms")
+        and rows[column].max() < HARDLY * rows["step_ms"].max()
+    ]
+    return rows.drop(columns=small).assign(idle_ms=rows[small].sum(axis=1)) if small else rows
 
 
 MEASURES = {"own_ms": "Own time", "wait_ms": "Waiting for others"}
@@ -115,6 +114,7 @@ SCALED_ROWS = 5  # of fewer, a scale would be higher than the picture
 LEAST_RANGE = 0.1  # of the largest value: of less the colours do not make a difference
 BELOW = 0.15  # of the range: the smallest value is not white
 UNUSUAL = 1.5  # times its usual step: a row whose longest is worth a word
+UNDER_TEXT = 0.45  # of a colour on the page: black on white and white on black are still read on it
 SPREAD = 0.03  # of the median: rows that differ by less are as good as equal
 
 
@@ -210,16 +210,19 @@ def who_waits(rows: pd.DataFrame, level: str, *, dark: bool) -> Chart:
     """Draw who waits for whom, from ``rows`` of ``analysis.ranks.heat.waits_between``."""
     sides = sorted({*rows["waiter"], *rows["late"]}, key=_by_numbers)
     values = rows.pivot(index="waiter", columns="late", values="wait_ms").reindex(index=sides, columns=sides)
+    few, colour = len(sides) <= 12, CAUSES["comm_wait"].on(dark)
+    if few:  # a number in each square, which the page's own ink is read on
+        colour = mixed(PAGE.on(dark), colour, UNDER_TEXT)
     least = HARDLY * float(rows["wait_ms"].max())
     texts = values.map(lambda ms: "" if pd.isna(ms) or ms < least else significant(ms))
-    few = len(sides) <= 12
     figure = _heat_map(
         values,
-        CAUSES["comm_wait"].on(dark),
+        colour,
         (0.0, float(rows["wait_ms"].max())),
         dark=dark,
         text=texts.to_numpy() if few else None,
         texttemplate="%{text}" if few else None,
+        textfont={"color": ink_on(PAGE.on(dark))},
         showscale=not few,
         hovertemplate="%{y} waits %{z:.3~g} ms of a step for %{x}<extra></extra>",
         xgap=1,
@@ -246,36 +249,27 @@ def _by_numbers(text: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
-def schedule(pipeline: Pipeline, labels: list[str], *, dark: bool) -> Chart:
-    """Draw what each stage of a pipeline works and waits in a step."""
-    work = list(pipeline.stage_ms)
-    idle = [max(pipeline.step_ms - ms, 0.0) for ms in work]
-    figure = go.Figure()
-    parts = (("works", work, OWNERS["tensor_core_compute"]), ("bubble", idle, CAUSES["comm_wait"]))
-    for verb, values, colour in parts:
-        figure.add_bar(
-            y=labels,
-            x=values,
-            orientation="h",
-            marker={"color": colour.on(dark), "line": {"width": 0}},
-            customdata=[f"{label}: {verb} {fmt.duration_ms(ms)} of a step" for label, ms in zip(labels, values, strict=True)],
-            hovertemplate="%{customdata}<extra></extra>",
-        )
-    framed(figure, 66 + 36 * len(labels))
-    figure.update_layout(barmode="stack", bargap=0.25)
-    figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, ticksuffix="  ")
-    figure.update_xaxes(title={"text": "ms per step, ≈ without the profiler"}, rangemode="tozero", zeroline=False)
+def schedule(pipeline: Pipeline, labels: list[str], *, dark: bool) -> BarChart:
+    """Return what each stage of a pipeline works and waits in a step, as a bar a stage."""
+    idle = [max(pipeline.step_ms - ms, 0.0) for ms in pipeline.stage_ms]
+    works, bubble = replace(OWNERS["tensor_core_compute"], label="works"), replace(CAUSES["comm_wait"], label="bubble")
     finding = (
         f"The pipeline's bubble is {fmt.share(pipeline.bubble_share)} of a step; with {pipeline.microbatches} microbatches on "
         f"{len(labels)} equal stages it would be {fmt.share(pipeline.ideal_share)}"
     )
-    return Chart(
-        figure=figure,
+    drawn = [
+        (label, [(works, work_ms), (bubble, idle_ms)])
+        for label, work_ms, idle_ms in zip(labels, pipeline.stage_ms, idle, strict=True)
+    ]
+    return BarChart(
         title=finding,
+        bars=bars_of(drawn, dark=dark),
+        legend=(entry_of(works, dark), entry_of(bubble, dark)),
+        unit="ms per step, ≈ without the profiler",
         alt=finding,
-        table=pd.DataFrame({"stage": labels, "work_ms": work, "bubble_ms": idle}),
+        table=pd.DataFrame({"stage": labels, "work_ms": pipeline.stage_ms, "bubble_ms": idle}),
         columns={"stage": "Stage", "work_ms": "Works, ms per step", "bubble_ms": "Bubble, ms per step"},
+        metrics=(),
         method="The bubble is the time in which a stage's GPU does not work. With p equal stages and m microbatches it is (p − 1) ÷ (m + p − 1) of a step, while the pipeline fills and drains. A slower stage "
         "holds the others up for each microbatch. What is left is launches, transfers and late ranks.",
-        legend=tuple(LegendEntry(verb, colour.on(dark)) for verb, _, colour in parts),
     )

@@ -11,9 +11,12 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.app import templates
 from sawtooth.app.charts.base import CONFIG, Chart
+from sawtooth.app.charts.poster_bars import BarChart
 from sawtooth.app.page import cards, frame
 
+_HTML = templates.pieces("poster.html")
 TALL = 560  # pixels of a screen's main table: it fills a laptop's page under the headline
 LONG_TEXT, LONG_TEXT_WIDTH = 40, 300  # characters, pixels: a column of long names leaves room for its numbers on a narrow page
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets take a cell for that begins so
@@ -33,12 +36,25 @@ def show(chart: Chart, key: str, *, select: Literal["box", "points"] | None = No
         state = st.plotly_chart(chart.figure, key=key, config=CONFIG, alt=chart.alt, on_select="rerun", selection_mode=select)
     else:
         st.plotly_chart(chart.figure, key=key, config=CONFIG, alt=chart.alt)
+    _under(chart, key, name)
+    return state.selection if state is not None else None
+
+
+def show_bars(chart: BarChart, key: str) -> None:
+    """Show steps as bars under each other, whose parts the legend names."""
+    cards.title(chart.title)
+    cards.legend(chart.legend)
+    st.html(_HTML.several(chart.bars, chart.unit, chart.alt))
+    _under(chart, key)
+
+
+def _under(chart: Chart | BarChart, key: str, name: str | None = None) -> None:
+    """Offer how a chart is computed, and its table."""
     with st.container(horizontal=True, gap="small"):
         explain(chart.metrics, chart.method, key)
         if not chart.table.empty:
             with st.popover("Table", type="tertiary", icon=":material/table_rows:", key=f"{key}-rows"):
                 table(chart.table, dict(chart.columns), key, name or key)
-    return state.selection if state is not None else None
 
 
 def beside() -> tuple[Any, Any]:

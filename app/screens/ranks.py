@@ -8,7 +8,7 @@ import streamlit as st
 from sawtooth.analysis.ranks.communication import collective_table, side_by_side
 from sawtooth.analysis.ranks.stragglers.lateness import NAMED_RANKS, who, why
 from sawtooth.analysis.run.job import Communication
-from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
 from sawtooth.app.page import basis, cards, current, frame, panel
@@ -19,15 +19,10 @@ from sawtooth.app.words import run as words
 SKEW_SHARE = 0.03  # of a profiled step: less is not worth a sentence
 MOST_BARS = 16  # ledgers side by side: of more, those that matter
 FEW = 4  # ranks: their bars have shown what there is to see
+HARDLY_MS = 0.0005  # shown as 0
 MOST_NAMED = 32  # late ranks that a line lists
 INGEST = "sawtooth ingest rank*.trace.json.gz"
-LATE = {
-    "who": "Late",
-    "host": "Host",
-    "why": "Loses it to",
-    "own_ms": "Longer than its peers, ms per step",
-    "gain_ms": "A step gains, ms",
-}
+LATE = ("Late", "Host", "Loses it to", "Longer than its peers", "A step gains")
 COLLECTIVES = {
     "name": "Collective",
     "group": "Group",
@@ -90,7 +85,7 @@ def _side_by_side(result: RunResult, communication: Communication) -> None:
     if communication.job_ranks is not None:
         finding = f"Of the {len(shown)} ranks that are opened here: {finding[0].lower()}{finding[1:]}"
     unit = "ms per step, ≈ without the profiler" if unprofiled else f"{words.unit_of(shown[0])}, as profiled"
-    panel.show(charts.side_by_side(rows, finding, unit, dark=frame.dark()), "ranks")
+    panel.show_bars(charts.side_by_side(rows, finding, unit, dark=frame.dark()), "ranks")
 
 
 def _one_trace(rank: RankResult) -> None:
@@ -140,12 +135,18 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
     sentence = f"{holds}: ≈\u00a0{fmt.duration_ms(late.own_ms)} of {of} longer than the others{by}."
     if finding is not None and finding.predicted_step_ms is not None and step_ms is not None:
         gain_ms = step_ms - finding.predicted_step_ms
-        gain = f"Without that a step takes ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}."
+        gain = f"Without that a step takes ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{_between(finding)}."
     else:
         gain_ms = late.gain_ms
         gain = f"Without that a step gains {'at most' if late.at_most else '≈'} {fmt.duration_ms(gain_ms)}."
     fix = finding.fix if finding is not None else ""
     return f"{sentence} {gain}", f"{fix} {rank_words.lateness_and_gain(late, gain_ms)}".strip() or None
+
+
+def _between(finding: Finding) -> str:
+    """Return the interval of the step that a finding predicts, in brackets."""
+    low, high = finding.predicted_low_ms, finding.predicted_high_ms
+    return f" ({fmt.span_ms(low, high)})" if low is not None and high is not None else ""
 
 
 def _of_pipeline(result: RunResult) -> str | None:
@@ -206,7 +207,18 @@ def _late(result: RunResult, communication: Communication) -> None:
         ]
     )
     cards.title("Who is late, why, and what a step gains without it")
-    panel.table(table, LATE, "stragglers")
+    cells = [
+        (
+            str(row["who"]),
+            str(row["host"]),
+            str(row["why"] or "not known"),
+            fmt.duration_ms(row["own_ms"]),
+            fmt.duration_ms(row["gain_ms"]) if row["gain_ms"] >= HARDLY_MS else "nothing alone",
+        )
+        for row in table.to_dict("records")
+    ]
+    cards.table(LATE, cells, "Stragglers")
+    panel.csv_button(table, "stragglers")
 
 
 def _collectives(communication: Communication, steps: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -10,6 +11,7 @@ import streamlit as st
 from sawtooth.analysis.ranks.heat import Level, pooled, rank_steps, waits_between
 from sawtooth.analysis.run.job import Communication, GroupUse, Pipeline
 from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.units import significant
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
 from sawtooth.app.page import cards, controls, current, frame, panel
@@ -24,14 +26,11 @@ PARALLEL = {
     None: "unknown",
 }
 GROUPS = {
-    "parallelism": "Parallelism",
-    "groups": "Groups",
+    "parallelism": "Group",
     "kinds": "Collectives per step",
-    "sizes": "Sizes",
-    "transfer_ms": "Transfers, ms per step",
-    "exposed_ms": "Not overlapped, ms",
-    "bus_gb_s": "Bus, GB/s",
-    "link": "Link, one direction",
+    "transfer_ms": "Transfers a step",
+    "exposed_ms": "Not overlapped",
+    "bus_gb_s": "Bus bandwidth",
 }  # what the rest of the row holds is in the CSV
 _WITHIN = {None: "", True: ", one host", False: ", several hosts"}
 LARGE_BYTES = 10_000_000  # of smaller messages latency, not the link, decides
@@ -91,13 +90,28 @@ def groups(communication: Communication) -> None:
         return
     cards.title(_groups_finding(communication.groups[0]))
     table = pd.DataFrame([_group_row(use) for use in communication.groups])
-    shown = {column: heading for column, heading in GROUPS.items() if table[column].notna().any()}
-    panel.table(table, shown, "groups")
+    known = [column for column in GROUPS if table[column].notna().any()]
+    cells = [tuple(_cell(column, row[column]) + _of_link(column, row) for column in known) for row in table.to_dict("records")]
+    cards.table([GROUPS[column] for column in known], cells, "Process groups")
+    panel.csv_button(table, "groups")
     cards.small(
         "Times and bandwidths are of the transfers alone, once the last rank has joined: waiting is no part of them. The bus bandwidth is what one GPU's "
         "link carries, to be compared with the link's; reductions inside a switch may exceed it. Which link was used is not in the traces: it is the one "
         "that servers with this GPU have."
     )
+
+
+def _cell(column: str, value: object) -> str:
+    if value is None or pd.isna(value):
+        return ""
+    if column.endswith("_ms"):
+        return fmt.duration_ms(float(str(value)))
+    return f"{float(str(value)):.0f}\u00a0GB/s" if column == "bus_gb_s" else str(value)
+
+
+def _of_link(column: str, row: Mapping[Hashable, Any]) -> str:
+    """Return what the link carries, behind the bandwidth that is reached."""
+    return f" of {row['link']}" if column == "bus_gb_s" and row["link"] else ""
 
 
 def _groups_finding(use: GroupUse) -> str:
@@ -115,10 +129,9 @@ def _group_row(use: GroupUse) -> dict[str, object]:
         ends = dict.fromkeys((fmt.bytes_(use.smallest_bytes), fmt.bytes_(use.largest_bytes)))
         sizes = " to ".join(ends)
     return {
-        "parallelism": PARALLEL[use.parallelism],
-        "groups": f"{use.groups} of {use.group_size} ranks{_WITHIN[use.within_host]}",
+        "parallelism": f"{PARALLEL[use.parallelism]}: {use.groups} of {use.group_size} ranks{_WITHIN[use.within_host]}",
         "within_host": use.within_host,
-        "kinds": f"{fmt.number(use.calls_per_step)} × {', '.join(use.kinds)}",
+        "kinds": f"{significant(use.calls_per_step)} × {', '.join(use.kinds)}{f', {sizes}' if sizes else ''}",
         "calls": use.calls_per_step,
         "mb": None if use.bytes_per_step is None else use.bytes_per_step / 1e6,
         "sizes": sizes,
@@ -126,7 +139,7 @@ def _group_row(use: GroupUse) -> dict[str, object]:
         "exposed_ms": use.exposed_ms,
         "algorithm_gb_s": use.algorithm_gb_s,
         "bus_gb_s": use.bus_gb_s,
-        "link": None if use.link is None else f"{use.link}: {use.link_gb_s:g} GB/s",
+        "link": None if use.link is None else f"{use.link_gb_s:g} ({use.link})",
     }
 
 
@@ -137,7 +150,7 @@ def pipeline(result: RunResult, communication: Communication) -> None:
         return
     here = result.ranks if communication.job_ranks is None else ()
     labels = [_stage_label(here, number, stage) for number, stage in enumerate(schedule.stages)]
-    panel.show(charts.schedule(schedule, labels, dark=frame.dark()), "pipeline")
+    panel.show_bars(charts.schedule(schedule, labels, dark=frame.dark()), "pipeline")
     chunks = f", {schedule.chunks} chunks of the model on each stage" if schedule.chunks > 1 else ""
     order = f" ({schedule.schedule}{chunks})" if schedule.schedule else ""
     cards.small(
