@@ -53,7 +53,8 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     """What only the user, or the helper inside the loop, knows about a run. Units are in the names; None means not given.
 
     ``loader_…`` is what the loader's processes took (``capture/batches.py``): of a sample by the wall clock, its standard error and its time on
-    a core, of putting a batch of ``loader_batch`` together and of pinning it, with ``loader_workers`` of them on ``loader_cores``.
+    a core, of putting a batch of ``loader_batch`` together and of pinning it, with ``loader_workers`` of them on ``loader_cores``. ``loader_first_…``,
+    ``loader_later_…``, the dataset's samples and the room for files in memory are those of ``loop.page_cache.FirstRead``.
     """
 
     flops_per_step: Amount | None = None
@@ -71,6 +72,13 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     loader_sample_cpu_ms: Measure | None = None
     loader_collate_ms: Measure | None = None
     loader_pin_ms: Measure | None = None
+    loader_first_disk_share: Measure | None = None
+    loader_first_sample_ms: Measure | None = None
+    loader_first_sample_bytes: Amount | None = None
+    loader_dataset_samples: Amount | None = None
+    loader_room_bytes: Amount | None = None
+    loader_later_disk_share: Measure | None = None
+    loader_later_from_ns: Amount | None = None
 
 
 class BatchTrial(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -57,7 +57,7 @@ class Technique:
 
 TECHNIQUES: tuple[Technique, ...] = (
     Technique("A data loader that keeps up", PYTORCH,
-              ("data-loader-starves-gpu", "batches-in-bursts", "prefetch-queue-hid-the-loader", "workers-start-again"), "_MultiProcessingDataLoaderIter", "DataLoader", works_on="DataLoader"),
+              ("data-loader-starves-gpu", "batches-in-bursts", "prefetch-queue-hid-the-loader", "workers-start-again", "slow-first-read"), "_MultiProcessingDataLoaderIter", "DataLoader", works_on="DataLoader"),
     Technique("No more workers than cores, no swap", NVIDIA, ("workers-beyond-cores", "host-swaps")),
     Technique("Pinned memory and copies that do not block", PYTORCH, ("pageable-copies", "blocking-copies", "copies-not-overlapped"), "Pinned -> Device", "Memcpy HtoD", works_on="copies to the GPU"),
     Technique("Few, large copies", NVIDIA, ("small-copies",), None, "Memcpy HtoD", works_on="copies to the GPU"),

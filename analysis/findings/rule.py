@@ -17,7 +17,7 @@ import pandas as pd
 from sawtooth.analysis.findings.launches import Launches
 from sawtooth.analysis.findings.source_lines import as_known, user_lines
 from sawtooth.analysis.findings.work import step_work
-from sawtooth.analysis.metrics.feeding import sample_cost
+from sawtooth.analysis.metrics.feeding import first_read_of, sample_cost
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.nulls import plain_rows
 from sawtooth.analysis.replay.edits import Edit
@@ -253,6 +253,10 @@ NEEDS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
     "telemetry": (lambda g: g.telemetry is not None, "no telemetry is attached to the run (`sawtooth sample`)"),
     "host": (lambda g: g.run.telemetry.host is not None, NO_HOST),
     "host or loader": (lambda g: g.run.telemetry.host is not None or sample_cost(g.run.manifest.facts) is not None, NO_HOST),
+    "reads": (
+        lambda g: first_read_of(g.run.manifest.facts) is not None,
+        "nothing counted what the loader reads from the disk and what from memory: `sawtooth run` and the capture helper do, on Linux",
+    ),
     "ranks": (
         lambda g: len({r.rank for r in g.run.ranks}) > 1,
         "the run holds one rank; ingest the traces of all ranks together",

@@ -10,6 +10,7 @@ __getattr__, __all__ = lazy(
             "Feeding",
             "cores_of",
             "feeding",
+            "first_read_of",
             "rate_of",
             "sample_cost",
         ),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sawtooth.ingest.loop.loading import Rate, SampleCost, predict
+from sawtooth.ingest.loop.page_cache import FirstRead
 from sawtooth.ingest.manifest import UserFacts
 
 AT_THE_LIMIT = 0.95  # of the step: what workers need is known to 10 %
@@ -49,6 +50,16 @@ def sample_cost(facts: UserFacts) -> SampleCost | None:
         max(int(facts.loader_batch), 1),
         pin_s=(facts.loader_pin_ms or 0.0) / 1e3,
     )
+
+
+def first_read_of(facts: UserFacts) -> FirstRead | None:
+    """Return what the loader read of its dataset at first, from the disk and from memory; None where the helper did not count it."""
+    share, took, size = facts.loader_first_disk_share, facts.loader_first_sample_ms, facts.loader_first_sample_bytes
+    if share is None or took is None or size is None or not facts.loader_dataset_samples or not facts.loader_room_bytes:
+        return None
+    later_ns = int(facts.loader_later_from_ns) if facts.loader_later_from_ns else None
+    samples, later = int(facts.loader_dataset_samples), facts.loader_later_disk_share if later_ns else None
+    return FirstRead(share, size, took / 1e3, samples, facts.loader_room_bytes, later, later_ns)
 
 
 def cores_of(facts: UserFacts) -> int:

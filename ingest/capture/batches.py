@@ -1,8 +1,8 @@
 """How long the loader's processes take for a batch: the fetching of PyTorch's DataLoader timed where it happens, in its workers.
 
-``watch`` wraps the two fetchers' ``fetch``, so that workers forked afterwards time each batch: wall clock, time on a core, and how much of it
-was putting samples together. A line a batch goes into a file of the worker's own (some microseconds); ``cost_of`` makes one ``SampleCost`` of
-them. Standard library only; what fails in here is left out and never reaches the training.
+``watch`` wraps the two fetchers' ``fetch``, so that workers forked afterwards time each batch: wall clock, time on a core, how much of it
+was putting samples together, and what was read for it from the disk and from the page cache. A line a batch goes into a file of the worker's own (some
+microseconds); ``cost_of`` makes one ``SampleCost`` of them. Standard library only; what fails in here is left out and never reaches the training.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import os
 import statistics
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest.loop.cores import usable_cores
 from sawtooth.ingest.loop.loading import SampleCost
+from sawtooth.ingest.loop.page_cache import FirstRead, bytes_read, first_read, room_for_files
 
 MOST = 2000  # batches of one process: their mean is known, and a long training fills no disk
 FEWEST = 3  # batches: fewer are the loader's start
@@ -35,20 +37,21 @@ class BatchTimes:
         self._folder, self._worker = folder, worker
         self._pid, self._file, self._left = 0, -1, 0
 
-    def note(self, dataset: Any, samples: int, whole: Spent, collate: Spent) -> None:
-        """Note a batch of ``samples`` from ``dataset`` and what of it was collating, each by wall clock and on a core, ns."""
+    def note(self, dataset: Any, samples: int, whole: Spent, collate: Spent, read: dict[str, int]) -> None:
+        """Note a batch of ``samples`` from ``dataset`` and what of it was collating, each by wall clock and on a core, ns, and what was ``read``."""
         if self._pid != os.getpid():
             self._open(dataset)
         if self._left > 0:
             self._left -= 1
-            line = {"n": samples, "wall": whole[0], "cpu": whole[1], "collate": collate[0], "collate_cpu": collate[1]}
+            line = {"n": samples, "wall": whole[0], "cpu": whole[1], "collate": collate[0], "collate_cpu": collate[1], **read}
             os.write(self._file, (json.dumps(line) + "\n").encode())
 
     def _open(self, dataset: Any) -> None:
         self._pid, self._left = os.getpid(), 0
         self._file = os.open(self._folder / f"batches-{self._pid}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         info = self._worker()
-        head = {"dataset": _name(dataset), "workers": info.num_workers if info is not None else 0}
+        workers, parent = (info.num_workers, os.getppid()) if info is not None else (0, self._pid)
+        head = {"dataset": _name(dataset), "workers": workers, "parent": parent, "room": room_for_files()}
         os.write(self._file, (json.dumps(head) + "\n").encode())
         self._left = MOST
 
@@ -102,10 +105,18 @@ def watch_pinning(module: Any, folder: Path) -> Callable[[], None]:
 
 
 class _Timed:
-    """A collate function that tells what it took last."""
+    """The collate function of one epoch's fetcher, that tells what it took last. ``now`` are a worker's clocks or the training's, ``who`` its name in /proc;
+    the dataset has ``of`` samples (0: that is not known)."""
 
-    def __init__(self, collate: Callable[[Any], Any], now: Callable[[], Spent]) -> None:
-        self.collate, self.now, self.took = collate, now, (0, 0)
+    def __init__(self, collate: Callable[[Any], Any], in_worker: bool, epoch: int, of: int) -> None:
+        self.collate, self.took, self.epoch, self.of = collate, (0, 0), epoch, of
+        self.now, self.who = (_in_worker, "self") if in_worker else (_in_training, "thread-self")
+
+    def read_since(self, before: tuple[int, int] | None) -> dict[str, int]:
+        """Return what was read since ``before``, of which epoch; without what the system does not tell."""
+        now = bytes_read(self.who)
+        about = {"epoch": self.epoch, "of": self.of, "at": time.time_ns()}
+        return about if now is None or before is None else {**about, "read": now[0] - before[0], "disk": now[1] - before[1]}
 
     def __call__(self, samples: Any) -> Any:
         before = self.now()
@@ -142,15 +153,19 @@ def watch_loaders(folder: Path) -> list[Callable[[], None]]:
 
 
 def _timed(fetch: Callable[[Any, Any], Any], times: BatchTimes, worker: Callable[[], Any]) -> Callable[[Any, Any], Any]:
+    epochs: Counter[tuple[int, str]] = Counter()  # a forked process goes on with its parent's
+
     def timed(self: Any, wanted: Any) -> Any:
-        if not isinstance(self.collate_fn, _Timed):
-            self.collate_fn = _Timed(self.collate_fn, _in_worker if worker() is not None else _in_training)
-        now = self.collate_fn.now
-        before = now()
+        if not isinstance(self.collate_fn, _Timed):  # each iterator of a loader has a fetcher of its own
+            who = os.getpid(), _name(self.dataset)
+            epochs[who] += 1
+            self.collate_fn = _Timed(self.collate_fn, worker() is not None, epochs[who], _size(self.dataset))
+        collate = self.collate_fn
+        read, before = bytes_read(collate.who), collate.now()
         made = fetch(self, wanted)
-        whole = _since(before, now())
+        whole = _since(before, collate.now())
         with contextlib.suppress(Exception):  # the training must not notice
-            times.note(self.dataset, len(wanted) if self.auto_collation else 1, whole, self.collate_fn.took)
+            times.note(self.dataset, len(wanted) if self.auto_collation else 1, whole, collate.took, collate.read_since(read))
         return made
 
     return timed
@@ -170,23 +185,36 @@ def _since(before: Spent, now: Spent) -> Spent:
     return now[0] - before[0], now[1] - before[1]
 
 
-def cost_of(folder: Path) -> tuple[SampleCost, int] | None:
-    """Return what a sample costs by the files in ``folder`` and with how many workers; None where too few batches were fetched.
+@dataclass(frozen=True)
+class Loading:
+    """What a loader's processes took: for a sample, how many they are, and the first reading of their dataset where it was counted."""
+
+    cost: SampleCost
+    workers: int
+    first: FirstRead | None = None
+
+
+def loading_of(folder: Path) -> Loading | None:
+    """Return what the loader did by the files in ``folder``; None where too few batches were fetched.
 
     Of several datasets the one counts that most samples came from, of several workers the slowest: batches are given out in turn, so the
-    others wait for it. Each process's first batch is left out, and batches without a sample.
+    others wait for it. Each process's first batch is left out, and batches without a sample; what was read from the disk once also is, where
+    it comes from the page cache since.
     """
-    by_loader: dict[tuple[str, int], list[list[dict[str, int]]]] = defaultdict(list)
+    by_loader: dict[tuple[str, int], list[tuple[dict[str, Any], list[dict[str, int]]]]] = defaultdict(list)
     for path in folder.glob("batches-*.jsonl"):
         with contextlib.suppress(OSError, ValueError, KeyError):
             head, _, *lines = path.read_text().splitlines()
             about = json.loads(head)
             whole = (json.loads(line) for line in lines if line.endswith("}"))
-            by_loader[about["dataset"], about["workers"]].append([batch for batch in whole if batch["n"]])
+            by_loader[about["dataset"], about["workers"]].append((about, [batch for batch in whole if batch["n"]]))
     if not by_loader:
         return None
-    (_, workers), of_workers = max(by_loader.items(), key=lambda item: sum(batch["n"] for own in item[1] for batch in own))
-    batches = max((own for own in of_workers if len(own) >= FEWEST), key=_each_s, default=None)
+    (_, workers), processes = max(by_loader.items(), key=lambda item: sum(batch["n"] for _, own in item[1] for batch in own))
+    first = first_read(processes)
+    since = first.later_ns or 0 if first is not None and first.is_over else 0
+    timed = ([batch for batch in own if batch.get("at", 0) >= since] for _, own in processes)
+    batches = max((own for own in timed if len(own) >= FEWEST), key=_each_s, default=None)
     if batches is None:
         return None
     each = [_alone(batch, "") for batch in batches]
@@ -194,7 +222,8 @@ def cost_of(folder: Path) -> tuple[SampleCost, int] | None:
     collate_s = statistics.fmean(batch["collate"] for batch in batches) / 1e9
     size = statistics.median(batch["n"] for batch in batches)
     error_s = statistics.stdev(each) / math.sqrt(len(each))
-    return SampleCost(statistics.fmean(each), error_s, cpu_s, collate_s, int(size), pin_s=_pin_s(folder)), workers
+    cost = SampleCost(statistics.fmean(each), error_s, cpu_s, collate_s, int(size), pin_s=_pin_s(folder))
+    return Loading(cost, workers, first)
 
 
 def _pin_s(folder: Path) -> float:
@@ -224,10 +253,11 @@ def _alone(batch: dict[str, int], clock: str) -> float:
     return (batch["cpu" if clock else "wall"] - batch[f"collate{clock}"]) / batch["n"] / 1e9
 
 
-def facts_of(cost: SampleCost, workers: int) -> dict[str, float]:
-    """Return ``cost`` as facts of a run."""
-    return {
-        "loader_workers": workers,
+def facts_of(loading: Loading) -> dict[str, float]:
+    """Return ``loading`` as facts of a run."""
+    cost, first = loading.cost, loading.first
+    facts = {
+        "loader_workers": loading.workers,
         "loader_cores": usable_cores(),
         "loader_batch": cost.batch,
         "loader_sample_ms": 1e3 * cost.wall_s,
@@ -236,11 +266,26 @@ def facts_of(cost: SampleCost, workers: int) -> dict[str, float]:
         "loader_collate_ms": 1e3 * cost.collate_s,
         "loader_pin_ms": 1e3 * cost.pin_s,
     }
+    if first is None:
+        return facts
+    facts |= {
+        "loader_first_disk_share": first.disk_share,
+        "loader_first_sample_ms": 1e3 * first.sample_s,
+        "loader_first_sample_bytes": first.sample_bytes,
+        "loader_dataset_samples": first.samples,
+        "loader_room_bytes": max(first.room_bytes, 1.0),
+    }
+    if first.later_share is not None and first.later_ns is not None:
+        facts |= {"loader_later_disk_share": first.later_share, "loader_later_from_ns": first.later_ns}
+    return facts
+
+
+def _size(dataset: Any) -> int:
+    with contextlib.suppress(Exception):
+        return len(dataset)
+    return 0
 
 
 def _name(dataset: Any) -> str:
     """Tell datasets apart by what is alike in every worker."""
-    size = ""
-    with contextlib.suppress(Exception):
-        size = str(len(dataset))
-    return f"{type(dataset).__module__}.{type(dataset).__qualname__}:{size}"
+    return f"{type(dataset).__module__}.{type(dataset).__qualname__}:{_size(dataset) or ''}"

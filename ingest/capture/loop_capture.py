@@ -242,8 +242,8 @@ class Capture:
         return "\n".join(part for part in (self._run["notes"], timed, *self.why_not) if part)
 
     def _of_loader(self) -> dict[str, float]:
-        cost = batches.cost_of(self._scratch) if self._scratch is not None else None
-        return batches.facts_of(*cost) if cost is not None else {}
+        loading = batches.loading_of(self._scratch) if self._scratch is not None else None
+        return batches.facts_of(loading) if loading is not None else {}
 
     def _telemetry(self) -> Path | None:
         if self._sampler is None or self._scratch is None:

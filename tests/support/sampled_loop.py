@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from sawtooth.ingest.capture.packing import pack_run
 from tests.support.anti_patterns import ANTI_PATTERNS
 from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 from tests.support.collective_loops import COLLECTIVE_LOOPS
@@ -70,6 +71,24 @@ def starved(folder: Path, **machine: float) -> list[Path]:
     )
 
 
+def read_first(folder: Path, *, room_bytes: float = 90e9, later: float | None = None) -> list[Path]:
+    """``starved`` by four workers that wait for the disk: 8,000 samples of 2 MB, 94 % of them from the disk, ``later`` so much of them from 2 s after the
+    profile on; then a sample takes them 1.2 ms instead of 8."""
+    files = starved(folder, cpu_pct=20, workers_cpu_pct=15, workers_blocked_pct=70)
+    facts = {
+        "loader_workers": 4, "loader_cores": 16, "loader_batch": 4, "loader_sample_ms": 1.2 if later == 0 else 8.0, "loader_sample_cpu_ms": 1.0,
+        "loader_first_disk_share": 0.94, "loader_first_sample_ms": 8.0, "loader_first_sample_bytes": 2e6, "loader_dataset_samples": 8000,
+        "loader_room_bytes": room_bytes,
+    }  # fmt: skip
+    if later is not None:
+        facts |= {"loader_later_disk_share": later, "loader_later_from_ns": BASE_NS + 2_000_000_000}
+    kinds = ("trace", "telemetry")
+    sources = [(path, {"source_name": path.name, "kind": kind}) for path, kind in zip(files, kinds, strict=True)]
+    bundle = folder / "run.sawtooth"
+    pack_run(bundle, {"name": folder.name, "facts": facts}, sources)
+    return [bundle]
+
+
 def filled_gradients(folder: Path) -> list[Path]:
     """The optimizer fills gradients with zeros for 60 of the 1,000 µs of a step."""
     loop = matmul_loop()
@@ -130,6 +149,10 @@ HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     "loader_short_of_workers": partial(starved, cpu_pct=45, workers_cpu_pct=96),
     "swapping": partial(starved, cpu_pct=50, workers_cpu_pct=60, swap_in_bps=4e7, ram_used_bytes=63e9, ram_total_bytes=64e9),
     "held_down_by_heat": partial(write, throttled=12, reason=SOFTWARE_HEAT),  # 1.2 s of 5.9 s
+    "read_first": read_first,
+    "read_first_and_again": partial(read_first, later=0.93),
+    "read_first_and_then_from_memory": partial(read_first, later=0),
+    "read_first_of_more_than_memory": partial(read_first, room_bytes=16e9),
     "sorted_by_launches": partial(sorted_on_host, launches=True),
     "sorted_on_host": sorted_on_host,
     "tested_gradients": tested_gradients,

@@ -11,7 +11,7 @@ import numpy as np
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.findings.queries.calls import Events, frames
 from sawtooth.analysis.findings.rule import RuleContext
-from sawtooth.analysis.metrics.feeding import cores_of, feeding, sample_cost
+from sawtooth.analysis.metrics.feeding import cores_of, feeding, first_read_of, sample_cost
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, RunResult
@@ -125,6 +125,14 @@ def loads_in_workers(context: RuleContext) -> bool:
 def loader_may_limit(context: RuleContext) -> bool:
     """Tell whether worker processes load the batches of the run and, as far as they were timed, may give no more than its steps take."""
     return loads_in_workers(context) and not keeps_up(context.run.manifest.facts, context.step_ms)
+
+
+def of_first_read(context: RuleContext) -> bool:
+    """Tell whether the profiled steps are of a first epoch that was read from the disk, as later ones were not: their wait is not the run's."""
+    first, rank = first_read_of(context.run.manifest.facts), context.rank
+    if first is None or not first.is_over or first.later_ns is None or rank.trace.clock != "unix":
+        return False
+    return int(rank.counted["end_ns"].max()) < first.later_ns
 
 
 def profiled_steps(context: RuleContext) -> list[dict[str, Any]]:

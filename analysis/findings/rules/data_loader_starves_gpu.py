@@ -33,6 +33,7 @@ from sawtooth.analysis.findings.queries.loading import (
     crowds_the_training,
     limited_by,
     most_that_help,
+    of_first_read,
     paced_by,
     pins_too_slowly,
     told_as_hidden,
@@ -90,7 +91,7 @@ CHANGES = (
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when the loader costs more than WORTH_NAMING of the step."""
     lost = context.lost_ms("data_wait")
-    if context.share(lost) < WORTH_NAMING:
+    if context.share(lost) < WORTH_NAMING or of_first_read(context):
         return
     single = bool(context.recording.named(LOADS_INLINE))
     if not single and told_as_hidden(context):

@@ -48,8 +48,8 @@ def runs_of(folder: Path) -> list[Stretch]:
         runs = runs or [Stretch()]
         runs[0].sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
     with contextlib.suppress(Exception):  # the loader's times are the least of a recording
-        if runs and (cost := batches.cost_of(folder)) is not None:
-            runs[0].facts.update(batches.facts_of(*cost))
+        if runs and (loading := batches.loading_of(folder)) is not None:
+            runs[0].facts.update(batches.facts_of(loading))
     return runs
 
 

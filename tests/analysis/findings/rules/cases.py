@@ -145,6 +145,11 @@ CASES = {
     ),
     "recurrent-cells": Case(leads=("lstm_cells",), quiet=("few_lstm_cells",)),
     "shapes-vary": Case(beside=("two_lengths", "llama_lengths"), quiet=("one_length", "conv_searches_off")),
+    "slow-first-read": Case(
+        leads=("read_first",),
+        beside=("read_first_and_then_from_memory",),
+        quiet=("read_first_of_more_than_memory", "read_first_and_again"),
+    ),
     "small-batch": Case(beside=("adam_fused",), quiet=("gpt_small", "conv_searches")),
     "small-collectives": Case(beside=("reduced_after",), quiet=("ddp_balanced", "reduced_within")),
     "small-copies": Case(

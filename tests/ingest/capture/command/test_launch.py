@@ -478,7 +478,7 @@ def test_times_of_the_loader_that_cannot_be_read_cost_the_recording_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)
-    monkeypatch.setattr(stretches.batches, "cost_of", lambda _: 1 // 0)
+    monkeypatch.setattr(stretches.batches, "loading_of", lambda _: 1 // 0)
     done = launch.run([sys.executable, "-c", MARKED], tmp_path / "x.sawtooth")
     assert done.exit_code == 5 and done.bundle is not None
     assert set(members(done.bundle)) == {"marks", "telemetry"}

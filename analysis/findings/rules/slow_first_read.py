@@ -1,0 +1,121 @@
+"""The profiled steps read their data for the first time.
+
+What it checks
+    What the loader's processes read in the dataset's first epoch, as the kernel counts it for them, and how much of it the disk gave: half and more
+    where the loader is waited for. Whether the whole dataset fits into the memory that was free for files, or later epochs were seen to come from there.
+Why it costs time
+    A file that was not read before comes from the disk, or over the network; from then on memory holds it (the page cache), as long as it fits.
+What to do
+    Record an epoch that comes from memory before changing the loader by what the first one shows; read the files ahead where the first epoch counts.
+When it is wrong
+    When other programs fill the memory before the second epoch, or the files are compressed or on a file system that keeps nothing. Files that are mapped
+    (np.memmap) are not counted. A dataset that does not fit is read from the disk in every epoch, and other findings are about that.
+References
+    https://docs.kernel.org/filesystems/proc.html (/proc/PID/io: rchar and read_bytes)
+    https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sawtooth.analysis.findings.queries.loading import WORTH_NAMING, loader_may_limit, of_first_read
+from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.metrics.feeding import feeding, first_read_of, sample_cost
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_bytes, in_words
+from sawtooth.ingest.loop.page_cache import FirstRead
+
+FROM_DISK = 0.5  # of what is read: with less most batches come from memory already
+FITS = 0.8  # of the memory that was free: the training takes some of it later
+COMPUTING = ("cores", "worker")  # what the host's samples say of workers that do not wait for a disk
+NOT_PREDICTED = "Not predicted: no batch of this recording came from memory, so that nothing tells how long one takes then."
+MEASURED = "Measured: what the workers of the later epochs took. The run's own steps are mostly of these."
+CHANGES = (
+    CodeChange("sawtooth run", "sawtooth run python train.py", "sawtooth run --after 600 python train.py   # seconds: past the first epoch"),
+    CodeChange("before the training", "python train.py", "find data/ -type f -exec cat {} + > /dev/null   # reads the files ahead, once\npython train.py"),
+)  # fmt: skip
+
+
+def check(context: RuleContext) -> Iterator[Finding]:
+    """Yield a finding when profiled steps wait for what is read from the disk once."""
+    first = first_read_of(context.run.manifest.facts)
+    if first is None or first.disk_share < FROM_DISK:
+        return
+    lost = context.lost_ms("data_wait")
+    if first.is_over:
+        if of_first_read(context) and context.share(lost) >= WORTH_NAMING:
+            yield _over(context, first)
+    elif first.later_share is None and _fits(first) and _waits(context, lost):
+        yield _not_over(context, first, lost)
+
+
+def _fits(first: FirstRead) -> bool:
+    return first.samples * first.sample_bytes <= FITS * first.room_bytes
+
+
+def _waits(context: RuleContext, lost_ms: float) -> bool:
+    """Tell whether the step waits for the loader, and the loader not for cores."""
+    facts, host = context.run.manifest.facts, context.run.telemetry.host
+    cost, fed = sample_cost(facts), feeding(facts)
+    if cost is None or cost.limit == "computing" or (host is not None and host.limit_of_loader() in COMPUTING):
+        return False
+    limits = fed is not None and context.step_ms is not None and fed.limits(context.step_ms) and loader_may_limit(context)
+    return limits or context.share(lost_ms) >= WORTH_NAMING
+
+
+def _read(first: FirstRead) -> str:
+    return f"{100 * first.disk_share:.0f} % of what the loader read was not in the page cache"
+
+
+def _over(context: RuleContext, first: FirstRead) -> Finding:
+    fed, cost = feeding(context.run.manifest.facts), sample_cost(context.run.manifest.facts)
+    takes = (
+        f"a sample takes {in_words(1e3 * cost.wall_s)} instead of {in_words(1e3 * first.sample_s)}" if cost is not None else ""
+    )
+    if fed is not None:
+        takes = f"{fed.workers} workers take {in_words(fed.ms)} for a batch ({in_words(fed.low_ms)} to {in_words(fed.high_ms)}): {takes}"
+    return context.finding(
+        RULE.slug,
+        f"The profiled steps wait for the disk as later ones do not: {_read(first)} in the first epoch",
+        f"From the second epoch on batches come from memory, and {takes}. Record one of these before changing the loader by this profile.",
+        ceiling_ms=None,
+        severity="info",
+        confidence="high",
+        note=MEASURED,
+        risk="Where a job has one epoch alone, all of it is read from the disk.",
+        changes=CHANGES[:1],
+        evidence=_evidence(context, first),
+    )
+
+
+def _not_over(context: RuleContext, first: FirstRead, lost_ms: float) -> Finding:
+    whole, room = in_bytes(first.samples * first.sample_bytes), in_bytes(first.room_bytes)
+    return context.finding(
+        RULE.slug,
+        f"These batches come from the disk: {_read(first)}, and {whole} of data fit into {room} of free memory",
+        "From the second epoch on they come from memory, as long as nothing else fills it. Record a later epoch before changing the loader by this profile; where the first epoch counts, read the files ahead.",
+        ceiling_ms=lost_ms or None,
+        confidence="medium",
+        note=NOT_PREDICTED,
+        risk="Memory that other programs or further jobs take is not there for files: then every epoch reads from the disk.",
+        changes=CHANGES,
+        evidence=_evidence(context, first),
+    )  # fmt: skip
+
+
+def _evidence(context: RuleContext, first: FirstRead) -> list[dict[str, Any]]:
+    host = context.run.telemetry.host
+    counted = {
+        "not in the page cache, %": round(100 * first.disk_share, 1),
+        "in later epochs, %": round(100 * first.later_share, 1) if first.later_share is not None else None,
+        "a sample reads": in_bytes(first.sample_bytes),
+        "samples": first.samples,
+        "memory free for files": in_bytes(first.room_bytes),
+    }
+    sampled = host.evidence("disk_read_bps", "disk_busy_pct", "workers_blocked_pct") if host is not None else []
+    return [{key: value for key, value in counted.items() if value is not None}, *sampled, *context.gap_evidence("data_wait")]
+
+
+RULE = Rule("slow-first-read", ("steps", "reads"), check, Explains(("data_wait",), part_of="data-loader-starves-gpu"))
