@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
 from sawtooth.analysis.telemetry import series
@@ -12,12 +13,11 @@ from sawtooth.analysis.telemetry.series import Telemetry
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
-from sawtooth.app.charts.telemetry import faint, seconds
+from sawtooth.app.charts.telemetry import FAINT, SLOW, faint, seconds
 from sawtooth.app.theme import CAUSES, MUTED, colour_of_quantity
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 HEIGHT_PX = 210
-SLOW = "util_pct"  # NVML's utilization: whole percent over windows of its own choice, so it stands faint behind a fast counter
 TOP = 118.0  # percent: room for the label of the period above a full tooth
 
 
@@ -43,7 +43,7 @@ def signal(
             mode="lines",
             name=BY_COLUMN[name].label,
             line={"shape": "vh", "width": 1.6 if name == column else 1, "color": colour},
-            opacity=1 if name == column else 0.45,
+            opacity=1 if name == column else FAINT,
             fill="tozeroy" if name == column else None,
             fillcolor=faint(colour) if name == column else None,
             connectgaps=False,
@@ -71,6 +71,14 @@ def signal(
         method="Only the steady part of the recording, outside start, profile and end. A sample describes the window that ends at its time.",
         legend=(*legend, *([LegendEntry("every second profiled step", faint(MUTED.on(dark)))] if steps else [])),
     )
+
+
+def step_spans(steps: pd.DataFrame, origin_ns: int) -> list[tuple[float, float]]:
+    """Return every second device step as seconds after ``origin_ns``, to shade steps in turn."""
+    return [
+        ((a - origin_ns) / 1e9, (b - origin_ns) / 1e9)
+        for a, b in zip(steps["start_ns"][::2], steps["end_ns"][::2], strict=True)
+    ]
 
 
 def _step(start: float, end: float, colour: str) -> dict[str, object]:
@@ -117,7 +125,7 @@ def folded(telemetry: Telemetry, column: str, tooth: Sawtooth, *, dark: bool) ->
     )
     framed(figure, HEIGHT_PX)
     figure.update_yaxes(range=[0, TOP], tickvals=[0, 50, 100], title={"text": "%"})
-    figure.update_xaxes(ticksuffix=" ms", zeroline=True)
+    figure.update_xaxes(ticksuffix=" ms", zeroline=True, title={"text": "time after the rise"})
     low = fmt.share(1 - tooth.duty) if tooth.duty is not None else None
     period = fmt.duration_ns(tooth.period_s * 1e9)
     title = f"One tooth takes {period}" + (f"; the GPU is in the trough for {low} of it" if low else "")

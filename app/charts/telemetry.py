@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
@@ -20,11 +19,14 @@ from sawtooth.app.theme import ACCENT, CAUSES, MUTED, PAGE, colour_of_quantity
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
-PANEL_PX = 128
-FIRST = 1.7  # times as high as the others: the lane of the signal that the sentence speaks of
+PANEL_PX = 108
+FIRST = 2.0  # times as high as the others: the lane of the signal that the sentence speaks of
 LINE_PX = 17  # of a lane's heading
 IN_A_LINE = 3  # quantities that a heading names in a phone's width
 SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct")  # what a sawtooth is sought in, the quickest to follow first
+SLOW = "util_pct"  # NVML's utilization: whole percent over windows of its own choice, so it stands faint behind a fast counter
+FAINT = 0.45  # opacity of what stands behind
+NAMED_SHARE = 0.2  # of the width: a narrower shaded stretch has no room for its words
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,18 @@ class Panel:
     divisor: float = 1.0
     top: float | None = None
 
+    @property
+    def unit(self) -> str:
+        """What its numbers are in, as its axis says."""
+        return self.heading.rsplit(", ", 1)[-1]
+
     def axis(self) -> dict[str, Any]:
         """Return what its y axis looks like."""
-        return {"range": [0, self.top] if self.top else None, "rangemode": "tozero"}
+        return {
+            "range": [0, self.top] if self.top else None,
+            "rangemode": "tozero",
+            "title": {"text": self.unit, "standoff": 4},
+        }
 
 
 # From top to bottom. Which quantities a panel shows stands in their rows (sawtooth.ingest.quantities).
@@ -69,25 +80,18 @@ def lanes(
     *,
     origin_ns: int,
     dark: bool,
-    steps: Sequence[tuple[float, float]] = (),
     wanted: Sequence[str] | None = None,
     height: int = PANEL_PX,
     sawtooth: Sawtooth | None = None,
     steady: Telemetry | None = None,
 ) -> Chart:
-    """Draw the quantities that were measured, one panel per unit, that of the signal of activity first; ``steps`` are (start, end) seconds to shade.
+    """Draw the quantities that were measured, one panel per unit, that of the signal of activity first.
 
     Averages are of ``steady``, a part of ``telemetry``, and what is beside it is shaded; without one they are of all that is drawn.
     """
-    panels = [
-        (panel, measured)
-        for key, panel in PANELS.items()
-        if (wanted is None or set(columns_of(key)) & set(wanted))
-        and (measured := [column for column in columns_of(key) if telemetry.has(column)])
-    ]
-    spoken_of = SIGNALS if sawtooth is not None and sawtooth.period_s is not None else ("util_pct", *SIGNALS)
+    spoken_of = SIGNALS if sawtooth is not None and sawtooth.period_s is not None else (SLOW, *SIGNALS)
     signal = next((column for column in spoken_of if telemetry.has(column)), None)
-    panels.sort(key=lambda drawn: signal not in drawn[1])
+    panels = _panels(telemetry, signal, wanted)
     rows = max(len(panels), 1)
     first = FIRST if rows > 1 else 1.0
     drawn_px = height * (rows - 1 + first)
@@ -109,11 +113,12 @@ def lanes(
                 origin_ns=origin_ns,
                 dark=dark,
                 row=row,
+                behind=column == SLOW != signal,
             )
         figure.update_yaxes(**panel.axis(), row=row, col=1)
-        _heading(figure, row, measured, telemetry if steady is None else steady, dark)
-    shapes = [_band(a, b, ACCENT.on(dark), 0.12) for a, b in steps]
-    shapes += [_band(a, b, MUTED.on(dark), 0.16) for a, b in _beside(telemetry, steady, origin_ns)]
+        named = measured if row > 1 else sorted(measured, key=lambda column: column != signal)
+        _heading(figure, row, named, telemetry if steady is None else steady, dark)
+    shapes = [_band(a, b, MUTED.on(dark), 0.16) for a, b in _beside(telemetry, steady, origin_ns)]
     clock = next((row for row, (panel, _) in enumerate(panels, start=1) if panel is PANELS["clock"]), None)
     if clock is not None:  # what throttling lowers: over all panels the bands would drown the lines
         shapes += [
@@ -124,11 +129,12 @@ def lanes(
     shown = [(row, column) for column in SIGNALS for row, (_, measured) in enumerate(panels, start=1) if column in measured]
     if sawtooth is not None and shown:
         _tooth(figure, telemetry, sawtooth, shown[0], origin_ns=origin_ns, dark=dark)
+    _name_beside(figure, telemetry, steady, origin_ns)
     framed(figure, round(drawn_px) + 50).update_layout(margin={"t": heading_px})
     figure.update_layout(dragmode="select", selectdirection="h", hovermode="x unified")
     low, high = (telemetry.span.start_ns - origin_ns) / 1e9, (telemetry.span.end_ns - origin_ns) / 1e9
     figure.update_xaxes(range=[low, high], zeroline=False)
-    figure.update_xaxes(title={"text": "seconds since the telemetry began"}, row=rows, col=1)
+    figure.update_xaxes(title={"text": "time since the telemetry began, s"}, row=rows, col=1)
     columns = [column for _, measured in panels for column in measured]
     table = telemetry.samples[["time_ns", *columns]].assign(time_s=seconds(telemetry.samples["time_ns"].to_numpy(), origin_ns))
     return Chart(
@@ -140,10 +146,29 @@ def lanes(
         metrics=("nvml_gpu_util_mean", "tensor_active_measured"),
         method="A sample describes the window that ends at its time, so a value is drawn back to the sample before. Lines are thinned so that every "
         "peak and valley stays; times without samples are left empty; bands on the clock mark throttling.",
-        legend=_legend(
-            telemetry, dark, bool(steps), throttled=clock is not None, aside=bool(_beside(telemetry, steady, origin_ns))
-        ),
+        legend=_legend(telemetry, dark, throttled=clock is not None, aside=bool(_beside(telemetry, steady, origin_ns))),
     )
+
+
+def _panels(telemetry: Telemetry, signal: str | None, wanted: Sequence[str] | None) -> list[tuple[Panel, list[str]]]:
+    """Return the panels with what was measured of each: that of ``signal`` first, alone but for NVML's utilization behind a faster one."""
+    asked = {key: columns_of(key) for key in PANELS if wanted is None or set(columns_of(key)) & set(wanted)}
+    shown = {key: [column for column in columns if telemetry.has(column)] for key, columns in asked.items()}
+    spoken_of = [column for column in dict.fromkeys((SLOW, signal)) if any(column in c for c in shown.values())]
+    first = [(PANELS["utilization"], spoken_of)] if signal in spoken_of else []
+    rest = [
+        (PANELS[key], [column for column in columns if not first or column not in spoken_of]) for key, columns in shown.items()
+    ]
+    return [(panel, columns) for panel, columns in (*first, *rest) if columns]
+
+
+def _name_beside(figure: go.Figure, telemetry: Telemetry, steady: Telemetry | None, origin_ns: int) -> None:
+    """Write into each wide stretch that is shaded, in the first panel, that no average has it."""
+    for start, end in _beside(telemetry, steady, origin_ns):
+        if (end - start) * 1e9 >= NAMED_SHARE * telemetry.span.ns:
+            figure.add_annotation(
+                x=(start + end) / 2, y=1, yref="y domain", yanchor="top", text="not averaged", showarrow=False
+            )
 
 
 def _beside(telemetry: Telemetry, steady: Telemetry | None, origin_ns: int) -> list[tuple[float, float]]:
@@ -170,16 +195,17 @@ def _heading(figure: go.Figure, row: int, measured: Sequence[str], telemetry: Te
 
 
 def _line(
-    figure: go.Figure, telemetry: Telemetry, column: str, *, divisor: float, origin_ns: int, dark: bool, row: int
+    figure: go.Figure, telemetry: Telemetry, column: str, *, divisor: float, origin_ns: int, dark: bool, row: int, behind: bool
 ) -> None:
     time, value = line(telemetry, column)
-    filled = column == "util_pct"
+    filled = row == 1 and column in SIGNALS and not behind
     figure.add_scatter(
         x=seconds(time, origin_ns),
         y=(value / divisor).astype(np.float32),
         mode="lines",
         name=BY_COLUMN[column].label,
-        line={"shape": "vh", "width": 1.5, "color": colour_of_quantity(column).on(dark)},
+        line={"shape": "vh", "width": 1 if behind else 1.5, "color": colour_of_quantity(column).on(dark)},
+        opacity=FAINT if behind else 1,
         fill="tozeroy" if filled else None,
         fillcolor=faint(colour_of_quantity(column).on(dark)) if filled else None,
         connectgaps=False,
@@ -232,11 +258,9 @@ def _band(start: float, end: float, colour: str, opacity: float, *, row: int | N
     }  # fmt: skip
 
 
-def _legend(telemetry: Telemetry, dark: bool, steps: bool, *, throttled: bool, aside: bool) -> tuple[LegendEntry, ...]:
+def _legend(telemetry: Telemetry, dark: bool, *, throttled: bool, aside: bool) -> tuple[LegendEntry, ...]:
     """Return what bands mean; lines are named above their panel."""
-    entries = [LegendEntry("every second step", faint(ACCENT.on(dark)))] if steps else []
-    if aside:
-        entries.append(LegendEntry("not steady: start, end or profile, in no average", faint(MUTED.on(dark))))
+    entries = [LegendEntry("not steady: start, end or profile, in no average", faint(MUTED.on(dark)))] if aside else []
     for reason in dict.fromkeys(telemetry.throttles["reason"] if throttled else ()):
         entries.append(LegendEntry(f"throttled: {reason}", faint(CAUSES["data_wait"].on(dark))))
     return tuple(entries)
@@ -267,11 +291,3 @@ def overview(telemetry: Telemetry, shown: tuple[float, float] | None, *, origin_
     low, high = (telemetry.span.start_ns - origin_ns) / 1e9, (telemetry.span.end_ns - origin_ns) / 1e9
     figure.update_xaxes(range=[low, high], showgrid=False, ticksuffix=" s", zeroline=False)
     return figure
-
-
-def step_spans(steps: pd.DataFrame, origin_ns: int) -> list[tuple[float, float]]:
-    """Return every second device step as seconds after ``origin_ns``, to shade steps in turn."""
-    return [
-        ((a - origin_ns) / 1e9, (b - origin_ns) / 1e9)
-        for a, b in zip(steps["start_ns"][::2], steps["end_ns"][::2], strict=True)
-    ]

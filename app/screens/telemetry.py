@@ -12,6 +12,7 @@ from sawtooth.analysis.telemetry import series
 from sawtooth.analysis.telemetry.series import Telemetry
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.app import format as fmt
+from sawtooth.app.charts import sawtooth as drawing
 from sawtooth.app.charts import telemetry as charts
 from sawtooth.app.charts.base import CONFIG
 from sawtooth.app.page import cards, current, frame, panel
@@ -50,14 +51,33 @@ def main() -> None:
     summary = telemetry_strip.summary_of(result, telemetry)
     with answer:
         _head(telemetry, summary)
-    if summary is not None and result.lead is not None and summary == result.lead.telemetry and (why := words.troughs(result)):
-        cards.text(why)
+    _tooth(result, telemetry, summary)
     _which_is_which(result, telemetry, summary)
     _lanes(telemetry, manifest.id, summary)
     if ref.kind == "telemetry":
         telemetry_clock.show(result, ref, telemetry)
     if result.lead is None:
         cards.small("No trace with GPU work is attached: what the GPU waits for is not known.")
+
+
+def _tooth(result: RunResult, telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
+    """Show one tooth, all periods of the steady part folded onto each other, with its numbers and what the troughs are beside it."""
+    own = summary is not None and result.lead is not None and summary == result.lead.telemetry
+    why = words.troughs(result) if own else None
+    tooth, column = (summary.sawtooth, summary.signal_column) if summary is not None else (None, None)
+    steady = telemetry_strip.steady(telemetry, summary)
+    folded = drawing.folded(steady, column, tooth, dark=frame.dark()) if tooth is not None and column else None
+    if tooth is None or folded is None:
+        if why:
+            cards.text(why)
+        return
+    picture, said = panel.beside()
+    with picture:
+        panel.show(folded, "one-tooth")
+    with said:
+        cards.numbers(words.of_a_tooth(tooth))
+        if why:
+            cards.text(why)
 
 
 def _which_is_which(result: RunResult, telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
@@ -153,6 +173,10 @@ def _lanes(telemetry: Telemetry, run_id: str, summary: DeviceTelemetry | None) -
         if view is not None and st.button("Whole recording", icon=":material/zoom_out_map:", type="tertiary"):
             st.session_state[key] = None
             st.rerun(scope="fragment")
+    if summary is not None and summary.steady.why_none:
+        cards.small(
+            f"Averages are of the whole recording, since no part of it is known to be steady: {summary.steady.why_none}."
+        )
     strip = _overview(telemetry, view) if view is not None else None  # else the chart below is the whole
     shown = series.within(telemetry, series.seconds_span(view, origin)) if view else telemetry
     steady = telemetry_strip.steady(telemetry, summary)
@@ -193,7 +217,7 @@ def _range(view: tuple[float, float]) -> str:
 def _title(shown: Telemetry, view: tuple[float, float] | None, steady: str | None) -> str:
     """Return what the chart shows: means of what is in view, but no second mean of the whole where the one above is of the steady part."""
     if view is None and steady is not None:
-        return f"Averages are of {steady} of the {fmt.duration_ns(shown.span.ns)} recorded, where the loop is steady"
+        return f"Averages are of {steady} of the {fmt.duration_ns(shown.span.ns)} recorded, where the loop is steady: what is not shaded"
     column, name = _activity(shown)
     facts = series.facts(shown, column) if column else {}
     power = series.facts(shown, "power_w") if shown.has("power_w") else {}

@@ -24,15 +24,27 @@ def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:
             if tooth.shortest_visible_s
             else ""
         )
-        return f"No sawtooth: {tooth.why_none}.{visible}" if tooth.why_none else None
+        return f"No sawtooth in {signal or 'utilization'}: {tooth.why_none}.{visible}" if tooth.why_none else None
     parts = [f"{signal or 'Utilization'} rises and falls every {fmt.duration_ns(tooth.period_s * 1e9)}"]
     if tooth.low is not None and tooth.high is not None:
         parts.append(f"between {tooth.low:.0f} and {tooth.high:.0f}\u00a0%")
     if tooth.duty is not None:
-        parts.append(f"high for {fmt.share(tooth.duty)} of the time")
-    sure = f" ({tooth.confidence} confidence)" if tooth.confidence else ""
+        parts.append(f"and is low for {fmt.share(1 - tooth.duty)} of the time")
+    sure = f" ({tooth.confidence} confidence)" if tooth.confidence not in (None, "high") else ""
     alias = "; samples cannot rule out a faster one" if tooth.alias_periods_s else ""
     return f"{', '.join(parts)}{alias}{sure}."
+
+
+def of_a_tooth(tooth: Sawtooth) -> list[tuple[str, str]]:
+    """Return the numbers of a sawtooth that was found, named; empty where there is none."""
+    if tooth.period_s is None:
+        return []
+    numbers = [("Period", fmt.duration_ns(tooth.period_s * 1e9))]
+    if tooth.duty is not None:
+        numbers.append(("In the trough", fmt.share(1 - tooth.duty)))
+    if tooth.cycles is not None:
+        numbers.append(("Periods seen", str(round(tooth.cycles))))
+    return [*numbers, ("Confidence", tooth.confidence)] if tooth.confidence else numbers
 
 
 def troughs(result: RunResult) -> str | None:

@@ -3,7 +3,7 @@
 import pytest
 
 from sawtooth.analysis.knowledge import causes, owners
-from sawtooth.app.theme import CAUSES, OWNERS, PALETTE, QUANTITIES, TEXTURES, UNKNOWN, colour_of, ink_on, luminance
+from sawtooth.app.theme import CAUSES, OWNERS, PALETTE, QUANTITIES, TEXTURES, UNKNOWN, Colour, colour_of, ink_on, luminance
 
 
 def _contrast(one: str, other: str) -> float:
@@ -16,6 +16,12 @@ def test_every_class_can_be_told_from_the_page_in_both_themes(key: str, colour: 
     # WCAG 1.4.11: what a picture is made of needs 3:1 against what surrounds it
     assert _contrast(colour.light, "#FFFFFF") >= 3, key
     assert _contrast(colour.dark, "#14171A") >= 3, key
+
+
+@pytest.mark.parametrize(("key", "colour"), QUANTITIES.items())
+def test_the_stroke_before_the_name_of_a_line_reads_as_the_name_does(key: str, colour: Colour) -> None:
+    # WCAG 1.4.3: it is written as text, above each panel
+    assert _contrast(colour.light, "#FFFFFF") >= 4.5 and _contrast(colour.dark, "#14171A") >= 4.5, key
 
 
 @pytest.mark.parametrize("colour", [*(light for light, _, _ in PALETTE.values()), *(dark for _, dark, _ in PALETTE.values())])

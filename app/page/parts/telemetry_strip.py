@@ -12,7 +12,6 @@ from sawtooth.analysis.telemetry.series import Telemetry
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import sawtooth
-from sawtooth.app.charts import telemetry as charts
 from sawtooth.app.page import frame, panel
 from sawtooth.app.page.runs import attach_telemetry
 from sawtooth.app.words import telemetry as words
@@ -84,7 +83,7 @@ def last_minute(result: RunResult) -> None:
     if tooth is not None and tooth.period_s is not None:
         title = words.sawtooth(tooth, name) or title
     origin = telemetry.span.start_ns
-    steps = charts.step_spans(result.lead.steps, origin) if result.lead is not None and _same_time(result, telemetry) else []
+    steps = sawtooth.step_spans(result.lead.steps, origin) if result.lead is not None and _same_time(result, telemetry) else []
     chart = sawtooth.signal(telemetry, column, title, origin_ns=origin, dark=frame.dark(), steps=steps, sawtooth=tooth)
     folded = sawtooth.folded(steady(whole, summary), column, tooth, dark=frame.dark()) if tooth is not None else None
     if folded is None:

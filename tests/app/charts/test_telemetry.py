@@ -34,9 +34,12 @@ def test_averages_are_of_the_steady_part_and_the_rest_is_shaded() -> None:
     assert "<b>80\u00a0%</b> on average" in headings and "<b>400\u00a0W</b> on average" in headings
     assert [(shape.x0, shape.x1) for shape in chart.figure.layout.shapes] == [(0.0, 6.0), (9.0, 10.0)]
     assert any(entry.label.startswith("not steady") for entry in chart.legend)
+    said = [(note.x, note.text) for note in chart.figure.layout.annotations if note.xref != "paper"]
+    assert said == [(3.0, "not averaged")]  # six of ten seconds have room for the words, the last one has not
 
 
 def test_without_a_steady_part_averages_are_of_all_that_is_drawn() -> None:
     chart = lanes(sampled(), "title", "alt", origin_ns=0, dark=False)
     assert "<b>40\u00a0%</b> on average" in chart.figure.layout.annotations[0].text
+    assert [chart.figure.layout[axis].title.text for axis in ("yaxis", "yaxis2")] == ["%", "W"]  # each axis says its unit
     assert not chart.figure.layout.shapes and not chart.legend
