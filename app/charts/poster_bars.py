@@ -11,7 +11,7 @@ import pandas as pd
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
-from sawtooth.analysis.run.verdict import Judgement, judge
+from sawtooth.analysis.run.verdict import Judgement, Part, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import LegendEntry
 from sawtooth.app.charts.waterfall import Bar, directed
@@ -119,6 +119,14 @@ def of_shares(parts: Sequence[tuple[str, str | None, float]], *, dark: bool) -> 
         Piece(f"{colour.label}: {fmt.share(share)}", "", round(share * 1000, 1), colour.on(dark), colour.texture)
         for colour, share in named
     )
+
+
+def of_parts(parts: Sequence[Part], name: str, time: str, *, dark: bool) -> StepBar:
+    """Return a step of ``parts``, useful time first, as one bar."""
+    whole = sum(part.ms for part in parts) or 1.0
+    ordered = sorted(parts, key=lambda part: place_of(part.owner, part.cause))
+    pieces = [_piece(colour_of(part.owner, part.cause), part.ms, part.ms / whole, dark) for part in ordered if part.ms > 0]
+    return StepBar(name, time, "100%", tuple(pieces))
 
 
 def now_and_after(verdict: Judgement, before: str, forecast: Outlook | None, *, dark: bool) -> list[StepBar]:

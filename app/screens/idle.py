@@ -1,4 +1,4 @@
-"""Why the GPU waited: every cause with its place and what helps, what it costs a step, and the longest waits with what proves them."""
+"""Why the GPU waited: the largest loss, its place and its change; then every cause in the step, and the longest waits with what proves them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from sawtooth.analysis.run.verdict import Column, Part, columns_of, parts_of, us
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.tables import waits as lost_time
 from sawtooth.app import format as fmt
-from sawtooth.app.charts import losses, rankings
+from sawtooth.app import templates
+from sawtooth.app.charts import losses, poster_bars, rankings
 from sawtooth.app.page import basis, cards, current, frame, panel
 from sawtooth.app.page.parts import kernel_drawer
 from sawtooth.app.theme import colour_of
@@ -22,6 +23,7 @@ from sawtooth.app.words import advice
 from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words import lost as words_of_loss
 
+_HTML = templates.pieces("poster.html")
 KERNEL_SHOWN = 70  # characters of a kernel's name
 IN_PYTHON = "python_host"  # of it a trace without Python calls knows only the call that ended it
 STEP_PREFIX = r"^(?:ProfilerStep#|Optimizer\.step#\w+\.step )(?=\d+$)"  # what the profiler and PyTorch call each step
@@ -49,26 +51,41 @@ def main() -> None:
         return
     with answer:
         hidden = words_of_loss.hidden_by(result.findings) if rank is result.lead else None
-        cards.headline(words_of_loss.sentence(rank, column, rows, hidden), words_of_loss.busy_meanwhile(rows))
+        cards.headline(words_of_loss.sentence(rank, column, rows, hidden), _largest_part(rank, rows))
+        if rank is result.lead:
+            _what_to_do(result, rows, hidden)
+        _whole_step(rank, column)
     if rank.represents is not None and rank.represents.represents is False:
         cards.small(rank.represents.sentence)
     _where_and_what_helps(rank, rows, column, hidden)
+    if meanwhile := words_of_loss.busy_meanwhile(rows):
+        cards.small(meanwhile)
     _how_computed(rank)
     _pieces(rank, {row.key: row.name for row in rows if row.owner not in ("", OUTSIDE_PROFILE)})
     _phases(rank)
-    if rank is result.lead:
-        _what_to_do(result, rows, hidden)
+
+
+def _largest_part(rank: RankResult, rows: list[words_of_loss.Row]) -> str | None:
+    """Return where the largest part of the largest cause lies; None where no place of it is known."""
+    place = _places(rank).get(rows[0].key) if rows[0].owner else None
+    return None if place is None else words_of_loss.largest_part(place, with_stack=rank.trace.with_stack)
+
+
+def _whole_step(rank: RankResult, column: Column) -> None:
+    """Draw what is lost within the whole step: each part with its name and time in it, or below where it is too narrow."""
+    parts = parts_of(rank, column)
+    whole = fmt.duration_ms(sum(part.ms for part in parts))
+    time = f"≈\u00a0{whole}" if column == "unprofiled" else whole
+    bars = [poster_bars.of_parts(parts, "a step" if len(rank.counted) else "all", time, dark=frame.dark())]
+    st.html(_HTML.drawn(bars, poster_bars.unlabelled(bars)))
 
 
 def _what_to_do(result: RunResult, rows: list[words_of_loss.Row], hidden: Finding | None) -> None:
-    """End in the changes that are about the largest of the named causes; where no finding speaks of it, in what helps."""
+    """Show the changes that are about the largest of the named causes; where no finding speaks of it, what helps."""
     first = next((row for row in rows if row.owner), None)
     if first is None:
         return
-    cards.title(f"What to do about it: {first.name}")
-    outside = (
-        first.owner == OUTSIDE_PROFILE
-    )  # what the profiled steps do not show has the advice of the finding that tells of it
+    outside = first.owner == OUTSIDE_PROFILE  # has the advice of the finding that tells of it
     about = [
         (number, finding)
         for number, finding in advice.numbered(result)
@@ -76,7 +93,7 @@ def _what_to_do(result: RunResult, rows: list[words_of_loss.Row], hidden: Findin
     ]
     kernel_drawer.link_changes(about, result)
     if not about:
-        cards.text(first.helps)
+        cards.text(f"What helps: {first.helps}")
 
 
 def _never_waits(rank: RankResult) -> None:

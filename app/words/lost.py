@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from sawtooth.app.words import causes
 WORTH_A_ROW = 0.01  # of the largest cause: smaller ones are one row together
 NOT_OF_THE_RUN = "profiler"  # a cause that a run without the profiler does not have, whatever a replay leaves of it
 REST = "everything else"
+LINE = re.compile(r"\.py:[0-9]+")  # a line of the user's own
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,13 @@ def sentence(rank: RankResult, column: Column, of: Sequence[Row], hidden: Findin
     if first.owner == OUTSIDE_PROFILE and hidden is not None:
         to = f"{to}, most likely {CAUSE_OF[hidden.explains.causes[0]].loses_to}"
     return f"{lost} to {to}." if len(of) == 1 else f"{lost}, {fmt.duration_ms(first.ms)} of it to {to}."
+
+
+def largest_part(place: str, *, with_stack: bool) -> str:
+    """Return where the largest part of a cause lies; where the trace has no Python calls, how the line that is to be changed becomes known."""
+    at = "at " if LINE.search(place) else "" if place.startswith("before ") else "in "
+    unknown = "" if at == "at " or with_stack else ". Your own line is not recorded: `sawtooth run --stacks` records it"
+    return f"The largest part is {at}{place}{unknown}."
 
 
 def busy_meanwhile(of: Sequence[Row]) -> str | None:

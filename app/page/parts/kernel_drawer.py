@@ -19,6 +19,7 @@ from sawtooth.app.page import cards, current, frame, panel
 from sawtooth.app.page.timeline import views
 from sawtooth.app.words import advice, headline
 from sawtooth.app.words import run as words
+from sawtooth.app.words import timeline as timeline_words
 
 AROUND = 12.0  # of the launch's own length that it is shown with on the timeline: what ran before and after stays in sight
 COLUMNS = {
@@ -151,9 +152,10 @@ def _next_step(works_for: pd.DataFrame, row: pd.Series, rank: RankResult, result
 
 
 def link_changes(about: Sequence[tuple[int, Finding]], result: RunResult) -> None:
-    """Show the first of some numbered findings, each as a link to the Verdict."""
+    """Show the first of some numbered findings, each with what it brings as a link to the Verdict."""
     for number, finding in about[:CHANGES_SHOWN]:
-        label = f"Change {number}: {fmt.markdown(headline.action(finding))}"
+        gain = f": {gained}" if (gained := timeline_words.gain(finding)) else ""
+        label = f"Change {number}: {fmt.markdown(headline.action(finding))}{gain}"
         frame.link("verdict", label, run=result.manifest.id, icon=":material/arrow_forward:")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -47,18 +48,37 @@ def test_each_cause_stands_once_with_its_bar(monkeypatch: pytest.MonkeyPatch, lo
     assert "python on the host" not in text  # Python is a name
 
 
-def test_it_ends_in_the_change_about_the_largest_cause(app_data: DataFolder) -> None:
+def test_the_change_about_the_largest_cause_and_its_gain_stand_before_the_causes(app_data: DataFolder) -> None:
     recording = RECORDINGS / "mlp_eager"
     test = opened("idle", run_of(app_data, recording / "trace.json.gz", recording / "nvml.jsonl"))
     text = words_of(test)
-    end = text[text.index("What to do about it: ") :]
-    assert "Change 1: " in end and "Waits of one cause" not in end
+    answer = text[: text.index("The GPU waits for")]
+    assert re.search(r"Change 1: .+: \S+ → ≈", answer)
+    assert "The largest part is " in answer and "`" not in answer
+    assert "st-prow" in answer and "width:100%" in answer  # the whole step, what is lost within it
 
 
-def test_without_a_finding_about_it_it_ends_in_what_helps(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
+def test_without_a_finding_about_it_what_helps_stands_before_the_causes(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
     text = words_of(page(monkeypatch, loop, (Part("exposed_memcpy", None, 0.3, 0.3),)))
-    end = text[text.index("What to do about it: ") :]
-    assert "Send fewer bytes" in end and "Change " not in end
+    answer = text[: text.index("The GPU waits for")]
+    assert "What helps: Send fewer bytes" in answer and "Change " not in answer
+
+
+@pytest.mark.parametrize(
+    ("place", "with_stack", "said"),
+    [
+        ("train.py:96 in step (73 %)", True, "The largest part is at train.py:96 in step (73 %)."),
+        ("before cudaLaunchKernel (70 %)", True, "The largest part is before cudaLaunchKernel (70 %)."),
+        ("aten::nonzero (90 %)", True, "The largest part is in aten::nonzero (90 %)."),
+        (
+            "aten::nonzero (90 %)",
+            False,
+            "The largest part is in aten::nonzero (90 %). Your own line is not recorded: `sawtooth run --stacks` records it.",
+        ),
+    ],
+)
+def test_the_largest_part_is_named_with_its_line_or_with_how_to_record_it(place: str, with_stack: bool, said: str) -> None:
+    assert lost.largest_part(place, with_stack=with_stack) == said
 
 
 def test_where_only_the_profiler_s_rest_is_left_the_page_names_it(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
