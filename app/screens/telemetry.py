@@ -71,10 +71,10 @@ def _tooth(result: RunResult, telemetry: Telemetry, summary: DeviceTelemetry | N
         if why:
             cards.text(why)
         return
-    picture, said = panel.beside()
+    picture, numbers = panel.beside()
     with picture:
         panel.show(folded, "one-tooth")
-    with said:
+    with numbers:
         cards.numbers(words.of_a_tooth(tooth))
         if why:
             cards.text(why)
