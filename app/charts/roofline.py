@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.charts.rankings import short
-from sawtooth.app.theme import MUTED, OWNERS, PAGE, ink_on
+from sawtooth.app.theme import MUTED, OWNERS, PAGE
 
 LABELLED = 5  # points numbered: more cover each other
 POINTS = 400  # operators drawn, largest opportunity first; the table has them all
 BESIDE = 4.0  # times what is drawn that the axes reach beyond it: the slope and the ridge stay in sight
 FEW_DECADES = 2.2  # on an axis: powers of ten alone would leave one or two numbers
+HEIGHT = 350
+LINE, AWAY = 16, 30  # pixels: of a number's height, and from a dot to its number
+RIGHT = 0.6  # of an axis: right of it, where the roof has its name, a number stands left of its dot
 WORTH = 0.001  # of the operators' time: shorter ones are dots that only hide others
 COLUMNS = {
     "name": "Operator", "shapes": "Input shapes", "dtype": "Type", "ms": "ms per step", "opportunity_ms": "Above the roof, ms per step",
@@ -44,8 +46,8 @@ def roofline(
     dark: bool,
     unit: str = "ms per step",
     unused: Mapping[str, float] = MappingProxyType({}),
-) -> Chart:
-    """Draw operators under the roof; ``rows`` are those of ``sawtooth.analysis.knowledge.roofline``, largest opportunity first, ``peaks`` TFLOP/s by dtype.
+) -> tuple[Chart, *tuple[go.Figure, ...]]:
+    """Draw operators under the roof, those that multiply first and, where there are any, those that only move data beside it; ``rows`` are those of ``sawtooth.analysis.knowledge.roofline``, largest opportunity first, ``peaks`` TFLOP/s by dtype.
 
     ``bandwidth`` is bytes per second. ``unused`` are peaks above these that none of the operators' dtypes has.
     """
@@ -53,13 +55,10 @@ def roofline(
     shown = _drawn(rows)
     shown = shown.assign(place=range(1, len(shown) + 1))
     multiplying, moving = shown[shown["flops"] > 0], shown[~(shown["flops"] > 0)]
-    widths = [0.27, 0.73] if len(multiplying) or peaks else [1.0]  # where nothing multiplies there is no roof of arithmetic
-    figure = make_subplots(cols=len(widths), column_widths=widths, horizontal_spacing=0.09)
     longest = float(shown["ms"].max())
-    _moving(figure, moving, bandwidth, longest, dark, unit)
-    if len(widths) > 1:
-        _multiplying(figure, multiplying, peaks, unused, bandwidth, longest, dark=dark)
-    framed(figure, 420)
+    figures = [_multiplying(multiplying, peaks, unused, bandwidth, longest, dark=dark)] if len(multiplying) or peaks else []
+    if len(moving) or not figures:  # where nothing multiplies the memory's roof stands alone
+        figures.append(_moving(moving, bandwidth, longest, dark, unit))
     named = shown.head(LABELLED)
     alt = f"{title}. Roofline: " + "; ".join(
         f"{fmt.clean(str(row['name']), 40)} {fmt.share(row['attained_share'])} attained" for row in named.to_dict("records")
@@ -70,7 +69,8 @@ def roofline(
         LegendEntry(f"1 to {len(named)}: the largest gains, below" if len(named) > 1 else "1: the largest gain, below", "")
     ]
     columns = {c: heading.replace("ms per step", unit) for c, heading in COLUMNS.items() if rows[c].notna().any()}
-    return Chart(figure, title, alt, rows, columns, ("achieved_tflops", "flops_per_step"), METHOD, tuple(legend))
+    chart = Chart(figures[0], title, alt, rows, columns, ("achieved_tflops", "flops_per_step"), METHOD, tuple(legend))
+    return chart, *figures[1:]
 
 
 def largest(rows: pd.DataFrame) -> list[tuple[str, ...]]:
@@ -94,27 +94,26 @@ def _drawn(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["ms"] >= WORTH * rows["ms"].sum()].head(POINTS)
 
 
-def _moving(figure: go.Figure, rows: pd.DataFrame, bandwidth: float, longest: float, dark: bool, unit: str) -> None:
+def _moving(rows: pd.DataFrame, bandwidth: float, longest: float, dark: bool, unit: str) -> go.Figure:
     """Draw what only moves data: its bandwidth by its time, under the memory's."""
-    peak = bandwidth / 1e9
-    times = rows["ms"] if len(rows) else pd.Series([0.1, 1.0])
-    left, right = float(times.min()) / 2, float(times.max()) * 2
-    _line(figure, [left, right], [peak, peak], dark, col=1)  # not add_hline, which leaves out a subplot that has no dots yet
+    figure, peak = framed(go.Figure(), HEIGHT), bandwidth / 1e9
+    left, right = (float(rows["ms"].min()) / 2, float(rows["ms"].max()) * 2) if len(rows) else (0.05, 2.0)
+    low, high = (float(rows["gb_per_s"].min()), float(rows["gb_per_s"].max())) if len(rows) else (peak / 100, peak)
+    # What a cache served is above the memory's bandwidth.
+    across = np.log10(left), np.log10(right)
+    up = np.log10(min(low, peak / 10)) - 0.2, np.log10(max(high, peak)) + 0.4
+    figure.update_xaxes(**_log_axis(f"{unit}: only moves data", *across))
+    figure.update_yaxes(**_log_axis("GB/s", *up))
+    _line(figure, [left, right], [peak, peak], dark)
     # Above the dots, not beside its line: what a cache served lies there.
     figure.add_annotation(
         text=f"line: memory {_rate(bandwidth)}", x=1, y=1, xref="x domain", yref="y domain", xanchor="right", yanchor="top", showarrow=False, font={"size": 11}
     )  # fmt: skip
-    _dots(figure, rows, "ms", "gb_per_s", longest=longest, dark=dark, col=1)
-    span_ms = [np.log10(left), np.log10(right)]
-    figure.update_xaxes(**_log_axis(f"{unit}: only moves data", *span_ms), row=1, col=1)
-    low, high = (float(rows["gb_per_s"].min()), float(rows["gb_per_s"].max())) if len(rows) else (peak / 100, peak)
-    # What a cache served is above the memory's bandwidth.
-    span = [np.log10(min(low, peak / 10)) - 0.2, np.log10(max(high, peak)) + 0.4]
-    figure.update_yaxes(**_log_axis("GB/s", *span), row=1, col=1)
+    _dots(figure, rows, ("ms", "gb_per_s"), (across, up), longest=longest, dark=dark)
+    return figure
 
 
 def _multiplying(
-    figure: go.Figure,
     rows: pd.DataFrame,
     peaks: Mapping[str, float],
     unused: Mapping[str, float],
@@ -122,32 +121,33 @@ def _multiplying(
     longest: float,
     *,
     dark: bool,
-) -> None:
+) -> go.Figure:
     """Draw what multiplies: its rate by its intensity, under bandwidth and peak."""
-    highest = max(peaks.values(), default=0.0)
+    figure, highest = framed(go.Figure(), HEIGHT), max(peaks.values(), default=0.0)
     ridges = [peak * 1e12 / bandwidth for peak in peaks.values()]
     known = [*rows["intensity"], *ridges, *(peak * 1e12 / bandwidth for peak in unused.values())] or [1.0, 1000.0]
     low, high = min(known) / BESIDE, max(known) * BESIDE
     floor = min([*rows["achieved_tflops"], *peaks.values()], default=1.0) / BESIDE
     for (dtype, peak), ridge in zip(peaks.items(), ridges, strict=True):
-        _line(figure, [low, ridge, high], [low * bandwidth / 1e12, peak, peak], dark, col=2)
-        _note(figure, f"{dtype} {fmt.flop_rate(peak)}", high, peak, 2, xanchor="right", yanchor="bottom")
+        _line(figure, [low, ridge, high], [low * bandwidth / 1e12, peak, peak], dark)
+        _note(figure, f"{dtype} {fmt.flop_rate(peak)}", high, peak, xanchor="right", yanchor="bottom")
         # Left of the ridge memory is the limit, right of it the arithmetic.
-        _line(figure, [ridge, ridge], [floor, peak], dark, col=2, dash="dot")
+        _line(figure, [ridge, ridge], [floor, peak], dark, dash="dot")
         if peak == highest:
-            _note(figure, f"ridge {fmt.number(ridge)}", ridge, floor, 2, xanchor="center", yanchor="top")
+            _note(figure, f"ridge {fmt.number(ridge)}", ridge, floor, xanchor="center", yanchor="top")
     if highest:  # in the middle of what is seen of the slope
         middle = (max(low * bandwidth / 1e12, floor) * highest) ** 0.5
-        _note(figure, f"memory {_rate(bandwidth)}", middle * 1e12 / bandwidth, middle, 2, xanchor="right", yanchor="bottom")
+        _note(figure, f"memory {_rate(bandwidth)}", middle * 1e12 / bandwidth, middle, xanchor="right", yanchor="bottom")
     for dtype, peak in unused.items():
-        _line(figure, [peak * 1e12 / bandwidth, high], [peak, peak], dark, col=2, dash="dash")
-        _note(figure, f"{dtype} {fmt.flop_rate(peak)}, not used", high, peak, 2, xanchor="right", yanchor="bottom")
+        _line(figure, [peak * 1e12 / bandwidth, high], [peak, peak], dark, dash="dash")
+        _note(figure, f"{dtype} {fmt.flop_rate(peak)}, not used", high, peak, xanchor="right", yanchor="bottom")
         highest = max(highest, peak)
-    _dots(figure, rows, "intensity", "achieved_tflops", longest=longest, dark=dark, col=2)
-    across = np.log10(low), np.log10(high)
-    figure.update_xaxes(**_log_axis("FLOPs per byte; left of the ridge memory limits", *across), row=1, col=2)
-    up = np.log10(floor / 2), np.log10(max([highest, *rows["achieved_tflops"]])) + 0.15
-    figure.update_yaxes(**_log_axis("TFLOP/s", *up), row=1, col=2)
+    across = float(np.log10(low)), float(np.log10(high))
+    up = float(np.log10(floor / 2)), float(np.log10(max([highest, *rows["achieved_tflops"]])) + 0.15)
+    figure.update_xaxes(**_log_axis("FLOPs per byte; left of the ridge memory limits", *across))
+    figure.update_yaxes(**_log_axis("TFLOP/s", *up))
+    _dots(figure, rows, ("intensity", "achieved_tflops"), (across, up), longest=longest, dark=dark)
+    return figure
 
 
 def _log_axis(title: str, low: float, high: float) -> dict[str, Any]:
@@ -164,43 +164,74 @@ def _log_axis(title: str, low: float, high: float) -> dict[str, Any]:
     }
 
 
-def _line(figure: go.Figure, x: list[float], y: list[float], dark: bool, *, col: int, dash: str = "solid") -> None:
+def _line(figure: go.Figure, x: list[float], y: list[float], dark: bool, *, dash: str = "solid") -> None:
     line = {"color": MUTED.on(dark), "width": 1.5, "dash": dash}
-    figure.add_scatter(x=x, y=y, mode="lines", hoverinfo="skip", line=line, showlegend=False, row=1, col=col)
+    figure.add_scatter(x=x, y=y, mode="lines", hoverinfo="skip", line=line, showlegend=False)
 
 
-def _note(figure: go.Figure, text: str, x: float, y: float, col: int, **anchors: Any) -> None:
+def _note(figure: go.Figure, text: str, x: float, y: float, **anchors: Any) -> None:
     """Write beside a line; ``x`` and ``y`` are in the axes' units."""
-    axes = {"xref": f"x{col}" if col > 1 else "x", "yref": f"y{col}" if col > 1 else "y"}
-    figure.add_annotation(text=text, x=np.log10(x), y=np.log10(y), showarrow=False, font={"size": 11}, **axes, **anchors)
+    figure.add_annotation(text=text, x=np.log10(x), y=np.log10(y), showarrow=False, font={"size": 11}, **anchors)
 
 
 def _rate(bandwidth: float) -> str:
     return f"{fmt.number(bandwidth / 1e12)} TB/s"
 
 
-def _dots(figure: go.Figure, rows: pd.DataFrame, x: str, y: str, *, longest: float, dark: bool, col: int) -> None:
+def _dots(
+    figure: go.Figure,
+    rows: pd.DataFrame,
+    columns: tuple[str, str],
+    ranges: tuple[tuple[float, float], tuple[float, float]],
+    *,
+    longest: float,
+    dark: bool,
+) -> None:
+    """Draw operators as dots by two ``columns`` on logarithmic axes of these ``ranges``, the first of them numbered."""
     compute, memory = (OWNERS[key].on(dark) for key in ("tensor_core_compute", "exposed_memcpy"))
-    colours = [compute if bound == "compute" else memory for bound in rows["bound"]]
     size = np.clip(6 + 26 * np.sqrt(rows["ms"].to_numpy(float) / max(longest, 1e-12)), 6, 32).astype(np.float32)
     figure.add_scatter(
-        x=rows[x],
-        y=rows[y],
-        mode="markers+text",
-        text=[f"<b>{place}</b>" if place <= LABELLED else "" for place in rows["place"]],
-        textfont={"size": 11, "color": [ink_on(colour) for colour in colours]},
+        x=rows[columns[0]],
+        y=rows[columns[1]],
+        mode="markers",
         showlegend=False,
         marker={
             "size": size,
-            "color": colours,
-            "opacity": 1.0,  # a number on a translucent dot has the contrast of what lies under it
+            "color": [compute if bound == "compute" else memory for bound in rows["bound"]],
+            "opacity": 1.0,
             "line": {"width": 1, "color": PAGE.on(dark)},
         },
         customdata=[_hover(row) for row in rows.to_dict("records")],
         hovertemplate="%{customdata}<extra></extra>",
-        row=1,
-        col=col,
     )
+    named = rows[rows["place"] <= LABELLED]
+    (left, right), (low, high) = ranges
+    heights = (np.log10(named[columns[1]].to_numpy(float)) - low) / (high - low) * HEIGHT
+    for place, x, y, height, label in zip(
+        named["place"], *(np.log10(named[c].to_numpy(float)) for c in columns), heights, apart(heights), strict=True
+    ):
+        side = -1 if x > left + RIGHT * (right - left) else 1
+        arrow = {"showarrow": True, "arrowhead": 0, "arrowwidth": 1, "arrowcolor": MUTED.on(dark)}
+        figure.add_annotation(
+            text=f"<b>{place}</b>",
+            x=x,
+            y=y,
+            ax=side * AWAY,
+            ay=float(height - label),
+            font={"size": 12},
+            bgcolor=PAGE.on(dark),
+            **arrow,
+        )
+
+
+def apart(heights: Sequence[float]) -> list[float]:
+    """Return where numbers stand beside dots of these heights (pixels), in their order: as near as they are read, one above the other."""
+    order = sorted(range(len(heights)), key=heights.__getitem__)
+    placed: dict[int, float] = {}
+    for rank, index in enumerate(order):
+        placed[index] = heights[index] if not rank else max(heights[index], placed[order[rank - 1]] + LINE)
+    lower = sum(placed[i] - heights[i] for i in order) / max(len(order), 1)  # as far above their dots as below
+    return [placed[i] - lower for i in range(len(heights))]
 
 
 def _hover(row: dict[Any, Any]) -> str:

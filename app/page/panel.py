@@ -24,16 +24,26 @@ PERCENT = "%.1f\u00a0%%"  # of a share times 100
 TABLE_HEIGHT = 320  # ten rows: enough to check a chart against, and the page stays short
 
 
-def show(chart: Chart, key: str, *, select: Literal["box", "points"] | None = None, name: str | None = None) -> Any:
+def show(
+    chart: Chart,
+    key: str,
+    *,
+    select: Literal["box", "points"] | None = None,
+    name: str | None = None,
+    second: Any = None,
+) -> Any:
     """Show a chart. ``select`` (``box`` or ``points``) makes it selectable; returns the selection then, else None.
 
-    ``name`` is the file name of the CSV, ``key`` by default.
+    ``name`` is the file name of the CSV, ``key`` by default; ``second`` a figure that stands beside the chart's, on a narrow page under it.
     """
     cards.title(chart.title)
     cards.legend(chart.legend)
     state: Any = None
     if select:
         state = st.plotly_chart(chart.figure, key=key, config=CONFIG, alt=chart.alt, on_select="rerun", selection_mode=select)
+    elif second is not None:
+        for place, figure, part in zip(beside(), (chart.figure, second), ("", "-2"), strict=True):
+            place.plotly_chart(figure, key=f"{key}{part}", config=CONFIG, alt=chart.alt)
     else:
         st.plotly_chart(chart.figure, key=key, config=CONFIG, alt=chart.alt)
     _under(chart, key, name)

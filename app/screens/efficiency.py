@@ -197,10 +197,10 @@ def _under_the_roof(rank: RankResult) -> None:
     )
     peaks = {d: gpu.peaks[d] for d in dict.fromkeys(rows.loc[rows["flops"] > 0, "dtype"].dropna()) if d in gpu.peaks}
     unused = {"bf16": gpu.peaks["bf16"]} if peaks and "bf16" in gpu.peaks and gpu.peaks["bf16"] > max(peaks.values()) else {}
-    chart = roofline.roofline(
+    chart, *moving = roofline.roofline(
         rows, peaks, gpu.bandwidth_bytes_per_s, title, dark=frame.dark(), unit=run_words.unit_of(rank), unused=unused
     )
-    panel.show(chart, "roofline")
+    panel.show(chart, "roofline", second=moving[0] if moving else None)
     cards.table(
         roofline.LARGEST_HEADS,
         roofline.largest(rows),

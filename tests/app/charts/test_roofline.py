@@ -19,20 +19,24 @@ def placed() -> pd.DataFrame:
     return pd.DataFrame([moving, product])
 
 
-def lines(chart, axis):
-    return [t for t in chart.figure.data if t.mode == "lines" and (t.xaxis or "x") == axis]
+def lines(figure):
+    return [trace for trace in figure.data if trace.mode == "lines"]
+
+
+def numbers(figure):
+    return [note.text for note in figure.layout.annotations if note.showarrow]
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_memory_s_line_is_drawn_and_named_on_both_sides(dark):
-    chart = roofline.roofline(placed(), {"bf16": PEAK}, BANDWIDTH, "t", dark=dark)
-    (memory,) = lines(chart, "x")
+    chart, moving = roofline.roofline(placed(), {"bf16": PEAK}, BANDWIDTH, "t", dark=dark)
+    (memory,) = lines(moving)
     assert set(memory.y) == {4000.0}  # GB/s
-    slope, ridge = lines(chart, "x2")
+    slope, ridge = lines(chart.figure)
     assert slope.x[1] == ridge.x[0] == ridge.x[1] == pytest.approx(200.0)
     assert slope.y[1] == slope.y[2] == PEAK
     assert slope.y[0] / slope.x[0] == pytest.approx(BANDWIDTH / 1e12)
-    notes = [note.text for note in chart.figure.layout.annotations]
+    notes = [note.text for figure in (chart.figure, moving) for note in figure.layout.annotations]
     assert sum("memory 4.00 TB/s" in note for note in notes) == 2
     assert "ridge 200" in notes
 
@@ -44,16 +48,34 @@ def test_the_largest_gains_are_rows_with_what_the_roof_allows():
 
 
 def test_where_nothing_multiplies_the_memory_s_roof_stands_alone():
-    chart = roofline.roofline(placed().head(1), {}, BANDWIDTH, "t", dark=False)
-    assert {t.xaxis or "x" for t in chart.figure.data} == {"x"}
+    (chart,) = roofline.roofline(placed().head(1), {}, BANDWIDTH, "t", dark=False)
+    assert [set(line.y) for line in lines(chart.figure)] == [{4000.0}]
     assert "1: the largest gain, below" in {entry.label for entry in chart.legend}
 
 
 def test_the_words_the_dots_and_the_table_number_the_same_operators():
     tiny = placed().head(1).assign(name="aten::tiny", ms=1e-4, opportunity_ms=9e-5)
     rows = pd.concat([tiny, placed()], ignore_index=True)  # too short for a dot
-    chart = roofline.roofline(rows, {"bf16": PEAK}, BANDWIDTH, "t", dark=False)
-    numbers = [text for t in chart.figure.data for text in t.text or ()]
-    assert numbers == ["<b>1</b>", "<b>2</b>"]
+    chart, moving = roofline.roofline(rows, {"bf16": PEAK}, BANDWIDTH, "t", dark=False)
+    assert numbers(moving) == ["<b>1</b>"]
+    assert numbers(chart.figure) == ["<b>2</b>"]
     assert [row[0][:12] for row in roofline.largest(rows)] == ["1  aten::add", "2  aten::mm "]
     assert "tiny" not in chart.alt and "1 to 2: the largest gains, below" in {entry.label for entry in chart.legend}
+
+
+def test_numbers_of_dots_at_one_place_stand_above_each_other():
+    heights = [100.0, 101.0, 300.0, 99.0]
+    places = roofline.apart(heights)
+    assert sorted(range(4), key=places.__getitem__) == [3, 0, 1, 2]  # in the order of the dots: no two of their lines cross
+    ordered = sorted(places)
+    assert all(b - a >= roofline.LINE - 1e-9 for a, b in zip(ordered, ordered[1:], strict=False))
+    assert sum(places) == pytest.approx(sum(heights))
+    assert roofline.apart([]) == []
+
+
+@pytest.mark.parametrize(("intensity", "side"), [(1000.0, -1), (100.0, 1)])
+def test_a_number_stays_clear_of_the_roof_s_name(intensity, side):
+    product = placed().tail(1).assign(intensity=intensity)
+    (chart,) = roofline.roofline(product, {"bf16": PEAK}, BANDWIDTH, "t", dark=False)
+    (note,) = (note for note in chart.figure.layout.annotations if note.showarrow)
+    assert note.ax * side > 0  # pixels from the dot; the name of the roof ends at the right edge
