@@ -125,7 +125,9 @@ def blame_recorded(
         )
         for each in late
     ]
-    late = [each for each in late if each.own_ms >= least_ms > 0]
+    lateness = recorded.lateness_ms()
+    comes_late = lateness.sum(axis=1) >= least_ms * lateness.shape[1]  # who never does waits where its host does nothing
+    late = [each for each in late if each.own_ms >= least_ms > 0 and comes_late[each.position]]
     kept = kept_ms(late, peers)
 
     def gain_ms(some: Sequence[_Late]) -> float:

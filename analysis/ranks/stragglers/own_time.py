@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sawtooth.analysis.intervals import Intervals, overlaps, union
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES
 from sawtooth.analysis.ranks.beside import Kernels, Quiet, Shape
 from sawtooth.analysis.ranks.coupled import Member
@@ -105,8 +106,8 @@ def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: 
     # hosts of one balanced job differ in all of a cause's time, gaps of 2 ms included
     errors = [cost + HOST_ERROR * _by_step(ns, node_step, known, steps) for ns in host.gap_parts.T]
     for which in (True, False):
-        # a long gap delays the rank as far as its GPU had nothing left to do; many short ones slow it wherever they are
-        share = idle if which else np.ones(len(idle))
+        # a long gap delays the rank as far as its GPU had nothing left to do or did nothing; many short ones slow it wherever they are
+        share = np.maximum(idle, _paused_share(problem)) if which else np.ones(len(idle))
         for column, cause in enumerate(HOST_CAUSES):
             ns = _by_step(host.gap_parts[:, column] * share, node_step, known & (long == which), steps)
             if ns.any() and cause != "profiler":
@@ -149,6 +150,20 @@ def _drained_share(problem: ReplayProblem, which: NDArray[np.bool_]) -> F64:
     before = host.end[np.maximum(host.pred, 0)]
     gap = np.where(host.pred >= 0, np.maximum(host.start - before, 0), 0)
     return np.clip(host.start - np.maximum(before, done), 0, gap) / np.maximum(gap, 1)
+
+
+def _paused_share(problem: ReplayProblem) -> F64:
+    """Return, by host node, during how much of the gap before it the GPU ran nothing for long at a time, as recorded.
+
+    Work may be queued then, whose first waits for what the trace does not show. Short pauses are what starting queued kernels takes.
+    """
+    host, ops = problem.host, problem.ops
+    busy = union(ops.fixed_start, ops.fixed_start + ops.dur + LONG_GAP_NS)  # what follows within that is joined
+    gaps = Intervals(host.end[np.maximum(host.pred, 0)], host.start)
+    shared = overlaps(gaps, Intervals(busy.starts, busy.ends - LONG_GAP_NS))
+    worked = np.bincount(shared.in_a, shared.ends - shared.starts, len(host))
+    gap = np.where(host.pred >= 0, np.maximum(gaps.ends - gaps.starts, 0), 0)
+    return np.maximum(gap - worked, 0) / np.maximum(gap, 1)
 
 
 def _behind_begin(host: HostNodes, begins_ns: I64) -> F64:

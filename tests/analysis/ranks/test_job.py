@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,8 @@ from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
-from tests.support.bulk_synchronous import Planted, job
-from tests.support.chrome_trace import BASE_NS
+from tests.support.bulk_synchronous import KERNEL, Planted, job
+from tests.support.chrome_trace import BASE_NS, ChromeTrace
 
 
 def job_of(
@@ -43,6 +44,15 @@ def job_of(
         (list(s.ranks), s.gain_ms) for s in result.communication.stragglers
     ]
     return result.communication
+
+
+def of_traces(folder: Path, traces: Sequence[ChromeTrace]) -> Communication:
+    """The communication of the job with these traces, by rank."""
+    data = DataFolder(folder / "data").create()
+    (run,) = bring_in(data, [(trace.write(folder / f"{i}.json"), f"{i}.json") for i, trace in enumerate(traces)]).runs
+    communication = analyse(run, Library(data)).communication
+    assert communication is not None
+    return communication
 
 
 def test_no_rank_is_named_where_none_is_late(tmp_path: Path) -> None:
@@ -253,6 +263,34 @@ def test_a_pause_as_a_step_begins_is_not_the_others_waiting_as_it_ends(
     (late,) = result.communication.stragglers
     assert (late.ranks, late.reason, late.as_recorded) == ((1,), "python_host", True)
     assert 0.8 < late.gain_ms < 1.6  # at least; what any long gap may be, 0.5 ms at its pace, is not counted
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_gpu_that_does_nothing_waits_for_its_host_also_where_work_is_queued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replayed: bool
+) -> None:
+    """Before rank 1's loader takes 0.8 ms its host launches a kernel, which starts behind that, as the trace has it."""
+    if not replayed:
+        monkeypatch.setattr(estimate, "REPRODUCES_WITHIN", -1.0)
+    traces = job(2, 2, Planted(loader_us={1: 800.0}))
+    for trace, after in zip(traces, (4.0, 812.0), strict=True):
+        for begin in [event["ts"] for event in trace.events if event["name"].startswith("ProfilerStep")]:
+            trace.launch((begin + 1, begin + 3), (begin + after, begin + after + 2), KERNEL)
+    (late,) = of_traces(tmp_path, traces).stragglers
+    assert (late.ranks, late.reason) == ((1,), "data_wait")
+    assert late.own_ms == pytest.approx(0.8, abs=0.02)
+    assert late.gain_ms == pytest.approx(0.8, abs=0.02)
+
+
+def test_who_never_comes_late_is_not_blamed_for_what_its_host_does_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both hosts pause 1 ms a step. Rank 0's waits for rank 1's loader before that, between the same launches, and no call shows it."""
+    monkeypatch.setattr(estimate, "REPRODUCES_WITHIN", -1.0)
+    traces = job(2, 2, Planted(loader_us={1: 1_600.0}, host_us={0: 1_000.0, 1: 1_000.0}))
+    traces[0].events = [event for event in traces[0].events if event["name"] != "cudaDeviceSynchronize"]
+    (late,) = of_traces(tmp_path, traces).stragglers
+    assert (late.ranks, late.reason) == ((1,), "data_wait")
 
 
 @pytest.mark.parametrize(
