@@ -70,8 +70,13 @@ AS_RECORDED = (
 )
 SHARED_OUT = "Work of another batch size is shared out, so that all have the mean of it."
 SKEW = "Nothing: the profiler slows one host more than another."
+PERHAPS_SKEW = "Nothing yet: the profiler slows one host more than another."
 UNKNOWN = "Look at what {who} does that the others do not."
 WITHIN_ERROR = "Not predicted: what differs between the ranks is within the error of what the profiler's cost was taken to be."
+APART = (
+    "Not predicted: replayed together without the profiler, one rank still waits {apart} of each step more than another, which the error of what the "
+    "profiler's cost was taken to be may make."
+)
 NOT_TOGETHER = (
     "Not predicted: the ranks were not all replayed together without the profiler, so that what it adds to each is not known."
 )
@@ -111,16 +116,17 @@ def check(context: RuleContext) -> Iterator[Finding]:
         yield _of_split(context, communication.split, [*waits, *rows])
     elif (skewed := _skewed(communication, context.step_ms)) is not None:
         name = f"Rank {skewed.rank}" if skewed.rank is not None else f"Device {skewed.device}"
-        replayed = all(w.unprofiled_wait_ms is not None for w in communication.ranks)  # all together: else nothing was compared
+        apart_ms = _waits_apart_ms(communication)
+        alike = apart_ms is not None and apart_ms < SKEW_SHARE * context.step_ms
         yield context.finding(
             RULE.slug,
             f"Under the profiler {name.lower()} is {in_words(skewed.late_ms)} behind the others; "
-            + ("without it the ranks take about equally long" if replayed else "whether it is without it is not known"),
-            f"{SKEW if replayed else UNKNOWN.format(who=name.lower())} `sawtooth sample` beside the run would show whether any wait is left.",
+            + ("without it the ranks take about equally long" if alike else "whether it is without it is not known"),
+            f"{UNKNOWN.format(who=name.lower()) if apart_ms is None else SKEW if alike else PERHAPS_SKEW} `sawtooth sample` beside the run would show whether any wait is left.",
             ceiling_ms=None,
             severity="info",
             confidence="medium",
-            note=WITHIN_ERROR if replayed else NOT_TOGETHER,
+            note=NOT_TOGETHER if apart_ms is None else WITHIN_ERROR if alike else APART.format(apart=in_words(apart_ms)),
             evidence=[*waits, *rows],
         )
 
@@ -230,6 +236,13 @@ def _severity(context: RuleContext, communication: Communication, late: Straggle
     waited = waited_for_ms(communication, late) / profiled_ms if profiled_ms else 0.0
     seen = min(waited, context.share(late.own_ms)) >= CRITICAL_SHARE
     return "critical" if seen and context.share(gain_ms) >= SUREST_SHARE else None
+
+
+def _waits_apart_ms(communication: Communication) -> float | None:
+    """Return how much more of a step one rank waits than another, replayed together without the profiler; None where not all were."""
+    waits = [waits.unprofiled_wait_ms for waits in communication.ranks]
+    known = [ms for ms in waits if ms is not None]
+    return max(known) - min(known) if len(known) == len(waits) else None
 
 
 def _skewed(communication: Communication, step_ms: float) -> RankWaits | None:

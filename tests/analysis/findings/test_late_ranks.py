@@ -9,6 +9,7 @@ import pytest
 
 from sawtooth.analysis.findings.late_ranks import BOUNDED, bounded_by_late, late_before_pace
 from sawtooth.analysis.findings.rule import RuleContext
+from sawtooth.analysis.findings.rules.straggling_rank import APART, NOT_TOGETHER, WITHIN_ERROR
 from sawtooth.analysis.findings.rules.straggling_rank import check as straggling
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
@@ -89,14 +90,20 @@ def test_a_late_rank_is_critical_by_what_the_others_are_seen_to_wait_for_it(meas
 
 
 @pytest.mark.parametrize(
-    ("of_other_ms", "said"),
-    [(0.2, "without it the ranks take about equally long"), (None, "whether it is without it is not known")],
+    ("of_other_ms", "said", "note"),
+    [
+        (1.1, "without it the ranks take about equally long", WITHIN_ERROR),  # 2.8 % of 40 ms
+        (1.3, "whether it is without it is not known", APART.format(apart="1.3 ms")),
+        (None, "whether it is without it is not known", NOT_TOGETHER),
+    ],
 )
-def test_ranks_that_were_not_replayed_together_are_not_called_equally_long(of_other_ms: float | None, said: str) -> None:
+def test_ranks_are_called_equally_long_where_replayed_together_they_wait_alike(
+    of_other_ms: float | None, said: str, note: str
+) -> None:
     late = context()
     assert late.run.communication is not None
     other, mine = late.run.communication.ranks
     waits = (replace(other, unprofiled_wait_ms=of_other_ms), replace(mine, unprofiled_wait_ms=0.0, late_ms=9.0))
     job = replace(late.run, communication=replace(late.run.communication, ranks=waits, stragglers=()))
     (found,) = straggling(RuleContext(job, late.rank, NoGaps()))  # type: ignore[arg-type]
-    assert (found.severity, found.title.endswith(said)) == ("info", True)
+    assert (found.severity, found.title.endswith(said), found.prediction_note) == ("info", True, note)
