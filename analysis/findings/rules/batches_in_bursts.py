@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
-from sawtooth.analysis.findings.queries.loading import worker_starts
+from sawtooth.analysis.findings.queries.loading import of_first_read, worker_starts
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
@@ -39,8 +39,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     """Yield information when some steps wait for the loader and at least as many do not."""
     workers = context.recording.named(LOADS_IN_WORKERS)
     lost = context.lost_ms("data_wait")
-    if not workers or context.share(lost) < WORTH_NAMING or worker_starts(context).count:
-        return  # workers that start anew are late by themselves
+    if not workers or context.share(lost) < WORTH_NAMING or worker_starts(context).count or of_first_read(context):
+        return  # workers that start anew are late by themselves, and a first reading of the disk is over
     rows = context.recording.rows(
         "SELECT t.step, t.end_ns - t.start_ns, coalesce(sum(g.end_ns - g.start_ns), 0) FROM steps t LEFT JOIN gaps g ON g.step = t.step AND g.device = t.device "
         "AND g.cause = 'data_wait' WHERE t.device = ? AND t.counted GROUP BY 1, 2 ORDER BY 1",

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.queries.loading import of_first_read
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
@@ -23,6 +24,7 @@ from sawtooth.analysis.units import in_words
 SLOWER = 1.5  # times the median step: clocks and batches move steps less
 LEAST_STEPS = 4  # of three, any one can be the median
 WORTH_NAMING = 0.03  # of the mean step
+MOSTLY = 0.5  # of what the slow steps cost
 
 CHANGES = (
     CodeChange(
@@ -43,6 +45,9 @@ def check(context: RuleContext) -> Iterator[Finding]:
     lost = sum(ms - median for ms in slow) / len(times)
     if not slow or len(slow) * 2 >= len(times) or context.share(lost) < WORTH_NAMING:
         return
+    waits = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.cause == "data_wait")
+    if waits >= MOSTLY * lost and of_first_read(context):
+        return  # later epochs have in memory what these steps wait for
     rows = context.rank.counted.assign(ms=context.rank.device_step_ms).nlargest(5, "ms")
     yield context.finding(
         RULE.slug,

@@ -319,3 +319,11 @@ def test_who_recorded_marks_of_the_run_is_not_told_to_mark_the_profile(steps: st
     )
     context = SimpleNamespace(rank=rank, finding=lambda *_, **__: "told")
     assert len(list(steps_not_marked.check(context))) == told  # type: ignore[arg-type]
+
+
+def test_what_waits_for_a_first_read_that_is_over_is_no_fault_of_the_loader() -> None:
+    """Half of a step's wait is the loader's; from the second epoch on memory holds what it reads, and with the disk it would be first."""
+    over = {finding.rule for finding in result_of("read_first_and_then_from_memory").findings}
+    assert "slow-first-read" in over and not over & {"data-loader-starves-gpu", "batches-in-bursts", "periodic-stalls"}
+    again = {finding.rule for finding in result_of("read_first_and_again").findings}
+    assert "data-loader-starves-gpu" in again
