@@ -9,13 +9,13 @@ from sawtooth.app.theme import CAUSES, OWNERS, Colour
 
 HOST_KINDS: dict[str, Colour] = {
     "annotation": Colour("annotation", "#6B7C8C", "#8FA1B3"),
-    "op": Colour("operator", "#9FB3C8", "#5C7085"),
-    "launch": Colour("launch call", "#A7A7A7", "#7D7D7D"),
-    "call": Colour("other runtime call", "#C9C9C9", "#5A5A5A"),
+    "op": Colour("operator", "#7C95AF", "#6A819A"),
+    "launch": Colour("launch call", "#787878", "#9A9A9A"),
+    "call": Colour("other runtime call", "#949494", "#6E6E6E"),
     "copy": replace(OWNERS["exposed_memcpy"], label="copy call"),
     "sync": replace(CAUSES["host_sync"], label="waits for the GPU"),
     "allocator": replace(CAUSES["allocator"], label="allocates or frees"),
-    "python": Colour("Python call", "#B7B2D6", "#5E5A7E"),
+    "python": Colour("Python call", "#8F88BE", "#726D9C"),
 }
 
 

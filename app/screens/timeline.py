@@ -21,6 +21,7 @@ from sawtooth.app.page.timeline import beside, perfetto, views
 from sawtooth.app.page.timeline import picture as timeline_picture
 from sawtooth.app.words import timeline as words
 
+WITHOUT_GAPS = 0.99  # of the time from the first counted step to the last: with less of it in steps, others lie between them
 METHOD = (
     "Slices are as recorded. One that is too short to be told apart is part of a sum: each pixel is as high as its time is filled, in the colour "
     "of what fills most of it. Steps are on the device's own clock: a step ends when the last operation it launched ends. Lost time is cut where "
@@ -65,9 +66,8 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
 
 
 def _headline(rank: RankResult | None, view: Span, whole: Span) -> None:
+    view, where = _spoken_of(rank, view, whole)
     facts = views.facts(rank, view.start_ns, view.end_ns) if rank is not None else None
-    length = fmt.duration_ns(view.ns)
-    where = f"the whole {length}" if view == whole else f"the {length} in view"
     if rank is None:
         cards.headline(f"No GPU work was recorded: what the host does in {where}.")
         return
@@ -85,6 +85,19 @@ def _headline(rank: RankResult | None, view: Span, whole: Span) -> None:
         profiled.append("what the rest goes to is told for the steps that count")
     under = "; ".join(profiled)
     cards.headline(f"{sentence}.", f"{under[0].upper()}{under[1:]}." if under else None)
+
+
+def _spoken_of(rank: RankResult | None, view: Span, whole: Span) -> tuple[Span, str]:
+    """Return the stretch that the sentence is of, and what it is called: seen whole, the counted steps, since the profiler's start and stop lie beside them."""
+    length = fmt.duration_ns(view.ns)
+    if view != whole:
+        return view, f"the {length} in view"
+    if rank is not None and len(rank.counted):
+        steps = Span(int(rank.counted["start_ns"].min()), int(rank.counted["end_ns"].max()))
+        if int((rank.counted["end_ns"] - rank.counted["start_ns"]).sum()) >= WITHOUT_GAPS * steps.ns:
+            many = f"{fmt.many(len(rank.counted), 'counted step')}" if len(rank.counted) > 1 else "counted step"
+            return steps, f"the {many}, {fmt.duration_ns(steps.ns)}"
+    return view, f"the whole {length}"
 
 
 def _overlapping(result: RunResult, rank: RankResult | None, whole: Span) -> Telemetry | None:

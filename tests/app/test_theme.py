@@ -3,6 +3,7 @@
 import pytest
 
 from sawtooth.analysis.knowledge import causes, owners
+from sawtooth.app.charts.timeline import HOST_KINDS
 from sawtooth.app.theme import CAUSES, OWNERS, PALETTE, QUANTITIES, TEXTURES, UNKNOWN, Colour, colour_of, ink_on, luminance
 
 
@@ -11,7 +12,9 @@ def _contrast(one: str, other: str) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
-@pytest.mark.parametrize(("key", "colour"), [*OWNERS.items(), *CAUSES.items(), *QUANTITIES.items(), ("unknown", UNKNOWN)])
+@pytest.mark.parametrize(
+    ("key", "colour"), [*OWNERS.items(), *CAUSES.items(), *QUANTITIES.items(), *HOST_KINDS.items(), ("unknown", UNKNOWN)]
+)
 def test_every_class_can_be_told_from_the_page_in_both_themes(key: str, colour: object) -> None:
     # WCAG 1.4.11: what a picture is made of needs 3:1 against what surrounds it
     assert _contrast(colour.light, "#FFFFFF") >= 3, key

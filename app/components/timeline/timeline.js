@@ -304,93 +304,22 @@ var Columns = class {
   }
 };
 
-// src/paint.ts
-function inkOf(element2, dark) {
-  const style = getComputedStyle(element2);
-  const value = (name, other) => style.getPropertyValue(name).trim() || other;
-  return {
-    text: value("--st-text-color", dark ? "#fafafa" : "#1f2430"),
-    page: value("--st-background-color", dark ? "#0e1117" : "#ffffff"),
-    muted: dark ? "#A3A7AD" : "#5F6670",
-    line: dark ? "rgba(255,255,255,0.12)" : "rgba(0,0,0,0.10)",
-    accent: dark ? "#4AA3DF" : "#0072B2",
-    font: value("--st-font", "sans-serif")
-  };
-}
-var UNKNOWN = ["unknown", "#8F8F8F", "#757575", ""];
-function kindOf(data, source, kind) {
-  return data.kinds[source]?.[kind] ?? UNKNOWN;
-}
-var textures = /* @__PURE__ */ new Map();
-function texture(context, mark, dark) {
-  const key2 = `${mark}${dark}`;
-  if (!textures.has(key2)) textures.set(key2, drawnTexture(context, mark, dark));
-  return textures.get(key2);
-}
-var STROKES = {
-  "/": [[0, 8, 8, 0], [-2, 2, 2, -2], [6, 10, 10, 6]],
-  "\\": [[0, 0, 8, 8], [6, -2, 10, 2], [-2, 6, 2, 10]],
-  x: [[0, 0, 8, 8], [0, 8, 8, 0]],
-  "-": [[0, 4, 8, 4]],
-  "|": [[4, 0, 4, 8]],
-  "+": [[0, 4, 8, 4], [4, 0, 4, 8]],
-  ".": [[3, 4, 5, 4]]
-};
-function drawnTexture(context, mark, dark) {
-  const canvas = document.createElement("canvas");
-  canvas.width = canvas.height = 8;
-  const brush = canvas.getContext("2d");
-  if (!brush || !STROKES[mark]) return null;
-  brush.strokeStyle = dark ? "rgba(0,0,0,0.38)" : "rgba(255,255,255,0.42)";
-  brush.lineWidth = 1.4;
-  for (const [x0, y0, x1, y1] of STROKES[mark]) {
-    brush.beginPath();
-    brush.moveTo(x0, y0);
-    brush.lineTo(x1, y1);
-    brush.stroke();
-  }
-  return context.createPattern(canvas, "repeat");
-}
-function readable(colour) {
-  const [r, g, b] = [1, 3, 5].map((at) => {
-    const part = parseInt(colour.slice(at, at + 2), 16) / 255;
-    return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
-  });
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.26 ? "#16181d" : "#ffffff";
-}
-var fitted = /* @__PURE__ */ new Map();
-var FITTED_MOST = 2e4;
-var LETTERS_LEAST = 5;
-function fit(name, room, letter) {
-  const most = Math.floor(room / letter);
-  if (name.length <= most) return name;
-  name = name.replace(/^(\w+::)+/, "");
-  if (name.length <= most) return name;
-  if (most < LETTERS_LEAST) return "";
-  const key2 = `${most} ${name}`;
-  let text = fitted.get(key2);
-  if (text === void 0) {
-    if (fitted.size > FITTED_MOST) fitted.clear();
-    fitted.set(key2, text = `${name.slice(0, most - 1)}…`);
-  }
-  return text;
-}
-
 // src/labels.ts
 var LETTER = 6.1;
 var DIGIT = 5.7;
-var CAUSE_LETTERS = 8;
+var STEP_PREFIX = /^(ProfilerStep(?=#\d)|Optimizer\.step#\w+\.step (?=\d))/;
+function stepName(name) {
+  return STEP_PREFIX.test(name) ? `#${name.replace(STEP_PREFIX, "").replace("#", "")}` : name;
+}
 function stepLabel(step2, room) {
   const length = duration(step2.end - step2.start);
-  const short = step2.name.replace(/ \(not counted:.*/, "").replace(/^ProfilerStep/, "");
+  const short = stepName(step2.name.replace(/ \(not counted:.*/, ""));
   const not = step2.counted ? [] : [`${short} (not counted) · ${length}`, `${short}, not counted`];
   const labels = [`${step2.name} · ${length}`, ...not, `${short} · ${length}`, length];
-  return labels.find((label) => label.length * LETTER <= room) ?? (length.length * DIGIT <= room ? length : fit(short, room, LETTER));
+  return labels.find((label) => label.length * LETTER <= room) ?? [length, short].find((label) => label.length * DIGIT <= room) ?? "";
 }
 function lostLabel(label, ns, room) {
-  const whole = `${label} · ${duration(ns)}`;
-  if (whole.length * LETTER <= room) return whole;
-  return room >= Math.min(label.length, CAUSE_LETTERS) * LETTER ? label : "";
+  return [`${label} · ${duration(ns)}`, label, duration(ns)].find((text) => text.length * LETTER <= room) ?? "";
 }
 
 // src/lanes.ts
@@ -438,10 +367,10 @@ function placed(tracks, steps, lines, choice, needed = /* @__PURE__ */ new Map()
   tracks.forEach((track, t) => {
     if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));
     if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX + 2), track: t, steps: track.steps });
-    const own = track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice, needed));
+    const own = track.lanes.filter((spec) => !spec.quiet).map((spec) => slices(spec, t, tracks.length > 1, choice, needed));
     const host = own.findIndex((lane) => lane.spec.source !== "gaps" && lane.spec.source !== "gpu");
     if (t === 0) own.splice(host < 0 ? own.length : host, 0, ...panels);
-    lanes.push(...own);
+    lanes.push(...own, ...quietOnes(track, t, tracks.length > 1, choice, needed));
   });
   for (const lane of lanes) lane.pinned = choice.pinned.includes(lane.id);
   const order = [...lanes.filter((lane) => lane.pinned), ...lanes.filter((lane) => !lane.pinned)];
@@ -451,6 +380,18 @@ function placed(tracks, steps, lines, choice, needed = /* @__PURE__ */ new Map()
     top += lane.height + GAP_PX;
   }
   return { lanes: order, height: top };
+}
+function quietId(t, several) {
+  return several ? `${t}.quiet` : "quiet";
+}
+function quietOnes(track, t, several, choice, needed) {
+  const specs = track.lanes.filter((spec) => spec.quiet);
+  if (!specs.length) return [];
+  const threads = new Set(specs.map((spec) => spec.lane)).size;
+  const id = quietId(t, several);
+  const open = choice.changed.has(id);
+  const row = { ...single("quiet", id, `${threads} quiet thread${threads > 1 ? "s" : ""}`, ROW_PX), track: t, folds: true, folded: !open };
+  return open ? [row, ...specs.map((spec) => slices(spec, t, several, choice, needed))] : [row];
 }
 function topOf(lines) {
   return Math.max(...lines.map((line) => line.top ?? Math.max(...line.values.map((v) => v ?? 0)))) || 1;
@@ -468,6 +409,79 @@ function slices(spec, track, several, choice, needed) {
   const rows = folded ? 1 : Math.min(needed.get(id) ?? spec.rows, spec.rows);
   const row = spec.source === "gaps" ? LOST_PX : spec.rows > 1 ? NESTED_PX : ROW_PX;
   return { kind: "slices", id, label: spec.label, track, top: 0, height: rows * row, row, rows, spec, folds, folded, pinned: false };
+}
+
+// src/paint.ts
+function inkOf(element2, dark) {
+  const style = getComputedStyle(element2);
+  const value = (name, other) => style.getPropertyValue(name).trim() || other;
+  return {
+    text: value("--st-text-color", dark ? "#fafafa" : "#1f2430"),
+    page: value("--st-background-color", dark ? "#0e1117" : "#ffffff"),
+    muted: dark ? "#A3A7AD" : "#5F6670",
+    line: dark ? "rgba(255,255,255,0.12)" : "rgba(0,0,0,0.10)",
+    accent: dark ? "#4AA3DF" : "#0072B2",
+    font: value("--st-font", "sans-serif")
+  };
+}
+var UNKNOWN = ["unknown", "#8F8F8F", "#757575", ""];
+function kindOf(data, source, kind) {
+  return data.kinds[source]?.[kind] ?? UNKNOWN;
+}
+var textures = /* @__PURE__ */ new Map();
+function texture(context, mark, dark) {
+  const key2 = `${mark}${dark}`;
+  if (!textures.has(key2)) textures.set(key2, drawnTexture(context, mark, dark));
+  return textures.get(key2);
+}
+var STROKES = {
+  "/": [[0, 8, 8, 0], [-2, 2, 2, -2], [6, 10, 10, 6]],
+  "\\": [[0, 0, 8, 8], [6, -2, 10, 2], [-2, 6, 2, 10]],
+  x: [[0, 0, 8, 8], [0, 8, 8, 0]],
+  "-": [[0, 4, 8, 4]],
+  "|": [[4, 0, 4, 8]],
+  "+": [[0, 4, 8, 4], [4, 0, 4, 8]],
+  ".": [[3, 4, 5, 4]]
+};
+function drawnTexture(context, mark, dark) {
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = 8;
+  const brush = canvas.getContext("2d");
+  if (!brush || !STROKES[mark]) return null;
+  brush.strokeStyle = dark ? "rgba(0,0,0,0.38)" : "rgba(255,255,255,0.42)";
+  brush.lineWidth = 1.4;
+  for (const [x0, y0, x1, y1] of STROKES[mark]) {
+    brush.beginPath();
+    brush.moveTo(x0, y0);
+    brush.lineTo(x1, y1);
+    brush.stroke();
+  }
+  return context.createPattern(canvas, "repeat");
+}
+var MIDDLE_LUMINANCE = 0.179;
+function readable(colour) {
+  const [r, g, b] = [1, 3, 5].map((at) => {
+    const part = parseInt(colour.slice(at, at + 2), 16) / 255;
+    return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > MIDDLE_LUMINANCE ? "#000000" : "#ffffff";
+}
+var fitted = /* @__PURE__ */ new Map();
+var FITTED_MOST = 2e4;
+var LETTERS_LEAST = 5;
+function fit(name, room, letter, brief = (whole) => whole) {
+  const most = Math.floor(room / letter);
+  if (name.length <= most) return name;
+  name = brief(name).replace(/^(\w+::)+/, "");
+  if (name.length <= most) return name;
+  if (most < LETTERS_LEAST) return "";
+  const key2 = `${most} ${name}`;
+  let text = fitted.get(key2);
+  if (text === void 0) {
+    if (fitted.size > FITTED_MOST) fitted.clear();
+    fitted.set(key2, text = `${name.slice(0, most - 1)}…`);
+  }
+  return text;
 }
 
 // src/tiles.ts
@@ -652,7 +666,7 @@ function outside(data, steps) {
 var AXIS_PX = 22;
 var POINTER_PX = 6;
 var TEXT_PX = 26;
-var STEP_COLOURS = [["#3F5873", "#7D93AB"], ["#A9B4BF", "#4C5866"]];
+var STEP_COLOURS = [["#3F5873", "#7D93AB"], ["#8494A4", "#5F7080"]];
 var Painter = class {
   constructor(context, tiles, ink) {
     this.context = context;
@@ -724,14 +738,18 @@ var Painter = class {
     context.beginPath();
     context.rect(0, y, width, lane.height);
     context.clip();
+    let sampled = false;
     for (const line of lane.lines) {
       context.strokeStyle = data.dark ? line.dark : line.light;
       context.lineWidth = 1.5;
       context.beginPath();
-      trace(context, line, view, scale, (v) => y + lane.height - 1 - v / top * (lane.height - 3));
+      sampled = trace(context, line, view, scale, (v) => y + lane.height - 1 - v / top * (lane.height - 3)) || sampled;
       context.stroke();
     }
     context.restore();
+    if (sampled) return;
+    context.fillStyle = this.ink.muted;
+    context.fillText("no sample in view", 4, y + lane.height / 2);
   }
   slices(scene, lane, y, width, top, bottom) {
     const track = scene.data.tracks[lane.track];
@@ -796,7 +814,7 @@ var Painter = class {
       context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), room);
       if (mark && to - from >= 8) this.textured(from, y, to - from - 1, room, mark, scene.data.dark);
       const name = source === "gaps" ? lostLabel(label, tile.dur[slice2], to - from - 7) : tile.names.get(tile.name[slice2]) ?? label;
-      const text = to - from > TEXT_PX ? fit(name, to - from - 7, LETTER) : "";
+      const text = to - from > TEXT_PX ? fit(name, to - from - 7, LETTER, stepName) : "";
       if (text) {
         if (mark) {
           context.fillStyle = colour;
@@ -879,6 +897,7 @@ var Painter = class {
 };
 function trace(context, line, view, scale, at) {
   let before = null;
+  let seen = false;
   for (let i = 0; i < line.times.length; i++) {
     const value = line.values[i];
     const x = (line.times[i] - view.start) * scale;
@@ -890,9 +909,11 @@ function trace(context, line, view, scale, at) {
     if (before === null) context.moveTo(from, at(value));
     else context.lineTo(from, at(value));
     context.lineTo(x, at(value));
+    seen ||= x >= 0 && from < (view.end - view.start) * scale;
     before = value;
     if (from > (view.end - view.start) * scale) break;
   }
+  return seen;
 }
 
 // src/find.ts
@@ -998,7 +1019,7 @@ var Gutter = class {
     if (lane.height < 30) name.classList.add("one");
     if (lane.folds) row.append(this.button(lane, "fold", lane.folded ? "▶" : "▼", !lane.folded, `${lane.label}: all rows`));
     row.append(name);
-    if (lane.kind !== "track") row.append(this.button(lane, "pin", "⌃", lane.pinned, `${lane.label}: keep at the top`));
+    if (lane.kind !== "track" && lane.kind !== "quiet") row.append(this.button(lane, "pin", "⌃", lane.pinned, `${lane.label}: keep at the top`));
     return row;
   }
   button(lane, what, sign, pressed, label) {
@@ -1337,6 +1358,7 @@ var FindingBar = class {
     this.rule = finding?.rule ?? "";
     this.picture.scene.marks = [];
     this.picture.scene.mark = -1;
+    if (finding && !this.changes.hidden) this.place.style.height = `${this.changes.offsetHeight}px`;
     this.place.hidden = !finding;
     this.list();
     if (finding) void this.load(go);
@@ -1889,7 +1911,7 @@ var Rows = class {
   fit(lanes, tracks, tiles, view, width, anew) {
     let changed = false;
     for (const lane of lanes) {
-      if (!lane.folds || lane.folded) continue;
+      if (!lane.spec || !lane.folds || lane.folded) continue;
       const rows = Math.max(rowsIn(lane, tracks[lane.track], tiles, view, width), 1);
       changed = this.set(lane.id, anew ? rows : Math.max(rows, this.needed.get(lane.id) ?? 0)) || changed;
     }
@@ -2135,6 +2157,11 @@ var Timeline = class {
   reveal(track, source, laneNumber, depth) {
     const find = () => this.scene.lanes.find((l) => l.track === track && l.spec?.source === source && l.spec.lane === laneNumber);
     let lane = find();
+    if (!lane && this.data.tracks[track]?.lanes.some((l) => l.quiet && l.source === source && l.lane === laneNumber)) {
+      this.choice.fold(quietId(track, this.data.tracks.length > 1));
+      this.layout();
+      lane = find();
+    }
     if (lane?.folded && depth > 0) {
       this.choice.fold(lane.id);
       this.layout();

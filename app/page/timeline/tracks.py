@@ -19,6 +19,7 @@ HOST_LANES = {"operators": "operators", "calls": "calls", "python": "Python"}
 STREAMS_MOST = 48  # lanes of a kind that are drawn, the busiest: more are not read, and each costs a row of every tile
 THREADS_MOST = 24
 TRACKS_MOST = 16  # ranks in one picture: each adds a few lanes and as many tiles
+QUIET = 0.005  # of the recording: a thread that is busy for less is almost an empty row, and stands behind one that counts such threads
 NAME_LENGTH = 14  # letters of a thread's name, which stands before what the lane holds
 A, B = "A", "B"  # what the lanes of two runs begin with
 
@@ -115,7 +116,13 @@ def _lanes(rank: RankResult | None, recording_id: str) -> list[dict[str, Any]]:
     for place, thread in enumerate(threads):
         of = {lane.source: lane for lane in host if lane.lane == thread}
         name = _name(thread, threads, names, backward)
-        shown += [_lane(of[source], f"{name} {what}", folded=place > 0) for source, what in HOST_LANES.items() if source in of]
+        busy_ns = sum(lane.busy_ns for lane in of.values())
+        quiet = place > 0 and thread not in backward and busy_ns < QUIET * views.extent(recording_id).ns
+        shown += [
+            {**_lane(of[source], f"{name} {what}", folded=place > 0), **({"quiet": True} if quiet else {})}
+            for source, what in HOST_LANES.items()
+            if source in of
+        ]
     return shown
 
 

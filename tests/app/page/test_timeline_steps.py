@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sawtooth.analysis.tables.timeline import Span
+from sawtooth.analysis.tables.timeline import Lane, Span
 from sawtooth.app.page.timeline import tracks
 from tests.support.sent_steps import written_out
 
@@ -42,3 +42,18 @@ def test_thousands_of_steps_are_few_letters() -> None:
     sent = STEPS(rank, Span(0, 800_000))
     assert sent["names"] == [[8_000, "ProfilerStep#", 0, None]]
     assert len(sent["times"]) < 8 * 8_000
+
+
+def test_a_thread_that_does_almost_nothing_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1 s the pin-memory thread calls the runtime for 1 ms; those of the step are never quiet, whatever they do."""
+    ms = 1_000_000
+    lanes = [
+        Lane("calls", 0, 1, 9, 4 * ms),
+        Lane("calls", 1, 1, 9, 6 * ms),
+        Lane("calls", 2, 1, 9, ms),
+        Lane("python", 2, 1, 9, ms),
+    ]
+    monkeypatch.setattr(tracks.views, "lanes", lambda recording, device: (lanes, {}, {0}))
+    monkeypatch.setattr(tracks.views, "extent", lambda recording: Span(0, 1000 * ms))
+    shown = {lane["id"]: lane.get("quiet", False) for lane in tracks._lanes(None, "r")}
+    assert shown == {"calls-1": False, "calls-2": True, "python-2": True, "calls-0": False}

@@ -2,7 +2,7 @@
 
 import { Columns } from "./columns";
 import { duration, time } from "./format";
-import { LETTER, lostLabel, stepLabel } from "./labels";
+import { LETTER, lostLabel, stepLabel, stepName } from "./labels";
 import { topOf, type Placed } from "./lanes";
 import { fit, kindOf, readable, texture, type Ink } from "./paint";
 import { levelOf, type Tiles } from "./tiles";
@@ -13,7 +13,7 @@ import { tick } from "./view";
 export const AXIS_PX = 22;
 const POINTER_PX = 6; // half the width of what points at a place
 const TEXT_PX = 26; // narrower slices carry no name
-const STEP_COLOURS: [string, string][] = [["#3F5873", "#7D93AB"], ["#A9B4BF", "#4C5866"]];
+const STEP_COLOURS: [string, string][] = [["#3F5873", "#7D93AB"], ["#8494A4", "#5F7080"]];
 
 /** What a frame shows. */
 export interface Scene {
@@ -108,14 +108,18 @@ export class Painter {
     context.beginPath();
     context.rect(0, y, width, lane.height);
     context.clip();
+    let sampled = false;
     for (const line of lane.lines!) {
       context.strokeStyle = data.dark ? line.dark : line.light;
       context.lineWidth = 1.5;
       context.beginPath();
-      trace(context, line, view, scale, (v) => y + lane.height - 1 - (v / top) * (lane.height - 3));
+      sampled = trace(context, line, view, scale, (v) => y + lane.height - 1 - (v / top) * (lane.height - 3)) || sampled;
       context.stroke();
     }
     context.restore();
+    if (sampled) return;
+    context.fillStyle = this.ink.muted;
+    context.fillText("no sample in view", 4, y + lane.height / 2);
   }
 
   private slices(scene: Scene, lane: Placed, y: number, width: number, top: number, bottom: number): void {
@@ -184,7 +188,7 @@ export class Painter {
       context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), room);
       if (mark && to - from >= 8) this.textured(from, y, to - from - 1, room, mark, scene.data.dark);
       const name = source === "gaps" ? lostLabel(label, tile.dur[slice], to - from - 7) : (tile.names.get(tile.name[slice]) ?? label);
-      const text = to - from > TEXT_PX ? fit(name, to - from - 7, LETTER) : "";
+      const text = to - from > TEXT_PX ? fit(name, to - from - 7, LETTER, stepName) : "";
       if (text) {
         if (mark) {
           context.fillStyle = colour;
@@ -272,9 +276,10 @@ export class Painter {
   }
 }
 
-/** Trace a sampled line: a value holds for the time up to its sample. */
-function trace(context: CanvasRenderingContext2D, line: Line, view: Span, scale: number, at: (value: number) => number): void {
+/** Trace a sampled line: a value holds for the time up to its sample. Tells whether any of it lies in view. */
+export function trace(context: Pick<CanvasRenderingContext2D, "moveTo" | "lineTo">, line: Line, view: Span, scale: number, at: (value: number) => number): boolean {
   let before: number | null = null;
+  let seen = false;
   for (let i = 0; i < line.times.length; i++) {
     const value = line.values[i];
     const x = (line.times[i] - view.start) * scale;
@@ -286,7 +291,9 @@ function trace(context: CanvasRenderingContext2D, line: Line, view: Span, scale:
     if (before === null) context.moveTo(from, at(value));
     else context.lineTo(from, at(value));
     context.lineTo(x, at(value));
+    seen ||= x >= 0 && from < (view.end - view.start) * scale;
     before = value;
     if (from > (view.end - view.start) * scale) break;
   }
+  return seen;
 }

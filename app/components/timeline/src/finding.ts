@@ -44,6 +44,7 @@ export class FindingBar {
     this.rule = finding?.rule ?? "";
     this.picture.scene.marks = [];
     this.picture.scene.mark = -1;
+    if (finding && !this.changes.hidden) this.place.style.height = `${this.changes.offsetHeight}px`; // the picture under it stays where it is
     this.place.hidden = !finding;
     this.list();
     if (finding) void this.load(go);

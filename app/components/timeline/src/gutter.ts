@@ -32,7 +32,7 @@ export class Gutter {
     if (lane.height < 30) name.classList.add("one");
     if (lane.folds) row.append(this.button(lane, "fold", lane.folded ? "▶" : "▼", !lane.folded, `${lane.label}: all rows`));
     row.append(name);
-    if (lane.kind !== "track") row.append(this.button(lane, "pin", "⌃", lane.pinned, `${lane.label}: keep at the top`));
+    if (lane.kind !== "track" && lane.kind !== "quiet") row.append(this.button(lane, "pin", "⌃", lane.pinned, `${lane.label}: keep at the top`));
     return row;
   }
 

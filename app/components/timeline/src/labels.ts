@@ -1,25 +1,27 @@
 // What stands inside steps and pieces of lost time.
 
 import { duration } from "./format";
-import { fit } from "./paint";
 import type { Step } from "./types";
 
 export const LETTER = 6.1; // width of a letter of 11 px, about
 const DIGIT = 5.7; // and of a digit: a length fits where a name as long does not
-const CAUSE_LETTERS = 8; // fewer of a cause do not name it
+const STEP_PREFIX = /^(ProfilerStep(?=#\d)|Optimizer\.step#\w+\.step (?=\d))/; // what the profiler and PyTorch call each step
 
-/** Return the most that fits of a step's name and length, the length before the name: "ProfilerStep#7 · 753 ms", "#7 · 753 ms", "753 ms", and that it does not count. */
-export function stepLabel(step: Step, room: number): string {
-  const length = duration(step.end - step.start);
-  const short = step.name.replace(/ \(not counted:.*/, "").replace(/^ProfilerStep/, "");
-  const not = step.counted ? [] : [`${short} (not counted) · ${length}`, `${short}, not counted`];
-  const labels = [`${step.name} · ${length}`, ...not, `${short} · ${length}`, length];
-  return labels.find((label) => label.length * LETTER <= room) ?? (length.length * DIGIT <= room ? length : fit(short, room, LETTER));
+/** Return a step's name without what all steps are called: "ProfilerStep#7" and "Optimizer.step#Adam.step 7" are #7; other names as they are. */
+export function stepName(name: string): string {
+  return STEP_PREFIX.test(name) ? `#${name.replace(STEP_PREFIX, "").replace("#", "")}` : name;
 }
 
-/** Return a cause with how long it lasted where both fit, else the cause; nothing where a few of its letters would be all. */
+/** Return the most that fits of a step's name and length, the length before the name: "ProfilerStep#7 · 753 ms", "#7 · 753 ms", "753 ms", "#7", and that it does not count; a part of a name is none. */
+export function stepLabel(step: Step, room: number): string {
+  const length = duration(step.end - step.start);
+  const short = stepName(step.name.replace(/ \(not counted:.*/, ""));
+  const not = step.counted ? [] : [`${short} (not counted) · ${length}`, `${short}, not counted`];
+  const labels = [`${step.name} · ${length}`, ...not, `${short} · ${length}`, length];
+  return labels.find((label) => label.length * LETTER <= room) ?? [length, short].find((label) => label.length * DIGIT <= room) ?? "";
+}
+
+/** Return a cause with how long it lasted where both fit, else the cause, else how long; its colour names it too. */
 export function lostLabel(label: string, ns: number, room: number): string {
-  const whole = `${label} · ${duration(ns)}`;
-  if (whole.length * LETTER <= room) return whole;
-  return room >= Math.min(label.length, CAUSE_LETTERS) * LETTER ? label : "";
+  return [`${label} · ${duration(ns)}`, label, duration(ns)].find((text) => text.length * LETTER <= room) ?? "";
 }

@@ -11,7 +11,7 @@ const HEAD_PX = 22;
 
 /** A lane in its place. `rows` of `row` pixels each follow each other from `top` on. */
 export interface Placed {
-  kind: "steps" | "lines" | "slices" | "track";
+  kind: "steps" | "lines" | "slices" | "track" | "quiet";
   id: string;
   label: string;
   track: number;
@@ -75,10 +75,10 @@ export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: La
   tracks.forEach((track, t) => {
     if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));
     if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX + 2), track: t, steps: track.steps });
-    const own = track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice, needed));
+    const own = track.lanes.filter((spec) => !spec.quiet).map((spec) => slices(spec, t, tracks.length > 1, choice, needed));
     const host = own.findIndex((lane) => lane.spec!.source !== "gaps" && lane.spec!.source !== "gpu");
     if (t === 0) own.splice(host < 0 ? own.length : host, 0, ...panels); // telemetry is the GPU's: under what it did
-    lanes.push(...own);
+    lanes.push(...own, ...quietOnes(track, t, tracks.length > 1, choice, needed));
   });
   for (const lane of lanes) lane.pinned = choice.pinned.includes(lane.id);
   const order = [...lanes.filter((lane) => lane.pinned), ...lanes.filter((lane) => !lane.pinned)];
@@ -88,6 +88,22 @@ export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: La
     top += lane.height + GAP_PX;
   }
   return { lanes: order, height: top };
+}
+
+/** Return the id of the row that hides the quiet threads of a track. */
+export function quietId(t: number, several: boolean): string {
+  return several ? `${t}.quiet` : "quiet";
+}
+
+/** Return the row that counts the threads of a track that do almost nothing, and under it, once it is open, their lanes. */
+function quietOnes(track: Track, t: number, several: boolean, choice: LaneChoice, needed: Needed): Placed[] {
+  const specs = track.lanes.filter((spec) => spec.quiet);
+  if (!specs.length) return [];
+  const threads = new Set(specs.map((spec) => spec.lane)).size;
+  const id = quietId(t, several);
+  const open = choice.changed.has(id);
+  const row: Placed = { ...single("quiet", id, `${threads} quiet thread${threads > 1 ? "s" : ""}`, ROW_PX), track: t, folds: true, folded: !open };
+  return open ? [row, ...specs.map((spec) => slices(spec, t, several, choice, needed))] : [row];
 }
 
 /** Return the value at the top of a panel of lines. */

@@ -66,24 +66,26 @@ function drawnTexture(context: CanvasRenderingContext2D, mark: string, dark: boo
   return context.createPattern(canvas, "repeat");
 }
 
+const MIDDLE_LUMINANCE = 0.179; // black and white have the same contrast on it, 4.58:1
+
 /** Return black or white, whichever is read better on a colour such as #0072B2. */
 export function readable(colour: string): string {
   const [r, g, b] = [1, 3, 5].map((at) => {
     const part = parseInt(colour.slice(at, at + 2), 16) / 255;
     return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
   });
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.26 ? "#16181d" : "#ffffff";
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > MIDDLE_LUMINANCE ? "#000000" : "#ffffff";
 }
 
 const fitted = new Map<string, string>();
 const FITTED_MOST = 20000;
 const LETTERS_LEAST = 5; // "at…" says nothing
 
-/** Return as much of a name as fits into `room` pixels at about `letter` pixels a letter, without its namespace where that is too long; nothing where few letters would be left. */
-export function fit(name: string, room: number, letter: number): string {
+/** Return as much of a name as fits into `room` pixels at about `letter` pixels a letter, without its namespace, and as its `brief` name, where that is too long; nothing where few letters would be left. */
+export function fit(name: string, room: number, letter: number, brief: (name: string) => string = (whole) => whole): string {
   const most = Math.floor(room / letter);
   if (name.length <= most) return name;
-  name = name.replace(/^(\w+::)+/, "");
+  name = brief(name).replace(/^(\w+::)+/, "");
   if (name.length <= most) return name;
   if (most < LETTERS_LEAST) return "";
   const key = `${most} ${name}`;

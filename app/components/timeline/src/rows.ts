@@ -14,7 +14,7 @@ export class Rows {
   fit(lanes: Placed[], tracks: Track[], tiles: Tiles, view: Span, width: number, anew: boolean): boolean {
     let changed = false;
     for (const lane of lanes) {
-      if (!lane.folds || lane.folded) continue;
+      if (!lane.spec || !lane.folds || lane.folded) continue;
       const rows = Math.max(rowsIn(lane, tracks[lane.track], tiles, view, width), 1);
       changed = this.set(lane.id, anew ? rows : Math.max(rows, this.needed.get(lane.id) ?? 0)) || changed;
     }

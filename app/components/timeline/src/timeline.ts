@@ -4,7 +4,7 @@ import { Crumbs } from "./crumbs";
 import { AXIS_PX, Painter, type Scene } from "./draw";
 import { Finder } from "./find";
 import { Gutter } from "./gutter";
-import { LaneChoice, placed, type Placed } from "./lanes";
+import { LaneChoice, placed, quietId, type Placed } from "./lanes";
 import { drawMap, drawWindow, MAP_PX, mapSources } from "./minimap";
 import { button } from "./dom";
 import { Drawer } from "./drawer";
@@ -205,6 +205,11 @@ export class Timeline implements Picture {
   private reveal(track: number, source: string, laneNumber: number, depth: number): void {
     const find = () => this.scene.lanes.find((l) => l.track === track && l.spec?.source === source && l.spec.lane === laneNumber);
     let lane = find();
+    if (!lane && this.data.tracks[track]?.lanes.some((l) => l.quiet && l.source === source && l.lane === laneNumber)) {
+      this.choice.fold(quietId(track, this.data.tracks.length > 1));
+      this.layout();
+      lane = find();
+    }
     if (lane?.folded && depth > 0) {
       this.choice.fold(lane.id);
       this.layout();

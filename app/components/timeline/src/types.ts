@@ -11,6 +11,8 @@ export interface LaneSpec {
   label: string;
   rows: number;
   folded?: boolean;
+  /** Of a thread that does almost nothing: hidden behind a row that counts such threads. */
+  quiet?: boolean;
 }
 
 /** One device of one recording, with its lanes. `offset` is added to its times: ranks, and two runs, stand on one clock. */

@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { duration, exact, share, time } from "../src/format";
-import { stepLabel } from "../src/labels";
+import { lostLabel, stepLabel, stepName } from "../src/labels";
 import { LaneChoice, placed } from "../src/lanes";
+import { trace } from "../src/draw";
 import { fit, readable } from "../src/paint";
 import type { PageData } from "../src/types";
 import { uncounted } from "../src/uncounted";
@@ -82,7 +83,9 @@ test("names are cut to their room, and read on any colour", () => {
   assert.equal(fit("aten::convolution", 24, 6), "", "three letters name nothing");
   assert.equal(fit("aten::mm", 12, 6), "mm");
   assert.equal(readable("#0072B2"), "#ffffff");
-  assert.equal(readable("#9AD1F5"), "#16181d");
+  assert.equal(readable("#9AD1F5"), "#000000");
+  assert.equal(readable("#7D93AB"), "#000000");
+  assert.equal(fit("ProfilerStep#12", 40, 6, stepName), "#12", "a step has a short name");
 });
 
 test("lanes fold, are pinned, and the address says so", () => {
@@ -123,4 +126,41 @@ test("what lies outside the counted steps is told from time in which nothing was
   assert.deepEqual(uncounted({ ...data, steps: [steps[0]] } as PageData, 0), [], "without a counted step causes are sought everywhere");
   assert.equal(stepLabel(steps[0], 140), "#10, not counted");
   assert.equal(stepLabel(steps[1], 80), "#30 · 20\u00a0ns");
+});
+
+test("a label that does not fit is a shorter one or none, and never a part of a name", () => {
+  const step = { start: 0, end: 57_500_000, counted: true, name: "Optimizer.step#Adam.step 12" };
+  assert.equal(stepLabel(step, 300), "Optimizer.step#Adam.step 12 · 57.5\u00a0ms");
+  assert.equal(stepLabel(step, 100), "#12 · 57.5\u00a0ms");
+  assert.equal(stepLabel(step, 45), "57.5\u00a0ms");
+  assert.equal(stepLabel(step, 20), "#12");
+  assert.equal(stepLabel(step, 10), "");
+  assert.equal(stepLabel({ ...step, name: "epoch of mine" }, 30), "", "a name of the user's own has no short one");
+  assert.equal(lostLabel("data loader", 613_000_000, 150), "data loader · 613\u00a0ms");
+  assert.equal(lostLabel("data loader", 613_000_000, 70), "data loader");
+  assert.equal(lostLabel("data loader", 613_000_000, 60), "613\u00a0ms");
+  assert.equal(lostLabel("data loader", 613_000_000, 20), "");
+});
+
+test("threads that do almost nothing stand behind a row that counts them, and the address opens it", () => {
+  const lanes = [
+    { id: "calls-0", source: "calls", lane: 0, label: "Main calls", rows: 1 },
+    { id: "calls-3", source: "calls", lane: 3, label: "thread 3 calls", rows: 1, quiet: true },
+    { id: "calls-4", source: "calls", lane: 4, label: "thread 4 calls", rows: 1, quiet: true },
+  ];
+  const track = { api: "", recording: "r", device: 0, label: "", offset: 0, lanes };
+  const choice = new LaneChoice();
+  const shown = () => placed([track], [], [], choice).lanes.map((lane) => [lane.id, lane.label, lane.folded]);
+  assert.deepEqual(shown(), [["calls-0", "Main calls", false], ["quiet", "2 quiet threads", true]]);
+  choice.read("quiet");
+  assert.deepEqual(shown().map(([id]) => id), ["calls-0", "quiet", "calls-3", "calls-4"]);
+  assert.equal(shown()[1][2], false);
+});
+
+test("a panel knows whether telemetry has a sample in view", () => {
+  const ignored = { moveTo() {}, lineTo() {} };
+  const line = { label: "", unit: "%", light: "", dark: "", top: 100, times: [10, 20, 30], values: [1, 2, null] };
+  const seen = (start: number, end: number) => trace(ignored, line, { start, end }, 1, (v) => v);
+  assert.ok(seen(0, 100) && seen(12, 15), "a value holds for the time up to its sample");
+  assert.ok(!seen(21, 29) && !seen(30, 100) && !seen(0, 5));
 });
