@@ -8,18 +8,24 @@ What to do
     Keep shapes the same (drop or pad the last batch, pad to buckets), or compile with ``dynamic=True``; ``TORCH_LOGS=recompiles`` names the
     guard that failed, and ``TORCH_TRACE=folder`` writes a log that says it here.
 When it is wrong
-    When the profile began before warm-up ended: profile later steps. Where nothing but first launches took the time, the finding says that.
+    When the profile began before warm-up ended: profile later steps. Where nothing but first launches took the time, the finding says that. How often
+    the run compiles, few profiled steps do not tell: a size that came once is not compiled again, and from the second size on Dynamo makes a dimension
+    dynamic by itself. Where the run's own step is timed, it bounds what compiling costs.
 References
     https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.replay.edits import WithoutHostCause
+from sawtooth.analysis.run.compile_log import CompileReason
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
 
@@ -27,6 +33,15 @@ WORTH_NAMING = 0.02  # of the step: loading a kernel once costs less than that o
 
 MOSTLY = 0.5  # of the time: launches loaded code, nothing was compiled
 REASONS = 5  # of the log, the first: the same guard fails again and again
+RARER = 1.25  # times the run's step, as it was timed, in the profiled ones: the run compiles less often than they do
+LEFT_OFF = 0.15  # of the step without compiling, by the replay: what it is off at most on the pairs of docs/accuracy.md
+SIZES = re.compile(r"size mismatch|\.size\(\)")  # in Dynamo's reasons: a guard on a tensor's size failed
+FIND = "find what changes between steps (TORCH_LOGS=recompiles), keep shapes the same, or compile with dynamic=True."
+OTHER = "Stop the recompilation: {reason} changes between calls ({place}). Keep it the same, or hand it over as a tensor; shapes are not what changes."
+MARKED = "Stop the recompilation: {count} for other sizes ({reason}, {place}). Mark that dimension (torch._dynamo.mark_dynamic), compile with dynamic=True, or pad to a few lengths: each time that is spared saves {each}."
+IN_PROFILE = "The compiling removed from the replay: as long as the run compiles as often as the profiled steps do."
+OF_RUN = "The profiled steps without their compiling, beside the run's own step as it was timed: the run compiles less often than they do."
+AS_WITHOUT = "No gain is predicted: by its own timing the run's step is as short as the profiled ones are without compiling, within what the replay is off."
 
 LOADING_CHANGES = (
     CodeChange(
@@ -34,6 +49,14 @@ LOADING_CHANGES = (
         "with profile() as prof:",
         "with profile(schedule=schedule(wait=5, warmup=3, active=5)) as prof:   # and prof.step() after each step",
     ),
+)
+MARK = CodeChange(
+    "PyTorch", "loss = model(x)", "torch._dynamo.mark_dynamic(x, 1)   # the dimension whose size changes\nloss = model(x)"
+)
+KEPT = CodeChange(
+    "PyTorch",
+    "model(x, scale=step / 1000)",
+    "model(x, scale=torch.tensor(step / 1000))   # a value of Python is compiled in, one of a tensor is not",
 )
 CHANGES = (
     CodeChange("PyTorch", "model = torch.compile(model)", "model = torch.compile(model, dynamic=True)"),
@@ -75,18 +98,57 @@ def check(context: RuleContext) -> Iterator[Finding]:
             evidence=context.gap_evidence("compilation"),
         )
         return
-    yield context.finding(
+    yield _compiled(context, lost, steps, of)
+
+
+def _compiled(context: RuleContext, lost_ms: float, steps: int, of: int) -> Finding:
+    """Return the finding on ``steps`` of ``of`` that compile. What the profiled steps lose is the run's only where no timed step says that it is less."""
+    best, edits = context.rank.best, [WithoutHostCause("compilation")]
+    fix, changes = _advice(context, in_words(_recorded_ms(context) * of / max(steps, 1)))
+    rarer = (
+        best.mean_ms is not None and best.ms is not None and STEP_SOURCES[best.source].timed and best.mean_ms >= RARER * best.ms
+    )
+    free_ms = context.whatif.step_ms(edits) if rarer and context.whatif is not None else None
+    high_ms = min(free_ms * (1 + LEFT_OFF), best.ms) if free_ms is not None and best.ms is not None else None
+    gains = free_ms is not None and high_ms is not None and best.ms is not None and high_ms < best.ms
+    if rarer:
+        lost_ms = max((best.ms or 0.0) - (free_ms or 0.0) * (1 - LEFT_OFF), 0.0)
+        title = f"Code is compiled in {steps} of {of} profiled steps, for {in_words(_recorded_ms(context) * of)} in all; over the run's steps that is {in_words(lost_ms)} each at most"
+    else:
+        title = f"Code is compiled in {steps} of {of} profiled steps: {in_words(lost_ms)} of each step on average"
+    found = context.finding(
         RULE.slug,
-        f"Code is compiled in {steps} of {of} profiled steps: {in_words(lost)} of each step on average",
-        "Stop the recompilation: find what changes between steps (TORCH_LOGS=recompiles), keep shapes the same, or compile with dynamic=True.",
-        ceiling_ms=lost,
-        edits=[WithoutHostCause("compilation")],
-        confidence="high",
-        note="The compiling removed from the replay.",
+        title,
+        fix,
+        ceiling_ms=lost_ms,
+        edits=[] if rarer else edits,
+        predicted_ms=free_ms if gains else None,
+        severity=None if gains or not rarer else "info",
+        confidence="medium" if rarer else "high",
+        note=(OF_RUN if gains else AS_WITHOUT) if rarer else IN_PROFILE,
         risk="Code for dynamic shapes can be slower than specialized code.",
-        changes=CHANGES,
+        changes=changes,
         evidence=[*context.gap_evidence("compilation"), *_reasons(context)],
     )
+    return replace(found, predicted_low_ms=free_ms * (1 - LEFT_OFF), predicted_high_ms=high_ms) if gains and free_ms else found
+
+
+def _recorded_ms(context: RuleContext) -> float:
+    """Return what compiling takes of a profiled step, ms, as recorded."""
+    return sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.cause == "compilation")
+
+
+def _advice(context: RuleContext, each: str) -> tuple[str, tuple[CodeChange, ...]]:
+    """Return what to do and the changes: by which guards failed, where torch.compile's log has it."""
+    log = context.run.compile_log
+    reasons: tuple[CompileReason, ...] = log.recompiled if log is not None else ()
+    if not reasons:
+        return f"Stop the recompilation: {FIND}", CHANGES
+    sizes = [entry for entry in reasons if SIZES.search(entry.reason)]
+    if not sizes:
+        return OTHER.format(reason=f"“{reasons[0].reason}”", place=reasons[0].place), (KEPT,)
+    count = f"{sum(entry.times for entry in sizes)} of {sum(entry.times for entry in reasons)} in the log"
+    return MARKED.format(count=count, reason=sizes[0].reason, place=sizes[0].place, each=each), (MARK, *CHANGES)
 
 
 def _reasons(context: RuleContext) -> Iterator[dict[str, Any]]:
