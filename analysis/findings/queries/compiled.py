@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from sawtooth.analysis.findings.rule import RuleContext
@@ -71,16 +72,22 @@ class Breaks:
             "AND row_number() OVER (PARTITION BY t.step ORDER BY o.start_ns) <= 1 + ?",
             [self.context.rank.device, BACKWARD, round(self.per_step)],
         )
-        launches = recording.frame(
+        first = self._first_launches(pd.concat([after, pieces]))
+        return tuple(sorted({int(call) for call in first if call >= 0}))
+
+    def _first_launches(self, moments: pd.DataFrame) -> npt.NDArray[np.int64]:
+        """Return the first call that launches on a row's thread from its moment on, -1 where none does; one a row of ``moments`` (thread_id, start_ns)."""
+        launches = self.context.recording.frame(
             "SELECT call_id, thread_id, start_ns FROM runtime_calls WHERE gpu_ops > 0 AND thread_id IN (SELECT unnest(?::INTEGER[])) ORDER BY start_ns",
-            [sorted({int(t) for t in [*after["thread_id"], *pieces["thread_id"]]})],
+            [sorted({int(thread) for thread in moments["thread_id"]})],
         )
-        ids: set[int] = set()
-        for thread, moments in pd.concat([after, pieces]).groupby("thread_id")["start_ns"]:
-            own = launches[launches["thread_id"] == thread]
-            place = np.searchsorted(own["start_ns"].to_numpy(np.int64), moments.to_numpy(np.int64))
-            ids.update(own["call_id"].to_numpy(np.int64)[place[place < len(own)]].tolist())
-        return tuple(sorted(ids))
+        first = np.full(len(moments), -1, np.int64)
+        threads = moments["thread_id"].to_numpy()
+        for thread in np.unique(threads):
+            own, here = launches[launches["thread_id"] == thread], threads == thread
+            place = np.searchsorted(own["start_ns"].to_numpy(np.int64), moments["start_ns"].to_numpy(np.int64)[here])
+            first[here] = np.append(own["call_id"].to_numpy(np.int64), -1)[place]
+        return first
 
     @cached_property
     def edits(self) -> list[Edit]:
@@ -103,11 +110,22 @@ class Breaks:
         """
         if self.context.whatif is None or not self.edits:
             return 0.0
+        return float(self._lost_ms(np.array(self.calls)).sum())
+
+    @property
+    def ms_of_each(self) -> npt.NDArray[np.float64] | None:
+        """What ``host_ms`` has of each of ``rows``: the host's way to the first launch after it. The rest is between pieces of the backward pass, of which
+        the trace does not tell the breaks. None where ``host_ms`` is not known."""
+        return self._lost_ms(self._first_launches(self.rows)) if self.host_ms else None
+
+    def _lost_ms(self, calls: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Return what the host takes too long for each of ``calls``, ms a step of the run; 0 where a call is no node of the counted steps."""
+        assert self.context.whatif is not None
         problem, counted = self.context.whatif.problem, self.context.whatif.counted
         node = problem.ops.node[(problem.ops.node >= 0) & np.isin(problem.ops.step, counted)]
-        ours = np.isin(problem.host.call, np.array(self.calls)) & np.isin(np.arange(len(problem.host)), node)
         keep = next(edit.keep_share for edit in self.edits if isinstance(edit, WithoutHostCause))
-        ms = float(self._dynamo(problem.host.gap_parts)[ours].sum()) * (1 - keep) / 1e6 / max(len(counted), 1)
+        gaps = dict(zip(problem.host.call[node].tolist(), self._dynamo(problem.host.gap_parts)[node].tolist(), strict=True))
+        ms = np.array([gaps.get(int(call), 0) for call in calls], np.float64) * (1 - keep) / 1e6 / max(len(counted), 1)
         best, replayed_ms = self.context.rank.best, self.context.whatif.step_ms()
         return ms * best.ms / replayed_ms if best.represented and best.ms and replayed_ms else ms
 

@@ -30,6 +30,8 @@ from sawtooth.analysis.units import in_words, significant
 
 LEAST_A_STEP = 0.5  # a break in fewer than every second step is one of another path (an evaluation, a log)
 MOST_ROWS = 20
+BETWEEN_PIECES = "between pieces of the backward pass; which break each is of, the trace does not tell"
+UNKNOWN_COST = " What they cost is not told: the trace cannot be replayed, or the host comes to the kernels after them as quickly as to others."
 
 CHANGES = (
     CodeChange(
@@ -58,7 +60,12 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if broken.per_step < LEAST_A_STEP:
         return
     cost, count = broken.host_ms, f"{significant(broken.per_step)} graph break{'' if round(broken.per_step, 2) == 1 else 's'}"
-    each = f": the host spends {in_words(cost)} of each step there, {in_words(cost / broken.per_step)} a break" if cost else ""
+    share = f" ({100 * context.share(cost):.2g} %)"
+    each = (
+        f": the host spends {in_words(cost)} of each step there{share}, {in_words(cost / broken.per_step)} a break"
+        if cost
+        else ""
+    )
     first = log.breaks[0] if log is not None and log.breaks else None
     where = (
         f" First: {first.place}, {first.reason.rstrip('.')}."
@@ -68,7 +75,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         RULE.slug,
         f"{count} a step in code of torch.compile{each}",
-        f"Remove the breaks in the compiled graph. Compiling with fullgraph=True stops at the next one and says why.{where}",
+        f"Remove the breaks in the compiled graph. Compiling with fullgraph=True stops at the next one and says why.{where}{'' if cost else UNKNOWN_COST}",
         ceiling_ms=min(cost, context.lost_ms("launch_bound", "python_host")) if cost else None,
         edits=broken.edits,
         confidence="medium",
@@ -100,21 +107,26 @@ def _given_up(context: RuleContext, entries: list[CompileReason]) -> Finding:
 
 
 def _evidence(broken: Breaks, log: CompileLog | None) -> Iterator[dict[str, Any]]:
-    """Yield a row for each break of a step: the region it ends and the one after it, and what the log says of it."""
-    steps = max(len(broken.context.rank.counted), 1)
+    """Yield a row for each break of a step: the region it ends and the one after it, what the host loses there, and what the log says of it."""
+    steps, lost = max(len(broken.context.rank.counted), 1), broken.ms_of_each
     for (within, name), rows in list(broken.rows.groupby(["within", "name"], sort=False))[:MOST_ROWS]:
         entry = log.break_in(within.rpartition(" ")[2]) if log is not None else None
-        row = rows.iloc[0]
+        row, ms = rows.iloc[0], float(lost[rows.index].sum()) if lost is not None else None
         yield {
             "name": name,
             "after": within,
             "times_per_step": len(rows) / steps,
+            "ms_per_step": ms,
+            "share_of_step": broken.context.share(ms) if ms is not None else None,
             "place": entry.place if entry else None,
             "reason": entry.reason if entry else None,
             "hint": entry.hint if entry else None,
             "start_ns": int(row["start_ns"]),
             "end_ns": int(row["end_ns"]),
         }
+    backward_ms = broken.host_ms - float(lost.sum()) if lost is not None else 0.0
+    if backward_ms > 0:
+        yield {"name": BETWEEN_PIECES, "ms_per_step": backward_ms, "share_of_step": broken.context.share(backward_ms)}
 
 
 RULE = Rule("graph-breaks", ("steps",), check, Explains(sets=("compile",)))

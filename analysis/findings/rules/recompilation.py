@@ -98,10 +98,10 @@ def check(context: RuleContext) -> Iterator[Finding]:
             evidence=context.gap_evidence("compilation"),
         )
         return
-    yield _compiled(context, lost, steps, of)
+    yield _finding(context, lost, steps, of)
 
 
-def _compiled(context: RuleContext, lost_ms: float, steps: int, of: int) -> Finding:
+def _finding(context: RuleContext, lost_ms: float, steps: int, of: int) -> Finding:
     """Return the finding on ``steps`` of ``of`` that compile. What the profiled steps lose is the run's only where no timed step says that it is less."""
     best, edits = context.rank.best, [WithoutHostCause("compilation")]
     fix, changes = _advice(context, in_words(_recorded_ms(context) * of / max(steps, 1)))
@@ -116,7 +116,7 @@ def _compiled(context: RuleContext, lost_ms: float, steps: int, of: int) -> Find
         title = f"Code is compiled in {steps} of {of} profiled steps, for {in_words(_recorded_ms(context) * of)} in all; over the run's steps that is {in_words(lost_ms)} each at most"
     else:
         title = f"Code is compiled in {steps} of {of} profiled steps: {in_words(lost_ms)} of each step on average"
-    found = context.finding(
+    finding = context.finding(
         RULE.slug,
         title,
         fix,
@@ -130,7 +130,9 @@ def _compiled(context: RuleContext, lost_ms: float, steps: int, of: int) -> Find
         changes=changes,
         evidence=[*context.gap_evidence("compilation"), *_reasons(context)],
     )
-    return replace(found, predicted_low_ms=free_ms * (1 - LEFT_OFF), predicted_high_ms=high_ms) if gains and free_ms else found
+    return (
+        replace(finding, predicted_low_ms=free_ms * (1 - LEFT_OFF), predicted_high_ms=high_ms) if gains and free_ms else finding
+    )
 
 
 def _recorded_ms(context: RuleContext) -> float:

@@ -77,11 +77,12 @@ def test_the_log_names_place_and_reason_of_each_break(run):
     found = next(f for f in result.findings if f.rule == "graph-breaks")
     assert len(result.compile_log.breaks) == 20
     assert result.compile_log.compiled == 21
-    lines = [row["place"] for row in found.evidence]
+    rows = found.evidence[:20]  # and what lies between pieces of the backward pass
+    lines = [row["place"] for row in rows]
     assert lines[0] == "net20.py:5"  # behind the first block: the function begins in line 3
     assert len(set(lines)) == 20 and all(line.startswith("net20.py:") for line in lines)
-    assert {row["reason"] for row in found.evidence} == {"Call to `torch._dynamo.graph_break()`"}
-    assert all(row["times_per_step"] == 1 for row in found.evidence)
+    assert {row["reason"] for row in rows} == {"Call to `torch._dynamo.graph_break()`"}
+    assert all(row["times_per_step"] == 1 for row in rows)
 
 
 GIVEN_UP = (  # as PyTorch 2.11 writes it of a break in a loop
@@ -134,3 +135,13 @@ def test_the_most_frequent_places_of_each_kind_are_kept(tmp_path, library):
     assert (len(found.breaks), len(found.recompiled)) == (compile_log.MOST_PLACES, compile_log.MOST_PLACES)
     assert max((entry.times, entry.place) for entry in found.breaks) == (4, "net.py:249")
     assert max((entry.times, entry.reason) for entry in found.recompiled) == (2, "guard 119")
+
+
+def test_each_breaks_time_and_that_between_backward_pieces_are_the_whole(run):
+    result = run(20, "json", "log")
+    found = next(f for f in result.findings if f.rule == "graph-breaks")
+    each, (backward,) = found.evidence[:20], found.evidence[20:]
+    assert all(row["ms_per_step"] > 0 for row in each) and "does not tell" in backward["name"]
+    whole = sum(row["ms_per_step"] for row in found.evidence)
+    assert f"spends {whole:.3g} ms of each step there ({100 * whole / result.lead.best.ms:.2g} %)" in found.title
+    assert sum(row["share_of_step"] for row in found.evidence) == pytest.approx(whole / result.lead.best.ms)
