@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pandas as pd
 import pytest
 
@@ -68,7 +70,7 @@ def test_numbers_of_dots_at_one_place_stand_above_each_other():
     places = roofline.apart(heights)
     assert sorted(range(4), key=places.__getitem__) == [3, 0, 1, 2]  # in the order of the dots: no two of their lines cross
     ordered = sorted(places)
-    assert all(b - a >= roofline.LINE - 1e-9 for a, b in zip(ordered, ordered[1:], strict=False))
+    assert all(b - a >= roofline.LINE - 1e-9 for a, b in pairwise(ordered))
     assert sum(places) == pytest.approx(sum(heights))
     assert roofline.apart([]) == []
 
