@@ -39,7 +39,7 @@ def _workers(side: Side) -> str:
 
 
 def dots_title(comparison: Comparison) -> str:
-    """Return the finding of the step dots: whether the ranges overlap; with the run's own step where it lies in neither side's range."""
+    """Return the finding of the step dots: what their ranges tell; with the run's own step where it lies in neither side's range."""
     a, b = steps(comparison)
     if not a or not b:
         return "One side has no counted steps"
@@ -55,7 +55,9 @@ def dots_title(comparison: Comparison) -> str:
         if ms is not None and not min(each) * (1 - BESIDE) <= ms <= max(each) * (1 + BESIDE)
     ]
     runs = f"; the run's own take {' and '.join(own)}" if own else ""
-    return f"Profiled steps: {ranges}; they {'do not overlap' if apart else 'overlap'}{runs}"
+    faster, slower = ("B", "A") if max(b) < min(a) else ("A", "B")
+    means = f"every one of {faster} is shorter than any of {slower}" if apart else "they overlap, so alone they tell little"
+    return f"Profiled steps: {ranges}; {means}{runs}"
 
 
 def steps(comparison: Comparison) -> tuple[list[float], list[float]]:

@@ -16,6 +16,7 @@ from sawtooth.analysis.metrics.step_sources import ESTIMATED, StepSource
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons import intervals, stretches
+from sawtooth.app.words.comparisons.kernels import behind_compute
 from sawtooth.app.words.comparisons.two_steps import bars, gpu_worked, steps_divided
 from sawtooth.app.words.headline import is_cut_off
 
@@ -158,10 +159,10 @@ def below(comparison: Comparison) -> str:
     sure = how_sure(comparison)
     if sure == "Low confidence.":  # which says little without its reason
         sure = f"{sure} {why_sure(comparison)}"
-    lacks = lacks_gpu_work(comparison)
+    lacks, compute = lacks_gpu_work(comparison), behind_compute(comparison) if shown(comparison) else None
     if any(gpu_worked(comparison)):  # one side alone: what that means for the rest comes first
-        return " ".join(filter(None, (lacks, why(comparison), sure)))
-    return " ".join(filter(None, (why(comparison), sure, lacks)))
+        return " ".join(filter(None, (lacks, why(comparison), compute, sure)))
+    return " ".join(filter(None, (why(comparison), compute, sure, lacks)))
 
 
 def lacks_gpu_work(comparison: Comparison) -> str | None:

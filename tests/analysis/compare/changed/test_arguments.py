@@ -31,6 +31,13 @@ def test_each_argument_that_is_another_one_is_a_difference() -> None:
     assert changed_arguments(a, a) == changed_arguments([], b) == changed_arguments(a, []) == ()
 
 
+def test_words_without_a_flag_are_told_by_their_place() -> None:
+    shown = [(d.what, d.a, d.b) for d in changed_arguments(["train.py", "resnet", "host"], ["train.py", "resnet", "gpu"])]
+    assert shown == [("Argument 2", "host", "gpu")]
+    assert [(d.what, d.a, d.b) for d in changed_arguments(["t.py", "a"], ["t.py", "b"])] == [("Argument", "a", "b")]
+    assert [(d.what, d.a, d.b) for d in changed_arguments(["t.py"], ["t.py", "a", "b"])] == [("Arguments", "not set", "a b")]
+
+
 def test_an_argument_stands_before_what_it_brought() -> None:
     waterfall = (RunRow("idle", "data_wait", Fraction(50), Fraction(2)),)
     loader = differences(

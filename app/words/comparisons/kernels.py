@@ -1,0 +1,81 @@
+"""Which kernels are behind a change of the time that the GPU computes, by family: more or fewer of them, or quicker ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.compare.matching import Match
+from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.rankings import short
+from sawtooth.app.words import categories
+from sawtooth.app.words.comparisons.two_steps import bars, steps_divided
+
+NO_COMPUTE = ("communication", "memcpy", "memset")
+WORTH_A_SENTENCE = 0.03  # of the longer step, that the computing time changes by
+WORTH_A_FAMILY = 0.2  # of what all families change by
+NAMED = 2  # families
+NAME = 40  # characters of a kernel's name
+
+
+class _Family(NamedTuple):
+    category: str
+    rows: list[Match]
+
+    @property
+    def change_ms(self) -> float:
+        return float(sum(row.change_ns for row in self.rows)) / 1e6
+
+
+def behind_compute(comparison: Comparison) -> str | None:
+    """Return which kernels took other time where the parts that compute did: Kernels, as profiled: matrix products 12.6 → 4.10 ms a step (12 fewer, most
+    in aten::mm). None where those parts changed little, or no kernel's time is known."""
+    steps = steps_divided(comparison)
+    if not steps or not comparison.kernels:
+        return None
+    parts = bars(comparison, steps[0])
+    longer = max(sum(part.ms_a for part in parts), sum(part.ms_b for part in parts))
+    most = max((abs(part.change_ms) for part in parts if part.owner in COMPUTE_OWNERS), default=0.0)
+    if most < WORTH_A_SENTENCE * longer:
+        return None
+    families = _families(comparison.kernels)
+    whole = sum(abs(family.change_ms) for family in families)
+    named = [family for family in families if abs(family.change_ms) >= WORTH_A_FAMILY * whole][:NAMED]
+    sentence = "; ".join(map(_spoken, named))
+    return f"Kernels, as profiled: {sentence}." if sentence else None
+
+
+def _families(rows: Sequence[Match]) -> list[_Family]:
+    """Return the categories of kernels that compute, the one whose time changed most first."""
+    of: dict[str, list[Match]] = {}
+    for row in rows:
+        if row.category not in NO_COMPUTE:
+            of.setdefault(row.category, []).append(row)
+    return sorted((_Family(category, each) for category, each in of.items()), key=lambda family: -abs(family.change_ms))
+
+
+def _spoken(family: _Family) -> str:
+    a, b = (float(sum(getattr(row, f"ns_{side}") for row in family.rows)) / 1e6 for side in "ab")
+    name = categories.named(family.category)
+    facts = ", ".join(filter(None, (_more(family.rows), _most(family))))
+    if not a or not b:
+        return f"{name} in {'B' if b else 'A'} alone, {fmt.duration_ms(a or b)} a step ({facts})"
+    return f"{name} {fmt.duration_ms(a)} → {fmt.duration_ms(b)} a step ({facts})"
+
+
+def _more(rows: Sequence[Match]) -> str:
+    """Return how many kernels more or fewer a step has, to the nearest: as many where it is none."""
+    more = round(float(sum(row.count_b - row.count_a for row in rows)))
+    if not more:
+        return "as many"
+    return f"{fmt.count(abs(more))} {'more' if more > 0 else 'fewer'}"
+
+
+def _most(family: _Family) -> str:
+    """Return whose kernels changed most the way that the family did: their operator, else their name."""
+    way = 1 if family.change_ms > 0 else -1
+    row = max(family.rows, key=lambda row: way * row.change_ns)
+    name = fmt.clean(row.operator, NAME) if row.operator else short(row.label, NAME)
+    return f"most in {name}" if name else ""
