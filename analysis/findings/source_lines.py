@@ -30,6 +30,13 @@ WITH begun AS (SELECT thread_id FROM python_calls WHERE start_ns = $start UNION 
 SELECT python_call_id FROM python_calls JOIN begun USING (thread_id) WHERE start_ns <= $start AND start_ns + dur_ns > $start
 ORDER BY start_ns DESC, dur_ns LIMIT 1"""
 
+# While autograd's own thread works, the thread that asked for it stands in the call that runs the backward pass.
+_BACKWARD = """
+WITH moment AS (SELECT coalesce(
+    (SELECT min(o.start_ns) FROM gaps p JOIN cpu_ops o USING (cpu_op_id) WHERE p.device = $device AND p.start_ns = $start),
+    (SELECT min(c.start_ns) FROM gpu_ops g JOIN runtime_calls c USING (call_id) WHERE g.device = $device AND g.start_ns = $start), $start) AS ns)
+SELECT python_call_id FROM moment, python_calls JOIN names USING (name_id)
+WHERE start_ns <= moment.ns AND start_ns + dur_ns > moment.ns AND contains(name, 'run_backward') ORDER BY start_ns DESC, dur_ns LIMIT 1"""
 
 # A call open when the recording begins is written with the line it is at then, and none that begins later ends before those.
 _OPEN = """
@@ -57,7 +64,8 @@ def user_stack(recording: Recording, device: int, start_ns: int) -> tuple[str, .
     """Return the user's own frames, outermost first, at what begins at ``start_ns``: a piece of lost time, a GPU operation (at its launch), or
     whatever the host does, such as a call of Python or of the driver.
 
-    Empty where the trace has no Python calls, or the thread that launched it has none (autograd's own thread).
+    Of what autograd's own thread does, which has no Python calls, they are those that called for the backward pass. Empty where the trace has no Python
+    calls, or none was open.
     """
     return tuple(as_known(recording, [name for _, name in _frames(recording, device, start_ns) if is_user_line(name)]))
 
@@ -98,6 +106,7 @@ def _frames(recording: Recording, device: int, start_ns: int) -> list[tuple[int,
             [device, start_ns],
         )
         or recording.rows(_OF_THE_HOST, {"start": start_ns})
+        or recording.rows(_BACKWARD, {"device": device, "start": start_ns})
     )
     call = here[0][0] if here else None
     frames: list[tuple[int, str]] = []

@@ -164,3 +164,19 @@ def test_what_the_host_does_is_called_from_the_users_line_that_is_open_there(tmp
         assert most_from(recording, collected) == "train.py in step"  # 100 of 105 µs
         assert most_from(recording, collected[1:]) is None
         assert most_from(recording, collected[:0]) is None
+
+
+def test_what_autograds_own_thread_launches_has_the_line_that_called_for_the_backward_pass(tmp_path: Path) -> None:
+    trace = loop_with(
+        ("train.py(5): main", 1, 989, None),
+        ("train.py(12): step", 2, 970, 1),
+        ("torch/_tensor.py(40): backward", 700, 960, 2),
+        ("<built-in method run_backward of torch._C._EngineBase object at 0x7f>", 705, 950, 3),
+    )
+    trace.thread = 2
+    trace.launch((800, 805), (1900, 1907), "of_backward")
+    trace.launch((980, 985), (1910, 1918), "later")
+    with recorded(trace, tmp_path) as recording:
+        starts = dict(recording.rows("SELECT name, start_ns FROM gpu_ops JOIN names USING (name_id)"))
+        assert user_stack(recording, 0, starts["of_backward"]) == ("train.py: main", "train.py: step")
+        assert user_stack(recording, 0, starts["later"]) == ()  # while no backward pass runs
