@@ -9,7 +9,7 @@ What to do
     Launch less often: ``torch.compile(mode="reduce-overhead")`` or a CUDA graph replays the whole step with one launch; a larger batch gives
     each launch more work; fused and foreach optimizers launch a few kernels where single-tensor ones launch thousands.
 When it is wrong
-    With a batch that grows at no cost, batch size is the better change. Graphs need static shapes and no synchronization inside. They hold no step of
+    torch.compile stops at nn.LSTM, nn.GRU and nn.RNN: their step is captured by hand. With a batch that grows at no cost, batch size is the better change. Graphs need static shapes and no synchronization inside. They hold no step of
     ``FullyShardedDataParallel``: there, and where a graph cannot be captured, compile block by block.
 References
     https://github.com/pytorch/pytorch/issues/127225 (FullyShardedDataParallel)
@@ -28,6 +28,7 @@ from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit
 from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, waiting_calls
+from sawtooth.analysis.findings.queries.recurrent import packs_sequences, recurrent_layer
 from sawtooth.analysis.findings.queries.sampled import idle_by_telemetry_ms
 from sawtooth.analysis.findings.rule import WARNING_SHARE, Rule, RuleContext, severity_of
 from sawtooth.analysis.replay.edits import AsGraph
@@ -45,16 +46,17 @@ FEWEST_TOKENS = 4  # of a step: fewer say little of what a token takes
 EVEN_SHARE = 0.9  # of the tokens must hold as many kernels as most do: the last one may end the text
 FEWEST_KERNELS = 5  # of a token: fewer are a loop of calls
 
+BY_HAND = CodeChange(
+    "PyTorch",
+    "for x, y in loader:\n    train_step(x, y)",
+    "graph = torch.cuda.CUDAGraph()\nwith torch.cuda.graph(graph):\n    train_step(static_x, static_y)\n"
+    "for x, y in loader:\n    static_x.copy_(x, non_blocking=True); static_y.copy_(y, non_blocking=True)\n    graph.replay()",
+)
 CHANGES = (
     CodeChange(
         "PyTorch", "model = Net().cuda()", 'model = torch.compile(Net().cuda(), mode="reduce-overhead")   # CUDA graphs inside'
     ),
-    CodeChange(
-        "PyTorch",
-        "for x, y in loader:\n    train_step(x, y)",
-        "graph = torch.cuda.CUDAGraph()\nwith torch.cuda.graph(graph):\n    train_step(static_x, static_y)\n"
-        "for x, y in loader:\n    static_x.copy_(x, non_blocking=True); static_y.copy_(y, non_blocking=True)\n    graph.replay()",
-    ),
+    BY_HAND,
     CodeChange("Lightning", "model = LitNet()", 'model = torch.compile(LitNet(), mode="reduce-overhead")'),
     CodeChange(
         "Transformers",
@@ -75,10 +77,14 @@ SHARDED = r"^FullyShardedDataParallel\."  # how the older FSDP's annotations beg
 
 STEP_FIX = "Launch the step as one CUDA graph, by hand or with torch.compile(mode='reduce-overhead'); or give each launch more work with a larger batch."
 TOKEN_FIX = "Keep keys and values in a cache of one size and launch each token as one CUDA graph, by hand or with torch.compile(mode='reduce-overhead')."
+BY_HAND_FIX = "Launch the step as one CUDA graph, captured by hand: torch.compile stops at {layer}, which cuDNN runs. Or give each launch more work with a larger batch."
+PACKED_RISK = " Packed sequences are of other lengths in each batch: pad them to one length first."
+CAPTURED_NOTE = "Each step launched as one graph; kernels keep their durations."
 STEP_NOTE = "Each step launched as one graph; kernels keep their durations. Compiling would also fuse some of them."
 SHARDED_FIX = (
     "Compile the model block by block, so that it launches fewer kernels; or give each launch more work with a larger batch."
 )
+GRAPH_RISK = "Graphs need static shapes and addresses; anything that reads a GPU value inside the step must move out."
 SHARDED_NOTE = (
     "Not predicted: how many launches compiling takes away. A CUDA graph does not hold a step of FullyShardedDataParallel."
 )
@@ -202,13 +208,15 @@ def check(context: RuleContext) -> Iterator[Finding]:
     elif context.share(context.lost_ms("compilation")) >= LOADS_CODE:
         unknown = AFTER_LOADING
     sharded = bool(context.recording.named(SHARDED))
-    note = TOKEN_NOTE if tokens else SHARDED_NOTE if sharded else f"{STEP_NOTE}{_masks(context)}{_python(context)}"
+    layer = None if tokens or sharded else recurrent_layer(context)
+    whole = f"{CAPTURED_NOTE if layer else STEP_NOTE}{_masks(context)}{_python(context)}"
+    note = TOKEN_NOTE if tokens else SHARDED_NOTE if sharded else whole
     graph = AsGraph(first_ops=tokens.first) if tokens else AsGraph()
     yield context.finding(
         RULE.slug,
         f"The GPU waits {in_words(lost)} of each step for kernel launches: {in_number(kernels / steps, 'kernel')} a step, {short / kernels:.0%} shorter than 10 µs"
         + (_of_tokens(context, tokens) if tokens else ""),
-        TOKEN_FIX if tokens else SHARDED_FIX if sharded else STEP_FIX,
+        TOKEN_FIX if tokens else SHARDED_FIX if sharded else BY_HAND_FIX.format(layer=layer) if layer else STEP_FIX,
         ceiling_ms=lost + context.lost_ms("python_host"),
         edits=[] if unknown or sharded else [graph],
         severity="info"
@@ -218,10 +226,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
         else severity_of(context.share(idle)),
         confidence="low" if unknown else "medium",
         note=unknown or note,
-        risk=""
-        if sharded
-        else "Graphs need static shapes and addresses; anything that reads a GPU value inside the step must move out.",
-        changes=SHARDED_CHANGES if sharded else CHANGES,
+        risk="" if sharded else GRAPH_RISK + (PACKED_RISK if layer and packs_sequences(context) else ""),
+        changes=SHARDED_CHANGES if sharded else (BY_HAND,) if layer else CHANGES,
         evidence=context.gap_evidence("launch_bound"),
     )
 

@@ -224,6 +224,25 @@ def test_a_graph_is_not_advised_without_the_masks_that_no_graph_holds(tmp_path: 
     assert launches is not None and "nonzero must go first" in launches.prediction_note
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_graph_of_a_recurrent_layer_is_captured_by_hand(tmp_path: Path, *, packed: bool) -> None:
+    """torch.compile stops at nn.LSTM: neither the advice nor its code names it as a way."""
+    trace = ChromeTrace()
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        trace.op("aten::lstm", at + 2, at + 908)
+        if packed:
+            trace.op("aten::_pack_padded_sequence", at + 920, at + 925)
+        for start in range(at + 5, at + 905, 10):  # 2 µs of work for 10 µs of the host's
+            trace.op("aten::_cudnn_rnn", start, start + 9, [[64, 64], [64, 64]], FLOAT)
+            trace.launch((start + 3, start + 7), (start + 7, start + 9), "LSTM_elementWise_fp")
+    launches = of_rule(analysed(tmp_path, trace), "launch-bound")
+    assert launches is not None and "captured by hand: torch.compile stops at nn.LSTM" in launches.fix
+    assert not any("torch.compile" in change.after for change in launches.changes)
+    assert ("pad them to one length first" in launches.risk) is packed
+
+
 def test_cells_inside_one_call_are_launched_without_their_operators() -> None:
     """What is left of the cells' kernels costs the host its launches, not an operator and a line of Python each (76 ms became 7.4 on an H200)."""
     cells = finding("lstm_cells", "recurrent-cells")
