@@ -211,8 +211,9 @@ def _order(finding: Finding) -> tuple[int, bool, bool, bool, bool, float, str]:
     severity = SEVERITIES.index(finding.severity)
     # A late rank comes before its own findings: they say the same time again, and not that one rank alone loses it. What says which launches need
     # not be comes before what would only make all of them cheaper.
+    # Where the loader bounds what it brings, it does not outbid the others, and is the way to the loader's pace.
     # What may not be possible at all comes behind both.
     about = finding.explains
-    general = about.host_pace or (finding.severity == "warning" and about.chosen)
+    general = (about.host_pace and finding.fed_every_ms is None) or (finding.severity == "warning" and about.chosen)
     guessed = finding.severity != "info" and finding.confidence == "low"
     return (severity, not finding.ends_the_run, not about.late_rank, guessed, general, -finding.gain_ms, finding.rule)

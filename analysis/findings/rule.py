@@ -21,7 +21,7 @@ from sawtooth.analysis.metrics.feeding import first_read_of, sample_cost
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.nulls import plain_rows
 from sawtooth.analysis.replay.edits import Edit
-from sawtooth.analysis.replay.whatif import WhatIf
+from sawtooth.analysis.replay.whatif import Edge, WhatIf
 from sawtooth.analysis.run.model import CodeChange, Confidence, Explains, Finding, RankResult, RunResult, Severity
 from sawtooth.analysis.run.verdict import uses_estimate
 from sawtooth.analysis.units import in_words
@@ -173,11 +173,17 @@ class RuleContext:
         predicted, between = predicted_ms, None
         if edits and predicted is None:
             predicted, between = self.predict_ms(edits), self.predict_range_ms(edits)
+        fed_every_ms = self._fed_every_ms(edits, predicted, "likely")
         if between is not None and self.step_ms and between[1] >= self.step_ms:
             note = " ".join(filter(None, (note, MAY_BRING_NOTHING.format(low=in_words(between[0]), high=in_words(between[1])))))
-            if ceiling_ms is not None:
-                ceiling_ms = min(ceiling_ms, max(self.step_ms - between[0], 0.0))  # no more than the note's shorter end
-            severity, predicted, between = "info", None, None
+            most_ms = max(self.step_ms - between[0], 0.0)  # no more than the note's shorter end
+            cut = ceiling_ms is not None and ceiling_ms > most_ms
+            fed_every_ms = self._fed_every_ms(edits, between[0], "least") if cut else None
+            # By a loader whose pace is not known well enough: what is likely counts.
+            counts = fed_every_ms is not None and self.share(self.step_ms - (predicted or 0.0)) >= WARNING_SHARE
+            severity = "warning" if counts else "info"
+            ceiling_ms = min(ceiling_ms, most_ms) if ceiling_ms is not None else None
+            predicted, between = None, None
         gain = self.step_ms - predicted if predicted is not None and self.step_ms else ceiling_ms or 0.0
         if ceiling_ms is not None and self.step_ms:
             # What is lost as recorded may be less than what the run gains, never more than its step.
@@ -202,7 +208,14 @@ class RuleContext:
             edits=tuple(edits),
             ends_the_run=ends_the_run,
             samples_per_second_times=samples_per_second_times,
+            fed_every_ms=fed_every_ms,
         )
+
+    def _fed_every_ms(self, edits: Sequence[Edit], step_ms: float | None, edge: Edge) -> float | None:
+        """Return how often the loader gives a batch, ms, where that is why a step with ``edits`` made takes ``step_ms``, at the least or likely."""
+        if self.whatif is None or not edits or step_ms is None:
+            return None
+        return self.whatif.fed_every_ms(self.rank.best, edits, step_ms, edge)
 
     def _of_another_run(self, edits: Sequence[Edit], between: tuple[float, float] | None) -> tuple[float | None, float | None]:
         if between is None or self.whatif is None:

@@ -35,6 +35,6 @@ __getattr__, __all__ = lazy(
             "stepwise",
             "with_median_latencies",
         ),
-        "whatif": ("GAIN_OFF", "HOSTS_DIFFER", "RUNS_DIFFER", "STEP_OFF", "TIMES_OFF", "WhatIf"),
+        "whatif": ("Edge", "GAIN_OFF", "HOSTS_DIFFER", "RUNS_DIFFER", "STEP_OFF", "TIMES_OFF", "WhatIf"),
     },
 )

@@ -36,6 +36,7 @@ HIDDEN_HOST = 1.6  # times or a part of what the replay says a host takes that i
 HIDDEN_HALVINGS = 3  # to within 6 % of that
 RUNS_DIFFER = 0.03  # two runs of one program that the GPU limits, and the step time before the change
 HOSTS_DIFFER = 0.12  # two that the host limits: stretches of one loop differed by 0 to 14 % (docs/accuracy.md, usual example)
+ROUNDING = 1e-9
 REACHED = 1.01  # times the step of the quickest host: from there on the GPU sets the pace, and no host is known to be quicker
 
 
@@ -143,6 +144,13 @@ class WhatIf:
         likely, slow = (self._differs((*self._pace(best, edge), *edits)) for edge in ("likely", "most"))
         low = max(between[0] * (1 - likely), self.least_ms(best, edits))
         return low, max(between[1] * (1 + RUNS_DIFFER), min(between[1] * (1 + slow), best.ms or 0.0))
+
+    def fed_every_ms(self, best: BestStepTime, edits: Iterable[Edit], ms: float, edge: Edge) -> float | None:
+        """Return how often the loader gives a batch, ms, where that is why a step with ``edits`` made takes ``ms`` and no less; else None."""
+        if best.feeding is None or best.ms is None or _of_loader(tuple(edits)):
+            return None
+        floor_ms: float = getattr(best.feeding.floors_ms(best.ms), edge)
+        return floor_ms if ms <= floor_ms * (1 + ROUNDING) and floor_ms < best.ms else None
 
     def least_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> float:
         """Return the time in ms that the GPU works in a step with ``edits`` made, its kernels as quick as they may be: no step is shorter."""

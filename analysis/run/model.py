@@ -90,7 +90,8 @@ class Finding:
     to the timeline. ``places`` are start and end (absolute ns) of the events that it speaks of, in order of time; without any, its places are the gaps of
     the causes that it explains. ``edits`` are the replay's changes, so that several fixes can be combined. ``ends_the_run`` puts a finding before
     those that only cost time. ``explains`` is its rule's. ``advised`` is the amount of what the advice sets, such as loader workers.
-    ``sets_pace``: what it names takes as long as the run's step by a timing of its own, whatever the profiled steps show. ``samples_per_second_times``, at most, is what a change brings that leaves the step as long.
+    ``sets_pace``: what it names takes as long as the run's step by a timing of its own, whatever the profiled steps show. ``fed_every_ms`` is how often the loader's workers
+    give a batch, at the best where the finding has a ceiling, if that and nothing else bounds what it claims. ``samples_per_second_times``, at most, is what a change brings that leaves the step as long.
     """
 
     rule: str
@@ -114,6 +115,7 @@ class Finding:
     samples_per_second_times: float | None = None
     advised: float | None = None
     sets_pace: bool = False
+    fed_every_ms: float | None = None
 
     @property
     def gain_ms(self) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.findings.queries.calls import Events, frames
 from sawtooth.analysis.findings.rule import RuleContext
-from sawtooth.analysis.metrics.feeding import cores_of, feeding, first_read_of, sample_cost
+from sawtooth.analysis.metrics.feeding import Feeding, cores_of, feeding, first_read_of, sample_cost
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, RunResult
@@ -21,6 +21,7 @@ from sawtooth.ingest.loop.loading import BEYOND_CORES, SEVERAL_CORES, Rate, Samp
 from sawtooth.ingest.manifest import UserFacts
 
 WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times
+MOST_SEEN = 0.5  # of what workers who keep up could bring
 ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # an epoch of a loader begins
 FEWER_BYTES = "send fewer bytes (uint8 instead of float32, smaller images), and convert them on the GPU"
 PROCESS_STARTED = r"multiprocessing/process\.py\(\d+\): start"
@@ -91,9 +92,31 @@ def mostly_hidden(context: RuleContext) -> HiddenTime | None:
 
 
 def told_as_hidden(context: RuleContext) -> bool:
-    """Tell whether workers that were timed to set the run's pace do so mostly outside the profiled steps, which would understate it."""
+    """Tell whether workers that were timed to set the run's pace do so mostly where the profiled steps do not wait for them, which would understate it."""
     fed, hidden = feeding(context.run.manifest.facts), mostly_hidden(context)
-    return hidden is not None and fed is not None and fed.limits(hidden.run_ms) and loader_may_limit(context)
+    if fed is None or not loader_may_limit(context):
+        return False
+    return fed.limits(hidden.run_ms) if hidden is not None else at_their_limit(context) is not None
+
+
+def at_their_limit(context: RuleContext) -> Feeding | None:
+    """Return what the workers need for a batch where that is as long as the run's step and the profiled steps hardly wait for it; else None.
+
+    Where those wait for most of what workers that keep up could bring, the wait itself tells what it costs.
+    """
+    fed = feeding(context.run.manifest.facts)
+    if fed is None or not context.step_ms or not fed.limits(context.step_ms) or mostly_hidden(context) is not None:
+        return None
+    return fed if context.lost_ms("data_wait") < MOST_SEEN * (most_to_gain_ms(context) or math.inf) else None
+
+
+def most_to_gain_ms(context: RuleContext) -> float | None:
+    """Return the most that workers who keep up bring a step: down to the GPU's own work, or to what any number of workers feeds; None where that is not known or next to nothing."""
+    best = context.rank.best
+    if best.ms is None or context.whatif is None:
+        return None
+    saved = best.ms - max(context.whatif.least_ms(best, ()), quickest_ms(context.run.manifest.facts))
+    return saved if context.share(saved) >= WORTH_NAMING else None
 
 
 def limited_by(facts: UserFacts) -> tuple[str, str] | None:

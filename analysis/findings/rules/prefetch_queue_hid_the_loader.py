@@ -19,10 +19,11 @@ from dataclasses import replace
 from typing import Any
 
 from sawtooth.analysis.findings.queries.loading import (
-    WORTH_NAMING,
     HiddenTime,
+    at_their_limit,
     limited_by,
     loader_may_limit,
+    most_to_gain_ms,
     mostly_hidden,
     pins_too_slowly,
     profiled_steps,
@@ -65,8 +66,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     hidden, fed, steps = mostly_hidden(context), feeding(context.run.manifest.facts), profiled_steps(context)
     if hidden is not None:
         yield _hidden(context, hidden, fed, steps)
-    elif fed is not None and context.step_ms and fed.limits(context.step_ms):
-        yield _at_their_limit(context, fed, steps)
+    elif (limiting := at_their_limit(context)) is not None:
+        yield _at_their_limit(context, limiting, steps)
 
 
 def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps: list[dict[str, Any]]) -> Finding:
@@ -102,7 +103,7 @@ def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[dict[str, An
     who = _workers(fed)
     if pins_too_slowly(facts):
         who = f"The one thread that pins the batches of {fed.workers} loader workers needs"
-    ceiling = _most_to_gain_ms(context)
+    ceiling = most_to_gain_ms(context)
     finding = context.finding(
         RULE.slug,
         f"{who} {in_words(fed.ms)} for a batch, as long as the step takes: what makes the GPU quicker brings nothing alone",
@@ -122,15 +123,6 @@ def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[dict[str, An
         ],
     )
     return replace(finding, sets_pace=bool(ceiling))
-
-
-def _most_to_gain_ms(context: RuleContext) -> float | None:
-    """Return the most that workers who keep up bring a step: down to the GPU's own work, or to what any number of workers feeds; None where that is not known or next to nothing."""
-    best = context.rank.best
-    if best.ms is None or context.whatif is None:
-        return None
-    saved = best.ms - max(context.whatif.least_ms(best, ()), quickest_ms(context.run.manifest.facts))
-    return saved if context.share(saved) >= WORTH_NAMING else None
 
 
 RULE = Rule("prefetch-queue-hid-the-loader", ("steps", "run's step"), check, Explains(("data_wait",), hidden=True))

@@ -101,6 +101,24 @@ def test_workers_who_give_no_more_than_the_step_takes_are_the_first_to_change() 
     assert first_change(run) is not None and first_change(run)[0] is found  # type: ignore[index]  # it is one
 
 
+@pytest.mark.parametrize(("sample_ms", "bounded"), [(0.24, True), (0.02, False)])
+def test_what_the_loader_bounds_says_how_often_batches_come(sample_ms: float, *, bounded: bool) -> None:
+    """One worker that takes 0.96 of the step for its 4 samples, or 0.08: no graph makes a step shorter than the former."""
+    as_found = result_of("mlp_eager")
+    step_ms = as_found.metrics["best_step_time_ms"].value or 0.0
+    facts = UserFacts(
+        step_time_ms=step_ms,
+        loader_workers=1,
+        loader_cores=8,
+        loader_batch=4,
+        loader_sample_ms=sample_ms * step_ms,
+        loader_sample_cpu_ms=sample_ms * step_ms,
+    )
+    run = analyse(msgspec.structs.replace(as_found.manifest, facts=facts), library())
+    launches = next(finding for finding in run.findings if finding.rule == "launch-bound")
+    assert (launches.fed_every_ms is not None) is bounded
+
+
 @pytest.mark.parametrize("reason", [SOFTWARE_HEAT, HARDWARE_SLOWDOWN])
 def test_clocks_held_down_by_heat_or_hardware_are_named(tmp_path: Path, reason: int) -> None:
     # 12 of 60 samples of 0.1 s: 1.2 s of the 5.9 s between the first sample and the last, 20 %.
