@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
-from sawtooth.app.words.headline import below, headline
+from sawtooth.app.words.advice import below
+from sawtooth.app.words.headline import headline
 
 NOTES = 3  # of the step: what it is the mean of, of which loop, and what was left out
 

@@ -106,7 +106,7 @@ def run_html(result: RunResult) -> str:
         "run_report.html",
         title=headline_words.headline(result),
         headline=headline_words.on_poster(result),
-        state=headline_words.below(result),
+        state=advice.below(result),
         failure=result.manifest.failure,
         marker=Markup(report_text.MARKER),
         name=result.manifest.name,

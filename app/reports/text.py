@@ -16,10 +16,10 @@ from sawtooth.app import format as fmt
 from sawtooth.app.reports.escaped import as_written, for_terminals
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import host as host_words
-from sawtooth.app.words.advice import beside_others, diff, is_advice, numbered, of_the_loss, plan_lines, plan_title
+from sawtooth.app.words.advice import below, beside_others, diff, is_advice, numbered, of_the_loss, plan_lines, plan_title
 from sawtooth.app.words.comparisons import audit as audit_words
 from sawtooth.app.words.comparisons import changes
-from sawtooth.app.words.headline import action, below, best_ms, forecast, headline
+from sawtooth.app.words.headline import action, best_ms, forecast, headline
 from sawtooth.app.words.promise import caution, more_samples
 from sawtooth.app.words.run import step_time
 from sawtooth.app.words.savings import between_predicted

@@ -16,7 +16,8 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.verdict import busy_share_of_best, judge
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.sparkline import recent_utilization
-from sawtooth.app.words.headline import below, headline
+from sawtooth.app.words.advice import below
+from sawtooth.app.words.headline import headline
 from sawtooth.app.words.run import lost_to
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
@@ -25,7 +26,7 @@ from sawtooth.ingest.typed import from_msgpack
 
 INLINE_BYTES = 24 << 20  # of recordings: analysed within 0.2 s; above, a page would hold up every viewer
 KEPT = "card.msgpack"
-FORM = 7  # counts up when cards hold more, or say it in other words: older ones are then made anew
+FORM = 8  # counts up when cards hold more, or say it in other words: older ones are then made anew
 READINGS = ("best_step_time_ms", "mfu")
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, columns_of
 from sawtooth.analysis.tables import work
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import efficiency as charts
 from sawtooth.app.charts import roofline
 from sawtooth.app.page import basis, cards, current, frame, panel
+from sawtooth.app.page.parts import first_change
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import efficiency as words
 from sawtooth.app.words import run as run_words
@@ -38,16 +39,17 @@ def main() -> None:
         cards.headline("How well the GPU works is not known.")
         current.what_is_missing(result)
         return
-    _mfu(rank)
+    _mfu(rank, result)
     _under_the_roof(rank)
     _missed(rank)
     _facts(result.manifest)
 
 
-def _mfu(rank: RankResult) -> None:
+def _mfu(rank: RankResult, result: RunResult) -> None:
     mfu = rank.metrics["mfu"]
     if mfu.value is None:
         cards.headline("MFU is not known for this run.", mfu.why_missing)
+        first_change.show(result)
         missing, code = words.what_mfu_lacks(rank.metrics)
         cards.empty_state(missing, "MFU is the FLOPs of a step ÷ its time ÷ the GPU's dense 16-bit peak.", code, "python")
         return
@@ -59,6 +61,7 @@ def _mfu(rank: RankResult) -> None:
         sentence = words.mfu_sentence(metrics, parts)
         profiled = chosen == "recorded" and basis.differs(rank)
         cards.headline(f"Under the profiler {sentence[0].lower()}{sentence[1:]}" if profiled else sentence)
+        first_change.show(result)
     if doubt := words.mfu_doubt(metrics):
         cards.caution(doubt)
     _what_takes_a_step(rank, parts, chosen)
@@ -86,7 +89,6 @@ def _what_takes_a_step(rank: RankResult, parts: list[words.PeakPart], column: Co
         if most_lost is not None and most_lost.key in SHOWN_ON:
             name, label, icon = SHOWN_ON[most_lost.key]
             frame.link(name, label, icon=icon)
-        frame.link("verdict", "What to change, and what each change brings", icon=":material/gavel:")
 
 
 def _slowest(rank: RankResult) -> str:

@@ -17,7 +17,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import losses, poster_bars, rankings
 from sawtooth.app.page import basis, cards, current, frame, panel
-from sawtooth.app.page.parts import kernel_drawer
+from sawtooth.app.page.parts import first_change
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import advice
 from sawtooth.app.words import causes as cause_words
@@ -48,12 +48,12 @@ def main() -> None:
     if not rows:
         with answer:
             _never_waits(rank)
+            first_change.show(result)
         return
     with answer:
         hidden = words_of_loss.hidden_by(result.findings) if rank is result.lead else None
         cards.headline(words_of_loss.sentence(rank, column, rows, hidden), _largest_part(rank, rows))
-        if rank is result.lead:
-            _what_to_do(result, rows, hidden)
+        _what_to_do(result, rows, hidden) if rank is result.lead else first_change.show(result)
         _whole_step(rank, column)
     if rank.represents is not None and rank.represents.represents is False:
         cards.small(rank.represents.sentence)
@@ -91,7 +91,7 @@ def _what_to_do(result: RunResult, rows: list[words_of_loss.Row], hidden: Findin
         for number, finding in advice.numbered(result)
         if (finding is hidden if outside else advice.is_advice(finding) and first.key in finding.explains.causes)
     ]
-    kernel_drawer.link_changes(about, result)
+    first_change.show_with(about, result)
     if not about:
         cards.text(f"What helps: {first.helps}")
 

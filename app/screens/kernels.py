@@ -10,7 +10,7 @@ from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings
 from sawtooth.app.page import cards, controls, current, frame, panel
-from sawtooth.app.page.parts import breakdown, category_bar, kernel_drawer
+from sawtooth.app.page.parts import breakdown, category_bar, first_change, kernel_drawer
 from sawtooth.app.words import categories
 from sawtooth.app.words import run as words
 
@@ -59,6 +59,7 @@ def main() -> None:
             )
             return
         _head(rows, rank, group)
+        first_change.show(result)
     shown = breakdown.matching(rows, search, ("name", "shapes"))
     if shown.empty:
         cards.small("No name matches.")

@@ -16,7 +16,7 @@ from sawtooth.app.charts import memory as charts
 from sawtooth.app.charts.poster_bars import StepBar
 from sawtooth.app.charts.telemetry import lanes
 from sawtooth.app.page import cards, current, frame, panel
-from sawtooth.app.page.parts import sweep_curve, telemetry_strip
+from sawtooth.app.page.parts import first_change, sweep_curve, telemetry_strip
 from sawtooth.app.page.runs import compare_choice
 from sawtooth.app.page.timeline import views
 from sawtooth.app.words import telemetry as words
@@ -44,6 +44,7 @@ def main() -> None:
         _in_use(result, "The run's memory use is not recorded.")
     else:
         _use_over_time(use, rank)
+    first_change.show(result)
     _driver(rank)
     if use is None:
         cards.empty_state(

@@ -8,14 +8,14 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.findings.phases import work_by_phase
-from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables import kernels as kernel_tables
 from sawtooth.analysis.tables import modules as module_tables
 from sawtooth.analysis.units import significant
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import modules as charts
 from sawtooth.app.page import cards, controls, current, frame, panel
-from sawtooth.app.page.parts import breakdown, phase_bars
+from sawtooth.app.page.parts import breakdown, first_change, phase_bars
 from sawtooth.app.words import run as words
 
 GROUPS: dict[module_tables.ModuleGroup, str] = {"tree": "Tree", "module": "Module", "class": "Class"}
@@ -38,7 +38,7 @@ def main() -> None:
         return
     tree = table(rank, "tree")
     if tree.empty:
-        _operators_instead(rank)
+        _operators_instead(rank, result)
         return
     head = st.container(gap="small")
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -48,6 +48,7 @@ def main() -> None:
     rows = tree if group == "tree" else table(rank, group)
     with head:
         _head(tree, rank, group)
+        first_change.show(result)
         panel.show(charts.icicle(tree, _widest(tree), dark=frame.dark(), method=METHOD), "modules-icicle")
     shown = breakdown.matching(rows, search, ("path",))
     if shown.empty:
@@ -58,7 +59,7 @@ def main() -> None:
         _kernels_of(shown.iloc[chosen], rank)
 
 
-def _operators_instead(rank: RankResult) -> None:
+def _operators_instead(rank: RankResult, result: RunResult) -> None:
     """Say how to record modules, and show what is known without: the operators that take most."""
     rows = operators(rank)
     known = rows.nlargest(INSTEAD, "gpu_self_ms")
@@ -74,6 +75,7 @@ def _operators_instead(rank: RankResult) -> None:
         cards.headline(f"{takes}; which module it works for is not recorded.")
     else:
         cards.headline("Which module the GPU works for is not recorded.")
+    first_change.show(result)
     cards.empty_state(
         "Recorded with Python calls, this page divides the step among the layers of the model.",
         "It then says which of them takes the time, forward and backward, which runs without tensor cores, and which of its kernels do. "

@@ -9,7 +9,7 @@ from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, controls, current, panel
-from sawtooth.app.page.parts import breakdown, operator_parts
+from sawtooth.app.page.parts import breakdown, first_change, operator_parts
 from sawtooth.app.words import run as words
 
 GROUPS: dict[tables.OperatorGroup, str] = {"name": "Operator", "shape": "Operator and shape"}
@@ -49,6 +49,7 @@ def main() -> None:
         rows = rows.sort_values(order, ascending=False, ignore_index=True)
         rows["host_self_share"] = rows["host_self_ms"] / (rows["host_self_ms"].sum() or 1.0)
         _head(rows, rank, order)
+        first_change.show(result)
     if group == "shape" and not rows["shapes"].str.len().any():
         cards.empty_state(
             "The trace has no shapes.",

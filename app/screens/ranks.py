@@ -12,7 +12,7 @@ from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
 from sawtooth.app.page import basis, cards, current, frame, panel
-from sawtooth.app.page.parts import rank_panels
+from sawtooth.app.page.parts import first_change, rank_panels
 from sawtooth.app.words import ranks as rank_words
 from sawtooth.app.words import run as words
 
@@ -47,6 +47,7 @@ def main() -> None:
         _one_trace(result.lead)
         return
     cards.headline(*_finding(result, communication))
+    first_change.show(result)
     for note in communication.notes if len(communication.rows) or communication.unmatched else ():
         cards.small(note)
     _late(result, communication)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 
 from sawtooth.analysis.run.model import CodeChange, Finding, PlanStep, RunResult
 from sawtooth.analysis.run.same_time import same_time
@@ -11,7 +12,8 @@ from sawtooth.analysis.run.verdict import judge
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.poster_bars import Planned
 from sawtooth.app.words import causes, promise
-from sawtooth.app.words.headline import action, best_ms, leading, prepared_by
+from sawtooth.app.words.headline import action, best_ms, first_change, healthy, leading, prepared_by
+from sawtooth.app.words.headline import below as headline_below
 
 CONFIDENCES = ("high", "medium", "low")
 NOTICEABLE = 1.1  # times the gain: a change that brings so much more than one before it asks why it stands behind
@@ -58,6 +60,52 @@ def numbered(result: RunResult) -> list[tuple[int, Finding]]:
     return list(enumerate(ordered, start=1 if of_the_loss(result) is None else 2))
 
 
+def first(result: RunResult) -> tuple[int, Finding] | None:
+    """Return the change to make first with its number, on every screen and in every report: the headline's, else the first that says what to change at all.
+
+    None where nothing is to change, as of a healthy run, and where the largest loss has advice of its own (``of_the_loss``).
+    """
+    if healthy(result) is not None or of_the_loss(result) is not None:
+        return None
+    lead = leading(result)
+    changes = [(number, finding) for number, finding in numbered(result) if is_advice(finding)]
+    return next((change for change in changes if change[1] is lead), next(iter(changes), None))
+
+
+def first_in_words(result: RunResult) -> str | None:
+    """Return the change to make first and what it brings, as the headline has it: Launch the step as one CUDA graph: 23.5 → ≈ 12.1 ms; None where there is none."""
+    if (change := first_change(result)) is not None:
+        return change[1]
+    if (loss := of_the_loss(result)) is not None:
+        return ": ".join(loss)
+    change_known = first(result)
+    return None if change_known is None else f"{action(change_known[1])}: {brings(result, change_known[1])}"
+
+
+def unseen_here(result: RunResult) -> str | None:
+    """Return what the first change is about where the profiled steps, of which most screens speak, do not show it; None where they do."""
+    lead = leading(result)
+    return lead.title if lead is not None and (lead.sets_pace or lead.explains.hidden) else None
+
+
+def comes_before(result: RunResult, shown: Sequence[Finding]) -> str | None:
+    """Return which change comes before those ``shown`` about a part of the run; None where the first is among them, or nothing is shown."""
+    change = first(result)
+    if change is None or not shown or change[1] in shown:
+        return None
+    number, finding = change
+    return f"Change {number} comes first: {unseen_here(result) or action(finding)}."
+
+
+def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
+    """Return the line under the headline: ``headline.below``, and where neither names a change of a run with steps, what to try first."""
+    under = headline_below(result, included)
+    if included or leading(result) is not None or best_ms(result) is None:
+        return under
+    sentence = first_in_words(result)
+    return " ".join(filter(None, (under, sentence and f"What to try first: {sentence}."))) or None
+
+
 def why_first(result: RunResult) -> str | None:
     """Return why the first change stands before one that brings more; None where none does."""
     claimed = [(number, finding) for number, finding in numbered(result) if is_advice(finding)]
@@ -93,6 +141,8 @@ def beside_others(result: RunResult, finding: Finding) -> str | None:
         return f"Change {numbers[other.rule]} saves the same time: together they save it once."
     if same_as_lateness(result, finding):
         return "This is the same time that the rank is late by, in its own code: the two gains do not add up."
+    if (bound := _fed_alike(result, finding)) is not None:
+        return bound
     rules = [step.rule for step in result.plan]
     at = rules.index(finding.rule) if finding.rule in rules else 0
     if not at or finding.claims != "gain":
@@ -103,6 +153,17 @@ def beside_others(result: RunResult, finding: Finding) -> str | None:
     *others, last = (str(number) for number in sorted(numbers[rule] for rule in rules[:at]))
     made = f"changes {', '.join(others)} and {last}" if others else f"change {last}"
     return f"After {made} it saves ≈\u00a0{fmt.duration_ms(adds)}."
+
+
+def _fed_alike(result: RunResult, finding: Finding) -> str | None:
+    """Return that how often batches come bounds what a change brings, in full of the first of such changes; None where something else does."""
+    if finding.fed_every_ms is None:
+        return None
+    number, first_of_them = next((n, other) for n, other in numbered(result) if other.fed_every_ms is not None)
+    if first_of_them is not finding:
+        return f"The loader bounds it as it does change {number}: together they save no more than the larger of them."
+    soonest = " at the soonest" if finding.claims == "ceiling" else ""
+    return f"Batches come every {fmt.duration_ms(finding.fed_every_ms)}{soonest}: a step gets no shorter before the loader gives them sooner."
 
 
 def same_as_lateness(result: RunResult, finding: Finding) -> bool:

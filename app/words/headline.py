@@ -244,12 +244,15 @@ def _claimed(finding: Finding, whole_action: str, step_ms: float | None) -> str 
         return finding.title
     if not step_ms or finding.gain_ms < WORTH_A_HEADLINE * step_ms:
         return None
-    sure = _limits([finding], step_ms)
+    sure, fed = _limits([finding], step_ms), finding.fed_every_ms
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
-        return f"{whole_action}: {fmt.step_change(step_ms, finding.predicted_step_ms)}{sure}"
-    if finding.claims == "ceiling" and finding.severity != "info" and finding.ceiling_ms_per_step is not None:
+        no_less = ", no sooner than batches come" if fed is not None else ""
+        return f"{whole_action}: {fmt.step_change(step_ms, finding.predicted_step_ms)}{no_less}{sure}"
+    worth = finding.severity != "info" or fed is not None  # what the loader bounds is no small thing of its own
+    if finding.claims == "ceiling" and worth and finding.ceiling_ms_per_step is not None:
         most = fmt.duration_ms(finding.ceiling_ms_per_step)
-        return f"{whole_action}: up to {most} of each {fmt.duration_ms(step_ms)} step{sure}"
+        no_more = f", since batches come every {fmt.duration_ms(fed)} at the soonest" if fed is not None else ""
+        return f"{whole_action}: up to {most} of each {fmt.duration_ms(step_ms)} step{no_more}{sure}"
     return None
 
 

@@ -12,6 +12,8 @@ from sawtooth.analysis.tables.timeline import InView, Span
 from sawtooth.analysis.tables.timeline_details import Details
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes as cause_words
+from sawtooth.app.words.advice import first, numbered
+from sawtooth.app.words.headline import action
 
 TEXT_MOST = 1200  # characters of shapes and arguments: more are not read
 Facts = list[tuple[str, str]]
@@ -134,9 +136,12 @@ def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any
     start = row["start"]
     until = max(start + row["dur"], row["next_start"] or 0)  # the copy that ends a wait accounts for what was made for it
     accounts = (
-        f for f in result.findings if f.gain_ms > 0 and f.accounts_for(row["cause"], start + origin_ns, until + origin_ns)
+        f for _, f in numbered(result) if f.gain_ms > 0 and f.accounts_for(row["cause"], start + origin_ns, until + origin_ns)
     )
     finding = next(accounts, None)
+    change = first(result)
+    if change is not None and change[1] is not finding:
+        facts.append(("First change", f"{action(change[1])}, which is about other time"))
     return {
         "title": f"{fmt.duration_ns(row['dur'])} lost to {cause_words.loses_to(row['owner'], row['cause'])}",
         "facts": facts,

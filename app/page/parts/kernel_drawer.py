@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 import streamlit as st
@@ -16,10 +14,10 @@ from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings
 from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page.parts import first_change
 from sawtooth.app.page.timeline import views
-from sawtooth.app.words import advice, headline
+from sawtooth.app.words import advice
 from sawtooth.app.words import run as words
-from sawtooth.app.words import timeline as timeline_words
 
 AROUND = 12.0  # of the launch's own length that it is shown with on the timeline: what ran before and after stays in sight
 COLUMNS = {
@@ -42,7 +40,6 @@ COPY_METHOD = (
 )
 PAGEABLE = "Pageable memory passes through a buffer of the driver and reaches less: 10 to 23 GB/s on an H200, where pinned memory reached 55."
 QUICK_NS = 1_000  # at the link's rate: starting a copy takes about as long, and its rate says nothing of the link
-CHANGES_SHOWN = 3  # about one kernel: more are on the Verdict
 WORTH_NAMING = 0.01  # of the step: less is lost in the noise of measurements
 
 
@@ -141,7 +138,7 @@ def _next_step(works_for: pd.DataFrame, row: pd.Series, rank: RankResult, result
     numbered = advice.numbered(result)
     known = tuple((finding.rule, finding.title) for _, finding in numbered)
     about = _findings_about(str(row["name"]), rank, known, [finding for _, finding in numbered]) if rank is result.lead else ()
-    link_changes([numbered[place] for place in about], result)
+    first_change.link_changes([numbered[place] for place in about], result)
     if about:
         return
     cards.text(verdict_on(most_to_gain_ms(works_for), float(row["ms"]), rank.metrics["step_time_ms"].value))
@@ -149,14 +146,6 @@ def _next_step(works_for: pd.DataFrame, row: pd.Series, rank: RankResult, result
         frame.link("idle", "When the GPU waits for it", run=result.manifest.id, icon=":material/hourglass_empty:")
     else:
         frame.link("efficiency", "How near its operators come to the peak", run=result.manifest.id, icon=":material/speed:")
-
-
-def link_changes(about: Sequence[tuple[int, Finding]], result: RunResult) -> None:
-    """Show the first of some numbered findings, each with what it brings as a link to the Verdict."""
-    for number, finding in about[:CHANGES_SHOWN]:
-        gain = f": {gained}" if (gained := timeline_words.gain(finding)) else ""
-        label = f"Change {number}: {fmt.markdown(headline.action(finding))}{gain}"
-        frame.link("verdict", label, run=result.manifest.id, icon=":material/arrow_forward:")
 
 
 @st.cache_data(max_entries=128, show_spinner=False, hash_funcs={RankResult: current.key_of})

@@ -11,7 +11,7 @@ from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.tables.called_from import called_from
 from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, current, frame
-from sawtooth.app.page.parts import kernel_drawer
+from sawtooth.app.page.parts import first_change, kernel_drawer
 from sawtooth.app.words import advice
 
 LINES_SHOWN = 8  # of an operator: it is called from many places, and most time is in a few
@@ -69,7 +69,7 @@ def next_step(row: pd.Series, rank: RankResult, result: RunResult) -> None:
     numbered = advice.numbered(result)
     known = tuple((finding.rule, finding.title) for _, finding in numbered)
     about = _about(name, rank, known, [finding for _, finding in numbered]) if rank is result.lead else ()
-    kernel_drawer.link_changes([numbered[place] for place in about], result)
+    first_change.link_changes([numbered[place] for place in about], result)
     if about:
         return
     if not row["gpu_self_ms"]:

@@ -54,7 +54,7 @@ def show(result: RunResult) -> None:
                     finding,
                     result,
                     advice.brings(result, finding),
-                    why if lead else advice.beside_others(result, finding),
+                    (why if lead else None) or advice.beside_others(result, finding),
                     alone=len(first) == 1,
                 )
     if any(finding.changes for _, finding in first) and result.lead is not None and not result.lead.trace.with_stack:
@@ -63,7 +63,7 @@ def show(result: RunResult) -> None:
         findings.show_plan(result)
         ticked += findings.show_rest(result, [finding for _, finding in first])
     with answer:
-        cards.headline(headline.on_poster(result, ticked), headline.below(result, ticked))
+        cards.headline(headline.on_poster(result, ticked), advice.below(result, ticked))
         if result.manifest.failure is not None:
             cards.caution(fmt.clean(result.manifest.failure))
     before = savings.step(result)
@@ -190,7 +190,7 @@ def _action(
 
 
 def _stack(rank: RankResult | None, finding: Finding) -> tuple[str, ...]:
-    """Return the user's own frames at the first piece of evidence that has any: autograd's own thread has none."""
+    """Return the user's own frames at the first piece of evidence that has any."""
     starts = [int(row["start_ns"]) for row in finding.evidence if row.get("start_ns") is not None]
     if rank is None or not rank.trace.with_stack:
         return ()

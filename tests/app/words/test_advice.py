@@ -158,3 +158,46 @@ def test_what_the_loop_evaluates_between_its_steps_is_said_where_it_counts() -> 
     )
     assert (told(Evaluations(60.0, 90.0, False)) or "").endswith("no part of these times.")
     assert told(Evaluations(600.0, 90.0, True)) is None and told(None) is None  # less than a hundredth of the step
+
+
+def test_one_change_is_the_first_on_every_screen() -> None:
+    """A loader that sets the pace stands first; a screen that speaks of launches says what comes before them, and why its own numbers do not show it."""
+    loader = gains("loader", 40.0, severity="critical", sets_pace=True, explains=Explains(("data_wait",), hidden=True))
+    launches = gains("launches", 20.0)
+    result = replace(run_of(ledger=SLOW), findings=[loader, launches])
+    assert advice.first(result) == (1, loader)
+    assert (advice.first_in_words(result) or "").replace("\xa0", " ") == "Change loader: 100 → ≈ 60.0 ms"
+    assert advice.unseen_here(result) == "loader costs 40.0 ms"
+    assert advice.comes_before(result, [launches]) == "Change 1 comes first: loader costs 40.0 ms."
+    assert advice.comes_before(result, [loader, launches]) is None and advice.comes_before(result, []) is None
+
+
+def test_a_verdict_without_a_sure_change_says_what_to_try_first() -> None:
+    small = replace(
+        gains("layout", 10.0, severity="info"), predicted_step_ms=None, predicted_speedup=None, ceiling_ms_per_step=10.0
+    )
+    result = replace(run_of(ledger=SLOW), findings=[small])
+    assert (
+        (advice.below(result) or "")
+        .replace("\xa0", " ")
+        .endswith("What to try first: Change layout: saves at most 10.0 ms a step.")
+    )
+    assert advice.below(result, [small]) == below(result, [small])
+    assert advice.first(replace(run_of(ledger=SLOW), findings=[])) is None
+
+
+def test_what_the_loader_bounds_is_said_once() -> None:
+    """Two changes down to the 80 ms in which batches come: the first says so, the other that it is the same."""
+    first, second = (
+        replace(gains(rule, 20.0), predicted_step_ms=None, predicted_speedup=None, ceiling_ms_per_step=20.0, fed_every_ms=80.0)
+        for rule in ("launches", "python")
+    )
+    result = replace(run_of(ledger=SLOW), findings=[first, second])
+    said = [(advice.beside_others(result, finding) or "").replace("\xa0", " ") for finding in (first, second)]
+    assert said == [
+        "Batches come every 80.0 ms at the soonest: a step gets no shorter before the loader gives them sooner.",
+        "The loader bounds it as it does change 1: together they save no more than the larger of them.",
+    ]
+    assert headline(result).replace("\xa0", " ") == (
+        "Change launches: up to 20.0 ms of each 100 ms step, since batches come every 80.0 ms at the soonest"
+    )

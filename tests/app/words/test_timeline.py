@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import cast
+from dataclasses import replace
 
 import pytest
 
-from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.tables.timeline import InView, Span
 from sawtooth.app.words import causes, timeline
+from tests.support.run_results import run_of
 
 LOST = (("exposed_memcpy", "host_sync", 70.0), ("idle", "host_sync", 52.0), ("idle", "launch_bound", 1.0))
 COUNTED = [Span(100, 200), Span(200, 300)]
@@ -36,7 +35,7 @@ def test_copies_that_nothing_explains_stay_apart_from_idle_time_that_nothing_doe
 
 def test_a_copy_that_nothing_explains_is_answered_with_what_helps_copies() -> None:
     row = {"owner": "exposed_memcpy", "cause": "unattributed", "start": 0, "dur": 700_000, "next_start": None, "evidence": None}
-    said = timeline.gap(row, cast("RunResult", SimpleNamespace(findings=())), 0)
+    said = timeline.gap(row, replace(run_of(ledger=[("other_compute", None, 1_000_000, 1.0)]), findings=[]), 0)
     assert said["to_do"] == causes.HELPS["exposed_memcpy"], "more records explain no copy that was recorded"
 
 
@@ -51,7 +50,7 @@ def test_python_inside_the_optimizer_is_no_logging_to_move_away(phase: str | Non
         "evidence": None,
         "phase": phase,
     }
-    said = timeline.gap(row, cast("RunResult", SimpleNamespace(findings=())), 0)
+    said = timeline.gap(row, replace(run_of(ledger=[("other_compute", None, 1_000_000, 1.0)]), findings=[]), 0)
     assert ("logging" in said["to_do"]) == (phase != "optimizer")
 
 
