@@ -32,8 +32,8 @@ function rounded(top) {
   return [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].map((n) => n * unit).find((n) => n >= top * 1.02) || top;
 }
 
-function drawPanel(canvas, panel, data, ink, last) {
-  const [pen, width, height] = fit(canvas), bottom = height - (last ? 20 : 4), top = panel.top || rounded(highest(panel.lines));
+function drawPanel(canvas, panel, data, ink) {
+  const [pen, width, height] = fit(canvas), bottom = height - 20, top = panel.top || rounded(highest(panel.lines));
   const x = (t) => LEFT + (width - LEFT) * (1 + t / data.window), y = (v) => bottom - (bottom - 8) * v / top;
   pen.font = `${TICK}px ${getComputedStyle(canvas).fontFamily}`;
   pen.lineWidth = 1;
@@ -46,15 +46,14 @@ function drawPanel(canvas, panel, data, ink, last) {
     pen.globalAlpha = 0.14; pen.fillStyle = panel.lines[0].colour;
     pen.fillRect(x(-panel.period), 8, x(0) - x(-panel.period), bottom - 8);
   }
-  if (last) {
-    pen.globalAlpha = 0.85; pen.fillStyle = ink;
-    for (const share of [-1, -0.75, -0.5, -0.25, 0]) {
-      pen.textAlign = share === -1 ? "left" : share === 0 ? "right" : "center";
-      pen.fillText(share ? `${+(share * data.window).toPrecision(3)} s` : "newest sample", x(share * data.window), height - 4);
-    }
+  pen.globalAlpha = 0.85; pen.fillStyle = ink;
+  for (const share of [-1, -0.75, -0.5, -0.25, 0]) {
+    pen.textAlign = share === -1 ? "left" : share === 0 ? "right" : "center";
+    pen.fillText(share ? `${+(share * data.window).toPrecision(3)} s` : "newest sample", x(share * data.window), height - 4);
   }
   pen.globalAlpha = 1; pen.save(); pen.beginPath(); pen.rect(LEFT, 0, width, height); pen.clip();
-  for (const line of panel.lines) { pen.strokeStyle = line.colour; pen.lineWidth = line.faint ? 1 : 1.6; pen.globalAlpha = line.faint ? 0.6 : 1; path(pen, line.points, x, y); }
+  // the first one is what the sentence speaks of: over the others
+  for (const line of [...panel.lines].reverse()) { pen.strokeStyle = line.colour; pen.lineWidth = line.faint ? 1 : 1.6; pen.globalAlpha = line.faint ? 0.6 : 1; path(pen, line.points, x, y); }
   pen.restore(); pen.globalAlpha = 1;
 }
 
@@ -88,8 +87,8 @@ function tiles(parent, entries, window_s, pick) {
 function panels(parent, data, ink) {
   const make = () => { const panel = node("figure", "panel"); panel.append(node("figcaption", "head"), node("canvas")); return panel; };
   children(parent, data.panels, make).forEach(([panel, entry], i) => {
-    const last = i === data.panels.length - 1, [head, canvas] = panel.children;
-    panel.className = `panel${i ? "" : " first"}${last ? " last" : ""}`;
+    const [head, canvas] = panel.children;
+    panel.className = i ? "panel" : "panel first";
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `${entry.heading}: ${entry.lines.map((line) => `${line.name} ${line.now}`).join(", ")}`);
     const words = [{ heading: entry.heading }, ...entry.lines];
@@ -98,7 +97,7 @@ function panels(parent, data, ink) {
       swatch.hidden = Boolean(line.heading); swatch.style.background = line.colour || ""; swatch.style.display = line.heading ? "none" : "";
       write(name, line.heading || line.name);
     }
-    drawPanel(canvas, entry, data, ink, last);
+    drawPanel(canvas, entry, data, ink);
   });
 }
 

@@ -8,6 +8,7 @@ import time
 import streamlit as st
 
 from sawtooth.app import format as fmt
+from sawtooth.app.live.example import example
 from sawtooth.app.live.finish import delete, finish, live_sessions
 from sawtooth.app.live.gpu import LiveGpu
 from sawtooth.app.live.info import SessionInfo, session_info, sessions
@@ -17,7 +18,7 @@ from sawtooth.app.page import cards, frame
 from sawtooth.app.page.live import chart as live_chart
 from sawtooth.app.page.live import picture as live_picture
 from sawtooth.app.page.live import ways_in
-from sawtooth.app.server.local_sampler import gpus_here, local_sampler
+from sawtooth.app.server.local_sampler import bundled_telemetry, gpus_here, local_sampler
 from sawtooth.app.server.process import jobs
 from sawtooth.app.settings import settings
 
@@ -35,10 +36,12 @@ def main() -> None:
     chosen = _chosen(here)
     if chosen is None:
         _nothing_yet()
+        ways_in.show(compact=False)
+        _example()
     else:
         _session(chosen, here)
         st.divider()
-    ways_in.show(compact=chosen is not None)
+        ways_in.show(compact=True)
 
 
 def _chosen(here: list[SessionInfo]) -> SessionInfo | None:
@@ -227,6 +230,21 @@ def _waiting() -> None:
     st.session_state["live_waited"] = True
 
 
+def _example() -> None:
+    """Show what a session looks like: the bundled recording, at rest."""
+    recording = bundled_telemetry()
+    session = example(recording) if recording is not None else None
+    if session is None:
+        return
+    gpu = session.gpus[min(session.gpus)]
+    tooth = session.sawtooth(gpu.device)
+    cards.title(f"What you will see, each second anew: {sentence(session, gpu, tooth, live=False)}")
+    cards.small("An example: the recording that comes with Sawtooth, a ResNet-50 on an H200 that waits for its data loader.")
+    period = tooth.period_s if tooth else None
+    drawn = live_picture.picture(session, gpu, WINDOWS["Whole session"], dark=frame.dark(), period_s=period)
+    live_chart.show(drawn, "live-example")
+
+
 def _nothing_yet() -> None:
     gpus = gpus_here()
     if gpus.count:
@@ -235,7 +253,7 @@ def _nothing_yet() -> None:
             "Start the sampler beside your training job.",
         )
     else:
-        cards.headline("No GPU on this machine: replay a recording, or watch a GPU elsewhere.", gpus.why_none)
+        cards.headline("No GPU on this machine: watch one elsewhere, or replay a recording.", gpus.why_none)
 
 
 main()

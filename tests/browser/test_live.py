@@ -75,6 +75,10 @@ def test_without_a_gpu_the_bundled_recording_plays_and_stops(tmp_path: Path, pag
     try:
         page.goto(f"{server.url}/live")
         expect(page.get_by_text("sawtooth sample --push")).to_be_visible(timeout=60_000)
+        expect(page.get_by_text(re.compile(r"What you will see.* GPU 0 worked \d+\s% of each"))).to_be_visible(timeout=60_000)
+        expect(page.locator("canvas").first).to_be_visible(
+            timeout=60_000
+        )  # the example fills the page until there is a session
         page.get_by_role("button", name="Replay the bundled recording").click()
         expect(page.get_by_text("samples over")).to_be_visible(timeout=60_000)
         page.get_by_role("button", name="Stop").click()

@@ -14,14 +14,16 @@ from sawtooth.app.live.series import thinned
 from sawtooth.app.live.sessions import LiveSession
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
+LEAST_SECONDS = 10.0  # that a picture spans: of a session that has just begun, periods of half a second can be told apart
 POINTS = 600  # of a line: two a pixel on a phone, and a second's data of all lines stay below 100 kB
 SPARK_POINTS = 120
 
 
 def picture(session: LiveSession, gpu: LiveGpu, window_s: float, *, dark: bool, period_s: float | None) -> dict[str, Any]:
-    """Return the picture of ``gpu`` over ``window_s`` seconds (0: the whole session)."""
+    """Return the picture of ``gpu`` over ``window_s`` seconds (0: the whole session), as far as there are samples: what is not recorded takes no room."""
     last, first = session.last_ns or 0, session.first_ns or 0
-    window = window_s or max((last - first) / 1e9, 1.0)
+    recorded_s = max((last - first) / 1e9, LEAST_SECONDS)
+    window = min(window_s or recorded_s, recorded_s)
     lines = {c: _line(session, gpu, c, window, POINTS) for c in DRAWN if c in gpu.series}
     now = {c: words.now_of(gpu, c) for c in lines}
     tiles = [_tile(session, gpu, column, label, value, dark) for column, label, value in words.now_numbers(session, gpu)]

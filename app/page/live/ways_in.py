@@ -18,7 +18,7 @@ def show(*, compact: bool) -> None:
     if compact:
         cards.title("Another session")
     with st.grid(min_column_width=320, gap="medium"):
-        for way in (_here, _replay, _push_how, _import):
+        for way in (_here, _push_how, _replay, _import):
             if way is _here and not gpus_here().count:
                 continue
             if way is _replay and bundled_telemetry() is None:
@@ -56,16 +56,15 @@ def _push_how() -> None:
     parts = urlsplit(address)
     base = f"{parts.scheme}://{parts.netloc}"
     cards.title("Watch a GPU of another machine")
-    cards.small("Run this beside the training job. It opens no port there.")
+    cards.small("One command, beside the training job. It opens no port there, and the session appears here.")
     st.code(command_to_show(base, settings()), language=None, wrap_lines=True)
     if not settings().token:
         cards.small("Nobody logs in here, so this page does not show the token: it is in the data folder, in `push_token`.")
     if is_loopback(parts.hostname or ""):
         port = parts.port or 8501
-        cards.small(
-            "The address works on this machine alone. For another one, open a tunnel first, or serve with `--address 0.0.0.0`."
-        )
-        st.code(f"ssh -R {port}:localhost:{port} TRAINING-HOST", language=None, wrap_lines=True)
+        with st.expander("From another machine: open a tunnel first", icon=":material/lan:"):
+            cards.small("The address works on this machine alone. A tunnel brings it there, or serve with `--address 0.0.0.0`.")
+            st.code(f"ssh -R {port}:localhost:{port} TRAINING-HOST", language=None, wrap_lines=True)
 
 
 def _import() -> None:
