@@ -1,4 +1,5 @@
-"""Loops built by hand that call a model often in a step: with sample after sample, or with layers that have weights of their own."""
+"""Loops built by hand over the samples of a batch: a model that is called often in a step, with sample after sample or with layers that have weights of
+their own, and samples that are prepared before it."""
 
 from __future__ import annotations
 
@@ -38,8 +39,34 @@ def called(trace: ChromeTrace, at: float, batch: int, weights: int) -> float:
     return at
 
 
+def prepared(trace: ChromeTrace, at: float, samples: int, product: bool = False, learned: bool = False) -> float:
+    """Take a batch of images apart, run two operators on each and a product if asked for, stack them and run a layer; ``learned``: with a gradient."""
+    first = next(NUMBERS)
+    trace.op("aten::unbind", at, at + 3, [[samples, 3, 64, 64], []], ["float", "Scalar"])
+    at += 4
+    for i in range(samples):
+        facts = {"Sequence number": first + i} if learned else {}
+        at = op(trace, at, "aten::mul", [[3, 64, 64], []], host_us=SLOW_US)
+        if i % 2:  # what is random makes no two samples' operators equal
+            at = op(trace, at, "aten::flip", [[3, 64, 64], []], host_us=SLOW_US)
+        if product:
+            at = op(trace, at, "aten::mm", [[192, 64], [64, 64]], kernel=GEMM, kernel_us=5, host_us=SLOW_US)
+        at = op(trace, at, "aten::sub", [[3, 64, 64], [3, 1, 1]], host_us=SLOW_US, **facts)
+    at = op(trace, at, "aten::stack", [[], []])
+    at = op(trace, at, "aten::mm", [[samples * 192, 64], [64, 256]], kernel=GEMM, kernel_us=50)
+    for i in reversed(range(samples if learned else 0)):
+        start = at
+        at = op(trace, at, "aten::neg", [[3, 64, 64]], host_us=SLOW_US)
+        trace.op("autograd::engine::evaluate_function: SubBackward0", start - 0.2, at - 0.2, **{"Sequence number": first + i})
+    return at
+
+
 SAMPLE_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
     "called_sample_by_sample": partial(loop, add=partial(called, batch=1, weights=1)),
     "layers_of_one_sample": partial(loop, add=partial(called, batch=1, weights=SAMPLES)),
     "called_batch_by_batch": partial(loop, add=partial(called, batch=8, weights=1)),
+    "prepared_one_by_one": partial(loop, add=partial(prepared, samples=SAMPLES)),
+    "few_prepared": partial(loop, add=partial(prepared, samples=6)),
+    "states_one_by_one": partial(loop, add=partial(prepared, samples=SAMPLES, product=True)),
+    "learned_one_by_one": partial(loop, add=partial(prepared, samples=SAMPLES, learned=True)),
 }

@@ -83,6 +83,7 @@ CASES = {
         beside=("slow_compiled_products",), quiet=("quick_compiled_products", "autotuned_products", "gpt_compiled", "tables_compiled")
     ),
     "samples-one-by-one": Case(leads=("called_sample_by_sample",), quiet=("layers_of_one_sample", "called_batch_by_batch")),
+    "samples-prepared-alone": Case(leads=("prepared_one_by_one",), quiet=("few_prepared", "states_one_by_one", "learned_one_by_one")),
     "scripted-code": Case(beside=("scripted_functions",), quiet=("functions_called_forward",)),
     "pipeline-bubble": Case(
         leads=("pipeline_of_unequal_stages",), beside=("pipeline_of_two_microbatches",), quiet=("pipeline_of_eight_microbatches", "ddp_balanced")
