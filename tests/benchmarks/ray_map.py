@@ -26,6 +26,7 @@ from sawtooth.analysis.cluster.ray_tasks import SETTINGS
 
 SUBREAPER = 36  # of prctl: what Ray leaves behind becomes ours
 LOOK_EVERY_SECONDS = 0.02
+LIMIT_SECONDS = 1_800.0  # of one map on a busy machine: one that takes longer will not end
 SAMPLED_EVERY_SECONDS = 0.1  # of processor time: a process that another one buried is known as far as it was sampled
 MAP = (sys.executable, "-m", "sawtooth", "map", "--json", "--to")
 
@@ -56,18 +57,21 @@ def written(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in folder.glob("*.parquet")}
 
 
-def mapped_with_a_kill(traces: Path, to: Path, what: str, at: int) -> dict[str, int]:
+def mapped_with_a_kill(traces: Path, to: Path, what: str, at: int, limit_s: float = LIMIT_SECONDS) -> dict[str, int]:
     """Map ``traces`` on a cluster of two nodes, kill ``what`` once ``at`` summaries are there, and let the map end, or run it again. Return the summaries
-    that were there at the kill."""
+    that were there at the kill. A map that has not come so far, or ended, after ``limit_s`` is killed: TimeoutExpired."""
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     second = cluster.add_node(num_cpus=1)
     command = [*MAP, str(to), str(traces), "--engine", "ray", "--address", cluster.address]
     driver = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    until = time.monotonic() + limit_s
     try:
         while len(written(to)) < at:
             assert driver.poll() is None, "the map ended before the kill"
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired(command, limit_s)
             time.sleep(LOOK_EVERY_SECONDS)
         if what == "worker":
             busy = [p for p in psutil.process_iter(["cmdline"]) if "ray::summarise" in " ".join(p.info["cmdline"] or ())]
@@ -77,11 +81,11 @@ def mapped_with_a_kill(traces: Path, to: Path, what: str, at: int) -> dict[str, 
         else:
             driver.kill()
         there = written(to)
-        driver.wait()
+        driver.wait(limit_s)
         if what == "driver":
             assert driver.returncode == -signal.SIGKILL
             driver = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-            driver.wait()
+            driver.wait(limit_s)
         assert driver.returncode == 0
     finally:
         driver.kill()
