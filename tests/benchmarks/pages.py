@@ -251,7 +251,7 @@ def clicks(folder: DataFolder, run: str, names: list[tuple[str, str]], rounds: i
             page.set_default_timeout(120_000)
             received = Received(page)
             for _ in range(rounds):
-                page.goto(f"{server.url}/?run={run}")
+                page.goto(f"{server.url}/verdict?run={run}")
                 page.locator("h1.st-headline, h2.st-title").first.wait_for()
                 received.whole(page)
                 for name, title in names:

@@ -27,6 +27,7 @@ from sawtooth.analysis.cluster.ray_tasks import SETTINGS
 SUBREAPER = 36  # of prctl: what Ray leaves behind becomes ours
 LOOK_EVERY_SECONDS = 0.02
 LIMIT_SECONDS = 1_800.0  # of one map on a busy machine: one that takes longer will not end
+NODE_STARTS_SECONDS = "300"  # at most: on a busy machine a node takes longer than Ray waits for it
 SAMPLED_EVERY_SECONDS = 0.1  # of processor time: a process that another one buried is known as far as it was sampled
 MAP = (sys.executable, "-m", "sawtooth", "map", "--json", "--to")
 
@@ -100,7 +101,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--shares", type=float, nargs="*", default=[0.1, 0.5, 0.9])
     options = parser.parse_args()
-    os.environ.update(SETTINGS)
+    os.environ.update(SETTINGS, RAY_raylet_start_wait_time_s=NODE_STARTS_SECONDS)
     ctypes.CDLL(None).prctl(SUBREAPER, 1)
     local, ray = options.out / "local", options.out / "ray"
     took = {
