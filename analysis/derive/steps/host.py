@@ -24,6 +24,10 @@ NUMBERED_STEP = re.compile(r"(?:^|[^a-z])(?:step|iter|iteration|batch)[^a-z]*\d"
 NUMBER = re.compile(r"\d+")
 
 MOST_TURNS = 8  # optimizers of one class in a step: more are groups of parameters, which one backward pass serves
+FUSED = re.compile(r"Fused(?:Adam|Sgd|Adagrad)")  # the kernels of an optimizer that steps all parameters at once
+ALIKE = 0.1  # of their mean, by which fused steps of one optimizer differ: its kernels do the same each time
+APART = 1.5  # times the kernel time of the other's, in those of another: a generator's and its critic's sizes differ by more
+LEAST_ROUNDS = 3  # of kernel times: of two, chance may make any
 CALLS_OFF = 2  # calls of the driver by which steps of one optimizer differ: an event recorded, a synchronization at the end of the profile
 
 I64 = NDArray[np.int64]
@@ -100,8 +104,8 @@ def _last_of_each_step(events: Events, rows: list[int]) -> list[int]:
 def _last_of_each_round(events: Events, rows: list[int]) -> list[int]:
     """Return the last of each round where optimizers of one class take turns, each after a backward pass of its own, as those of a generator and its critic.
 
-    They share a name; what tells them apart is how many calls of the driver each makes, which hangs on its parameters. Optimizers that make as many
-    calls as each other, as fused ones do, nobody can tell apart.
+    They share a name; what tells them apart is how many calls of the driver each makes, which hangs on its parameters. Fused ones make as many calls as
+    each other: of them it is how long their kernels take. Optimizers that are alike in both nobody can tell apart.
     """
     rows = sorted(rows, key=lambda i: int(events.ops.end[i]))
     calls = np.sort(events.calls.start)
@@ -111,7 +115,32 @@ def _last_of_each_round(events: Events, rows: list[int]) -> list[int]:
         alike = all(np.ptp(part) <= CALLS_OFF for part in of_turn)
         if alike and np.ptp(made) > 2 * CALLS_OFF:
             return rows[turns - 1 :: turns]
-    return rows
+    turns = _fused_turns(_fused_ns(events, rows))
+    return rows[turns - 1 :: turns]
+
+
+def _fused_turns(took: I64) -> int:
+    """Return how many fused optimizers take turns, by what the kernels of each step took; 1 where there is one, or nothing tells."""
+    for turns in range(2, min(MOST_TURNS, len(took) // LEAST_ROUNDS) + 1):
+        of_turn = [took[turn::turns] for turn in range(turns)]
+        means = [float(part.mean()) for part in of_turn]
+        if min(means) <= 0 or max(means) < APART * min(means):
+            continue
+        if all(np.ptp(part) <= ALIKE * mean for part, mean in zip(of_turn, means, strict=True)):
+            return turns
+    return 1
+
+
+def _fused_ns(events: Events, rows: list[int]) -> I64:
+    """Return for each step of an optimizer, in order of time, what the fused kernels took that were launched in it, ns."""
+    fused = np.array([FUSED.search(name) is not None for name in events.names] or [False], bool)
+    launched = np.flatnonzero(fused[events.gpu.name] & (events.gpu.call >= 0))
+    moments = events.calls.start[events.gpu.call[launched]]
+    starts, ends = events.ops.start[rows], events.ops.end[rows]
+    step = np.searchsorted(starts, moments, side="right") - 1
+    inside = (step >= 0) & (moments < ends[np.maximum(step, 0)])
+    took = (events.gpu.end - events.gpu.start)[launched]
+    return np.bincount(step[inside], took[inside], minlength=len(rows)).astype(np.int64)
 
 
 def _repeated(events: Events, by_name: dict[str, list[int]]) -> dict[str, list[int]]:

@@ -1,6 +1,7 @@
 """Steps by launch correlation, on traces small enough to follow by hand. Times in nanoseconds."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -204,3 +205,47 @@ def test_steps_of_one_optimizer_stay_single_where_one_of_them_makes_a_call_more(
     launches = [(100 * k + 11 + 2 * n, 100 * k + 12 + 2 * n) for k in range(4) for n in range((4, 5)[k % 2])]
     steps = find_host_steps(make(annotations, launches, [(start + 1, start + 3, n) for n, (start, _) in enumerate(launches)]))
     assert len(steps.ends) == 4
+
+
+FUSED_ADAM = (
+    "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<…, at::native::FusedAdamMathFunctor<float, 4> >(…)"
+)
+
+
+def fused_steps(times, kernel=FUSED_ADAM, groups=1):
+    """Steps of Adam, each with one launch a group of parameters whose kernel takes one of ``times``."""
+    annotations = [("Optimizer.step#Adam.step", 100 * k + 10, 100 * k + 20) for k in range(len(times))]
+    launches = [(100 * k + 11 + 2 * g, 100 * k + 12 + 2 * g) for k in range(len(times)) for g in range(groups)]
+    gpu = [(100 * (n // groups) + 30 + 30 * (n % groups), 100 * (n // groups) + 30 + 30 * (n % groups) + times[n // groups], n)
+           for n in range(len(launches))]  # fmt: skip
+    events = make(annotations, launches, gpu)
+    return find_host_steps(replace(events, names=[kernel if name == "kernel" else name for name in events.names]))
+
+
+def test_fused_optimizers_that_take_turns_make_one_step_together():
+    # One launch each: what tells a critic's step from a generator's is how long the kernel takes, here to 8 %.
+    assert fused_steps([10, 25, 11, 24, 10, 25]).ends.tolist() == [120, 320, 520]
+    # A critic that steps twice before its generator does
+    assert fused_steps([10, 10, 25, 10, 10, 25, 10, 10, 25]).ends.tolist() == [220, 520, 820]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [20] * 6,
+        [20, 26] * 3,  # less apart than two networks are
+        [10, 25, 10, 25],  # two rounds may be chance
+        [10, 25, 10, 40, 10, 25],  # no optimizer does as much more each time
+        [10, 25, 25, 10, 25, 10, 10, 25],  # no order
+    ],
+)
+def test_steps_of_one_fused_optimizer_stay_single(times):
+    assert len(fused_steps(times).ends) == len(times)
+
+
+def test_groups_of_parameters_of_one_fused_optimizer_are_one_step():
+    assert len(fused_steps([10] * 6, groups=2).ends) == 6
+
+
+def test_kernels_of_another_kind_tell_no_optimizers_apart():
+    assert len(fused_steps([10, 25] * 3, kernel="elementwise").ends) == 6
