@@ -154,7 +154,7 @@ def _panels(telemetry: Telemetry, signal: str | None, wanted: Sequence[str] | No
     """Return the panels with what was measured of each: that of ``signal`` first, alone but for NVML's utilization behind a faster one."""
     asked = {key: columns_of(key) for key in PANELS if wanted is None or set(columns_of(key)) & set(wanted)}
     shown = {key: [column for column in columns if telemetry.has(column)] for key, columns in asked.items()}
-    spoken_of = [column for column in dict.fromkeys((SLOW, signal)) if any(column in c for c in shown.values())]
+    spoken_of = [c for c in dict.fromkeys((SLOW, signal or SLOW)) if any(c in columns for columns in shown.values())]
     first = [(PANELS["utilization"], spoken_of)] if signal in spoken_of else []
     rest = [
         (PANELS[key], [column for column in columns if not first or column not in spoken_of]) for key, columns in shown.items()

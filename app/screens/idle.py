@@ -68,7 +68,7 @@ def main() -> None:
 def _largest_part(rank: RankResult, rows: list[words_of_loss.Row]) -> str | None:
     """Return where the largest part of the largest cause lies; None where no place of it is known."""
     place = _places(rank).get(rows[0].key) if rows[0].owner else None
-    return None if place is None else words_of_loss.largest_part(place, with_stack=rank.trace.with_stack)
+    return None if place is None else words_of_loss.largest_part(place, with_stack=rank.trace.with_stack is not False)
 
 
 def _whole_step(rank: RankResult, column: Column) -> None:
