@@ -53,7 +53,7 @@ def main() -> None:
     with answer:
         hidden = words_of_loss.hidden_by(result.findings) if rank is result.lead else None
         cards.headline(words_of_loss.sentence(rank, column, rows, hidden), _largest_part(rank, rows))
-        _what_to_do(result, rows, hidden) if rank is result.lead else first_change.show(result)
+        _what_to_do(result, rows if rank is result.lead else [], hidden)
         _whole_step(rank, column)
     if rank.represents is not None and rank.represents.represents is False:
         cards.small(rank.represents.sentence)
@@ -84,6 +84,7 @@ def _what_to_do(result: RunResult, rows: list[words_of_loss.Row], hidden: Findin
     """Show the changes that are about the largest of the named causes; where no finding speaks of it, what helps."""
     first = next((row for row in rows if row.owner), None)
     if first is None:
+        first_change.show(result)
         return
     outside = first.owner == OUTSIDE_PROFILE  # has the advice of the finding that tells of it
     about = [
