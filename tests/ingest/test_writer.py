@@ -1,0 +1,44 @@
+"""What a recording's writer stores is what its file holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.writer import Writer
+
+
+def written(path: Path) -> Writer:
+    writer = Writer(path)
+    names = {"name_id": np.arange(3000, dtype=np.int32), "name": [f"kernel {i}" for i in range(3000)]}
+    for start in range(0, 3000, 1000):
+        writer.insert("names", {column: values[start : start + 1000] for column, values in names.items()})
+    writer.insert_later(
+        "diagnostics", {"key": "unknown", "severity": "info", "sentence": "Unknown.", "count": 2, "example": "x"}
+    )
+    return writer
+
+
+def test_a_file_that_holds_what_was_stored_is_closed(tmp_path: Path) -> None:
+    writer = written(tmp_path / "whole.duckdb")
+    writer.finish()
+    writer.close()
+
+
+def test_rows_that_the_engine_lost_are_told_and_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As DuckDB 2.0 was seen to do where two inserts end just before a checkpoint."""
+    writer = written(tmp_path / "lossy.duckdb")
+    store = writer._store
+
+    def loses(table: str, columns: dict[str, Any]) -> None:
+        store(table, columns)
+        writer._connection.execute("DELETE FROM recording_file.names WHERE name_id % 2 = 0")
+
+    monkeypatch.setattr(writer, "_store", loses)
+    with pytest.raises(SourceError, match=r"3,000 rows of names were stored and the file holds 1,500: nothing was kept"):
+        writer.finish()
+    writer.close()
