@@ -5,7 +5,7 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
-        "about_kernel": ("about_kernel", "about_operator"),
+        "about_kernel": ("about_kernel", "about_modules", "about_operator"),
         "checking": ("check", "check_host"),
         "checklist": (
             "Checked",

@@ -1,4 +1,4 @@
-"""Which findings are about a kernel or an operator: those whose change takes, shortens or moves their launches, and those that these prove."""
+"""Which findings are about a kernel, an operator or a module: those whose change takes, shortens or moves their launches, and those that these prove."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ _OF_OPERATOR = (
     "WHERE g.device = $device AND o.name = $name"
 )
 
+_OF_MODULES = (
+    "SELECT gpu_op_id, start_ns, start_ns + dur_ns FROM step_gpu_ops "
+    "WHERE device = $device AND summed AND list_contains($modules::INTEGER[], module)"
+)
+
 
 def about_kernel(rank: RankView, kernel: str, findings: Sequence[Finding]) -> tuple[int, ...]:
     """Return which of ``findings``, by their place, are about the kernel called so. They must be of this rank: others number its operations otherwise."""
@@ -24,6 +29,11 @@ def about_kernel(rank: RankView, kernel: str, findings: Sequence[Finding]) -> tu
 def about_operator(rank: RankView, operator: str, findings: Sequence[Finding]) -> tuple[int, ...]:
     """As ``about_kernel``, of what the operator called so launched itself."""
     return _about(rank.rows(_OF_OPERATOR, name=operator), findings)
+
+
+def about_modules(rank: RankView, modules: Sequence[int], findings: Sequence[Finding]) -> tuple[int, ...]:
+    """As ``about_kernel``, of what nn.Modules own themselves; ``modules`` are ids of ``analysis.tables.modules``."""
+    return _about(rank.rows(_OF_MODULES, modules=list(modules)), findings)
 
 
 def _about(launches: Sequence[tuple[Any, ...]], findings: Sequence[Finding]) -> tuple[int, ...]:

@@ -8,11 +8,13 @@ import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
-from sawtooth.app.charts.poster_bars import Piece
+from sawtooth.app.charts.poster_bars import LETTER, Piece, StepBar
 from sawtooth.app.theme import ACCENT, MUTED, OWNERS
 
 HOLDERS = 12  # of the peak, drawn one by one: narrower pieces are lines
-NAMED_FROM = 0.25  # of the peak: a piece with room for its name where the peak is most of the bar
+NUMBERED_FROM = 0.07  # of the peak: a piece with room for its place in the table, on a narrow page too
+EDGES = 6  # letters: the place, and what stands around a name
+MOSTLY_USED = 0.85  # of the memory: what is left of the bar has no room for words
 SKY = OWNERS["other_compute"]
 
 
@@ -67,20 +69,29 @@ def held(rows: pd.DataFrame, *, dark: bool) -> list[Piece]:
     pieces = []
     for i, row in enumerate(rows.head(HOLDERS).to_dict("records")):
         name, size = fmt.clean(str(row["operator"]), 40), fmt.bytes_(row["bytes"])
-        label = f"{name} {size}" if row["share"] >= NAMED_FROM else ""
-        pieces.append(
-            Piece(f"{name}: {size}, {fmt.share(row['share'])}", label, 1000 * row["share"], (ACCENT, SKY)[i % 2].on(dark), "")
-        )
+        place = str(i + 1) if row["share"] >= NUMBERED_FROM else ""
+        label = f"{i + 1}  {name} {size}" if row["share"] >= LETTER * (len(name) + len(size) + EDGES) else place
+        hint, colour = f"{name}: {size}, {fmt.share(row['share'])}", (ACCENT, SKY)[i % 2].on(dark)
+        pieces.append(Piece(hint, label, 1000 * row["share"], colour, "", number=place))
     rest = float(rows["share"].iloc[HOLDERS:].sum())
     if rest > 0:
         pieces.append(Piece(f"{len(rows) - HOLDERS} others: {fmt.share(rest)}", "", 1000 * rest, MUTED.on(dark), ""))
     return pieces
 
 
-def of_the_gpu(peak_bytes: float, capacity_bytes: float, *, dark: bool) -> tuple[list[Piece], str]:
-    """Return the peak as a piece of a bar that is the GPU's memory, and its width."""
+def of_the_gpu(peak_bytes: float, capacity_bytes: float, *, dark: bool) -> StepBar:
+    """Return the peak against the GPU's memory as a bar, what is free of it in words."""
     share = min(peak_bytes / capacity_bytes, 1.0)
-    return [Piece(f"{fmt.share(share)} of the GPU's memory", "", 1.0, ACCENT.on(dark), "")], f"{share:.2%}"
+    used = f"{fmt.bytes_(peak_bytes)} in use"
+    piece = Piece(
+        f"{fmt.share(share)} of the GPU's memory",
+        used if share >= LETTER * (len(used) + EDGES) else "",
+        1.0,
+        ACCENT.on(dark),
+        "",
+    )
+    free = f"{fmt.bytes_(max(capacity_bytes - peak_bytes, 0.0))} free" if share < MOSTLY_USED else ""
+    return StepBar("GPU", fmt.bytes_(capacity_bytes), f"{share:.2%}", (piece,), free)
 
 
 def step_spans(steps: pd.DataFrame, origin_ns: int) -> list[tuple[float, float]]:

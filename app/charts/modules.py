@@ -1,4 +1,4 @@
-"""The model as an icicle: modules inside modules, as wide as their GPU time, forward and backward beside each other."""
+"""The model as an icicle: modules inside modules, as high as their GPU time, forward above backward."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ import plotly.graph_objects as go
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.charts.waterfall import directed
-from sawtooth.app.theme import ACCENT, CAUSES, MUTED, OWNERS, UNKNOWN, ink_on, mixed
+from sawtooth.app.theme import ACCENT, CAUSES, MUTED, OWNERS, PAGE, UNKNOWN, ink_on, mixed
 
 DRAWN_FROM = 0.004  # of a step's GPU time: narrower modules are lines without a name
+BETWEEN = 0.012  # of the picture: what parts forward from backward
+PALER = {
+    False: 0.62,
+    True: 0.72,
+}  # on a light and on a dark page: of the way to the page's colour; the two ends must be told apart at a glance
 DRAWN_MOST = 300  # modules of either picture: more take the browser a second
 HALF = 0.5  # of A's time: a larger change is drawn like this one
 PHASES = ("forward", "backward")
@@ -23,13 +28,14 @@ def icicle(tree: pd.DataFrame, title: str, *, dark: bool, method: str) -> Chart:
     totals = {phase: float(tree.loc[tree["parent"].isna(), f"total_{phase}_ms"].sum()) for phase in PHASES}
     drawn = [phase for phase in PHASES if totals[phase] > 0]
     figure = go.Figure()
-    left = 0.0
+    top = 1.0
     for phase in drawn:
-        width = totals[phase] / (sum(totals.values()) or 1.0)
+        height = totals[phase] / (sum(totals.values()) or 1.0)
         rows = tree[tree[f"total_{phase}_ms"] >= DRAWN_FROM * whole].nlargest(DRAWN_MOST, f"total_{phase}_ms")
-        figure.add_trace(_phase(rows, phase, totals[phase], (left, left + width - (0.004 if len(drawn) > 1 else 0)), dark))
-        left += width
-    framed(figure, 360)
+        bottom = top - height
+        figure.add_trace(_phase(rows, phase, totals[phase], (bottom + (BETWEEN if len(drawn) > 1 else 0), top), dark))
+        top = bottom
+    framed(figure, 460)
     figure.update_layout(uniformtext={"minsize": 10, "mode": "hide"}, margin={"l": 0, "r": 0, "t": 4, "b": 0})
     largest = tree.nlargest(5, "total_gpu_ms")
     listed = ", ".join(
@@ -125,7 +131,7 @@ def _phase(rows: pd.DataFrame, phase: str, total: float, place: tuple[float, flo
         [""],
         [f"{phase} {fmt.duration_ms(total)}"],
         [total],
-        [MUTED.on(dark)],
+        [mixed(PAGE.on(dark), MUTED.on(dark), 0.15)],
         [""],
     )
     for row in rows.to_dict("records"):
@@ -137,7 +143,7 @@ def _phase(rows: pd.DataFrame, phase: str, total: float, place: tuple[float, flo
         ms = float(row[f"total_{phase}_ms"])
         ids.append(_key(row["module"]))
         parents.append(parent)
-        labels.append(fmt.plain(str(row["name"]), 40))
+        labels.append(f"{fmt.plain(str(row['name']), 40)} {fmt.duration_ms(ms)}")
         values.append(ms)
         colours.append(_colour(share, dark))
         hover.append(
@@ -149,13 +155,13 @@ def _phase(rows: pd.DataFrame, phase: str, total: float, place: tuple[float, flo
         labels=labels,
         values=values,
         branchvalues="total",
-        marker={"colors": colours, "line": {"width": 1}},
+        marker={"colors": colours, "line": {"width": 1, "color": MUTED.on(dark)}},
         textfont={"color": [ink_on(colour) for colour in colours]},
         customdata=hover,
         hovertemplate="%{customdata}<extra></extra>",
         leaf={"opacity": 1.0},  # the text's colour is chosen for the mark's
-        tiling={"orientation": "v"},
-        domain={"x": list(place)},
+        tiling={"orientation": "h"},  # a name beside its module, where upright boxes had no room for one
+        domain={"y": list(place)},
         sort=False,
         pathbar={"visible": False},
     )
@@ -167,13 +173,5 @@ def _key(module: object) -> str:
 
 def _colour(share: float, dark: bool) -> str:
     """Return the colour between work without tensor cores and work on them."""
-    ends = [OWNERS[key].on(dark) for key in ("other_compute", "tensor_core_compute")]
-    none, all_ = ([int(end[i : i + 2], 16) for i in (1, 3, 5)] for end in ends)
-    mixed = [round(a + (b - a) * min(max(share, 0.0), 1.0)) for a, b in zip(_paler(none, dark), all_, strict=True)]
-    return "#" + "".join(f"{value:02X}" for value in mixed)
-
-
-def _paler(colour: list[int], dark: bool) -> list[int]:
-    """Return a colour nearer to the page: the two ends must be told apart at a glance."""
-    page = 0x14 if dark else 0xFF
-    return [round(value + (page - value) * 0.45) for value in colour]
+    none, all_ = (OWNERS[key].on(dark) for key in ("other_compute", "tensor_core_compute"))
+    return mixed(mixed(none, PAGE.on(dark), PALER[dark]), all_, min(max(share, 0.0), 1.0))

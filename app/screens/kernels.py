@@ -59,7 +59,8 @@ def main() -> None:
             )
             return
         _head(rows, rank, group)
-        first_change.show(result)
+        about = kernel_drawer.changes(str(rows.iloc[0]["name"]), rank, result)[:1] if group == "name" else []
+        first_change.show_with(about, result)
     shown = breakdown.matching(rows, search, ("name", "shapes"))
     if shown.empty:
         cards.small("No name matches.")
@@ -106,11 +107,11 @@ ALWAYS = ("short", "shapes", "ms", "share", "tensor_cores", "category", "launche
 
 def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup, *, everything: bool) -> int | None:
     number, text = panel.number_column, st.column_config.TextColumn
-    columns = {
-        "short": text(GROUPS[group], width=340),
-        "shapes": text("Input shapes", width="medium"),
+    columns = {  # what ranks the rows first: a narrow page shows the numbers whole and the name's beginning
         "ms": number(words.unit_of(rank), rows.get("ms")),
         "share": panel.share_bar("Share of GPU work"),
+        "short": text(GROUPS[group], width=340),
+        "shapes": text("Input shapes", width="medium"),
         "tensor_cores": text(
             "Tensor cores", help="yes: the name encodes the instruction; likely: the library uses it for this dtype"
         ),

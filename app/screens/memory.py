@@ -19,6 +19,8 @@ from sawtooth.app.page import cards, current, frame, panel
 from sawtooth.app.page.parts import first_change, sweep_curve, telemetry_strip
 from sawtooth.app.page.runs import compare_choice
 from sawtooth.app.page.timeline import views
+from sawtooth.app.words import advice
+from sawtooth.app.words import memory as words_of_memory
 from sawtooth.app.words import telemetry as words
 
 poster = templates.pieces("poster.html")
@@ -26,9 +28,11 @@ FIND = """from sawtooth.capture import find_batch_size
 
 sizes = find_batch_size(train_step, batch, changes=[model, optimizer], path="batches.sawtooth")"""
 MEMORY = "mem_used_bytes"
+HEADROOM = "memory-headroom"
+ABOUT_MEMORY = ("memory-near-limit", "memory-creep", "recomputation", "small-batch", HEADROOM)  # rules
 FEW = 2  # of those who hold the peak are named in words
 FLAT = 0.01  # of the use: less is one step of NVML's own rounding on a large GPU
-RECORD = "with torch.profiler.profile(profile_memory=True, record_shapes=True) as profiler:"
+RECORD = "with torch.profiler.profile(\n    profile_memory=True, record_shapes=True\n) as profiler:"
 
 
 def main() -> None:
@@ -43,9 +47,7 @@ def main() -> None:
     if use is None:
         _in_use(result, "The run's memory use is not recorded.")
     else:
-        _use_over_time(use, rank)
-    first_change.show(result)
-    _driver(rank)
+        _use_over_time(use, rank, result)
     if use is None:
         cards.empty_state(
             "To see who holds the peak, record allocations.",
@@ -53,6 +55,7 @@ def main() -> None:
             RECORD,
             "python",
         )
+    _driver(rank)
     _batches(result)
 
 
@@ -86,7 +89,18 @@ def _calls(rank: RankResult) -> pd.DataFrame:
         return memory.driver_calls(view)
 
 
-def _use_over_time(use: MemoryUse, rank: RankResult) -> None:
+def _what_to_do(result: RunResult) -> None:
+    """Show the changes that memory bounds or leaves room for, each with its prediction: what they bring is what decides."""
+    about = [(number, finding) for number, finding in advice.numbered(result) if finding.rule in ABOUT_MEMORY]
+    larger = next((words_of_memory.larger_batches(f.evidence) for _, f in about if f.rule == HEADROOM), None)
+    changes = [one for one in about if one[1].rule != HEADROOM or larger is None]
+    first_change.show_with(changes, result)
+    if larger is not None:
+        cards.title(larger[0])
+        cards.text(" ".join(larger[1]))
+
+
+def _use_over_time(use: MemoryUse, rank: RankResult, result: RunResult) -> None:
     origin = views.extent(rank.recording_id).start_ns
     peak = fmt.bytes_(use.peak_bytes)
     where = fmt.duration_ns(use.peak_ns - origin)
@@ -107,6 +121,7 @@ def _use_over_time(use: MemoryUse, rank: RankResult) -> None:
     pairs += [("Allocations", fmt.count(use.allocations)), ("Allocated in total", fmt.bytes_(use.allocated_bytes))]
     cards.numbers(pairs)
     _holders(rank, use)
+    _what_to_do(result)
     title = f"Allocated memory peaks at {peak}"
     steps = charts.step_spans(rank.steps, origin)
     panel.show(charts.over_time(use.table(origin), title, steps, dark=frame.dark(), relative=use.relative), "memory")
@@ -143,14 +158,19 @@ def _holders(rank: RankResult, use: MemoryUse) -> None:
         cards.title(f"{names} allocated {fmt.share(float(few['share'].sum()))} of the peak")
     bars = poster.bar(StepBar("peak", fmt.bytes_(use.peak_bytes), "100%", tuple(charts.held(rows, dark=frame.dark()))))
     if capacity:
-        pieces, width = charts.of_the_gpu(use.peak_bytes, capacity, dark=frame.dark())
-        bars += poster.bar(StepBar("GPU", fmt.bytes_(capacity), width, tuple(pieces)))
+        bars += poster.bar(charts.of_the_gpu(use.peak_bytes, capacity, dark=frame.dark()))
     st.html(bars)
     unit, of_unit = ("GB", 1e9) if use.peak_bytes >= 1e9 else ("MB", 1e6)
-    shown = rows.assign(size=rows["bytes"] / of_unit)
+    shown = rows.assign(size=rows["bytes"] / of_unit, place=range(1, len(rows) + 1))
     panel.table(
         shown,
-        {"operator": "Allocated by", "size": f"{unit} at the peak", "share": "Share", "allocations": "Allocations"},
+        {
+            "place": "No.",
+            "operator": "Allocated by",
+            "size": f"{unit} at the peak",
+            "share": "Share",
+            "allocations": "Allocations",
+        },
         "peak",
     )
 
@@ -186,8 +206,8 @@ def _in_use(result: RunResult, unknown: str) -> None:
     peak, total = summary.memory_peak_bytes, summary.memory_total_bytes
     cards.headline(words.in_use(peak, total), words.IN_USE_OF_ALL)
     if total:
-        pieces, width = charts.of_the_gpu(peak, total, dark=frame.dark())
-        st.html(poster.bar(StepBar("GPU", fmt.bytes_(total), width, tuple(pieces))))
+        st.html(poster.bar(charts.of_the_gpu(peak, total, dark=frame.dark())))
+    _what_to_do(result)
     facts = series.facts(telemetry, MEMORY)
     title = words.use_over_time(facts["p5"], facts["p95"])
     if facts["p95"] - facts["p5"] < FLAT * facts["p95"]:  # a level line says no more than its title

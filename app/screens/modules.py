@@ -7,15 +7,17 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from sawtooth.analysis.findings import about_modules
 from sawtooth.analysis.findings.phases import work_by_phase
-from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.tables import kernels as kernel_tables
 from sawtooth.analysis.tables import modules as module_tables
 from sawtooth.analysis.units import significant
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import modules as charts
 from sawtooth.app.page import cards, controls, current, frame, panel
-from sawtooth.app.page.parts import breakdown, first_change, phase_bars
+from sawtooth.app.page.parts import breakdown, first_change, operator_parts, phase_bars
+from sawtooth.app.words import advice
 from sawtooth.app.words import run as words
 
 GROUPS: dict[module_tables.ModuleGroup, str] = {"tree": "Tree", "module": "Module", "class": "Class"}
@@ -47,16 +49,16 @@ def main() -> None:
         everything = breakdown.all_columns()
     rows = tree if group == "tree" else table(rank, group)
     with head:
-        _head(tree, rank, group)
-        first_change.show(result)
-        panel.show(charts.icicle(tree, _widest(tree), dark=frame.dark(), method=METHOD), "modules-icicle")
+        _head(tree, rank, group, result)
+        panel.show(charts.icicle(tree, _widest(tree), dark=frame.dark(), method=""), "modules-icicle")
     shown = breakdown.matching(rows, search, ("path",))
     if shown.empty:
         cards.small("No name matches.")
         return
     chosen = _table(shown, rank, group, everything=everything)
-    if chosen is not None:
-        _kernels_of(shown.iloc[chosen], rank)
+    row = shown.iloc[int(shown["gpu_share"].to_numpy(float).argmax()) if chosen is None else chosen]
+    _next_step(row, rank, result)
+    _kernels_of(row, rank)
 
 
 def _operators_instead(rank: RankResult, result: RunResult) -> None:
@@ -75,7 +77,10 @@ def _operators_instead(rank: RankResult, result: RunResult) -> None:
         cards.headline(f"{takes}; which module it works for is not recorded.")
     else:
         cards.headline("Which module the GPU works for is not recorded.")
-    first_change.show(result)
+    if first is not None:
+        operator_parts.next_step(first, rank, result)
+    else:
+        first_change.show(result)
     cards.empty_state(
         "Recorded with Python calls, this page divides the step among the layers of the model.",
         "It then says which of them takes the time, forward and backward, which runs without tensor cores, and which of its kernels do. "
@@ -123,10 +128,10 @@ def table(rank: RankResult, group: module_tables.ModuleGroup) -> pd.DataFrame:
         return module_tables.modules(view, group)
 
 
-def _head(tree: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGroup) -> None:
+def _head(tree: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGroup, result: RunResult) -> None:
     kinds = tree[tree["ids"].map(len) > 0]
     kind = kinds.groupby(kinds["name"].str.replace(module_tables.ORDINAL, "", regex=True))[
-        ["forward_ms", "backward_ms", "gpu_share"]
+        ["forward_ms", "backward_ms", "gpu_share", "ids"]
     ].sum()
     largest = kind.sort_values("gpu_share").iloc[-1]
     outside = float(tree.loc[tree["ids"].map(len) == 0, "gpu_share"].sum())
@@ -141,6 +146,33 @@ def _head(tree: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGroup
         METHOD,
         "modules",
     )
+    first_change.show_with(_changes(tuple(largest["ids"]), rank, result)[:1], result)
+
+
+def _changes(modules: tuple[int, ...], rank: RankResult, result: RunResult) -> list[tuple[int, Finding]]:
+    """Return the numbered findings that are about what modules own themselves; none of another rank, whose operations have other numbers."""
+    numbered = advice.numbered(result)
+    known = tuple((finding.rule, finding.title) for _, finding in numbered)
+    places = _about(modules, rank, known, [finding for _, finding in numbered]) if rank is result.lead else ()
+    return [numbered[place] for place in places]
+
+
+@st.cache_data(max_entries=128, show_spinner=False, hash_funcs={RankResult: current.key_of})
+def _about(
+    modules: tuple[int, ...], rank: RankResult, known: tuple[tuple[str, str], ...], _findings: list[Finding]
+) -> tuple[int, ...]:
+    with current.opened(rank) as view:
+        return about_modules(view, modules, _findings)
+
+
+def _next_step(row: pd.Series, rank: RankResult, result: RunResult) -> None:
+    """Say which changes are about what a module takes itself, else what that is, and where to look."""
+    cards.title(f"What to do about {fmt.clean(str(row['name']), 60)}")
+    changes = _changes(tuple(row["ids"]), rank, result)
+    first_change.link_changes(changes, result)
+    if not changes:
+        cards.text(operator_parts.unnamed(float(row["gpu_ms"]), rank.metrics["step_time_ms"].value))
+        frame.link("efficiency", "How near operators come to the peak", run=result.manifest.id, icon=":material/speed:")
 
 
 def _table(rows: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGroup, *, everything: bool) -> int | None:

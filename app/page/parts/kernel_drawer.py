@@ -40,6 +40,7 @@ COPY_METHOD = (
 )
 PAGEABLE = "Pageable memory passes through a buffer of the driver and reaches less: 10 to 23 GB/s on an H200, where pinned memory reached 55."
 QUICK_NS = 1_000  # at the link's rate: starting a copy takes about as long, and its rate says nothing of the link
+WORKS_FOR_SHOWN = 8  # operators of a kernel: the rest is a few percent of it
 WORTH_NAMING = 0.01  # of the step: less is lost in the noise of measurements
 
 
@@ -48,6 +49,7 @@ def show(row: pd.Series, rank: RankResult, result: RunResult) -> None:
     name = str(row["name"])
     durations, works_for, longest = _about(rank, name)
     copies = crossed_by(name) is not None
+    _next_step(works_for, row, rank, result)
     with st.container(border=True):
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
             cards.title(rankings.short(name, 90))
@@ -55,7 +57,7 @@ def show(row: pd.Series, rank: RankResult, result: RunResult) -> None:
                 _timeline_link(rank, longest)
         if sentence := copied(works_for, name, rank.gpu) if copies else reached(works_for):
             cards.text(sentence)
-        panel.table(_columns_shown(works_for), _headings(works_for, rank, copies=copies), "kernel-works-for")
+        _works_for(works_for, rank, copies=copies)
         panel.explain((), COPY_METHOD if copies else METHOD, "kernel-works-for")
         wide, side = panel.beside()
         with wide:
@@ -66,7 +68,6 @@ def show(row: pd.Series, rank: RankResult, result: RunResult) -> None:
         with side:
             cards.title("Its full name")
             st.code(fmt.clean(name), language=None, wrap_lines=True)
-    _next_step(works_for, row, rank, result)
 
 
 @st.cache_data(max_entries=128, show_spinner="Looking at the kernel …", hash_funcs={RankResult: current.key_of})
@@ -134,11 +135,9 @@ def verdict_on(gain_ms: float | None, kernel_ms: float, step_ms: float | None) -
 
 def _next_step(works_for: pd.DataFrame, row: pd.Series, rank: RankResult, result: RunResult) -> None:
     """Say which change is about the kernel, else how much there is to gain, and where to look."""
-    cards.title("What to do about it")
-    numbered = advice.numbered(result)
-    known = tuple((finding.rule, finding.title) for _, finding in numbered)
-    about = _findings_about(str(row["name"]), rank, known, [finding for _, finding in numbered]) if rank is result.lead else ()
-    first_change.link_changes([numbered[place] for place in about], result)
+    cards.title(f"What to do about {rankings.short(str(row['name']), 60)}")
+    about = changes(str(row["name"]), rank, result)
+    first_change.link_changes(about, result)
     if about:
         return
     cards.text(verdict_on(most_to_gain_ms(works_for), float(row["ms"]), rank.metrics["step_time_ms"].value))
@@ -146,6 +145,14 @@ def _next_step(works_for: pd.DataFrame, row: pd.Series, rank: RankResult, result
         frame.link("idle", "When the GPU waits for it", run=result.manifest.id, icon=":material/hourglass_empty:")
     else:
         frame.link("efficiency", "How near its operators come to the peak", run=result.manifest.id, icon=":material/speed:")
+
+
+def changes(name: str, rank: RankResult, result: RunResult) -> list[tuple[int, Finding]]:
+    """Return the numbered findings that are about the kernel called so; none of another rank than the lead, whose operations have other numbers."""
+    numbered = advice.numbered(result)
+    known = tuple((finding.rule, finding.title) for _, finding in numbered)
+    places = _findings_about(name, rank, known, [finding for _, finding in numbered]) if rank is result.lead else ()
+    return [numbered[place] for place in places]
 
 
 @st.cache_data(max_entries=128, show_spinner=False, hash_funcs={RankResult: current.key_of})
@@ -156,6 +163,26 @@ def _findings_about(
         return about_kernel(view, name, _findings)
 
 
+def _works_for(works_for: pd.DataFrame, rank: RankResult, *, copies: bool) -> None:
+    """Show what the kernel works for, in a table whose cells wrap on a narrow page."""
+    if works_for.empty:
+        return
+    headings = {c: h for c, h in _headings(works_for, rank, copies=copies).items() if c != "shapes"}
+    cells = [
+        tuple(
+            (fmt.duration_ms(row[c]) if pd.notna(row[c]) else fmt.MISSING)
+            if c.endswith("ms")
+            else fmt.clean(f"{row[c]} {row['shapes']}".strip(), 100)
+            for c in headings
+        )
+        for row in works_for.head(WORKS_FOR_SHOWN).to_dict("records")
+    ]
+    cards.table(list(headings.values()), cells, "What the kernel works for")
+    if len(works_for) > WORKS_FOR_SHOWN:
+        cards.small(f"The {WORKS_FOR_SHOWN} longest of {len(works_for)}; the CSV has all.")
+    panel.csv_button(works_for, "kernel-works-for")
+
+
 def _columns_shown(works_for: pd.DataFrame) -> pd.DataFrame:
     return works_for.drop(columns=[c for c in works_for if works_for[c].isna().all()])
 
@@ -163,7 +190,11 @@ def _columns_shown(works_for: pd.DataFrame) -> pd.DataFrame:
 def _headings(works_for: pd.DataFrame, rank: RankResult, *, copies: bool) -> dict[str, str]:
     unit = words.unit_of(rank)
     shown = _columns_shown(works_for)
-    return {c: f"{h}, {unit}" if c.endswith("ms") else h for c, h in (OF_A_COPY if copies else COLUMNS).items() if c in shown}
+    return {
+        c: f"{h}, {unit.removeprefix('ms ')}" if c == "kernel_ms" else h
+        for c, h in (OF_A_COPY if copies else COLUMNS).items()
+        if c in shown
+    }
 
 
 def _timeline_link(rank: RankResult, longest: attainable.Span) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from sawtooth.analysis.findings.about_kernel import about_kernel, about_operator
+from sawtooth.analysis.findings.about_kernel import about_kernel, about_modules, about_operator
 from sawtooth.analysis.knowledge.hardware import Gpu, crossed_by, identify, link_of
 from sawtooth.analysis.replay.edits import ScaledOps
 from sawtooth.analysis.run.model import Finding
@@ -137,3 +137,17 @@ def test_a_finding_is_about_the_operator_that_launched_what_it_changes() -> None
         finding = Finding("a", "warning", "a", "Do it.", "medium", edits=(ScaledOps((op,), 0.5),))
         assert about_operator(view, operator, [finding]) == (0,)
         assert about_operator(view, "aten::no_such", [finding]) == ()
+
+
+def test_a_finding_is_about_the_module_whose_launches_it_changes() -> None:
+    result = result_of("gpt_stack_memory")
+    lead = result.lead
+    assert lead is not None
+    with open_rank(library(), lead) as view:
+        op, module = view.rows(
+            "SELECT gpu_op_id, module FROM step_gpu_ops WHERE device = $device AND summed AND module > 0 LIMIT 1"
+        )[0]
+        finding = Finding("a", "warning", "a", "Do it.", "medium", edits=(ScaledOps((op,), 0.5),))
+        assert about_modules(view, [module], [finding]) == (0,)
+        assert about_modules(view, [10_000, module], [finding]) == (0,)
+        assert about_modules(view, [], [finding]) == ()

@@ -150,6 +150,7 @@ def test_modules_show_forward_and_backward_and_add_up(app_data: DataFolder, tmp_
     )
     rows = test.dataframe[0].value
     assert rows["gpu_ms"].sum() == pytest.approx(0.2)
+    assert "What to do about Linear" in words_of(test)  # what takes most, without a click
     test.text_input(key="module").set_value("linear").run()
     words_of(test)
     assert test.dataframe[0].value["gpu_ms"].sum() == pytest.approx(0.18)
