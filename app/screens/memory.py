@@ -91,7 +91,7 @@ def _calls(rank: RankResult) -> pd.DataFrame:
 def _what_to_do(result: RunResult) -> None:
     """Show the changes that memory bounds or leaves room for, each with its prediction: what they bring is what decides."""
     about = [(number, finding) for number, finding in advice.numbered(result) if finding.rule in ABOUT_MEMORY]
-    larger = next((advice.larger_batches(f.evidence) for _, f in about if f.rule == HEADROOM), None)
+    larger = next((words.larger_batches(f.evidence) for _, f in about if f.rule == HEADROOM), None)
     changes = [one for one in about if one[1].rule != HEADROOM or larger is None]
     first_change.show_with(changes, result)
     if larger is not None:

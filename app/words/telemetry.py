@@ -1,8 +1,9 @@
-"""What telemetry says of a run: its sawtooth, what the troughs are, and why shares of activity differ."""
+"""What telemetry says of a run: its sawtooth, what the troughs are, why shares of activity differ, and what memory in use leaves room for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
@@ -12,6 +13,9 @@ from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes as cause_words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
+
+HARDLY_PAYS = 1.05  # times the samples a second: less is not worth another batch
+WIDE_TIMES = 2.0  # times its low end: an interval that says more than the number inside it
 
 
 def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:
@@ -152,3 +156,35 @@ def use_over_time(low_bytes: float, high_bytes: float) -> str:
     """Return how the use went over the recording: level, or between which amounts."""
     low, high = fmt.bytes_(low_bytes), fmt.bytes_(high_bytes)
     return f"The use stays at {high}" if low == high else f"The use lies between {low} and {high}"
+
+
+def larger_batches(evidence: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]] | None:
+    """Return whether a larger batch pays, and what each gives, from rows of ``analysis.findings.batch.step``; None where none was predicted."""
+    rows = [row for row in evidence if "batch_times" in row]
+    if not rows:
+        return None
+    best = max(rows, key=lambda row: row["samples_per_second_times"])
+    rate = float(best["samples_per_second_times"])
+    if any(map(_of_the_host, rows)):
+        title = "A larger batch fits: its step is about as long as the host takes"
+    elif rate < HARDLY_PAYS:
+        title = "A larger batch fits and hardly pays: this one keeps the GPU busy"
+    elif rate * best["step_ms"] <= best["high_ms"]:  # at the far end of the interval it brings nothing
+        title = f"A larger batch fits and may pay: ≈\u00a0{fmt.factor(rate)} the samples a second"
+    else:
+        title = f"A larger batch fits and pays: ≈\u00a0{fmt.factor(rate)} the samples a second"
+    return title, [_line(row) for row in rows]
+
+
+def _of_the_host(row: Mapping[str, Any]) -> bool:
+    return bool(row["high_ms"] > WIDE_TIMES * row["low_ms"])
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    ends, rate = fmt.span_ms(row["low_ms"], row["high_ms"]), float(row["samples_per_second_times"])
+    memory = f", {fmt.bytes_(row['memory_bytes'])} in use" if row["memory_bytes"] is not None else ""
+    if _of_the_host(row):
+        most = rate * row["step_ms"] / max(row["low_ms"], 1e-6)
+        return f"{row['batch_times']:g}\u00a0× the batch: {ends} a step, up to {fmt.factor(most)} the samples a second{memory}."
+    step = f"≈\u00a0{fmt.duration_ms(row['step_ms'])} ({ends})"
+    return f"{row['batch_times']:g}\u00a0× the batch: {step} a step, ≈\u00a0{fmt.factor(rate)} the samples a second{memory}."
