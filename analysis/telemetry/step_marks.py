@@ -72,8 +72,8 @@ def names_gpu(manifest: Manifest, library: Library) -> bool:
 def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | None:
     """Return the mean time between marks of consecutive training steps, with its interval; ``marks`` are in time order.
 
-    Steps before and after the profile speak. Where they are slower after it, those before speak alone if they are enough: a profiler that stays
-    attached slows the host, as recorders before this one left it. What the model evaluates between steps is told apart where it is seldom.
+    Steps before and after the profile speak. Where they are slower after it, those before speak alone if they are enough, and the interval reaches to the
+    others: it may be the profiler, which older recorders left attached, or the host. What the model evaluates between steps is told apart where it is seldom.
 
     ``host_alone``: nothing runs on a GPU, so the host is ahead of nothing and no profiler stays. Whoever else uses the host is part of every step.
     """
@@ -93,12 +93,13 @@ def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | No
 
 
 class _Reading(NamedTuple):
-    """The times of the steps that count, ns, how many pauses were taken out of them, notes on those that do not, and why some are much longer."""
+    """Times of the steps that count, ns, how many pauses were taken out, notes, why some are much longer, and the mean of slower ones after the profile, ns."""
 
     kept: npt.NDArray[np.float64]
     pauses: int
     notes: list[str]
     why_uneven: str
+    after_ns: float = 0.0
 
 
 def _of_queue(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> _Reading | None:
@@ -111,12 +112,13 @@ def _of_queue(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDA
         return None
     kept, pauses = _without_pauses(steady)
     notes = _first_steps_in_words(parts[0], settled[0], kept)
+    after_ns = (slower or 0.0) * float(kept.mean())
     if slower is not None:
         notes.append(
-            f"After the profile its steps take {in_words(slower * float(kept.mean()) / 1e6)}, {100 * (slower - 1):.0f} % longer, as where others use the host too or "
-            f"a profiler is still attached: those {sum(map(len, after)):,} are left out."
+            f"After the profile its steps take {in_words(after_ns / 1e6)}, {100 * (slower - 1):.0f} % longer, as where others use the host too or "
+            f"a profiler is still attached: those {sum(map(len, after)):,} are left out of the mean, and the interval reaches to them."
         )
-    return _Reading(kept, pauses, notes, "the host runs ahead and then waits, or pauses")
+    return _Reading(kept, pauses, notes, "the host runs ahead and then waits, or pauses", after_ns)
 
 
 def _of_host_alone(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> _Reading | None:
@@ -151,7 +153,7 @@ def _witness(reading: _Reading, evaluations: Sequence[_Span], where: str) -> Wit
         notes.append(_evaluations_in_words(evaluations, mean))
     if pauses:
         notes.append(f"{pauses} {'pause' if pauses == 1 else 'pauses'} of {PAUSE:g} times a step or more left out.")
-    return Witness("marks", mean / 1e6, (mean - half) / 1e6, (mean + half) / 1e6, tuple(notes))
+    return Witness("marks", mean / 1e6, (mean - half) / 1e6, max(mean + half, reading.after_ns) / 1e6, tuple(notes))
 
 
 class _Span(NamedTuple):
@@ -242,10 +244,8 @@ def _first_steps_in_words(
     first = stretch[: len(stretch) - len(later)]
     if len(first) <= WARM_UP_STEPS or abs(first.mean() / later.mean() - 1) <= SLOWED:
         return []
-    rest = (float(kept.sum()) - float(first.sum())) / max(
-        len(kept) - len(first), 1
-    )  # after the profile too, so that both make the mean
-    first_ms, later_ms = float(first.mean()) / 1e6, rest / 1e6
+    others = float(kept.sum()) - float(first.sum())  # after the profile too, so that both make the mean
+    first_ms, later_ms = float(first.mean()) / 1e6, others / max(len(kept) - len(first), 1) / 1e6
     return [
         f"Its first {len(first):,} steps took {in_words(first_ms)} each, the later {in_words(later_ms)}, as where others use the host for a while: all of them count."
     ]

@@ -74,6 +74,7 @@ def test_steps_after_the_profile_count_unless_they_are_slower() -> None:
     attached = by_marks(marks(*[20.0] * 40, *[90.0] * 6, *[25.0] * 40, profiled=range(41, 47)))
     assert attached is not None and "its steps take 25 ms, 25 % longer" in attached.notes[1]
     assert "those 37 are left out" in attached.notes[1]
+    assert attached.high_ms == pytest.approx(25.0), "a host that others slowed looks the same"
 
 
 def test_slower_steps_after_a_profile_of_the_host_alone_count() -> None:
