@@ -92,12 +92,12 @@ class Writer:
         self._finished = True
 
     def _check(self) -> None:
-        for table, stored in self._rows.items():
-            (held,) = self._connection.execute(f"SELECT count(*) FROM recording_file.{table}").fetchall()[0]
-            if held != stored:
+        counts = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM recording_file.{table}" for table in self._rows)
+        for table, held in self._connection.execute(counts).fetchall() if counts else ():
+            if held != self._rows[table]:
                 raise SourceError(
                     "E-LOST",
-                    f"{stored:,} rows of {table} were stored and the file holds {held:,}: nothing was kept. Bring the file in again.",
+                    f"{self._rows[table]:,} rows of {table} were stored and the file holds {held:,}: nothing was kept. Bring the file in again.",
                 )
 
     def close(self) -> None:

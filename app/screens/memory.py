@@ -27,8 +27,6 @@ FIND = """from sawtooth.capture import find_batch_size
 
 sizes = find_batch_size(train_step, batch, changes=[model, optimizer], path="batches.sawtooth")"""
 MEMORY = "mem_used_bytes"
-HEADROOM = "memory-headroom"
-ABOUT_MEMORY = ("memory-near-limit", "memory-creep", "recomputation", "small-batch", HEADROOM)  # rules
 FEW = 2  # of those who hold the peak are named in words
 FLAT = 0.01  # of the use: less is one step of NVML's own rounding on a large GPU
 RECORD = "with torch.profiler.profile(\n    profile_memory=True, record_shapes=True\n) as profiler:"
@@ -90,9 +88,9 @@ def _calls(rank: RankResult) -> pd.DataFrame:
 
 def _what_to_do(result: RunResult) -> None:
     """Show the changes that memory bounds or leaves room for, each with its prediction: what they bring is what decides."""
-    about = [(number, finding) for number, finding in advice.numbered(result) if finding.rule in ABOUT_MEMORY]
-    larger = next((words.larger_batches(f.evidence) for _, f in about if f.rule == HEADROOM), None)
-    changes = [one for one in about if one[1].rule != HEADROOM or larger is None]
+    about = [(number, finding) for number, finding in advice.numbered(result) if finding.explains.memory]
+    larger = next((words.larger_batches(f.evidence) for _, f in about if f.explains.spare_memory), None)
+    changes = [one for one in about if not one[1].explains.spare_memory or larger is None]
     first_change.show_with(changes, result)
     if larger is not None:
         cards.title(larger[0])

@@ -46,4 +46,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("memory-headroom", ("steps",), check, Explains())
+RULE = Rule("memory-headroom", ("steps",), check, Explains(memory=True, spare_memory=True))

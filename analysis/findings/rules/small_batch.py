@@ -67,4 +67,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("small-batch", ("steps",), check, Explains(("launch_bound", "python_host")))
+RULE = Rule("small-batch", ("steps",), check, Explains(("launch_bound", "python_host"), memory=True))

@@ -302,6 +302,7 @@ def test_what_may_bring_nothing_saves_no_more_than_its_shorter_end() -> None:
         share=lambda ms: ms / 34.6,
         predict_ms=lambda edits: 17.1,
         predict_range_ms=lambda edits: (17.1, 36.2),
+        _fed_every_ms=lambda edits, step_ms, edge: None,
         _of_another_run=lambda edits, between: (None, None),
         _sure_enough=lambda severity, between: severity,
     )
