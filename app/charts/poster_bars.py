@@ -148,7 +148,13 @@ def _after(row: str, name: str, time: str, after_ms: float, now_ms: float, dark:
     """Return a step that is predicted to take ``after_ms``: the replay gives its time alone."""
     share = min(after_ms / now_ms, 1.0)
     shorter = f"{fmt.shortened(now_ms, after_ms)} shorter"
-    rest = Piece(f"{name}: {time}", _if_room(name, share), max(1000 * share, 1.0), MUTED.on(dark), "")
+    rest = Piece(
+        f"{name}, {time}" if ":" in name else f"{name}: {time}",
+        _if_room(name, share),
+        max(1000 * share, 1.0),
+        MUTED.on(dark),
+        "",
+    )
     return StepBar(row, time, f"{share:.2%}", (rest,), _if_room(shorter, 1 - share))
 
 

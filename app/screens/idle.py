@@ -115,7 +115,7 @@ def _where_and_what_helps(rank: RankResult, rows: list[words_of_loss.Row], colum
     places, both = _places(rank), basis.differs(rank) and len(columns_of(rank)) > 1
     whole = words_of_loss.Row("", None, words_of_loss.total_ms(rows), sum(row.other_ms for row in rows))
     per = "a step" if len(rank.counted) else "of the recording"
-    other = "as profiled" if column == "unprofiled" else "of the run, ≈"
+    other = "As profiled" if column == "unprofiled" else "Of the run, ≈"
     heads = ("The GPU waits for", f"Time {per}", *([other] if both else []), "Most of it in", "What helps")
     lines = [
         (

@@ -235,7 +235,7 @@ def planned(result: RunResult, after_ms: float | None) -> Planned | None:
     last = result.plan[-1]
     if last.predicted_step_ms > (1 - MORE_IN_PLAN) * (after_ms or step_ms):
         return None
-    changes = f"all {len(result.plan)} changes" if len(result.plan) > 1 else "the change"
+    changes = {1: "the change", 2: "both changes"}.get(len(result.plan), f"all {len(result.plan)} changes")
     return Planned(f"{changes}: {fmt.speedup(step_ms / last.predicted_step_ms)}", _after_all(last), last.predicted_step_ms)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sawtooth.analysis.findings.batch.step import on_this_host
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.run.model import RankResult, RunResult
@@ -184,7 +185,8 @@ def _line(row: Mapping[str, Any]) -> str:
     ends, rate = fmt.span_ms(row["low_ms"], row["high_ms"]), float(row["samples_per_second_times"])
     memory = f", {fmt.bytes_(row['memory_bytes'])} in use" if row["memory_bytes"] is not None else ""
     if _of_the_host(row):
-        most = rate * row["step_ms"] / max(row["low_ms"], 1e-6)
+        least = on_this_host(row["batch_times"], rate, row["step_ms"], row["low_ms"])
+        ends, most = fmt.span_ms(least, row["high_ms"]), rate * row["step_ms"] / max(least, 1e-6)
         return f"{row['batch_times']:g}\u00a0× the batch: {ends} a step, up to {fmt.factor(most)} the samples a second{memory}."
     step = f"≈\u00a0{fmt.duration_ms(row['step_ms'])} ({ends})"
     return f"{row['batch_times']:g}\u00a0× the batch: {step} a step, ≈\u00a0{fmt.factor(rate)} the samples a second{memory}."

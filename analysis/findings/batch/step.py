@@ -10,7 +10,7 @@ its interval reaches from the quickest host that is likely to the slowest with w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -186,12 +186,18 @@ def _paced_ms(whatif: WhatIf, pace: float, edit: TimedOps | None = None) -> floa
     return max(step, alone) if step and alone else step
 
 
-def sentence(larger: Iterable[AtBatch]) -> str:
+def on_this_host(times: float, rate: float, step_ms: float, low_ms: float) -> float:
+    """Return the least that a step of ``times`` the batch takes, ms, where the host limits: no less than today's, on the same host; ``low_ms`` is any host's."""
+    return max(low_ms, rate * step_ms / max(times, 1.0))
+
+
+def sentence(larger: Sequence[AtBatch]) -> str:
     """Say what larger batches give."""
+    least = {at.times: on_this_host(at.times, at.rate, at.step_ms, at.low_ms) for at in larger}
     clauses = [
         (
-            f"{at.times:g} times the batch: as long a step as the host takes at that time, {in_words(at.low_ms)} to {in_words(at.high_ms)}, "
-            f"so up to {at.rate * at.step_ms / max(at.low_ms, 1e-6):.2g} times the samples a second"
+            f"{at.times:g} times the batch: as long a step as the host takes at that time, {in_words(least[at.times])} to {in_words(at.high_ms)}, "
+            f"so up to {at.rate * at.step_ms / max(least[at.times], 1e-6):.2g} times the samples a second"
             if at.host_limits
             else f"{at.times:g} times the batch: about {in_words(at.step_ms)} a step ({in_words(at.low_ms)} to {in_words(at.high_ms)}), "
             f"{at.rate:.2g} times the samples a second"

@@ -36,7 +36,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         RULE.slug,
         f"The power limit held the clocks down for {100 * share:.0f} % of the sampled time{average}",
-        "No fault: while it works, the GPU draws all it may. Read MFU against the clock it had; a higher power limit would raise it.",
+        "Leave the clocks as they are, this is no fault: while it works, the GPU draws all it may. Read MFU against the clock it had; a higher power limit would raise it.",
         ceiling_ms=None,
         severity="info",
         confidence="high",

@@ -106,7 +106,7 @@ def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[dict[str, An
     ceiling = most_to_gain_ms(context)
     finding = context.finding(
         RULE.slug,
-        f"{who} {in_words(fed.ms)} for a batch, as long as the step takes: what makes the GPU quicker brings nothing alone",
+        f"{who} {in_words(fed.ms)} for a batch, as long as the step takes: what makes the GPU quicker brings hardly anything alone",
         f"{advice} Before that, nothing that shortens the GPU's work helps.",
         ceiling_ms=ceiling,
         severity=min("warning", severity_of(context.share(ceiling)), key=SEVERITIES[::-1].index) if ceiling else "info",

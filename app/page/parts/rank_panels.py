@@ -129,7 +129,7 @@ def _group_row(use: GroupUse) -> dict[str, object]:
         ends = dict.fromkeys((fmt.bytes_(use.smallest_bytes), fmt.bytes_(use.largest_bytes)))
         sizes = " to ".join(ends)
     return {
-        "parallelism": f"{PARALLEL[use.parallelism]}: {use.groups} of {use.group_size} ranks{_WITHIN[use.within_host]}",
+        "parallelism": f"{PARALLEL[use.parallelism]}: {fmt.many(use.groups, 'group')} of {use.group_size} ranks{_WITHIN[use.within_host]}",
         "within_host": use.within_host,
         "kinds": f"{significant(use.calls_per_step)} × {', '.join(use.kinds)}{f', {sizes}' if sizes else ''}",
         "calls": use.calls_per_step,

@@ -114,6 +114,8 @@ def _step(result: RunResult, before: Amount, forecast: Outlook | None, change: F
             _questions()
     if bars:
         st.html(_HTML.drawn(bars, poster_bars.unlabelled(bars)))
+        if advice.unseen_here(result) is not None:
+            cards.small("The bar is divided as the profiled steps are, which do not show what the headline speaks of.")
     if forecast is not None:
         _measured(result, forecast)
     if result.lead is not None:

@@ -94,7 +94,7 @@ def test_a_plan_that_brings_much_more_than_its_first_change_has_a_bar_of_its_own
     ledger = [("other_compute", None, 67_000_000, 67.0)]
     result = replace(run_of(ledger=ledger), findings=[replace(GAIN, edits=(AsGraph(),))], plan=plan(30.0))
     whole = advice.planned(result, 64.6)
-    assert whole is not None and whole.name.startswith("all 2 changes: 2.2") and "30.0" in whole.time
+    assert whole is not None and whole.name.startswith("both changes: 2.2") and "30.0" in whole.time
     assert [bar.name for bar in of_run(result, "67 ms", None, dark=False, plan=whole)] == ["now", "plan"]
     assert advice.planned(replace(result, plan=plan(62.0)), 64.6) is None  # hardly more than the first change alone
     assert advice.planned(replace(result, plan=()), 64.6) is None

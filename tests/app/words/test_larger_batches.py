@@ -31,9 +31,9 @@ def test_what_the_interval_leaves_open_only_may_pay() -> None:
 
 
 def test_a_step_as_long_as_the_host_takes_has_a_range_and_no_number() -> None:
-    said = larger_batches([at(2, 89.3, 44.8, 152.0, 2.0)])
+    said = larger_batches([at(2, 89.3, 44.8, 152.0, 2.0)])  # another host may need half of it; this one takes 89.3 ms today
     assert said is not None
-    assert said[1] == ["2\u00a0× the batch: 44.8 to 152\u00a0ms a step, up to 4.0\u00a0× the samples a second."]
+    assert said[1] == ["2\u00a0× the batch: 89.3 to 152\u00a0ms a step, up to 2.0\u00a0× the samples a second."]
 
 
 def test_where_nothing_was_predicted_nothing_is_said() -> None:
