@@ -94,29 +94,31 @@ def check(context: RuleContext) -> Iterator[Finding]:
 
 def _loops(context: RuleContext, calls: pd.DataFrame) -> Iterator[_Loop]:
     """Yield the loops among a step's calls below one parent that take a batch apart and join it again."""
-    taken: pd.DataFrame | None = None
+    times = calls.groupby(["name", "input_dims"])["cpu_op_id"].count()
+    taken, samples = None, 0
     for call in calls.itertuples():
         if call.name == JOINED:
-            if taken is not None and (loop := _loop(context, taken, int(call.cpu_op_id))) is not None:
+            if taken is not None and (loop := _loop(context, taken, int(call.cpu_op_id), samples)) is not None:
                 yield loop
             taken = None
-        elif (shape := _batch(call.input_dims)) is not None:
-            alike = calls[(calls["name"] == call.name) & (calls["input_dims"] == call.input_dims)]
-            if taken is None and (call.name == TAKEN[0] or len(alike) >= shape[0]):
-                taken = alike[alike["cpu_op_id"] == call.cpu_op_id].assign(samples=shape[0])
+        elif (
+            taken is None
+            and (rows := _samples(call.input_dims)) >= FEWEST
+            and (call.name == TAKEN[0] or times[call.name, call.input_dims] >= rows)
+        ):
+            taken, samples = int(call.cpu_op_id), rows
 
 
-def _batch(dims: object) -> list[int] | None:
-    """Return the shape of what a call takes apart, None where it is no batch of FEWEST samples."""
+def _samples(dims: object) -> int:
+    """Return how many samples the batch has that a call takes apart, 0 where it is none."""
     shapes = json.loads(dims) if isinstance(dims, str) else []
     shape = shapes[0] if shapes and isinstance(shapes[0], list) else []
-    return shape if len(shape) >= AXES and isinstance(shape[0], int) and shape[0] >= FEWEST else None
+    return shape[0] if len(shape) >= AXES and isinstance(shape[0], int) else 0
 
 
-def _loop(context: RuleContext, taken: pd.DataFrame, joined: int) -> _Loop | None:
-    """Return what runs from the call that takes a batch apart to the one that joins it; None where that computes, is learned, or is little."""
-    samples = int(taken["samples"].iloc[0])
-    inside = context.launches.begun_between(np.array([int(taken["cpu_op_id"].iloc[0]), joined], np.int64))
+def _loop(context: RuleContext, taken: int, joined: int, samples: int) -> _Loop | None:
+    """Return what runs from the call that takes a batch of ``samples`` apart to the one that joins it; None where that computes, is learned, or is little."""
+    inside = context.launches.begun_between(np.array([taken, joined], np.int64))
     work = context.work.iloc[np.sort(context.launches.by(inside))]
     learned = (
         len(context.launches.backward_of(inside)) >= samples
