@@ -1,12 +1,31 @@
-"""Which GPUs a training process sees, by the name that telemetry knows them by too: their UUID. Ordinals differ, UUIDs do not."""
+"""What a training process says of its GPUs: which it sees, by the name that telemetry knows them by too, and what PyTorch's caching allocator holds on them.
+
+Ordinals differ, UUIDs do not. The allocator's counters stand in a trace's JSON beside its events, under ALLOCATOR_KEY::
+
+    {"device": 0, "settings": "expandable_segments:True", "began": {"num_alloc_retries": 0, …}, "ended": {"num_alloc_retries": 2, …}}
+
+``began`` and ``ended`` hold the STATISTICS of ``torch.cuda.memory_stats`` as the profile began and ended: bytes, and counts since the process began; peaks
+are since then too, or since the training reset them. ``settings`` is what the environment says, absent where it says nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 from typing import Any
 
 TRACE_KEY = "gpu_uuids"  # in a trace's JSON, beside its events: ordinal of the device in the process, UUID as NVML writes it
+ALLOCATOR_KEY = "cuda_allocator"
+SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the second is the name before PyTorch 2.9
+STATISTICS = (
+    "num_alloc_retries",
+    "num_ooms",
+    "num_device_alloc",
+    "num_device_free",
+    *(f"{kind}_bytes.all.{when}" for kind in ("allocated", "reserved", "inactive_split") for when in ("current", "peak")),
+)
+LONGEST = 200  # characters of the settings
 
 
 def gpu_uuids(torch: Any) -> dict[str, str]:
@@ -31,3 +50,32 @@ def name_gpus(profiler: Any, torch: Any) -> None:
     with contextlib.suppress(Exception):
         if uuids := gpu_uuids(torch):
             profiler.add_metadata_json(TRACE_KEY, json.dumps(uuids))
+
+
+class AllocatorNotes:
+    """The allocator's counters at the beginning of a profile, to be written into its trace with those at its end. Reading them waits for nothing on the GPU."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._began = self._statistics()
+
+    def write(self, profiler: Any) -> None:
+        """Write both into the trace of a profiler that still runs; nothing where the process uses no GPU."""
+        with contextlib.suppress(Exception):  # nothing here may end a training
+            if not self._began:
+                return
+            notes: dict[str, Any] = {
+                "device": self._torch.cuda.current_device(),
+                "began": self._began,
+                "ended": self._statistics(),
+            }
+            if settings := next(filter(None, map(os.environ.get, SETTINGS)), None):
+                notes["settings"] = settings[:LONGEST]
+            profiler.add_metadata_json(ALLOCATOR_KEY, json.dumps(notes))
+
+    def _statistics(self) -> dict[str, int]:
+        with contextlib.suppress(Exception):
+            if self._torch.cuda.is_initialized():
+                known = self._torch.cuda.memory_stats()
+                return {name: int(known[name]) for name in STATISTICS if name in known}
+        return {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from sawtooth.ingest.capture.devices import name_gpus
+from sawtooth.ingest.capture.devices import AllocatorNotes, name_gpus
 
 
 def let_go_after_the_profile() -> None:
@@ -44,6 +44,7 @@ class StepProfiler:
     ) -> None:
         self.trace = trace
         self._kept = True
+        self._to_come = warmup + active if active is not None else None  # steps, till the profile ends by itself
         kinds = torch.profiler.ProfilerActivity
         activities = [kinds.CPU, *([kinds.CUDA] if torch.cuda.is_available() else ())]
         schedule = torch.profiler.schedule(wait=0, warmup=warmup, active=active, repeat=1) if active is not None else None
@@ -59,13 +60,20 @@ class StepProfiler:
             self.abandon()
             raise
         name_gpus(self._profiler, torch)
+        self._allocator = AllocatorNotes(torch)
 
     def step(self) -> None:
         """End a profiled step."""
+        if self._to_come is not None:
+            self._to_come -= 1
+            if self._to_come == 0:
+                self._allocator.write(self._profiler)
         self._profiler.step()
 
     def stop(self) -> None:
         """End the profile; the trace is written."""
+        if self._kept and (self._to_come is None or self._to_come > 0):
+            self._allocator.write(self._profiler)
         with _without_warnings():
             self._profiler.stop()
 

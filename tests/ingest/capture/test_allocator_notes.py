@@ -1,0 +1,70 @@
+"""A profile's trace says how often PyTorch's allocator had to ask the driver, and what it held, at the profile's beginning and end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from sawtooth.ingest.capture.devices import ALLOCATOR_KEY, SETTINGS, AllocatorNotes
+from sawtooth.ingest.capture.profiler import StepProfiler
+
+
+class Counted:
+    """A GPU whose allocator has retried once more each time that it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def memory_stats(self) -> dict[str, int]:
+        self.asked += 1
+        return {"num_alloc_retries": self.asked, "reserved_bytes.all.peak": 9 << 30, "active.all.peak": 7}
+
+
+def gpu(*, used: bool = True) -> Any:
+    counted = Counted()
+    return SimpleNamespace(
+        cuda=SimpleNamespace(is_initialized=lambda: used, current_device=lambda: 1, memory_stats=counted.memory_stats)
+    )
+
+
+def test_it_is_written_as_the_profile_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: dict[str, str] = {}
+    profiler = SimpleNamespace(add_metadata_json=said.__setitem__)
+    monkeypatch.setenv(SETTINGS[1], "expandable_segments:True")
+    AllocatorNotes(gpu()).write(profiler)
+    assert json.loads(said[ALLOCATOR_KEY]) == {
+        "device": 1,
+        "settings": "expandable_segments:True",
+        "began": {"num_alloc_retries": 1, "reserved_bytes.all.peak": 9 << 30},
+        "ended": {"num_alloc_retries": 2, "reserved_bytes.all.peak": 9 << 30},
+    }
+
+
+@pytest.mark.parametrize("of", [gpu(used=False), object(), None])
+def test_a_process_without_a_gpu_writes_nothing_and_is_not_harmed(of: Any) -> None:
+    said: dict[str, str] = {}
+    AllocatorNotes(of).write(SimpleNamespace(add_metadata_json=said.__setitem__))
+    AllocatorNotes(gpu()).write(object())
+    assert said == {}
+
+
+@pytest.mark.parametrize("steps", [3, 2])
+def test_the_trace_holds_it_however_the_profile_ends(steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "memory_stats", counted.memory_stats)
+    profiler = StepProfiler(torch, tmp_path / "trace.json", warmup=1, active=2)
+    for _ in range(steps):
+        torch.ones(4).cos()
+        profiler.step()
+    profiler.stop()
+    notes = json.loads((tmp_path / "trace.json").read_text())[ALLOCATOR_KEY]
+    assert (notes["began"]["num_alloc_retries"], notes["ended"]["num_alloc_retries"]) == (1, 2)
+    assert counted.asked == 2, "the profiled steps are not held up"
