@@ -42,39 +42,24 @@ class Outlook:
         return steps * self.before_ms / 3.6e6, steps * self.after_ms / 3.6e6
 
 
-def together_ms(library: Library, rank: RankResult, findings: Sequence[Finding]) -> float | None:
-    """Return the step time in ms with the changes of all ``findings`` made, carried onto the run's best step time.
-
-    None where there is no replay or no step time. A change that two findings share is made once.
-    """
-    return _together(library, rank, findings)[0]
-
-
 def outlook(library: Library, rank: RankResult, gpus: int, findings: Sequence[Finding]) -> Outlook | None:
-    """Return what the changes of all ``findings`` bring together; ``gpus`` is how many the job has.
+    """Return what the changes of all ``findings`` bring together, a change that two share made once; ``gpus`` is how many the job has.
 
-    None where that cannot be replayed.
+    None where that cannot be replayed. The interval is that of a plan of these changes, where there is one.
     """
-    after, between = _together(library, rank, findings)
-    if after is None or after <= 0 or rank.best.ms is None:
-        return None
-    return Outlook(rank.best.ms, after, rank.metrics["mfu"].value, gpus, *(between or (None, None)))
-
-
-def _together(
-    library: Library, rank: RankResult, findings: Sequence[Finding]
-) -> tuple[float | None, tuple[float, float] | None]:
-    """Return the step time in ms with all changes made and the interval of another run's, as a plan of these changes has it."""
+    best = rank.best
     edits = tuple(dict.fromkeys(edit for finding in findings for edit in finding.edits))
-    if rank.best.ms is None:
-        return None, None
+    if best.ms is None:
+        return None
     with library.open(rank.recording_id) as recording:
         whatif = whatif_of(recording, rank)
-    after = whatif.predict_ms(rank.best, edits) if whatif is not None else None
-    if whatif is None or after is None:
-        return None, None
-    plan = plan_of(whatif, rank.best, findings)
+    after = whatif.predict_ms(best, edits) if whatif is not None else None
+    if whatif is None or after is None or after <= 0:
+        return None
+    plan = plan_of(whatif, best, findings)
     if plan and math.isclose(plan[-1].predicted_step_ms, after):  # every change is in it
-        return after, (plan[-1].predicted_low_ms, plan[-1].predicted_high_ms)
-    between = whatif.predict_range_ms(rank.best, edits)
-    return after, whatif.of_another_run(rank.best, edits, between) if between is not None else None
+        low, high = plan[-1].predicted_low_ms, plan[-1].predicted_high_ms
+    else:
+        between = whatif.predict_range_ms(best, edits)
+        low, high = whatif.of_another_run(best, edits, between) if between is not None else (None, None)
+    return Outlook(best.ms, after, rank.metrics["mfu"].value, gpus, low, high)

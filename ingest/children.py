@@ -32,19 +32,18 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     return variables
 
 
-def handed_down(base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the part of ``base`` (this process's environment where None) that a child of the server needs, with our folder on its path."""
-    variables = os.environ if base is None else base
-    known = {name: value for name, value in variables.items() if name in HANDED_DOWN or name.startswith(HANDED_DOWN_FAMILIES)}
+def handed_down() -> dict[str, str]:
+    """Return the part of this process's environment that a child of the server needs, with our folder on its path."""
+    known = {name: value for name, value in os.environ.items() if name in HANDED_DOWN or name.startswith(HANDED_DOWN_FAMILIES)}
     return environment({name: value for name, value in known.items() if name not in SECRETS})
 
 
-def environment_before(base: Mapping[str, str] | None = None) -> dict[str, str]:
+def environment_before() -> dict[str, str]:
     """Undo ``environment``: what a training command started by one of our children must see, or it might find our folders for its own.
 
     Our own secrets are not the training's either.
     """
-    variables = {name: value for name, value in (os.environ if base is None else base).items() if name not in SECRETS}
+    variables = {name: value for name, value in os.environ.items() if name not in SECRETS}
     if variables.pop(ADDED, None) == "1":
         rest = variables.pop("PYTHONPATH", "").split(os.pathsep)[1:]
         if rest:

@@ -18,6 +18,7 @@ from sawtooth.analysis.store.library import Recording
 
 USUAL_OPERATIONS = 60_000  # no fewer than the replay covers: further steps of a huge trace would say the same again
 MAX_OPERATIONS, FEWEST_STEPS = 150_000, 6  # large steps: as far as this many need, as in the replay
+MOST_EVIDENCE = 6  # groups of operators that a finding names
 OPTIMIZER_STEP = r"^Optimizer\.step#"
 ALIKE = (
     "kernel",
@@ -168,17 +169,15 @@ def numel(shape: Any) -> int:
     return min(math.prod(shape), 2**62)  # nonsense of a damaged file must still fit a column
 
 
-def evidence_of(
-    rows: pd.DataFrame, steps: int, by: Iterable[str] = ("operator", "kernel"), limit: int = 6
-) -> list[dict[str, Any]]:
-    """Return the rows grouped ``by`` columns, longest first, each with its time per step, count per step and its longest kernel's place."""
+def evidence_of(rows: pd.DataFrame, steps: int, by: Iterable[str] = ("operator", "kernel")) -> list[dict[str, Any]]:
+    """Return the MOST_EVIDENCE longest groups of the rows ``by`` columns, longest first, each with its time per step, count per step and its longest kernel's place."""
     keys = list(by)
     dur_ns = rows["dur_ns"].to_numpy(np.int64)
     group = rows.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
     total_ns = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
     np.add.at(total_ns, group, dur_ns)
     evidence: list[dict[str, Any]] = []
-    for longest_group in np.argsort(-total_ns, kind="stable")[:limit].tolist():
+    for longest_group in np.argsort(-total_ns, kind="stable")[:MOST_EVIDENCE].tolist():
         part = np.flatnonzero(group == longest_group)
         longest = rows.iloc[part[np.argmax(dur_ns[part])]]
         dims = longest["flop_dims"] if longest["flop_dims"] is not None else longest["dims"]

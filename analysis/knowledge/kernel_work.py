@@ -29,9 +29,7 @@ CAUSAL_AT = {
 }
 
 
-def product_work(
-    operator: str, dims: Any, strides: Any, dtype: str, *, padded_to: int | None = None, epilogue_bytes: float = 0.0
-) -> Work | None:
+def product_work(operator: str, dims: Any, strides: Any, dtype: str, *, padded_to: int | None = None) -> Work | None:
     """Return the work of a matrix product in ``dtype``, with every size rounded up to a multiple of ``padded_to`` where given."""
     pair = _operands(operator, dims)
     if pair is None:
@@ -44,7 +42,7 @@ def product_work(
     else:
         m, n, k = (-(-size // padded_to) * padded_to for size in (m, n, k))
     size, out = ITEM_BYTES[dtype], ITEM_BYTES["bf16"] if dtype == "fp8" else ITEM_BYTES[dtype]
-    moved = batch * (size * (m * k + k * n) + out * m * n) + epilogue_bytes
+    moved = batch * (size * (m * k + k * n) + out * m * n)
     return Work(_product_row(dtype, aligned, _order(strides, first)), dtype, moved, (Product(batch, m, n, k),))
 
 

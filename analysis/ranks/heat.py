@@ -83,13 +83,11 @@ def _label(level: Level, names: Sequence[object]) -> str:
     return of if level == "host" and len(names) == 1 else f"{level} {of}"
 
 
-def waits_between(
-    ranks: Sequence[RankResult], communication: Communication, most: int = MOST_SIDES
-) -> tuple[Level, pd.DataFrame]:
+def waits_between(ranks: Sequence[RankResult], communication: Communication) -> tuple[Level, pd.DataFrame]:
     """Return who waits for whom: the level, and one row per waiting and late side with waits: waiter, late, wait_ms.
 
     Sides are hosts where the job has several, else ranks. ``wait_ms`` is what a rank of the waiting side, on average, waits in a counted step for the late side's
-    ranks to join collectives, while its GPU computes nothing. Of more than ``most`` sides, those with most waiting are there.
+    ranks to join collectives, while its GPU computes nothing. Of more than MOST_SIDES, those with most waiting are there.
     """
     hosts = [rank.host or "" for rank in ranks]
     several = len(set(hosts)) > 1 and all(hosts)
@@ -112,7 +110,7 @@ def waits_between(
     involved = (
         pd.concat([sums.groupby("waiter")["wait_ms"].sum(), sums.groupby("late")["wait_ms"].sum()]).groupby(level=0).max()
     )
-    kept = set(involved.nlargest(most).index)
+    kept = set(involved.nlargest(MOST_SIDES).index)
     in_order = sorted(range(len(ranks)), key=lambda i: i if (rank := ranks[i].rank) is None else rank)
     order = {name: i for i, name in enumerate(dict.fromkeys(side[position] for position in in_order))}
     sums = sums[sums["waiter"].isin(kept) & sums["late"].isin(kept)]

@@ -26,13 +26,12 @@ MOST_STEPS, MOST_BY_WORK = 9, 3  # above them the ranges of neighbouring whole n
 
 @dataclass(frozen=True)
 class Troughs:
-    """``causes`` are (cause, ns) of the GPU's lost time inside ``count`` troughs of ``trough_ns`` together that lie under the profile.
+    """``causes`` are (cause, ns) of the GPU's lost time inside ``count`` troughs that lie under the profile.
 
     ``steps`` is how many steps one tooth takes, None where it is no whole number within the error; ``by_work`` tells that kernel time told it.
     """
 
     count: int = 0
-    trough_ns: int = 0
     causes: tuple[tuple[str, int], ...] = ()
     steps: int | None = None
     by_work: bool = False
@@ -79,7 +78,7 @@ def link(
         gaps = cursor.execute("SELECT start_ns, end_ns, cause FROM gaps WHERE device = ?", [trace[1]]).fetchnumpy()
     count, inside = troughs_of(telemetry.sawtooth, times, values, union(windows["start_ns"], windows["end_ns"]))
     causes = causes_in(inside, gaps["start_ns"], gaps["end_ns"], list(gaps["cause"]))
-    return Troughs(count, inside.total, causes, *steps)
+    return Troughs(count, causes, *steps)
 
 
 def troughs_of(

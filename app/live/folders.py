@@ -16,12 +16,12 @@ from sawtooth.ingest.telemetry.session import is_session_id
 LISTED = 200  # nobody chooses among more; each costs the Live page some 0.1 ms a second
 
 
-def newest(live: Path, most: int = LISTED) -> list[Path]:
+def newest(live: Path) -> list[Path]:
     """Return the folders of the sessions that grew last, in no order."""
     if not live.is_dir():
         return []
     grown = [(_grown(folder), folder) for folder in live.iterdir() if is_session_id(folder.name)]
-    return [folder for _, folder in sorted(grown, reverse=True)[:most]]
+    return [folder for _, folder in sorted(grown, reverse=True)[:LISTED]]
 
 
 def _grown(folder: Path) -> float:

@@ -23,6 +23,8 @@ _ASSETS = Path(__file__).resolve().parents[1] / "assets"
 ICON = str(_ASSETS / "icon.svg")
 LOGO = str(_ASSETS / "logo.svg")
 
+SPARK_PX = 240, 44  # width and height
+
 _HTML = templates.pieces("cards.html")
 
 
@@ -169,13 +171,14 @@ def problem(what: str, sentence: str) -> None:
         st.html(_HTML.problem(what, sentence))
 
 
-def sparkline(values: Sequence[float | None], *, alt: str, dark: bool, width: int = 240, height: int = 44) -> None:
+def sparkline(values: Sequence[float | None], *, alt: str, dark: bool) -> None:
     """Show a line of shares (0 to 1) without axes; a None breaks the line. ``alt`` says in words what it shows."""
-    st.html(_HTML.picture(_spark_address(values, dark, width, height), width, height, alt))
+    st.html(_HTML.picture(_spark_address(values, dark), *SPARK_PX, alt))
 
 
-def _spark_address(values: Sequence[float | None], dark: bool, width: int, height: int) -> str:
+def _spark_address(values: Sequence[float | None], dark: bool) -> str:
     """Return the line as a picture in a ``data:`` address."""
+    width, height = SPARK_PX
     step = width / max(len(values) - 1, 1)
     lines: list[list[str]] = [[]]
     for i, value in enumerate(values):

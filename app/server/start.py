@@ -91,11 +91,11 @@ def link_to(data: DataFolder, url: str, *, handed_over: bool = False) -> str:
     return f"{url}{'&' if '?' in url else '?'}launch={sessions_of(data).link(user)}"
 
 
-def first_free_port(first: int = DEFAULT_PORT, address: str = DEFAULT_ADDRESS) -> int:
+def first_free_port(first: int = DEFAULT_PORT) -> int:
     """Return the first port from ``first`` on that nothing listens on; ``first`` where none of PORTS_TRIED is free, which then cannot be served."""
     for port in range(first, first + PORTS_TRIED):
         try:
-            _check_port(address, port)
+            _check_port(DEFAULT_ADDRESS, port)
         except UsageError:
             continue
         return port

@@ -77,7 +77,7 @@ def time_samples(
     return SampleCost(mean, error, used / len(walls), collate, len(batch), cold if cold > COLD * mean else None)
 
 
-def measure(loader: Any, workers: int, clock: Callable[[], float] = time.perf_counter) -> float:
+def measure(loader: Any, workers: int) -> float:
     """Return the samples a second that ``loader`` gives with ``workers``, its first batches left out."""
     again = type(loader)(
         loader.dataset, batch_sampler=loader.batch_sampler, num_workers=workers, collate_fn=loader.collate_fn,
@@ -87,12 +87,12 @@ def measure(loader: Any, workers: int, clock: Callable[[], float] = time.perf_co
     batches, skipped, size = iter(again), max(2 * workers, 1), len(next(iter(loader.batch_sampler)))
     for _, _ in zip(range(skipped), batches, strict=False):
         pass
-    began, counted = clock(), 0
+    began, counted = time.perf_counter(), 0
     for _ in batches:
         counted += 1
-        if counted >= BATCHES_LEAST and clock() - began > RUN_S:
+        if counted >= BATCHES_LEAST and time.perf_counter() - began > RUN_S:
             break
-    seconds = clock() - began
+    seconds = time.perf_counter() - began
     return counted * size / seconds if counted and seconds else math.nan
 
 

@@ -20,7 +20,6 @@ from sawtooth.ingest.runs.manifests import delete_run, register_run
 from sawtooth.ingest.runs.proposals import Proposal, propose
 from sawtooth.ingest.runs.redact import Redactor
 from sawtooth.ingest.schema import DataFolder
-from sawtooth.ingest.source import Limits
 from sawtooth.ingest.writer import tool_version
 
 MAX_TEXT = 100_000  # characters of notes
@@ -73,17 +72,14 @@ def _bundled(manifest: Manifest, folder: DataFolder, members: dict[str, str]) ->
     )
 
 
-def export_runs(
-    folder: DataFolder, run_ids: list[str], target: Path, *, compare: bool = False, redact: bool = False
-) -> BundleManifest:
+def export_runs(folder: DataFolder, run_ids: list[str], target: Path, *, redact: bool = False) -> BundleManifest:
     """Write runs of a data folder into a bundle. Raises NotFoundError for an unknown run or a source that was not kept.
 
     ``redact`` takes host names, home folders and paths out; see ``sawtooth.ingest.runs.redact``. The runs then have other ids.
     """
     members: dict[str, str] = {}
     runs = [_bundled(folder.read_manifest(run_id), folder, members) for run_id in run_ids]
-    pair = (0, 1) if compare and len(runs) == 2 else None
-    whole = BundleManifest(runs, tool_version=tool_version(), compare=pair)
+    whole = BundleManifest(runs, tool_version=tool_version())
     sources = {member: folder.source_file(recording_id) for recording_id, member in members.items()}
     if not redact:
         write_bundle(target, whole, sources)
@@ -119,7 +115,6 @@ def import_bundle(
     *,
     keep_source: bool = True,
     progress: Callable[[str, Progress], None] | None = None,
-    limits: Limits = Limits(),  # noqa: B008  (frozen)
     prepare: Callable[[RecordingRef], object] | None = None,
     name: str | None = None,
 ) -> list[Manifest]:
@@ -129,7 +124,7 @@ def import_bundle(
     ``prepare`` is called with each recording before any run is registered; what it raises leaves no run. ``name``: the bundle's, for people.
     """
     folder.create()
-    with open_bundle(path, limits) as bundle:
+    with open_bundle(path) as bundle:
         refs: dict[str, RecordingRef] = {}
         for run in bundle.manifest.runs:
             for recording in run.recordings:
@@ -140,7 +135,6 @@ def import_bundle(
                         folder=folder,
                         keep_source=keep_source,
                         progress=progress,
-                        limits=limits,
                     )
         if prepare is not None:
             for ref in refs.values():
@@ -203,11 +197,10 @@ def _bring_in(
     folder: DataFolder,
     keep_source: bool,
     progress: Callable[[str, Progress], None] | None,
-    limits: Limits,
 ) -> RecordingRef:
     shown = clean_name(recording.source_name)
     report = (lambda p: progress(shown, p)) if progress else None
     with scratch(folder.uploads) as place:
         source = place / "source.gz"
         bundle.copy_source(recording.member, source)
-        return ingest_file(source, folder, source_name=shown, keep_source=keep_source, progress=report, limits=limits)
+        return ingest_file(source, folder, source_name=shown, keep_source=keep_source, progress=report)

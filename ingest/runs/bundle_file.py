@@ -62,12 +62,11 @@ class BundleRun(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BundleManifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the bundle holds. ``compare`` names two runs by their positions where the bundle is a comparison."""
+    """What the bundle holds."""
 
     runs: list[BundleRun]
     format: int = FORMAT
     tool_version: str = ""
-    compare: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,10 @@ class Bundle:
 
     manifest: BundleManifest
     archive: zipfile.ZipFile
-    limits: Limits
 
     def copy_source(self, member: str, target: Path) -> None:
         """Copy one source (gzipped) to ``target``. Raises SourceError where the member is damaged or larger than a source may be."""
-        left = self.limits.uncompressed_bytes
+        left = Limits().uncompressed_bytes
         try:
             with _opened(self.archive, member) as source, target.open("wb") as out:
                 while piece := source.read(COPY_BYTES):
@@ -100,7 +98,7 @@ def _opened(archive: zipfile.ZipFile, member: str) -> IO[bytes]:
 
 
 @contextmanager
-def open_bundle(path: Path, limits: Limits = Limits()) -> Iterator[Bundle]:  # noqa: B008  (frozen)
+def open_bundle(path: Path) -> Iterator[Bundle]:
     """Open and check a bundle. Raises SourceError with one sentence for anything that is not exactly what ``write_bundle`` writes."""
     try:
         archive = zipfile.ZipFile(path)
@@ -120,7 +118,7 @@ def open_bundle(path: Path, limits: Limits = Limits()) -> Iterator[Bundle]:  # n
             raise SourceError(
                 "E-BOMB", "The .sawtooth file unpacks to far more than its size. It looks like a zip bomb and was refused."
             )
-        yield Bundle(_manifest(archive, set(names) - {MANIFEST}), archive, limits)
+        yield Bundle(_manifest(archive, set(names) - {MANIFEST}), archive)
 
 
 def _manifest(archive: zipfile.ZipFile, members: set[str]) -> BundleManifest:

@@ -27,7 +27,6 @@ def register_run(
     facts: UserFacts | None = None,
     batches: list[BatchTrial] | None = None,
     command: list[str] | None = None,
-    bundled: bool = False,
 ) -> Manifest:
     """Make one run of ``refs`` and return its manifest.
 
@@ -52,7 +51,7 @@ def register_run(
             facts=manifest.facts if facts is None else facts,  # a Struct is true even where it holds nothing
             batches=batches or manifest.batches,
             command=command or manifest.command,
-            bundled=bundled and manifest.bundled,
+            bundled=False,  # whoever brings it in has made it a run of their own
         )
         folder.write_manifest(manifest)
     return manifest
@@ -68,20 +67,15 @@ def register_runs(
     folder: DataFolder,
     refs: list[RecordingRef],
     name: str | None = None,
-    settings: dict[str, str] | None = None,
     *,
     separate: bool = False,
-    attach_to: str | None = None,
 ) -> list[Manifest]:
     """Group recordings that came together into runs, register them, and return the manifests.
 
-    Ranks of one job become one run, telemetry joins the run that is nearest in time; ``separate`` makes a run of every
-    trace; ``attach_to`` (a run id) adds everything to that run. Raises NotFoundError for an unknown run.
+    Ranks of one job become one run, telemetry joins the run that is nearest in time; ``separate`` makes a run of every trace.
     """
-    if attach_to is not None:
-        return [attach(folder, attach_to, refs)]
     groups = group(folder, refs, separate=separate)
-    return [register_run(folder, members, name if len(groups) == 1 else None, settings) for members in groups]
+    return [register_run(folder, members, name if len(groups) == 1 else None) for members in groups]
 
 
 def attach(folder: DataFolder, run_id: str, refs: list[RecordingRef]) -> Manifest:

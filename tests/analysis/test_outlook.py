@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.outlook import Outlook, together_ms
+from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.outlook import outlook as outlook_of
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
@@ -22,13 +22,13 @@ def test_no_change_is_the_step_as_it_is_and_changes_do_not_make_it_slower(tmp_pa
     assert result.lead is not None
     best = result.lead.best.ms
     assert best is not None
-    assert together_ms(library, result.lead, []) == pytest.approx(best)
-    alone = [together_ms(library, result.lead, [finding]) for finding in result.findings]
-    together = together_ms(library, result.lead, result.findings)
-    assert together is not None
-    assert all(one is not None and together <= one * 1.001 for one in alone)
+    unchanged = outlook_of(library, result.lead, 1, [])
+    assert unchanged is not None and unchanged.after_ms == pytest.approx(best)
+    alone = [outlook_of(library, result.lead, 1, [finding]) for finding in result.findings]
     forecast = outlook_of(library, result.lead, 1, result.findings)
-    assert forecast is not None and forecast.low_ms is not None and forecast.high_ms is not None
+    assert forecast is not None
+    assert all(one is not None and forecast.after_ms <= one.after_ms * 1.001 for one in alone)
+    assert forecast.low_ms is not None and forecast.high_ms is not None
     assert forecast.low_ms <= forecast.after_ms <= forecast.high_ms
     library.close()
 

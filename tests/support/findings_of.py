@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sawtooth.analysis import kept
 from sawtooth.analysis.derive.build import ensure_derived
-from sawtooth.analysis.outlook import together_ms
+from sawtooth.analysis.outlook import outlook
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
@@ -69,4 +69,7 @@ def together(result: RunResult, rules: Sequence[str]) -> float | None:
     found = [f for f in result.findings if f.rule in rules and f.predicted_step_ms is not None]
     if result.lead is None or len(found) != len(rules):
         return None
-    return found[0].predicted_step_ms if len(found) == 1 else together_ms(library(), result.lead, found)
+    if len(found) == 1:
+        return found[0].predicted_step_ms
+    forecast = outlook(library(), result.lead, 1, found)
+    return forecast.after_ms if forecast is not None else None

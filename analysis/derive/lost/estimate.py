@@ -67,12 +67,10 @@ def estimate_unprofiled(
     device: int,
     counted: I32,
     codes: NDArray[np.int8],
-    *,
-    causes: bool = True,
 ) -> Estimate:
     """Estimate a device's step without the profiler. ``counted`` are step numbers, ``codes`` the ledger's owner of each GPU operation.
 
-    With ``causes`` the estimate also says why that run loses time: one replay more for each cause.
+    It also says why that run loses time: one replay more for each cause.
     """
     recorded = _mean(step_times(problem, _as_recorded(problem), device, counted))
     if not recorded:
@@ -102,7 +100,7 @@ def estimate_unprofiled(
         cost=cost,
         notes=(*problem.notes, cost.sentence),
     )
-    if not causes or not step:
+    if not step:
         return estimate
     ledger = replayed_ledger(
         events=events, view=view, recorded=problem, changed=changed, run=run, device=device, counted=counted, codes=codes

@@ -31,24 +31,22 @@ def _owners(rank: RankResult) -> pd.DataFrame:
         return steps.owners(view)
 
 
-def show(
-    run: str, rank: RankResult, *, view: Span | None = None, name: str = "profiled steps", longest_ms: float | None = None
-) -> None:
-    """Show the strip of one device; nothing with fewer than two steps. The step that ``view`` lies in is marked.
+def show(run: str, rank: RankResult, *, name: str = "profiled steps", longest_ms: float | None = None) -> None:
+    """Show the strip of one device; nothing with fewer than two steps.
 
     ``longest_ms`` is the height's full scale, so that two strips can be set against each other.
     """
     top = longest_ms or longest(rank)
-    spans = [span for span, _ in _columns(run, rank, top, frame.dark())]
-    if len(spans) > 1:
-        st.html(_html(run, rank, top, frame.dark(), name, tuple(i for i, span in enumerate(spans) if _is_in(span, view))))
+    if _owners(rank)["step"].nunique() > 1:
+        st.html(_html(run, rank, top, frame.dark(), name))
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
-def _html(run: str, rank: RankResult, top: float, dark: bool, name: str, marked: tuple[int, ...]) -> str:
-    """Return the strip with the columns ``marked``."""
+def _html(run: str, rank: RankResult, top: float, dark: bool, name: str) -> str:
+    """Return the strip, made once: hundreds of steps take 0.3 s, and each rerun of the Verdict shows them."""
     table = _owners(rank)
-    columns = [{**column, "current": i in marked} for i, (_, column) in enumerate(_columns(run, rank, top, dark))]
+    whole, many = views.extent(rank.recording_id), table["step"].nunique() > ROOM
+    columns = [_column(run, rows, top, whole, many=many, dark=dark) for _, rows in table.groupby("step")]
     counted = table[table["counted"].astype(bool)]
     lengths = (counted if len(counted) else table).groupby("step")["ms"].sum()
     between = fmt.span_ms(float(lengths.min()), float(lengths.max()))
@@ -74,23 +72,7 @@ def sentence(table: pd.DataFrame) -> str:
     return f"{steps}{stands_out}. Select one to see it on the timeline."
 
 
-@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
-def _columns(run: str, rank: RankResult, top: float, dark: bool) -> list[tuple[Span, dict[str, Any]]]:
-    """Return each step's span and column, made once: hundreds of steps take 0.3 s, and each rerun of the Verdict and the Timeline shows them."""
-    table, whole = _owners(rank), views.extent(rank.recording_id)
-    many = table["step"].nunique() > ROOM
-    return [_column(run, rows, top, whole, many=many, dark=dark) for _, rows in table.groupby("step")]
-
-
-def _is_in(span: Span, view: Span | None) -> bool:
-    """Tell whether ``view`` shows this step: most of it, and not many beside it."""
-    half = span.ns // 2
-    return (
-        view is not None and view.ns < 3 * span.ns and view.start_ns < span.end_ns - half and view.end_ns > span.start_ns + half
-    )
-
-
-def _column(run: str, rows: pd.DataFrame, top: float, whole: Span, *, many: bool, dark: bool) -> tuple[Span, dict[str, Any]]:
+def _column(run: str, rows: pd.DataFrame, top: float, whole: Span, *, many: bool, dark: bool) -> dict[str, Any]:
     first = rows.iloc[0]
     span = Span(int(first["start_ns"]), int(first["end_ns"]))
     t0, t1 = span.zoomed(AROUND, whole).relative_ms(whole.start_ns)
@@ -101,7 +83,7 @@ def _column(run: str, rows: pd.DataFrame, top: float, whole: Span, *, many: bool
     ]
     most, most_ms = max(parts, key=lambda part: part[1])
     left_out = "" if first["counted"] else ", not counted"
-    return span, {
+    return {
         "address": f"timeline?{urlencode({'run': run, 't0': f'{t0:.6f}', 't1': f'{t1:.6f}'})}",
         "counted": bool(first["counted"]),
         "label": "" if first["counted"] or many else "not counted",

@@ -167,5 +167,4 @@ def test_the_troughs_of_a_starved_run_are_its_loader(starved: RunResult) -> None
     assert found is not None
     assert (found.causes[0][0], found.steps, found.by_work) == ("data_wait", 1, False)
     assert found.causes[0][1] > 0.9 * found.lost_ns
-    assert found.lost_ns <= found.trough_ns
     assert any("data_wait" in note for note in starved.metrics["sawtooth_period_s"].notes)

@@ -62,8 +62,7 @@ def test_a_bundle_is_ingested_like_any_other_file(tmp_path: Path) -> None:
 def test_two_runs_make_a_comparison_and_share_a_source_once(tmp_path: Path) -> None:
     folder, run = a_run(tmp_path)
     alone = register_run(folder, [r for r in run.recordings if r.kind == "telemetry"], "telemetry only")
-    whole = export_runs(folder, [run.id, alone.id], tmp_path / "c.sawtooth", compare=True)
-    assert whole.compare == (0, 1)
+    export_runs(folder, [run.id, alone.id], tmp_path / "c.sawtooth")
     assert len(zipfile.ZipFile(tmp_path / "c.sawtooth").namelist()) == 3
     assert {m.id for m in import_bundle(tmp_path / "c.sawtooth", DataFolder(tmp_path / "b"))} == {run.id, alone.id}
 
