@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,20 +14,12 @@ from sawtooth.analysis.findings.checklist import Checked, checklist
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app.commands.inputs import opened
-from sawtooth.app.commands.output import OutputOption, format_for, write
+from sawtooth.app.commands.output import DataOption, KeepOption, OutputOption, TableFormat, TableFormatOption, format_for, write
 from sawtooth.app.printable import json_text, printable
 from sawtooth.app.reports import audit as report
 from sawtooth.app.words import checklist as checklist_words
 from sawtooth.app.words.comparisons import chain as chain_words
 from sawtooth.ingest.errors import UsageError
-
-
-class Format(StrEnum):
-    """Output formats of the audit."""
-
-    json = "json"
-    md = "md"
-    text = "text"
 
 
 def audit(
@@ -39,15 +29,13 @@ def audit(
             metavar="RUN|FILE…", help="One run for its checklist; several, in the order of the changes, for the table."
         ),
     ],
-    format: Annotated[
-        Format | None, typer.Option(help="md is for pull requests, json for programs, text for terminals.")
-    ] = None,
+    format: TableFormatOption = None,
     output: OutputOption = None,
-    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
-    keep: Annotated[bool, typer.Option(help="Keep files that are ingested for this command in the data folder.")] = False,
+    data: DataOption = None,
+    keep: KeepOption = False,
 ) -> None:
     """Check a run against the tuning guides, or lay the audits of a chain of runs beside each other."""
-    chosen = format_for(format, output, Format)
+    chosen = format_for(format, output, TableFormat)
     with ExitStack() as stack:
         runs = [stack.enter_context(opened([text], data, keep=keep)) for text in inputs]
         results = [result_of(run.manifest, run.library) for run in runs]
@@ -67,18 +55,18 @@ def audit(
     write(_list(results[0], checked, chosen), output)
 
 
-def _table(made: Chain, chosen: Format) -> str:
-    if chosen is Format.md:
+def _table(made: Chain, chosen: TableFormat) -> str:
+    if chosen is TableFormat.md:
         return report.of_chain(made)
-    if chosen is Format.json:
+    if chosen is TableFormat.json:
         return json_text(_plain(made), 1)
     return _aligned(chain_words.title(made), [chain_words.heads(made), *chain_words.rows(made)])
 
 
-def _list(result: RunResult, checked: tuple[Checked, ...], chosen: Format) -> str:
-    if chosen is Format.md:
+def _list(result: RunResult, checked: tuple[Checked, ...], chosen: TableFormat) -> str:
+    if chosen is TableFormat.md:
         return report.of_run(result, checked)
-    if chosen is Format.json:
+    if chosen is TableFormat.json:
         rows = [
             {
                 "technique": row.technique.title,

@@ -11,7 +11,7 @@ from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder, run_named
-from sawtooth.app.commands.output import say
+from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.jobs.intake import KEPT_AS_IT_IS, bring_in
 from sawtooth.app.reports.perfetto import UNKNOWN_CLOCKS, merged_trace, shifts
 from sawtooth.ingest.errors import UsageError
@@ -43,7 +43,7 @@ def export(
             "--perfetto", help="Write all ranks of one run as one trace on one clock, for ui.perfetto.dev: RUN.json.gz."
         ),
     ] = False,
-    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
+    data: DataOption = None,
 ) -> None:
     """Write runs with their sources into one .sawtooth file, to drop on another dashboard or to read with sawtooth import."""
     folder = data_folder(data)
@@ -83,7 +83,7 @@ def import_(
     apply: Annotated[
         bool, typer.Option("--apply", help="Also change runs that are here already to what the file says of them.")
     ] = False,
-    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
+    data: DataOption = None,
 ) -> None:
     """Bring in the runs of a .sawtooth file; they keep their names, facts and ids. Prints the run ids, one a line.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +19,7 @@ from sawtooth.analysis.compare.side import Side, side_of
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.commands.inputs import data_folder, opened_all
-from sawtooth.app.commands.output import OutputOption, format_for, say, write
+from sawtooth.app.commands.output import DataOption, Format, KeepOption, OutputOption, format_for, say, write
 from sawtooth.app.format import clean
 from sawtooth.app.page.pair import likely_pair
 from sawtooth.app.printable import json_text
@@ -30,15 +29,6 @@ from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import Manifest
 
 _SIDE = "A run id or name, a file or a folder; several recordings of one side are separated by commas, or lie in one folder."
-
-
-class Format(StrEnum):
-    """Output formats of the comparison."""
-
-    json = "json"
-    md = "md"
-    html = "html"
-    text = "text"
 
 
 def compare(
@@ -60,8 +50,8 @@ def compare(
         ),
     ] = None,
     output: OutputOption = None,
-    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
-    keep: Annotated[bool, typer.Option(help="Keep files that are ingested for this command in the data folder.")] = False,
+    data: DataOption = None,
+    keep: KeepOption = False,
 ) -> None:
     """Compare B with A: verdict, what the step's change is made of, kernels, operators and findings."""
     chosen = format_for(format, output, Format)

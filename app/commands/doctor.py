@@ -9,7 +9,6 @@ import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -17,7 +16,7 @@ from sawtooth.analysis.cluster.batch import is_whole
 from sawtooth.analysis.cluster.tables import NOT_HERE
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder, data_root
-from sawtooth.app.commands.output import say
+from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.settings import settings_from
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.files import is_sound
@@ -28,7 +27,7 @@ PIECE_BYTES = 1 << 20
 LEAST_FREE_BYTES = 2_000_000_000  # a large trace and its recording
 
 
-def doctor(data: Annotated[Path | None, typer.Option(help="Data folder.")] = None) -> None:
+def doctor(data: DataOption = None) -> None:
     """Check the data folder and the settings; exit code 1 where something is wrong."""
     settings_from(dict(os.environ))
     root = data_root(data)

@@ -11,7 +11,7 @@ import typer
 
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder, nothing_in, show_first_look, show_progress
-from sawtooth.app.commands.output import say
+from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.commands.runs import plain
 from sawtooth.app.jobs.intake import bring_in, files_of
 from sawtooth.app.printable import json_text
@@ -28,7 +28,7 @@ def ingest(
             help="Traces (.json, .json.gz), Nsight Systems exports (.sqlite) and telemetry; a folder means all files in it.",
         ),
     ],
-    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
+    data: DataOption = None,
     name: Annotated[str | None, typer.Option(help="Name of the run. Default: the first file's name.")] = None,
     separate: Annotated[bool, typer.Option("--separate", help="Make every file its own run.")] = False,
     keep_source: Annotated[

@@ -1,4 +1,4 @@
-"""Where a command's result goes, and in which format: the same options for every command that writes one."""
+"""The options that several commands have, and how a command's result is written."""
 
 from __future__ import annotations
 
@@ -18,6 +18,30 @@ OutputOption = Annotated[
     typer.Option(
         "-o", "--output", "--out", metavar="FILE", help="Write to this file. Its suffix decides the format where none is given."
     ),
+]
+DataOption = Annotated[Path | None, typer.Option(help="Data folder.")]
+KeepOption = Annotated[bool, typer.Option(help="Keep files that are ingested for this command in the data folder.")]
+
+
+class Format(StrEnum):
+    """Output formats of what a page can be made of."""
+
+    json = "json"
+    md = "md"
+    html = "html"
+    text = "text"
+
+
+class TableFormat(StrEnum):
+    """Output formats of a table."""
+
+    json = "json"
+    md = "md"
+    text = "text"
+
+
+TableFormatOption = Annotated[
+    TableFormat | None, typer.Option("--format", help="md is for pull requests, json for programs, text for terminals.")
 ]
 F = TypeVar("F", bound=StrEnum)
 SUFFIXES = {"json": "json", "md": "md", "markdown": "md", "html": "html", "htm": "html", "txt": "text", "text": "text"}

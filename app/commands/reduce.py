@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from sawtooth.analysis.ranks.stragglers.lateness import who, why
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder
-from sawtooth.app.commands.output import say
+from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.jobs.whole_job import bring_in_job
 from sawtooth.app.printable import json_text
 
@@ -21,7 +20,7 @@ def reduce(
     summaries: Annotated[
         str, typer.Argument(metavar="PLACE", help="Where sawtooth map wrote them: a folder, s3://…, gs://…, az://…")
     ],
-    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
+    data: DataOption = None,
     name: Annotated[str | None, typer.Option(help="Name of the run. Default: the place's.")] = None,
     open_: Annotated[
         list[int] | None, typer.Option("--open", metavar="RANK", help="Open this rank's trace too; may be repeated.")

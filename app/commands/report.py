@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -18,20 +17,11 @@ from sawtooth.analysis.run.contract import report_schema
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.app.commands.inputs import Opened, opened, opened_all
-from sawtooth.app.commands.output import OutputOption, format_for, say, write
+from sawtooth.app.commands.output import DataOption, Format, KeepOption, OutputOption, format_for, say, write
 from sawtooth.app.printable import json_text
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.words.comparisons import changed
 from sawtooth.ingest.errors import UsageError
-
-
-class Format(StrEnum):
-    """Output formats of the report."""
-
-    json = "json"
-    md = "md"
-    html = "html"
-    text = "text"
 
 
 def report(
@@ -47,8 +37,8 @@ def report(
     each: Annotated[
         bool, typer.Option("--each", help="Report every run of the files and folders, one after the other.")
     ] = False,
-    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
-    keep: Annotated[bool, typer.Option(help="Keep files that are ingested for this command in the data folder.")] = False,
+    data: DataOption = None,
+    keep: KeepOption = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of --format json, and nothing else.")] = False,
 ) -> None:
     """Report a run's step time, idle time and causes, tensor cores, MFU and findings."""

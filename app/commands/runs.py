@@ -10,7 +10,6 @@ import webbrowser
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -23,7 +22,7 @@ from sawtooth.analysis.kept import RESULT, kept_file, remove_kept
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder, run_named
-from sawtooth.app.commands.output import say
+from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.printable import json_text
 from sawtooth.app.runs.card import Card, card_of, kept_card
 from sawtooth.app.runs.listing import listed
@@ -38,7 +37,6 @@ UNITS = " kmgt"  # each a thousand times the one before, or with an i behind it 
 LEAST_SIZE = 10**6  # bytes: a smaller number without a unit lacks one
 WIDE = 400  # columns where the output is no terminal: programs cut for themselves
 
-DataOption = Annotated[Path | None, typer.Option(help="Data folder.")]
 RunsArgument = Annotated[list[str], typer.Argument(metavar="RUN…", help="Ids or names of runs.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id or name of a run.")]
 runs_app = typer.Typer(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sawtooth.app.commands.output import say
+from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.server import start
 from sawtooth.app.server.sessions import Listed, sessions_of
 from sawtooth.ingest.errors import NotFoundError, UsageError
@@ -16,7 +16,6 @@ from sawtooth.ingest.schema import DataFolder
 from sawtooth.place import default_data_folder
 
 PortOption = Annotated[int, typer.Option(help="Port.")]
-DataOption = Annotated[Path | None, typer.Option(help="Data folder.")]
 NoTokenOption = Annotated[
     bool, typer.Option("--no-token", help="Ask nobody to log in: only where no other user can reach this machine.")
 ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -17,20 +15,12 @@ from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.metrics.registry import with_aliases
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import opened
-from sawtooth.app.commands.output import OutputOption, format_for, write
+from sawtooth.app.commands.output import DataOption, KeepOption, OutputOption, TableFormat, TableFormatOption, format_for, write
 from sawtooth.app.printable import json_text, printable
 from sawtooth.app.reports.sweep import markdown
 from sawtooth.app.words.comparisons import sweep as words
 
 READINGS = ("best_step_time_ms", "mfu", "gpu_busy_share", "peak_memory_bytes")  # of each point, in the JSON
-
-
-class Format(StrEnum):
-    """Output formats of the sweep."""
-
-    json = "json"
-    md = "md"
-    text = "text"
 
 
 def sweep(
@@ -44,25 +34,23 @@ def sweep(
     by: Annotated[
         str | None, typer.Option(metavar="SETTING", help="The setting to sweep over, where the runs differ in several.")
     ] = None,
-    format: Annotated[
-        Format | None, typer.Option(help="md is for pull requests, json for programs, text for terminals.")
-    ] = None,
+    format: TableFormatOption = None,
     output: OutputOption = None,
-    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
-    keep: Annotated[bool, typer.Option(help="Keep files that are ingested for this command in the data folder.")] = False,
+    data: DataOption = None,
+    keep: KeepOption = False,
 ) -> None:
     """Arrange runs by the setting in which they differ (tags such as batch_size=64) and name the one to choose."""
-    chosen = format_for(format, output, Format)
+    chosen = format_for(format, output, TableFormat)
     with ExitStack() as stack:
         each = [stack.enter_context(opened([text], data, keep=keep)) for text in dict.fromkeys(runs)]
         libraries = {run.manifest.id: run.library for run in each}
         results = [result_of(run.manifest, run.library) for run in each]
         memory = {result.manifest.id: device_memory(result, libraries[result.manifest.id]) for result in results}
         arranged = with_predictions(arrange(results, by, memory), libraries)
-    if chosen is Format.json:
+    if chosen is TableFormat.json:
         write(json_text(_plain(arranged), 1), output)
     else:
-        write(markdown(arranged) if chosen is Format.md else printable(_text(arranged), "\n"), output)
+        write(markdown(arranged) if chosen is TableFormat.md else printable(_text(arranged), "\n"), output)
 
 
 def _text(sweep: Sweep) -> str:

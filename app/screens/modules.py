@@ -17,7 +17,6 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts import modules as charts
 from sawtooth.app.page import cards, controls, current, frame, panel
 from sawtooth.app.page.parts import breakdown, first_change, operator_parts, phase_bars
-from sawtooth.app.words import advice
 from sawtooth.app.words import run as words
 
 GROUPS: dict[module_tables.ModuleGroup, str] = {"tree": "Tree", "module": "Module", "class": "Class"}
@@ -150,19 +149,8 @@ def _head(tree: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGroup
 
 
 def _changes(modules: tuple[int, ...], rank: RankResult, result: RunResult) -> list[tuple[int, Finding]]:
-    """Return the numbered findings that are about what modules own themselves; none of another rank, whose operations have other numbers."""
-    numbered = advice.numbered(result)
-    known = tuple((finding.rule, finding.title) for _, finding in numbered)
-    places = _about(modules, rank, known, [finding for _, finding in numbered]) if rank is result.lead else ()
-    return [numbered[place] for place in places]
-
-
-@st.cache_data(max_entries=128, show_spinner=False, hash_funcs={RankResult: current.key_of})
-def _about(
-    modules: tuple[int, ...], rank: RankResult, known: tuple[tuple[str, str], ...], _findings: list[Finding]
-) -> tuple[int, ...]:
-    with current.opened(rank) as view:
-        return about_modules(view, modules, _findings)
+    """Return the numbered findings that are about what modules own themselves."""
+    return first_change.about(about_modules, modules, rank, result)
 
 
 def _next_step(row: pd.Series, rank: RankResult, result: RunResult) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
-from sawtooth.analysis.run.model import Finding, RunResult
+import streamlit as st
+
+from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.app import format as fmt
-from sawtooth.app.page import cards, frame
+from sawtooth.app.page import cards, current, frame
 from sawtooth.app.words import advice, headline, timeline
 
 CHANGES_SHOWN = 3  # of those about one row: the Verdict has all
@@ -22,6 +25,29 @@ def show(result: RunResult) -> None:
     )
     if (why := advice.unseen_here(result)) is not None:
         cards.small(f"{why}.")
+
+
+def about(
+    find: Callable[[Any, Any, Sequence[Finding]], tuple[int, ...]], what: Hashable, rank: RankResult, result: RunResult
+) -> list[tuple[int, Finding]]:
+    """Return the numbered findings that are about ``what``; ``find`` is one of ``sawtooth.analysis.findings.about_kernel``.
+
+    None of another rank than the lead, whose operations have other numbers.
+    """
+    if rank is not result.lead:
+        return []
+    numbered = advice.numbered(result)
+    findings = [finding for _, finding in numbered]
+    known = tuple((finding.rule, finding.title) for finding in findings)
+    return [numbered[place] for place in _places(find.__name__, what, rank, known, find, findings)]
+
+
+@st.cache_data(max_entries=256, show_spinner=False, hash_funcs={RankResult: current.key_of})
+def _places(
+    asked: str, what: Hashable, rank: RankResult, known: tuple[tuple[str, str], ...], _find: Any, _findings: Sequence[Finding]
+) -> tuple[int, ...]:
+    with current.opened(rank) as view:
+        return tuple(_find(view, what, _findings))
 
 
 def link_changes(about: Sequence[tuple[int, Finding]], result: RunResult, *, alone: bool = True) -> None:

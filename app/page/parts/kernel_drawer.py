@@ -16,7 +16,6 @@ from sawtooth.app.charts import rankings
 from sawtooth.app.page import cards, current, frame, panel
 from sawtooth.app.page.parts import first_change
 from sawtooth.app.page.timeline import views
-from sawtooth.app.words import advice
 from sawtooth.app.words import run as words
 
 AROUND = 12.0  # of the launch's own length that it is shown with on the timeline: what ran before and after stays in sight
@@ -148,19 +147,8 @@ def _next_step(works_for: pd.DataFrame, row: pd.Series, rank: RankResult, result
 
 
 def changes(name: str, rank: RankResult, result: RunResult) -> list[tuple[int, Finding]]:
-    """Return the numbered findings that are about the kernel called so; none of another rank than the lead, whose operations have other numbers."""
-    numbered = advice.numbered(result)
-    known = tuple((finding.rule, finding.title) for _, finding in numbered)
-    places = _findings_about(name, rank, known, [finding for _, finding in numbered]) if rank is result.lead else ()
-    return [numbered[place] for place in places]
-
-
-@st.cache_data(max_entries=128, show_spinner=False, hash_funcs={RankResult: current.key_of})
-def _findings_about(
-    name: str, rank: RankResult, known: tuple[tuple[str, str], ...], _findings: list[Finding]
-) -> tuple[int, ...]:
-    with current.opened(rank) as view:
-        return about_kernel(view, name, _findings)
+    """Return the numbered findings that are about the kernel called so."""
+    return first_change.about(about_kernel, name, rank, result)
 
 
 def _works_for(works_for: pd.DataFrame, rank: RankResult, *, copies: bool) -> None:

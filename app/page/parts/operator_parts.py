@@ -7,12 +7,11 @@ import streamlit as st
 
 from sawtooth.analysis.findings import about_operator
 from sawtooth.analysis.findings.source_lines import as_known, spoken
-from sawtooth.analysis.run.model import Finding, RankResult, RunResult
+from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables.called_from import called_from
 from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, current, frame
 from sawtooth.app.page.parts import first_change, kernel_drawer
-from sawtooth.app.words import advice
 
 LINES_SHOWN = 8  # of an operator: it is called from many places, and most time is in a few
 
@@ -66,11 +65,9 @@ def next_step(row: pd.Series, rank: RankResult, result: RunResult) -> None:
     """Say which change is about what the operator launches, else what it takes, and where to look."""
     name = str(row["name"])
     cards.title(f"What to do about {fmt.clean(name, 60)}")
-    numbered = advice.numbered(result)
-    known = tuple((finding.rule, finding.title) for _, finding in numbered)
-    about = _about(name, rank, known, [finding for _, finding in numbered]) if rank is result.lead else ()
-    first_change.link_changes([numbered[place] for place in about], result)
-    if about:
+    changes = first_change.about(about_operator, name, rank, result)
+    first_change.link_changes(changes, result)
+    if changes:
         return
     if not row["gpu_self_ms"]:
         cards.text("It launches nothing itself: its time is the host's, and costs where the GPU waits for the host.")
@@ -86,9 +83,3 @@ def unnamed(ms: float, step_ms: float | None) -> str:
     if step_ms and ms < kernel_drawer.WORTH_NAMING * step_ms:
         return f"Nothing to gain here: what it launches takes {fmt.duration_ms(ms)}{share}."
     return f"No finding is about what it launches: {fmt.duration_ms(ms)}{share}."
-
-
-@st.cache_data(max_entries=128, show_spinner=False, hash_funcs={RankResult: current.key_of})
-def _about(name: str, rank: RankResult, known: tuple[tuple[str, str], ...], _findings: list[Finding]) -> tuple[int, ...]:
-    with current.opened(rank) as view:
-        return about_operator(view, name, _findings)
