@@ -13,8 +13,8 @@ from sawtooth.analysis.telemetry.series import Telemetry
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
-from sawtooth.app.charts.telemetry import FAINT, SLOW, faint, seconds
-from sawtooth.app.theme import CAUSES, MUTED, colour_of_quantity
+from sawtooth.app.charts.telemetry import FAINT, SLOW, faint, period, seconds
+from sawtooth.app.theme import MUTED, colour_of_quantity
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 HEIGHT_PX = 210
@@ -96,8 +96,7 @@ def _period(figure: go.Figure, telemetry: Telemetry, tooth: Sawtooth, column: st
     if span is None:
         return
     start, end = (float(s) for s in seconds(np.array([span.start_ns, span.end_ns]), origin_ns))
-    colour = CAUSES["host_sync"].on(dark)
-    figure.add_vrect(x0=start, x1=end, fillcolor=colour, opacity=0.18, line={"width": 1, "color": colour})
+    figure.add_shape(**period(start, end, dark))
     label = f"one period, {fmt.duration_ns(tooth.period_s * 1e9)}"
     figure.add_annotation(x=(start + end) / 2, y=102, text=label, showarrow=False, yanchor="bottom", font={"size": 12})
 

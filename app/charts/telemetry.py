@@ -226,10 +226,7 @@ def _tooth(
     if tooth is None:
         return
     a, b = seconds(np.array([tooth.start_ns, tooth.end_ns]), origin_ns)
-    colour = CAUSES["host_sync"].on(dark)
-    figure.add_vrect(
-        x0=a, x1=b, fillcolor=colour, opacity=0.2, line={"width": 1, "color": colour}, layer="below", row=row, col=1
-    )
+    figure.add_shape(**period(float(a), float(b), dark), row=row, col=1)
     figure.add_annotation(
         x=(a + b) / 2,
         y=102,
@@ -241,6 +238,15 @@ def _tooth(
         row=row,
         col=1,
     )
+
+
+def period(start: float, end: float, dark: bool) -> dict[str, Any]:
+    """Return the band that marks one period of the sawtooth, seconds on x, up to 100 %: blue, since warm bands are time lost."""
+    colour = ACCENT.on(dark)
+    return {
+        "type": "rect", "x0": start, "x1": end, "y0": 0, "y1": 100,
+        "fillcolor": colour, "opacity": 0.24, "line": {"width": 1.5, "color": colour}, "layer": "below",
+    }  # fmt: skip
 
 
 def faint(colour: str) -> str:

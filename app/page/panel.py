@@ -130,7 +130,7 @@ def number_column(heading: str, values: pd.Series | None, *, help_: str | None =
 
 def share_bar(heading: str) -> Any:
     """Return a column of shares as bars whose full length is 100 %, for a table shown by ``in_percent``."""
-    return st.column_config.ProgressColumn(heading, format=PERCENT, min_value=0.0, max_value=100.0, width=130)
+    return st.column_config.ProgressColumn(heading, format=PERCENT, min_value=0.0, max_value=100.0, width=105)
 
 
 def in_percent(rows: pd.DataFrame) -> pd.DataFrame:

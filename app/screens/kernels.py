@@ -109,8 +109,8 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup, *, e
     number, text = panel.number_column, st.column_config.TextColumn
     columns = {  # what ranks the rows first: a narrow page shows the numbers whole and the name's beginning
         "ms": number(words.unit_of(rank), rows.get("ms")),
-        "share": panel.share_bar("Share of GPU work"),
-        "short": text(GROUPS[group], width=340),
+        "share": panel.share_bar("GPU share"),
+        "short": text(GROUPS[group], width=breakdown.NAME_WIDTH),
         "shapes": text("Input shapes", width="medium"),
         "tensor_cores": text(
             "Tensor cores", help="yes: the name encodes the instruction; likely: the library uses it for this dtype"

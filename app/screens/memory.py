@@ -25,9 +25,14 @@ from sawtooth.app.words import telemetry as words
 poster = templates.pieces("poster.html")
 FIND = """from sawtooth.capture import find_batch_size
 
-sizes = find_batch_size(train_step, batch, changes=[model, optimizer], path="batches.sawtooth")"""
+sizes = find_batch_size(
+    train_step, batch,
+    changes=[model, optimizer],
+    path="batches.sawtooth",
+)"""
 MEMORY = "mem_used_bytes"
 FEW = 2  # of those who hold the peak are named in words
+DRAWN_FROM = 0.1  # of the GPU's memory: less in use is a line in an empty bar, and the headline has its number
 FLAT = 0.01  # of the use: less is one step of NVML's own rounding on a large GPU
 RECORD = "with torch.profiler.profile(\n    profile_memory=True, record_shapes=True\n) as profiler:"
 
@@ -45,15 +50,21 @@ def main() -> None:
         _in_use(result, "The run's memory use is not recorded.")
     else:
         _use_over_time(use, rank, result)
-    if use is None:
+    if use is not None:
+        _driver(rank)
+        _batches(result)
+        return
+    record, batches = panel.beside()
+    with record:
         cards.empty_state(
             "To see who holds the peak, record allocations.",
             "This page then shows tensor memory over a step by operator, and what the allocator reserves without using it.",
             RECORD,
             "python",
         )
-    _driver(rank)
-    _batches(result)
+        _driver(rank)
+    with batches:
+        _batches(result)
 
 
 def _batches(result: RunResult) -> None:
@@ -62,8 +73,9 @@ def _batches(result: RunResult) -> None:
     if sweep is not None and (len(sweep.points) > 1 or sweep.predicted):
         sweep_curve.show(sweep)
     if not result.manifest.batches:
-        with st.expander("Which batch size fits, and which pays?", icon=":material/straighten:"):
-            cards.small(
+        with st.container(border=True):
+            cards.title("Which batch size fits, and which pays?")
+            cards.paragraph(
                 "Try sizes on the training machine: the call survives running out of memory, leaves the training as it was, and writes a file that is shown here."
                 + (
                     ""
@@ -202,7 +214,7 @@ def _in_use(result: RunResult, unknown: str) -> None:
         return
     peak, total = summary.memory_peak_bytes, summary.memory_total_bytes
     cards.headline(words.in_use(peak, total), words.IN_USE_OF_ALL)
-    if total:
+    if total and peak >= DRAWN_FROM * total:
         st.html(poster.bar(charts.of_the_gpu(peak, total, dark=frame.dark())))
     _what_to_do(result)
     facts = series.facts(telemetry, MEMORY)

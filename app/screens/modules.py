@@ -69,25 +69,30 @@ def _operators_instead(rank: RankResult, result: RunResult) -> None:
     by_phase = _phases(rank)
     if takes := phase_bars.sentence(by_phase):
         cards.headline(f"{takes}; which module takes it is not recorded.")
-        phase_bars.show(by_phase, dark=frame.dark())
-        panel.explain((), phase_bars.METHOD, "phases")
     elif first is not None:
         takes = f"{fmt.clean(str(first['name']), 60)} takes {fmt.share(float(first['gpu_self_share']))} of GPU work"
         cards.headline(f"{takes}; which module it works for is not recorded.")
     else:
         cards.headline("Which module the GPU works for is not recorded.")
-    if first is not None:
-        operator_parts.next_step(first, rank, result)
-    else:
-        first_change.show(result)
-    cards.empty_state(
-        "Recorded with Python calls, this page divides the step among the layers of the model.",
-        "It then says which of them takes the time, forward and backward, which runs without tensor cores, and which of its kernels do. "
-        "Recording calls slows the host: do it for a few steps, beside a recording without. In your own profiler it is with_stack=True.",
-        "sawtooth run --stacks train.py",
-    )
-    if not len(known):
-        return
+    first_change.show(result)
+    if len(by_phase):
+        phase_bars.show(by_phase, dark=frame.dark())
+        panel.explain((), phase_bars.METHOD, "phases")
+    how, until_then = panel.beside() if len(known) else (st.container(), None)
+    with how:
+        cards.empty_state(
+            "Recorded with Python calls, this page divides the step among the layers of the model.",
+            "It then says which of them takes the time, forward and backward, which runs without tensor cores, and which of its kernels do. "
+            "Recording calls slows the host: do it for a few steps, beside a recording without. In your own profiler it is with_stack=True.",
+            "sawtooth run --stacks train.py",
+        )
+    if until_then is not None:
+        with until_then:
+            _largest_operators(known, share, rank)
+
+
+def _largest_operators(known: pd.DataFrame, share: float, rank: RankResult) -> None:
+    """Show the operators that take most, ``share`` of GPU work together."""
     cards.title(f"Until then: {len(known)} operators take {fmt.share(share)} of GPU work")
     cells = [
         (
@@ -171,7 +176,7 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGrou
     columns = {
         "label": text("Class" if group == "class" else "Module", width=240),
         "instances": st.column_config.NumberColumn("Modules", format="%d"),
-        share: panel.share_bar("Share of GPU work"),
+        share: panel.share_bar("GPU share"),
         **_times(rows, first, "", per),
         "tensor_core_share": panel.share_bar("Itself on tensor cores"),
         "path": text("Called from", width="large"),

@@ -99,19 +99,19 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: tables.OperatorGroup, by
     text, number = st.column_config.TextColumn, panel.number_column
     per = " per step" if len(rank.counted) else ""
     columns = {
-        "name": text("Operator", width=220),
+        "name": text("Operator", width=breakdown.NAME_WIDTH),
         "shapes": text("Input shapes", width="medium"),
         "dtypes": text("Types", width="small"),
         "gpu_self_ms": number("GPU, ms", rows.get("gpu_self_ms"), help_="Launched by the operator itself"),
+        "gpu_self_share": panel.share_bar("GPU share"),
         "line": text(
             "Called from",
             width=250,
             help="Your own line, where Python calls are recorded; of backward, the line of its forward",
         ),
-        "gpu_self_share": panel.share_bar("Share of GPU work"),
         "tensor_core_share": panel.share_bar("On tensor cores"),
         "host_self_ms": number("Host, ms", rows.get("host_self_ms"), help_="Without the operators inside it"),
-        "host_self_share": panel.share_bar("Share of host time"),
+        "host_self_share": panel.share_bar("Host share"),
         "calls_per_step": number(f"Calls{per}", rows.get("calls_per_step")),
         "tflops": number("TFLOP/s", rows.get("tflops")),
         "gflop_per_step": number(f"GFLOP{per}", rows.get("gflop_per_step")),

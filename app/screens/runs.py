@@ -113,12 +113,10 @@ def _three_ways_in() -> None:
                 )
         with st.container():
             cards.small("On the command line:")
-            st.code(
-                "sawtooth run train.py --epochs 3\nsawtooth ingest trace.json.gz nvml.jsonl", language=None, wrap_lines=True
-            )
+            st.code("sawtooth run train.py --epochs 3\nsawtooth ingest trace.json.gz nvml.jsonl", language=None)
         with st.container():
             cards.small("Live, from the training machine:")
-            st.code(command_to_show(_own_address(), settings()), language=None, wrap_lines=True)
+            st.code(command_to_show(_own_address(), settings()), language=None)
 
 
 _RECORD = """from torch.profiler import profile, schedule, tensorboard_trace_handler

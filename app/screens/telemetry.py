@@ -52,8 +52,8 @@ def main() -> None:
     with answer:
         _head(telemetry, summary)
         first_change.show(result)
-    _tooth(result, telemetry, summary)
-    _which_is_which(result, telemetry, summary)
+    with _tooth(result, telemetry, summary):
+        _which_is_which(result, telemetry, summary)
     _lanes(telemetry, manifest.id, summary)
     if ref.kind == "telemetry":
         telemetry_clock.show(result, ref, telemetry)
@@ -61,8 +61,8 @@ def main() -> None:
         cards.small("No trace with GPU work is attached: what the GPU waits for is not known.")
 
 
-def _tooth(result: RunResult, telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
-    """Show one tooth, all periods of the steady part folded onto each other, with its numbers and what the troughs are beside it."""
+def _tooth(result: RunResult, telemetry: Telemetry, summary: DeviceTelemetry | None) -> Any:
+    """Show one tooth, all periods of the steady part folded onto each other, with its numbers and what the troughs are beside it; return the place under these."""
     own = summary is not None and result.lead is not None and summary == result.lead.telemetry
     why = words.troughs(result) if own else None
     tooth, column = (summary.sawtooth, summary.signal_column) if summary is not None else (None, None)
@@ -71,7 +71,7 @@ def _tooth(result: RunResult, telemetry: Telemetry, summary: DeviceTelemetry | N
     if tooth is None or folded is None:
         if why:
             cards.text(why)
-        return
+        return st.container()
     picture, numbers = panel.beside()
     with picture:
         panel.show(folded, "one-tooth")
@@ -79,6 +79,7 @@ def _tooth(result: RunResult, telemetry: Telemetry, summary: DeviceTelemetry | N
         cards.numbers(words.of_a_tooth(tooth))
         if why:
             cards.text(why)
+    return numbers
 
 
 def _which_is_which(result: RunResult, telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:

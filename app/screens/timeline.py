@@ -14,9 +14,9 @@ from sawtooth.analysis.telemetry import series
 from sawtooth.analysis.telemetry.series import Telemetry
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import timeline as drawing
-from sawtooth.app.charts.rankings import short
+from sawtooth.app.charts.rankings import told_apart
 from sawtooth.app.page import cards, current, panel
-from sawtooth.app.page.parts import telemetry_strip
+from sawtooth.app.page.parts import breakdown, telemetry_strip
 from sawtooth.app.page.timeline import beside, perfetto, views
 from sawtooth.app.page.timeline import picture as timeline_picture
 from sawtooth.app.words import timeline as words
@@ -204,7 +204,7 @@ def _list(rows: pd.DataFrame, on_row: Callable[[int], None], columns: dict[str, 
     if "name" in rows:
         rest = {column: heading for column, heading in columns.items() if column != "name"}
         columns = {"short": columns["name"], **rest}  # the whole name stands in the CSV and on the timeline
-        rows = rows.assign(short=rows["name"].map(lambda name: short(str(name), 60)))
+        rows = rows.assign(short=told_apart(rows["name"].astype(str).tolist(), breakdown.NAME_SHOWN))
     for column in ("kind", "cause"):
         if column in rows:
             rows = rows.assign(**{column: rows[column].map(drawing.kind_label)})

@@ -37,8 +37,9 @@ def push_command(address: str, token: str | None) -> str:
 
 
 def command_to_show(address: str, options: Settings) -> str:
-    """Return ``push_command`` for a page: without the token where anybody may read the page."""
-    return push_command(address, push_token(options.data.root) if options.token else None)
+    """Return ``push_command`` for a page, on two lines, since one breaks within a word there: without the token where anybody may read the page."""
+    command = push_command(address, push_token(options.data.root) if options.token else None)
+    return command.replace(" sawtooth ", " \\\n  sawtooth ", 1)
 
 
 def command_to_print(address: str, root: Path) -> str:

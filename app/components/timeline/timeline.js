@@ -49,7 +49,7 @@ function figures(value) {
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }
 function time(ns, step2, extent) {
-  const [unit, size2] = extent >= 1e10 && step2 >= 1e7 ? ["s", 1e9] : ["ms", 1e6];
+  const [unit, size2] = extent >= 1e9 && step2 >= 1e6 ? ["s", 1e9] : ["ms", 1e6];
   return `${(ns / size2).toFixed(Math.max(0, Math.round(Math.log10(size2) - Math.floor(Math.log10(step2) + 1e-9))))}${NO_BREAK}${unit}`;
 }
 function share(part) {

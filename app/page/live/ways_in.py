@@ -57,7 +57,7 @@ def _push_how() -> None:
     base = f"{parts.scheme}://{parts.netloc}"
     cards.title("Watch a GPU of another machine")
     cards.small("One command, beside the training job. It opens no port there, and the session appears here.")
-    st.code(command_to_show(base, settings()), language=None, wrap_lines=True)
+    st.code(command_to_show(base, settings()), language=None)
     if not settings().token:
         cards.small("Nobody logs in here, so this page does not show the token: it is in the data folder, in `push_token`.")
     if is_loopback(parts.hostname or ""):

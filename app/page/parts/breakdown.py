@@ -15,7 +15,7 @@ from sawtooth.app.page import cards, panel
 from sawtooth.app.words import categories
 from sawtooth.app.words import run as words
 
-NAME_SHOWN = 44  # characters of a kernel's name that its column shows whole
+NAME_SHOWN, NAME_WIDTH = 35, 265  # characters of a kernel's name that its column shows whole, on a narrow page too; pixels
 TEN_ROWS = 392  # pixels: under them what is chosen begins on the first screen
 
 

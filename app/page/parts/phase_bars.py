@@ -9,6 +9,7 @@ from sawtooth.analysis.findings.phases import PHASE_ORDER
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts.poster_bars import Piece, StepBar
+from sawtooth.app.page import cards
 from sawtooth.app.page.parts import category_bar
 from sawtooth.app.theme import colour_of
 
@@ -21,6 +22,7 @@ COLOURS = {
     "exposed_memcpy": "copies",
     "memset": "memory sets",
 }  # by owner, as category_bar colours categories
+DRAWN_FROM = 0.1  # of GPU work: the bar of a smaller phase is a line in an empty row
 METHOD = (
     "GPU operations of the counted steps, each counted once, by where they were launched. Backward is what autograd's nodes launched, "
     "recomputed activations included. The optimizer is what ran inside its step. A loss is known by PyTorch's own operators. Copies and memory sets "
@@ -30,26 +32,43 @@ METHOD = (
 
 
 def show(rows: pd.DataFrame, *, dark: bool) -> None:
-    """Show GPU work by phase: ``rows`` as ``sawtooth.analysis.findings.phases.work_by_phase`` gives it; nothing where it is empty."""
-    if len(rows):
-        with st.container(key="phases"):
-            st.html(_HTML.bars(bars(rows, dark=dark), legend(rows, dark=dark), "GPU work by phase"))
+    """Show GPU work by phase: ``rows`` as ``sawtooth.analysis.findings.phases.work_by_phase`` gives it, one at least."""
+    drawn = _drawn(rows)
+    with st.container(key="phases", gap="xsmall"):
+        st.html(_HTML.bars(bars(drawn, dark=dark), legend(drawn, dark=dark), "GPU work by phase"))
+        if small := in_words(rows):
+            cards.small(small)
 
 
 def bars(rows: pd.DataFrame, *, dark: bool) -> list[StepBar]:
-    """Return a bar for each phase, in the order of a step; the whole width is all GPU work."""
-    by_phase = [(phase, rows[rows["phase"] == phase]) for phase in PHASE_ORDER]
+    """Return a bar for each phase, in the order of a step, with its share of GPU work; the whole width is the longest phase."""
+    longest = float(rows.groupby("phase")["share"].sum().max())
     return [
         StepBar(
             phase.capitalize(),
-            fmt.duration_ms(float(of["ms"].sum())),
-            f"{float(of['share'].sum()):.2%}",
+            f"{fmt.duration_ms(float(of['ms'].sum()))} · {fmt.share(float(of['share'].sum()))}",
+            f"{float(of['share'].sum()) / longest:.2%}".replace("100.00%", "100%"),
             tuple(category_bar.pieces(of, dark=dark)),
-            fmt.share(float(of["share"].sum())),
         )
-        for phase, of in by_phase
+        for phase, of in ((phase, rows[rows["phase"] == phase]) for phase in PHASE_ORDER)
         if of["total_ns"].sum()
     ]
+
+
+def in_words(rows: pd.DataFrame) -> str:
+    """Return what the phases that have no bar take, "" where there are none."""
+    left = rows.drop(_drawn(rows).index).groupby("phase")[["ms", "share"]].sum().sort_values("ms", ascending=False)
+    named = [
+        f"{IN_WORDS[str(phase)]} {fmt.duration_ms(row['ms'])} ({fmt.share(row['share'])})"
+        for phase, row in left.iterrows()
+        if row["ms"]
+    ]
+    return f"Beside these: {', '.join(named)}." if named else ""
+
+
+def _drawn(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the phases that a bar shows."""
+    return rows[rows.groupby("phase")["share"].transform("sum") >= DRAWN_FROM]
 
 
 def legend(rows: pd.DataFrame, *, dark: bool) -> list[Piece]:

@@ -157,7 +157,7 @@ def _table(manifests: list[Manifest], group: str) -> None:
     number, text = st.column_config.NumberColumn, st.column_config.TextColumn
     columns = {
         "group": text(listing.GROUPS[group].removeprefix("By ").capitalize(), width=180),
-        "run": text("Run", width=180, pinned=True),
+        "run": text("Run", width=180),
         "headline": text("What to change, or where the time goes", width=400),
         "step_ms": panel.number_column("Step, ms", rows["step_ms"].astype(float)),
         "busy_share": number("GPU busy", format="%.0f\u00a0%%"),

@@ -34,6 +34,7 @@ _HERE = Path(__file__).resolve().parents[2] / "components" / "timeline"
 VISIT = "timeline_visit"  # of the session: what a row of the tables leads to
 DRAWN = "timeline_drawn"  # of the session: the component has told that the picture is whole
 POINTS_MOST = 20_000  # of a telemetry line: an hour at 5 Hz, 200 kB
+NAMED_FROM = 0.01  # of the steps: the colour of less is a sliver, and a legend of many lines pushes the picture down
 PANELS = (("%", ("util_pct", "tensor_active_pct", "dram_active_pct"), 100.0), ("W", ("power_w",), None))
 
 
@@ -137,11 +138,12 @@ def _data(
 
 
 def legend(rank: RankResult | None) -> tuple[LegendEntry, ...]:
-    """Return what the colours of lost time and of the streams mean, each behind its heading, those that fill most of the steps first."""
+    """Return what the colours of lost time and of the streams mean, each behind its heading, those that fill most of the steps first; what is a sliver of them is named where it is pointed at."""
     if rank is None:
         return ()
     work, gaps = colours.work_colours(), colours.gap_colours()
-    shares = sorted((row for row in rank.ledger if row.ns > 0), key=lambda row: -row.ns)
+    least = NAMED_FROM * sum(row.ns for row in rank.ledger)
+    shares = sorted((row for row in rank.ledger if row.ns > least), key=lambda row: -row.ns)
     # time that a copy owns is lost, and the copy is drawn on its stream
     known = any(row.cause is not None for row in shares)
     lost = [gaps.get(known_by(row.owner, row.cause)) for row in shares if row.cause is not None or not known]

@@ -9,7 +9,8 @@ from sawtooth.analysis.tables.timeline import Span
 from sawtooth.analysis.telemetry import series
 from sawtooth.analysis.telemetry.clock import AS_RECORDED
 from sawtooth.analysis.telemetry.series import Telemetry
-from sawtooth.app.charts.telemetry import lanes
+from sawtooth.app.charts.telemetry import lanes, period
+from sawtooth.app.theme import CAUSES
 
 SECOND = 10**9
 
@@ -36,6 +37,13 @@ def test_averages_are_of_the_steady_part_and_the_rest_is_shaded() -> None:
     assert any(entry.label.startswith("not steady") for entry in chart.legend)
     said = [(note.x, note.text) for note in chart.figure.layout.annotations if note.xref != "paper"]
     assert said == [(3.0, "not averaged")]  # six of ten seconds have room for the words, the last one has not
+
+
+def test_a_period_is_no_band_of_lost_time() -> None:
+    for dark in (False, True):
+        band = period(1.0, 2.0, dark)
+        assert band["fillcolor"] not in {colour.on(dark) for colour in CAUSES.values()}  # one of which marks throttling
+        assert (band["x0"], band["x1"], band["y1"]) == (1.0, 2.0, 100)  # its words stand above it
 
 
 def test_without_a_steady_part_averages_are_of_all_that_is_drawn() -> None:

@@ -44,9 +44,11 @@ def test_each_phase_says_what_it_takes(app_data: DataFolder, tmp_path: Path) -> 
     text = words_of(test).replace("\u00a0", " ")
     # 400, 300, 150 and 50 of 900 µs
     assert "Backward takes 44 % of GPU work, forward 33 %; which module takes it is not recorded." in text
-    drawn = [text.index(f"<span>{name}</span>") for name in ("Forward", "Loss", "Backward", "Optimizer")]
+    drawn = [text.index(f"<span>{name}</span>") for name in ("Forward", "Backward", "Optimizer")]
     assert drawn == sorted(drawn)
-    assert all(f'class="st-ptime">{time} µs' in text for time in (300, 50.0, 400, 150))
+    assert all(f'class="st-ptime">{time} µs · {share} %' in text for time, share in ((300, 33), (400, 44), (150, 17)))
+    assert "<span>Loss</span>" not in text  # a line in an empty row
+    assert "Beside these: the loss 50.0 µs (5.6 %)." in text
 
 
 def test_where_nothing_is_marked_no_phase_is_said(app_data: DataFolder, tmp_path: Path) -> None:
@@ -54,9 +56,9 @@ def test_where_nothing_is_marked_no_phase_is_said(app_data: DataFolder, tmp_path
     assert "<span>Forward</span>" not in text and "Forward takes" not in text
 
 
-def test_bars_are_as_wide_as_their_share_of_all_work_and_their_colours_are_named() -> None:
+def test_bars_are_as_wide_as_the_longest_phase_allows_and_their_colours_are_named() -> None:
     drawn = phase_bars.bars(ROWS, dark=False)
-    assert [(bar.name, bar.width) for bar in drawn] == [("Forward", "40.00%"), ("Backward", "50.00%"), ("Optimizer", "10.00%")]
+    assert [(bar.name, bar.width) for bar in drawn] == [("Forward", "80.00%"), ("Backward", "100%"), ("Optimizer", "20.00%")]
     colours = {part.colour for bar in drawn for part in bar.parts}
     assert {one.colour for one in phase_bars.legend(ROWS, dark=False)} == colours and len(colours) == 2
 

@@ -1,4 +1,4 @@
-"""The Timeline's legend names every colour of lost time and of work that the steps are drawn in."""
+"""The Timeline's legend names the colours of lost time and of work that fill the steps."""
 
 from __future__ import annotations
 
@@ -23,3 +23,5 @@ def test_every_colour_that_is_drawn_is_named_the_largest_first(monkeypatch: pyte
         "GPU streams", "copy", "other compute", "tensor-core compute", "memset",
     ]  # fmt: skip
     assert picture.legend(None) == ()
+    sliver = [*LEDGER, ("idle", "data_wait", 4, 0.004)]
+    assert [entry.label for entry in picture.legend(run_of(ledger=sliver).lead)] == names

@@ -36,4 +36,6 @@ def test_without_a_trace_the_page_draws_the_memory_in_use(app_data: DataFolder, 
     assert "At most 25.0\u00a0GB of 100\u00a0GB of GPU memory is in use: 75\u00a0% stays free." in text
     assert "The use stays at 25.0\u00a0GB" in text
     assert not charts(test)  # a level line says no more than its title
+    assert "st-prow" in text
+    assert "st-prow" not in words_of(opened("memory", run_of(app_data, _sampled(tmp_path, 3, 3, 3))))  # nor does a bar of 3 %
     assert len(charts(opened("memory", run_of(app_data, _sampled(tmp_path, 15, 25))))) == 1

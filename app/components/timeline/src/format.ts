@@ -31,7 +31,7 @@ export function figures(value: number): string {
 
 /** A time on the axis, with as many digits as its ticks need. */
 export function time(ns: number, step: number, extent: number): string {
-  const [unit, size] = extent >= 1e10 && step >= 1e7 ? ["s", 1e9] : ["ms", 1e6];
+  const [unit, size] = extent >= 1e9 && step >= 1e6 ? ["s", 1e9] : ["ms", 1e6];
   return `${(ns / size).toFixed(Math.max(0, Math.round(Math.log10(size) - Math.floor(Math.log10(step) + 1e-9))))}${NO_BREAK}${unit}`;
 }
 

@@ -74,6 +74,7 @@ test("numbers for people", () => {
   assert.equal(share(0.99999), "99.9\u00a0%");
   assert.equal(share(1), "100\u00a0%");
   assert.equal(time(46_250_000, 50_000, 1e9), "46.25\u00a0ms");
+  assert.equal(time(1_250_000_000, 50_000_000, 2e9), "1.25\u00a0s");
 });
 
 test("names are cut to their room, and read on any colour", () => {
