@@ -57,9 +57,10 @@ def outlook(library: Library, rank: RankResult, gpus: int, findings: Sequence[Fi
     if whatif is None or after is None or after <= 0:
         return None
     plan = plan_of(whatif, best, findings)
+    low: float | None = None
+    high: float | None = None
     if plan and math.isclose(plan[-1].predicted_step_ms, after):  # every change is in it
         low, high = plan[-1].predicted_low_ms, plan[-1].predicted_high_ms
-    else:
-        between = whatif.predict_range_ms(best, edits)
-        low, high = whatif.of_another_run(best, edits, between) if between is not None else (None, None)
+    elif (between := whatif.predict_range_ms(best, edits)) is not None:
+        low, high = whatif.of_another_run(best, edits, between)
     return Outlook(best.ms, after, rank.metrics["mfu"].value, gpus, low, high)

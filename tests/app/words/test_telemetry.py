@@ -42,7 +42,7 @@ def test_one_figure_alone_is_confused_with_nothing() -> None:
 
 
 def test_troughs_under_the_profile_and_by_their_period() -> None:
-    run = replace(run_of(ledger=STARVED), troughs=Troughs(4, 100, (("data_wait", 99), ("host_sync", 1)), 1))
+    run = replace(run_of(ledger=STARVED), troughs=Troughs(4, (("data_wait", 99), ("host_sync", 1)), 1))
     assert words.troughs(run) == (
         "Of the time lost in the 4 troughs under the profile, 99\u00a0% is waiting for the data loader. "
         "By its period a tooth takes as long as one step: each trough is one wait for the data loader's next batch."
