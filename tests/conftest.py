@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for place, path in enumerate(sorted(waiting)):
         order.insert(place * (apart + 1), path)
     items[:] = [item for path in order for item in modules[path]]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep modules and tests, which stay to the end, out of the garbage collector's rounds: each whole one took a third of a second."""
+    gc.collect()
+    gc.freeze()
+    session.config.add_cleanup(gc.unfreeze)
 
 
 @pytest.fixture(autouse=True)

@@ -188,7 +188,11 @@ def _register(folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef],
 
 def _rank(ref: RecordingRef, bundled: BundleRecording) -> int | None:
     """Return the rank that a source tells, else the one that its recorder told of it: a trace without a process group tells none."""
-    return ref.rank if ref.rank is not None or bundled.rank not in range(MAX_RANKS) else bundled.rank
+    if (
+        ref.rank is not None or bundled.rank is None or not 0 <= bundled.rank < MAX_RANKS
+    ):  # a range compares None with each of its numbers
+        return ref.rank
+    return bundled.rank
 
 
 def _bring_in(

@@ -252,7 +252,10 @@ def test_a_command_that_fails_before_a_step_leaves_no_run(tmp_path: Path, monkey
     }
 
 
-def test_a_sampler_that_was_stopped_before_it_listened_is_told_in_words(tmp_path: Path) -> None:
+def test_a_sampler_that_was_stopped_before_it_listened_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch.beside, "SAMPLER_STOP_S", 240.0)  # it ends by the signal, however busy the machine is
     code = "import time; print('ready', flush=True); time.sleep(60)"  # not input(): its end may come before the signal
     python = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
