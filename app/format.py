@@ -25,6 +25,10 @@ NAME_LENGTH = 120  # a longer name wraps every table; the whole one stands in th
 _BEGINS_SOMETHING = re.compile(r":(?=[\w/+-]+:|//)|@|[-<>~=](?=[-<>=])|w(?=ww)", re.IGNORECASE)
 _UNITS = {"ns": "ns", "us": "µs", "ms": "ms", "s": "s", "bytes": "bytes", "mb": "MB", "gb": "GB", "pct": "%"}
 _PERCENT = re.compile(r"(\d)%(?!\w)")
+# Where a line never ends: between a number and its unit, after an arrow and an ≈.
+_UNIT = r"(?:[nµm]?s|min|h|%|×|[kMGTP]?B|bytes|[MG]Hz|k?W|k?J|[kMGTPE]?FLOP)"
+_KEPT = re.compile(rf"(?<=\d) (?={_UNIT}(?!\w))|(?<=[→≈]) ")
+_BITS = re.compile(r"(?<=\d-)(?=bit\b)")  # after its hyphen: 16-bit
 _THIN = "\u00a0"  # no-break space: a number never parts from its unit
 
 
@@ -65,7 +69,7 @@ def step_change(before_ms: float, after_ms: float) -> str:
     """Return a step's time before and as predicted, with one unit where both have the same: 65.7 → ≈ 35.1 ms, 1.25 s → ≈ 310 ms."""
     before, after = duration_ms(before_ms), duration_ms(after_ms)
     number_before, unit = before.split(_THIN)
-    return f"{number_before if after.endswith(_THIN + unit) else before} → ≈\u00a0{after}"
+    return f"{number_before if after.endswith(_THIN + unit) else before} → ≈{_THIN}{after}"
 
 
 def shortened(before_ms: float, after_ms: float) -> str:
@@ -156,8 +160,8 @@ def money(value: float, currency: str = "$") -> str:
 
 
 def spaced(sentence: str) -> str:
-    """Return a sentence of analysis with the no-break space before % that numbers for people have."""
-    return _PERCENT.sub(f"\\1{_THIN}%", sentence)
+    """Return a sentence with the space before % that numbers for people have, no line of which ends within a number and its unit, after an arrow or in 16-bit."""
+    return _BITS.sub("\u2060", _KEPT.sub(_THIN, _PERCENT.sub(f"\\1{_THIN}%", sentence)))
 
 
 def signed(text: str, value: float) -> str:

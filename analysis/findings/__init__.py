@@ -13,7 +13,7 @@ __getattr__, __all__ = lazy(
             "checklist",
         ),
         "phases": ("PHASE_ORDER", "work_by_phase"),
-        "plan": ("plan_of",),
+        "plan": ("needed_before", "plan_of"),
         "rule": ("RuleContext",),
         "source_lines": (
             "FRAME",

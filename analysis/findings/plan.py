@@ -16,7 +16,7 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
 
     A fix that brings nothing yet is tried once more after the others, which may have removed what hid its gain. Left out are fixes that cannot
     be replayed, findings of low confidence, and what brings nothing even then.
-    Empty without a replay.
+    What has to be done before a fix is a step of its own, although the replay finds no gain in it. Empty without a replay.
     """
     if whatif is None or best.ms is None:
         return ()
@@ -38,7 +38,27 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
             steps.append(_with_doubt(PlanStep(rule, now_ms, after_ms, *another), steps, whatif.least_ms(best, edits)))
             made, most_ms = edits, between[1] * (1 + RUNS_DIFFER)
         tried = left
-    return tuple(steps)
+    return tuple(_with_needed(steps, findings))
+
+
+def _with_needed(steps: Sequence[PlanStep], findings: Sequence[Finding]) -> list[PlanStep]:
+    """Return the plan with what has to be done before a step of it right before that, where it is no step for its own gain."""
+    planned = {step.rule for step in steps}
+    whole: list[PlanStep] = []
+    for step in steps:
+        finding = next(finding for finding in findings if finding.rule == step.rule)
+        first = [f.rule for f in needed_before(finding, findings) if f.rule not in planned]
+        ends = (whole[-1].predicted_low_ms, whole[-1].predicted_high_ms) if whole else (step.before_ms, step.before_ms)
+        whole += [*(PlanStep(rule, step.before_ms, step.before_ms, *ends) for rule in first), step]
+    return whole
+
+
+def needed_before(finding: Finding, findings: Sequence[Finding]) -> list[Finding]:
+    """Return what has to be changed before ``finding``: of a CUDA graph that the waits which no graph can hold go, and what is to be mended before one is tried."""
+    if not finding.explains.as_graph:
+        return []
+    before = findings[: findings.index(finding)]
+    return [f for f in before if f.explains.cuts_graph or f.explains.before_graph]
 
 
 def _with_doubt(step: PlanStep, before: Sequence[PlanStep], least_ms: float) -> PlanStep:

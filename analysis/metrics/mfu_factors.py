@@ -51,7 +51,9 @@ def _factors(measured: Measured) -> _Factors | str:
 
 
 def _clocks(mhz: float, quoted_mhz: float, when: str) -> str:
-    return f"{in_mhz(mhz)} of the {in_mhz(quoted_mhz)} that the peak is quoted at; mean over {when}."
+    above = mhz / quoted_mhz - 1
+    of = f", {above:.0%} above the" if above >= 0.005 else " of the"
+    return f"{in_mhz(mhz)}{of} {in_mhz(quoted_mhz)} that the peak is quoted at; mean over {when}."
 
 
 def busy_factor(measured: Measured) -> Reading:

@@ -31,6 +31,7 @@ __getattr__, __all__ = lazy(
             "RankResult",
             "RunResult",
             "Severity",
+            "may_gain_nothing",
         ),
         "host": (
             "HostWork",

@@ -31,6 +31,12 @@ Confidence = Literal["high", "medium", "low"]
 Claim = Literal["gain", "ceiling", "throughput", "caution"]
 
 NO_GAIN = 1.005  # half a percent: a replay reproduces the recorded step no better
+NOTHING = 0.99  # of the step: an interval that reaches up to it holds no gain
+
+
+def may_gain_nothing(high_ms: float | None, before_ms: float | None) -> bool:
+    """Tell whether the interval of a prediction, which ends at ``high_ms``, reaches the step as it is: False where either is not known."""
+    return high_ms is not None and before_ms is not None and high_ms >= NOTHING * before_ms
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,13 @@ class Finding:
             return self.predicted_step_ms * (self.predicted_speedup - 1)
         return self.ceiling_ms_per_step or 0.0
 
+    @property
+    def may_gain_nothing(self) -> bool:
+        """Whether a gain is predicted whose interval reaches the step as it is."""
+        return self.claims == "gain" and may_gain_nothing(
+            self.predicted_high_ms, (self.predicted_step_ms or 0.0) + self.gain_ms
+        )
+
     def accounts_for(self, cause: str | None, start_ns: int, end_ns: int) -> bool:
         """Tell whether time lost to ``cause`` there is what the finding speaks of: of a finding with places, where it touches one of them."""
         if cause not in self.explains.causes:
@@ -144,13 +157,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class PlanStep:
-    """One fix of the plan: a step's time before it, with the fixes before it made, and after it with its interval (ms)."""
+    """One fix of the plan: a step's time before it, with the fixes before it made, and after it with its interval (ms). Of one that only makes the next one possible both are the same."""
 
     rule: str
     before_ms: float
     predicted_step_ms: float
     predicted_low_ms: float
     predicted_high_ms: float
+
+    @property
+    def prepares(self) -> bool:
+        """Whether it brings nothing by itself, and has to be done before the next fix."""
+        return self.predicted_step_ms >= self.before_ms
 
 
 @dataclass(frozen=True)

@@ -99,8 +99,7 @@ def run_html(result: RunResult) -> str:
     """Return the report of a run in the page's order: the poster, what to change with code and evidence, and every reading. It holds no script."""
     rank = result.lead
     verdict = judge(rank) if rank is not None else None
-    step_ms = headline_words.best_ms(result)
-    numbered = [_change(number, finding, step_ms) for number, finding in advice.numbered(result)]
+    numbered = [_change(number, finding, result) for number, finding in advice.numbered(result)]
     first = [change for change in numbered if advice.is_advice(change.finding)][:FIRST]
     return templates.render(
         "run_report.html",
@@ -174,11 +173,11 @@ def _bar(rank: RankResult, column: Column) -> Bar:
     return Bar(caption, f"{caption}: {', '.join(label for _, label in named)}", pieces)
 
 
-def _change(number: int, finding: Finding, step_ms: float | None) -> Change:
+def _change(number: int, finding: Finding, result: RunResult) -> Change:
     heads, cells = evidence_words.table(finding)
     evidence = Table(heads, cells, words=True)
     diffs = [(change.framework, advice.diff(change).splitlines()) for change in finding.changes]
-    return Change(number, finding, headline_words.action(finding), diffs, report_text.gain(finding, step_ms), evidence)
+    return Change(number, finding, headline_words.action(finding), diffs, report_text.gain(result, finding), evidence)
 
 
 def _reading(key: str, result: RunResult) -> tuple[str, str, str]:

@@ -16,11 +16,21 @@ from sawtooth.app import format as fmt
 from sawtooth.app.reports.escaped import as_written, for_terminals
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import host as host_words
-from sawtooth.app.words.advice import below, beside_others, diff, is_advice, numbered, of_the_loss, plan_lines, plan_title
+from sawtooth.app.words.advice import (
+    below,
+    beside_others,
+    brings,
+    diff,
+    is_advice,
+    numbered,
+    of_the_loss,
+    plan_lines,
+    plan_title,
+)
 from sawtooth.app.words.comparisons import audit as audit_words
 from sawtooth.app.words.comparisons import changes
 from sawtooth.app.words.headline import action, best_ms, forecast, headline
-from sawtooth.app.words.promise import caution, more_samples
+from sawtooth.app.words.promise import sureness
 from sawtooth.app.words.run import step_time
 from sawtooth.app.words.savings import between_predicted
 
@@ -137,33 +147,31 @@ def _ledger_text(rank: RankResult) -> list[str]:
     ]
 
 
-def gain(finding: Finding, step_ms: float | None) -> str:
+def gain(result: RunResult, finding: Finding) -> str:
     """Return what a finding's change brings, for people: 312 ms → ≈ 47 ms; or its ceiling where no prediction is made."""
+    step_ms = best_ms(result)
     if finding.claims == "gain" and finding.predicted_step_ms is not None and step_ms:
         return fmt.step_change(step_ms, finding.predicted_step_ms)
-    if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
-        return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
-    return more_samples(finding) or caution(finding)
+    return brings(result, finding)
 
 
 def _findings_markdown(result: RunResult) -> list[str]:
     """Return the first changes with their code, then all findings as a folded table."""
     if not result.findings:
         return []
-    step_ms = best_ms(result)
     lines = ["", f"**1. {as_written(loss[0])}**: {as_written(loss[1])}"] if (loss := of_the_loss(result)) else []
     advice = [(number, finding) for number, finding in numbered(result) if is_advice(finding)][:ADVISED]
     for number, finding in advice:
         lines += [
             "",
-            f"**{number}. {as_written(action(finding))}**: {gain(finding, step_ms)}, {finding.confidence} confidence",
+            f"**{number}. {as_written(action(finding))}**: {gain(result, finding)}, {sureness(finding)}",
         ]
         lines += ["", as_written(". ".join(filter(None, (fmt.spaced(finding.title), beside_others(result, finding)))))]
         lines += ["", "```diff", *diff(finding.changes[0]).replace("```", "").splitlines(), "```"] if finding.changes else []
     if len(result.plan) > 1 and (title := plan_title(result)):
         lines += ["", f"**{title}**", "", *(f"1. {as_written(line)}" for line in plan_lines(result))]
     rows = [
-        f"| {f.severity} | {as_written(fmt.spaced(f.title))} | {gain(f, step_ms)} | {f.confidence} |" for f in result.findings
+        f"| {f.severity} | {as_written(fmt.spaced(f.title))} | {gain(result, f)} | {f.confidence} |" for f in result.findings
     ]
     summary = (
         f"<details><summary>All {len(rows)} findings</summary>" if len(rows) > 1 else "<details><summary>The finding</summary>"
@@ -191,7 +199,7 @@ def _findings_text(result: RunResult) -> list[str]:
         lines += [
             f"  {number}. {fmt.spaced(fmt.clean(finding.title))}",
             f"     {finding.fix}",
-            f"     {gain(finding, best_ms(result))}{_range_without_plan(result, finding)}, confidence {finding.confidence}",
+            f"     {gain(result, finding)}{_range_without_plan(result, finding)}, {sureness(finding)}",
             *([f"     {adds}"] if (adds := beside_others(result, finding)) else []),
         ]
     if title := plan_title(result):

@@ -5,7 +5,7 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
-        "advice": ("beside_others", "diff", "is_advice", "numbered", "of_the_loss", "plan_lines", "plan_title"),
+        "advice": ("beside_others", "brings", "diff", "is_advice", "numbered", "of_the_loss", "plan_lines", "plan_title"),
         "headline": (
             "CUT_OFF_EARLY",
             "action",
@@ -17,7 +17,7 @@ __getattr__, __all__ = lazy(
             "is_cut_off",
             "tab_title",
         ),
-        "promise": ("caution", "more_samples"),
+        "promise": ("sureness",),
         "run": ("first_line", "first_seen", "lost_to", "step_time"),
         "savings": ("Amount", "between_predicted"),
     },

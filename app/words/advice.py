@@ -17,7 +17,7 @@ from sawtooth.app.words.headline import below as headline_below
 
 CONFIDENCES = ("high", "medium", "low")
 NOTICEABLE = 1.1  # times the gain: a change that brings so much more than one before it asks why it stands behind
-LITTLE_LEFT = 0.5  # of its own gain, that a change adds to those before it
+LITTLE_LEFT = 0.5  # of its own gain, that a change adds to those before it; from NOTICEABLE times on it adds more than alone
 MOST_LINES = 9  # of code on a card; cards that stand beside each other are as high as the highest
 FOR_EXAMPLE, OF_RUN = (
     "  # for example",
@@ -135,7 +135,7 @@ def whole(result: RunResult, finding: Finding) -> str:
 
 
 def beside_others(result: RunResult, finding: Finding) -> str | None:
-    """Return how little of its gain a change adds once those before it are made; None where all of it."""
+    """Return what a change saves once those before it are made, where that is little of its gain, or more than that; else None."""
     numbers = {other.rule: number for number, other in numbered(result)}
     if (other := same_time(result, finding)) is not None:
         return f"Change {numbers[other.rule]} saves the same time: together they save it once."
@@ -145,14 +145,17 @@ def beside_others(result: RunResult, finding: Finding) -> str | None:
         return bound
     rules = [step.rule for step in result.plan]
     at = rules.index(finding.rule) if finding.rule in rules else 0
-    if not at or finding.claims != "gain":
+    if not at or finding.claims != "gain" or result.plan[at].prepares:
         return None
     adds = result.plan[at].before_ms - result.plan[at].predicted_step_ms
-    if adds > LITTLE_LEFT * finding.gain_ms:
+    if LITTLE_LEFT * finding.gain_ms < adds <= NOTICEABLE * finding.gain_ms:
         return None
     *others, last = (str(number) for number in sorted(numbers[rule] for rule in rules[:at]))
     made = f"changes {', '.join(others)} and {last}" if others else f"change {last}"
-    return f"After {made} it saves ≈\u00a0{fmt.duration_ms(adds)}."
+    after = f"After {made} it saves ≈\u00a0{fmt.duration_ms(adds)}"
+    if adds <= LITTLE_LEFT * finding.gain_ms:
+        return f"{after}."
+    return f"{after}, more than alone: what {'those remove' if others else 'that removes'} hides part of it until then."
 
 
 def _fed_alike(result: RunResult, finding: Finding) -> str | None:
@@ -244,9 +247,11 @@ def plan_lines(result: RunResult) -> list[str]:
     actions = {finding.rule: fmt.clean(action(finding)) for finding in result.findings}
     ordered = []
     for step in result.plan:
-        between = f"{fmt.duration_ms(step.predicted_low_ms)} to {fmt.duration_ms(step.predicted_high_ms)}"
-        times = f"{fmt.duration_ms(step.before_ms)} → ≈\u00a0{fmt.duration_ms(step.predicted_step_ms)} ({between})"
-        ordered.append(f"{actions.get(step.rule, step.rule)}: {times}")
+        brings = "little gain alone, makes the next change possible"
+        if not step.prepares:
+            between = fmt.span_ms(step.predicted_low_ms, step.predicted_high_ms)
+            brings = f"{fmt.duration_ms(step.before_ms)} → ≈\u00a0{fmt.duration_ms(step.predicted_step_ms)} ({between})"
+        ordered.append(f"{actions.get(step.rule, step.rule)}: {brings}")
     return ordered
 
 

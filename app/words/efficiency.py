@@ -37,6 +37,8 @@ HELPS = {  # of what no cause of lost time says it
     "slow_kernels": "Larger and aligned shapes, fused attention: the operators below.",
 }
 IN_TF32 = "Compute in bf16 (autocast)."  # TF32 is allowed already
+PRECISION_FIRST = "Precision first, which changes what these run as; then larger and aligned shapes, fused attention."
+MOSTLY = 0.5  # of the FLOPs
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
 NO_KERNELS = (*FLOP_CATEGORIES, "communication", "memcpy", "memset")  # what is a part of its own, or no kernel
 NAMED = 2  # categories of kernels
@@ -94,11 +96,19 @@ def mostly(rank: RankResult, part: PeakPart, column: Column, largest_operator: s
         return ("" if row.key == part.key else f"{row.label}: {fmt.duration_ms(ms)}"), row.helps
     known = {"slow_kernels": largest_operator, "dtype": _dtypes(rank), "other_kernels": _categories(rank)}
     helps = IN_TF32 if (part.key, known["dtype"]) == ("dtype", "TF32") else HELPS.get(part.key, "")
+    flops = _flops_of_dtypes(rank)
+    wide = sum(flops.get(dtype, 0.0) for dtype in ("fp32", "tf32"))
+    if part.key == "slow_kernels" and wide > MOSTLY * sum(flops.values()):
+        helps = PRECISION_FIRST
     return known.get(part.key, ""), helps
 
 
+def _flops_of_dtypes(rank: RankResult) -> Mapping[str, float]:
+    return rank.facts.flops.by_dtype if rank.facts.flops is not None else {}
+
+
 def _dtypes(rank: RankResult) -> str:
-    flops = rank.facts.flops.by_dtype if rank.facts.flops is not None else {}
+    flops = _flops_of_dtypes(rank)
     return ", ".join(
         dtype.upper() for dtype in sorted(flops, key=flops.__getitem__, reverse=True) if dtype not in ("bf16", "fp16")
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from sawtooth.analysis.findings.plan import needed_before
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding, RunResult
@@ -12,7 +13,7 @@ from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes
 from sawtooth.app.words.run import first_line, step_time
-from sawtooth.app.words.savings import may_gain_nothing, with_known_mfu
+from sawtooth.app.words.savings import with_known_mfu
 
 WORTH_A_HEADLINE = 0.03  # of the step: less is lost in the noise of most measurements
 WORTH_SAYING = 0.01  # of the step: what evaluation takes on average
@@ -51,13 +52,13 @@ def on_poster(result: RunResult, included: Sequence[Finding] = ()) -> str:
 def _marked(sentence: str, changes: Sequence[Finding], result: RunResult) -> str:
     """Return a headline on ``changes`` with what limits it: little confidence in one of them, a trace that is cut off."""
     cut_off = ". The trace file is cut off." if is_cut_off(result) else ""
-    return f"{sentence}{_limits(changes, best_ms(result))}{cut_off}"
+    return f"{sentence}{_limits(changes)}{cut_off}"
 
 
-def _limits(changes: Sequence[Finding], step_ms: float | None) -> str:
+def _limits(changes: Sequence[Finding]) -> str:
     """Return what is to be known beside a promise, in brackets: low confidence; of one change that its range reaches the present step; "" where neither is so."""
     limits = ["low confidence"] if any(change.confidence == "low" for change in changes) else []
-    if len(changes) == 1 and changes[0].claims == "gain" and may_gain_nothing(changes[0].predicted_high_ms, step_ms):
+    if len(changes) == 1 and changes[0].may_gain_nothing:
         limits.append("may bring nothing")
     return f" ({', '.join(limits)})" if limits else ""
 
@@ -187,10 +188,21 @@ def first_change(result: RunResult) -> tuple[Finding, str] | None:
     ):  # what the profiled steps would gain is not what the run would
         sure = explains(verdict, findings)
         findings = [sure] if sure is not None and sure.claims == "gain" else []
-    for finding in findings:
-        if sentence := _claimed(finding, _whole_action(finding, result), best_ms(result)):
-            return finding, sentence
-    return None
+    step_ms = best_ms(result)
+    claimed = [
+        (finding, sentence) for finding in findings if (sentence := _claimed(finding, _whole_action(finding, result), step_ms))
+    ]
+    if not claimed:
+        return None
+    first = claimed[0][0]
+    return next((change for change in claimed if _is_better(change[0], first)), claimed[0])
+
+
+def _is_better(finding: Finding, first: Finding) -> bool:
+    """Tell whether a change is a better one to make first than one that may bring nothing: it brings more, is as sure, and brings something at the worst."""
+    as_sure = finding.confidence == first.confidence or finding.confidence == "high"
+    more = finding.claims == "gain" and not finding.may_gain_nothing and finding.gain_ms > first.gain_ms
+    return first.may_gain_nothing and not first.ends_the_run and more and as_sure
 
 
 def leading(result: RunResult) -> Finding | None:
@@ -200,11 +212,10 @@ def leading(result: RunResult) -> Finding | None:
 
 
 def prepared_by(finding: Finding, result: RunResult) -> Finding | None:
-    """Return what has to be changed before a graph can hold the step, and brings nothing by itself; None for all other changes."""
-    if not finding.explains.as_graph:
-        return None
-    ranked = result.findings
-    return next((f for f in ranked[: ranked.index(finding)] if f.explains.cuts_graph and f.claims != "gain"), None)
+    """Return what has to be changed before ``finding``, and brings little by itself; None where nothing has."""
+    little = WORTH_A_HEADLINE * (best_ms(result) or 0.0)
+    needed = needed_before(finding, result.findings)
+    return next((f for f in needed if f.claims != "gain" or f.gain_ms < little), None)
 
 
 def _whole_action(finding: Finding, result: RunResult) -> str:
@@ -244,7 +255,7 @@ def _claimed(finding: Finding, whole_action: str, step_ms: float | None) -> str 
         return finding.title
     if not step_ms or finding.gain_ms < WORTH_A_HEADLINE * step_ms:
         return None
-    sure, fed = _limits([finding], step_ms), finding.fed_every_ms
+    sure, fed = _limits([finding]), finding.fed_every_ms
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         no_less = ", no sooner than batches come" if fed is not None else ""
         return f"{whole_action}: {fmt.step_change(step_ms, finding.predicted_step_ms)}{no_less}{sure}"

@@ -24,11 +24,18 @@ def detail(finding: Finding) -> str:
     """Return the step after a change and how sure that is: then ≈ 47.0 ms (41.2 to 55.0 ms), high confidence; "" where nothing is claimed."""
     if finding.claims == "caution":
         return ""
-    sure = f"{finding.confidence} confidence"
+    sure = sureness(finding)
     if finding.claims != "gain" or finding.predicted_step_ms is None:
         return sure
     between = f" ({between})" if (between := between_predicted(finding)) else ""
     return f"then ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{between}, {sure}"
+
+
+def sureness(finding: Finding) -> str:
+    """Return how sure a change is: nobody is sure of one whose predicted range reaches the step as it is, however sure its cause."""
+    if finding.may_gain_nothing and finding.confidence != "low":
+        return "may bring nothing"
+    return f"{finding.confidence} confidence"
 
 
 def left(finding: Finding) -> float:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import ESTIMATED, StepSource
 from sawtooth.analysis.outlook import Outlook
-from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
 from sawtooth.app import format as fmt
 from sawtooth.app.words.run import is_lower_bound, step_now
 
-NOTHING = 0.99  # of the step: a range that reaches up to it holds no gain
 KNOWN_ENOUGH = 0.5  # of the time of products, convolutions and attention, with known FLOPs
 A_DAY_MS = 24 * 3.6e6
 
@@ -76,11 +75,6 @@ def after(forecast: Outlook, change: Finding | None) -> Amount:
     guessed = change is not None and change.confidence == "low"
     under = f"predicted: {between}" if (between := _between(low, high)) else "predicted, range not known"
     return Amount(text, under, not (guessed or may_gain_nothing(high, forecast.before_ms)))
-
-
-def may_gain_nothing(high_ms: float | None, before_ms: float | None) -> bool:
-    """Tell whether the range of a prediction, which ends at ``high_ms``, reaches the step as it is: False where either is not known."""
-    return high_ms is not None and before_ms is not None and high_ms >= NOTHING * before_ms
 
 
 def _range(forecast: Outlook, change: Finding | None) -> tuple[float | None, float | None]:

@@ -185,8 +185,8 @@ def _line(row: Mapping[str, Any]) -> str:
     ends, rate = fmt.span_ms(row["low_ms"], row["high_ms"]), float(row["samples_per_second_times"])
     memory = f", {fmt.bytes_(row['memory_bytes'])} in use" if row["memory_bytes"] is not None else ""
     if _of_the_host(row):
-        least = on_this_host(row["batch_times"], rate, row["step_ms"], row["low_ms"])
-        ends, most = fmt.span_ms(least, row["high_ms"]), rate * row["step_ms"] / max(least, 1e-6)
+        least, most = on_this_host(row["batch_times"], rate, row["step_ms"], row["low_ms"])
+        ends = fmt.span_ms(least, row["high_ms"])
         return f"{row['batch_times']:g}\u00a0× the batch: {ends} a step, up to {fmt.factor(most)} the samples a second{memory}."
     step = f"≈\u00a0{fmt.duration_ms(row['step_ms'])} ({ends})"
     return f"{row['batch_times']:g}\u00a0× the batch: {step} a step, ≈\u00a0{fmt.factor(rate)} the samples a second{memory}."

@@ -82,7 +82,7 @@ def _made(
     if len(promised) == 1 or whole:
         return _of_finding((whole or promised)[0], measured_ms)
     rules = {finding.rule for finding in promised}
-    first = tuple(takewhile(lambda step: step.rule in rules, a.plan))
+    first = tuple(takewhile(lambda step: step.rule in rules, (step for step in a.plan if not step.prepares)))
     if first and (len(seen) != 1 or seen[0].rule in {step.rule for step in first}):
         last = first[-1]
         return Prediction(

@@ -186,18 +186,20 @@ def _paced_ms(whatif: WhatIf, pace: float, edit: TimedOps | None = None) -> floa
     return max(step, alone) if step and alone else step
 
 
-def on_this_host(times: float, rate: float, step_ms: float, low_ms: float) -> float:
-    """Return the least that a step of ``times`` the batch takes, ms, where the host limits: no less than today's, on the same host; ``low_ms`` is any host's."""
-    return max(low_ms, rate * step_ms / max(times, 1.0))
+def on_this_host(times: float, rate: float, step_ms: float, low_ms: float) -> tuple[float, float]:
+    """Return the least that a step of ``times`` the batch takes, ms, where the host limits, and how many times the samples a second that is: no less than
+    today's step, on the same host; ``low_ms`` is any host's."""
+    least = max(low_ms, rate * step_ms / max(times, 1.0))
+    return least, rate * step_ms / max(least, 1e-6)
 
 
 def sentence(larger: Sequence[AtBatch]) -> str:
     """Say what larger batches give."""
-    least = {at.times: on_this_host(at.times, at.rate, at.step_ms, at.low_ms) for at in larger}
+    bounds = {at.times: on_this_host(at.times, at.rate, at.step_ms, at.low_ms) for at in larger}
     clauses = [
         (
-            f"{at.times:g} times the batch: as long a step as the host takes at that time, {in_words(least[at.times])} to {in_words(at.high_ms)}, "
-            f"so up to {at.rate * at.step_ms / max(least[at.times], 1e-6):.2g} times the samples a second"
+            f"{at.times:g} times the batch: as long a step as the host takes at that time, {in_words(bounds[at.times][0])} to {in_words(at.high_ms)}, "
+            f"so up to {bounds[at.times][1]:.2g} times the samples a second"
             if at.host_limits
             else f"{at.times:g} times the batch: about {in_words(at.step_ms)} a step ({in_words(at.low_ms)} to {in_words(at.high_ms)}), "
             f"{at.rate:.2g} times the samples a second"

@@ -79,6 +79,20 @@ def test_the_first_step_is_its_finding_s_own_prediction_and_compiling_comes_afte
     assert (then.rule, then.predicted_step_ms) == ("chains", whatif.predict_ms(best, [*graph.edits, *compiled.edits]))
 
 
+@pytest.mark.parametrize("first", [Explains(cuts_graph=True), Explains(before_graph=True)])
+def test_what_has_to_be_done_before_a_graph_is_a_step_of_the_plan(loop, first):
+    _, whatif, best = loop
+    waits = replace(finding("waits"), explains=first)
+    graph = replace(finding("graph", AsGraph()), explains=Explains(as_graph=True))
+    (alone,) = plan_of(whatif, best, [graph, waits])  # ranked behind it: a graph holds most of the step as it is
+    needed, then = plan_of(whatif, best, [waits, graph])
+    assert needed == PlanStep("waits", best.ms, best.ms, best.ms, best.ms) and needed.prepares
+    assert then == alone and not then.prepares
+    half = finding("half", ScaledOps(products(whatif), 0.5, 0.45, 0.55))
+    steps = plan_of(whatif, best, [waits, graph, half])
+    assert [step.rule for step in steps] == ["waits", "graph", "half"], "each before what it makes possible, and once"
+
+
 def test_a_later_step_holds_the_doubt_of_those_before_it():
     # A step of 10 ms may take 20 and may take 8. A twentieth of that, replayed to a percent, is as uncertain; and no more than the step before it.
     first = PlanStep("loop", 100.0, 10.0, 8.0, 20.0)

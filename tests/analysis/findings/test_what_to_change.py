@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from sawtooth.app.reports.html import run_html
 from sawtooth.app.reports.text import gain
 from sawtooth.app.words.promise import brings
 from sawtooth.ingest.schema import DataFolder
+from tests.support import run_results
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 from tests.support.pages import opened, run_of, words_of
 
@@ -113,7 +115,8 @@ def test_a_finding_says_whether_it_claims_a_gain_a_ceiling_or_nothing(
     finding: Finding, claims: str, report: str, page: str | None
 ) -> None:
     assert finding.claims == claims
-    assert gain(finding, 10.0).replace("\xa0", " ") == report
+    result = replace(run_results.run_of(ledger=[("idle", "launch_bound", 10_000_000, 10.0)]), findings=[finding])
+    assert gain(result, finding).replace("\xa0", " ") == report
     assert brings(finding).replace("\xa0", " ") == (page or report)
 
 

@@ -105,6 +105,7 @@ def test_a_factor_above_one_says_why():
     assert busy.notes[0].startswith("Above 100 %: the profiled GPU works longer") and "replay" in busy.notes[1]
     fast = factors_of(best, clock=(1980.0, "during the profile"))["mfu_factor_clock"]
     assert (fast.value > 1, fast.trust) == (True, "ok") and "faster than the clock" in fast.notes[0]
+    assert fast.notes[1] == "1,980 MHz, 8% above the 1,830 MHz that the peak is quoted at; mean over during the profile."
     slow = factors_of(best, clock=(1700.0, "during the profile"))["mfu_factor_clock"]
     assert slow.notes == ("1,700 MHz of the 1,830 MHz that the peak is quoted at; mean over during the profile.",)
     # 9.894 TFLOP in 15 ms of FLOP kernels: two thirds of the peak; at half of the clock four thirds.

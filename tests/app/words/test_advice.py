@@ -13,8 +13,9 @@ import pytest
 from sawtooth.analysis.findings import rules
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.witness import Evaluations, Witness
+from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, PlanStep, RunResult
-from sawtooth.app.words import advice
+from sawtooth.app.words import advice, promise
 from sawtooth.app.words.headline import below, evaluates, headline
 from tests.support.run_results import run_of
 
@@ -83,6 +84,45 @@ def test_a_change_says_how_little_it_adds_to_those_before_it() -> None:
     }
     third = replace(result, plan=(*plan, PlanStep("apart", 9.6, 9.5, 9, 10)))
     assert advice.beside_others(third, apart) == "After changes 1, 3 and 4 it saves ≈\u00a0100\u00a0µs."
+
+
+@pytest.mark.parametrize(
+    ("high_ms", "confidence", "said"),
+    [(90.0, "high", "high confidence"), (99.5, "high", "may bring nothing"), (99.5, "low", "low confidence")],
+)
+def test_nobody_is_sure_of_what_may_bring_nothing(high_ms: float, confidence: Any, said: str) -> None:
+    change = gains("a", 15.0, confidence, predicted_low_ms=80.0, predicted_high_ms=high_ms)
+    assert promise.detail(change).endswith(f", {said}")
+
+
+def test_a_change_that_saves_more_after_another_says_why() -> None:
+    host, copies, small = gains("host", 30.0), gains("copies", 1.2), gains("small", 1.1)
+    plan = (PlanStep("host", 100, 70, 65, 75), PlanStep("copies", 70, 65.8, 60, 68), PlanStep("small", 65.8, 64.6, 60, 68))
+    result = replace(run_of(ledger=SLOW), findings=[host, copies, small], plan=plan)
+    said = [(advice.beside_others(result, finding) or "").replace("\xa0", " ") for _, finding in advice.numbered(result)]
+    assert said == [
+        "",
+        "After change 1 it saves ≈ 4.20 ms, more than alone: what that removes hides part of it until then.",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("alone_ms", [0.0, 1.0])  # reads that bring nothing to speak of, and cannot be in a graph
+def test_what_has_to_be_done_first_is_counted_named_and_first_in_the_plan(alone_ms: float) -> None:
+    reads = gains("reads", alone_ms, explains=Explains(cuts_graph=True))
+    graph = gains("graph", 60.0, edits=(AsGraph(),), explains=Explains(as_graph=True))
+    plan = (PlanStep("reads", 100.0, 100.0, 100.0, 100.0), PlanStep("graph", 100.0, 40.0, 35.0, 45.0))
+    result = replace(run_of(ledger=SLOW), findings=[reads, graph], plan=plan)
+    assert headline(result).replace("\xa0", " ") == "Change reads, then change graph: 100 → ≈ 40.0 ms"
+    assert (advice.plan_title(result) or "").endswith("a step with 2 changes")
+    assert [line.replace("\xa0", " ") for line in advice.plan_lines(result)] == [
+        "Change reads: little gain alone, makes the next change possible",
+        "Change graph: 100 ms → ≈ 40.0 ms (35.0 to 45.0 ms)",
+    ]
+    assert advice.brings(result, reads) == "little gain alone: makes change 2 possible"
+    assert advice.beside_others(result, reads) is None and advice.beside_others(result, graph) is None
+    both = advice.planned(result, None)
+    assert both is not None and both.name.startswith("both changes")
 
 
 def test_a_long_diff_is_cut_between_lines_and_says_so() -> None:

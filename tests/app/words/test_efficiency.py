@@ -94,13 +94,26 @@ def test_who_computes_in_tf32_is_not_told_to_allow_it(dtypes: dict[str, float], 
     assert efficiency.mostly(rank, PeakPart("dtype", 1.0, 0.1), "recorded")[1].endswith(helps)
 
 
+@pytest.mark.parametrize(
+    ("dtypes", "first"), [({"fp32": 3.0, "bf16": 1.0}, "Precision"), ({"fp32": 1.0, "bf16": 3.0}, "Larger")]
+)
+def test_precision_comes_before_shapes_where_most_flops_are_wide(dtypes: dict[str, float], first: str) -> None:
+    rank = SimpleNamespace(
+        facts=SimpleNamespace(flops=SimpleNamespace(by_dtype=dtypes)), categories=pd.DataFrame({"category": [], "ns": []}), counted=[]
+    )  # fmt: skip
+    slow = PeakPart("slow_kernels", 1.0, 0.1)
+    assert efficiency.mostly(rank, slow, "recorded", "aten::mm")[1].startswith(first)
+
+
 def test_a_clock_above_the_quoted_one_costs_nothing(parts) -> None:
     assert "clock" not in times(parts(0.1, 0.5, clock=1.08))
 
 
 def test_the_clock_is_said_where_telemetry_tells_it() -> None:
     known = {
-        "mfu_factor_clock": Reading(1.08, notes=("Above 100 %.", "1,980 MHz of the 1,830 MHz that the peak is quoted at."))
+        "mfu_factor_clock": Reading(
+            1.08, notes=("Above 100 %.", "1,980 MHz, 8% above the 1,830 MHz that the peak is quoted at.")
+        )
     }
-    assert clock_line(known) == "SM clock: 1,980 MHz of the 1,830 MHz that the peak is quoted at."
+    assert clock_line(known) == "SM clock: 1,980 MHz, 8% above the 1,830 MHz that the peak is quoted at."
     assert clock_line({"mfu_factor_clock": Reading(1.0, trust="caution", notes=("No telemetry tells the clock.",))}) is None

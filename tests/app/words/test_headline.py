@@ -184,6 +184,24 @@ def test_an_mfu_of_few_known_flops_is_no_large_number() -> None:
         assert outlook is not None and outlook.mfu_before == shown, known
 
 
+@pytest.mark.parametrize(
+    ("changed", "leads"),
+    [
+        ({}, "Compile the model"),
+        ({"confidence": "low"}, "Use the fused optimizer"),  # a guess is no better
+        ({"predicted_high_ms": 65.6}, "Use the fused optimizer"),  # it may bring nothing either
+        ({"predicted_step_ms": 64.7, "predicted_speedup": 65.7 / 64.7}, "Use the fused optimizer"),  # it brings less
+    ],
+)
+def test_what_may_bring_nothing_does_not_lead_before_what_surely_brings_more(changed: dict[str, Any], leads: str) -> None:
+    unsure = replace(PAD, rule="fused", fix="Use the fused optimizer.", predicted_step_ms=63.0, predicted_speedup=65.7 / 63.0,
+                     predicted_high_ms=66.0, confidence="medium")  # fmt: skip
+    surer = replace(PAD, rule="chains", fix="Compile the model.", predicted_high_ms=50.0, confidence="medium")
+    result = run_with(unsure, replace(surer, **changed))
+    assert headline(result).startswith(leads)
+    assert advice.numbered(result)[0][1].fix.startswith(leads)
+
+
 def test_a_range_that_reaches_the_step_as_it_is_may_bring_nothing_on_the_poster_too() -> None:
     wide = replace(PAD, predicted_high_ms=70.0)
     assert on_poster(run_with(wide)) == "Pad 774 and 50257 to multiples of 64 (may bring nothing)"

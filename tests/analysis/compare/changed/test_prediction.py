@@ -39,11 +39,13 @@ def test_one_fix_is_held_against_its_finding_and_several_against_the_plan():
     assert changed.tested(one) == "Predicted ≈\u00a0159\u00a0ms, measured 157\u00a0ms by the stopwatch: Change it."
     assert not any("Predicted" in sentence for sentence in words.sentences(one))  # it limits nothing
     assert compare(side(a), side(measured)).prediction is None  # no plan: gains do not add up
-    steps = tuple(PlanStep(rule, 0.0, ms, ms, ms) for rule, ms in (("sync", 180.0), ("loader", 140.0)))
+    steps = tuple(PlanStep(rule, 312.0, ms, ms, ms) for rule, ms in (("sync", 180.0), ("loader", 140.0)))
     assert compare(side(replace(a, plan=steps)), side(measured)).prediction.predicted_ms == 140.0
+    needed = PlanStep("reads", 312.0, 312.0, 312.0, 312.0)  # it brings nothing itself, so that nothing is predicted of it
+    assert compare(side(replace(a, plan=(needed, *steps))), side(measured)).prediction.predicted_ms == 140.0
     assert compare(side(measured), side(a)).prediction is None
     # what the plan has first is tested, though a finding further down went with it: 157 ms of 120 to 140 predicted
-    late = (replace(steps[1], predicted_low_ms=120.0, predicted_high_ms=140.0), PlanStep("graph", 0.0, 20.0, 20.0, 20.0))
+    late = (replace(steps[1], predicted_low_ms=120.0, predicted_high_ms=140.0), PlanStep("graph", 140.0, 20.0, 20.0, 20.0))
     missed = compare(side(replace(a, plan=late)), side(measured))
     assert (missed.prediction.rules, missed.prediction.held) == (("loader",), False)
     assert "12\u00a0% longer than predicted" in changed.tested(missed)

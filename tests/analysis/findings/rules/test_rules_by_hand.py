@@ -221,7 +221,7 @@ def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyP
     assert found.title.startswith("The host takes 4 ms to launch a step that keeps the GPU busy for 1 ms;")
     assert "about 4.0 times as large" in found.fix
     assert (found.claims, found.samples_per_second_times) == ("throughput", pytest.approx(4.0))
-    assert gain(found, 4.0) == "up to 4.0\u00a0× the samples a second, in steps as long as now"
+    assert gain(replace(run, findings=[found]), found) == "up to 4.0\u00a0× the samples a second, in steps as long as now"
     assert "saves" not in brings(found) and found.ceiling_ms_per_step is None
     assert not any(digit in change.before + change.after for change in found.changes for digit in "0123456789")
     known = replace(run, manifest=msgspec.structs.replace(run.manifest, facts=UserFacts(samples_per_step=64)))
