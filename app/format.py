@@ -28,7 +28,6 @@ _PERCENT = re.compile(r"(\d)%(?!\w)")
 # Where a line never ends: between a number and its unit, after an arrow and an ≈.
 _UNIT = r"(?:[nµm]?s|min|h|%|×|[kMGTP]?B|bytes|[MG]Hz|k?W|k?J|[kMGTPE]?FLOP)"
 _KEPT = re.compile(rf"(?<=\d) (?={_UNIT}(?!\w))|(?<=[→≈]) ")
-_BITS = re.compile(r"(?<=\d-)(?=bit\b)")  # after its hyphen: 16-bit
 _THIN = "\u00a0"  # no-break space: a number never parts from its unit
 
 
@@ -160,8 +159,8 @@ def money(value: float, currency: str = "$") -> str:
 
 
 def spaced(sentence: str) -> str:
-    """Return a sentence with the space before % that numbers for people have, no line of which ends within a number and its unit, after an arrow or in 16-bit."""
-    return _BITS.sub("\u2060", _KEPT.sub(_THIN, _PERCENT.sub(f"\\1{_THIN}%", sentence)))
+    """Return a sentence with the space before % that numbers for people have, no line of which ends within a number and its unit or after an arrow."""
+    return _KEPT.sub(_THIN, _PERCENT.sub(f"\\1{_THIN}%", sentence))
 
 
 def signed(text: str, value: float) -> str:

@@ -203,11 +203,11 @@ def test_what_a_step_is_shorter_by_adds_up_as_shown(before: float, after: float,
     [
         ("65.7 ms → ≈ 35.1 ms", "65.7_ms →_≈_35.1_ms"),
         ("26 ms of 12 GB at 3 ×, 7 steps", "26_ms of 12_GB at 3_×, 7 steps"),
-        ("8 sm80 kernels, the 16-bit peak", "8 sm80 kernels, the 16-|bit peak"),
+        ("8 sm80 kernels", "8 sm80 kernels"),
     ],
 )
-def test_no_line_ends_within_a_number_and_its_unit_after_an_arrow_or_in_16_bit(written: str, kept: str) -> None:
-    assert fmt.spaced(written) == kept.replace("_", "\u00a0").replace("|", "\u2060")
+def test_no_line_ends_within_a_number_and_its_unit_or_after_an_arrow(written: str, kept: str) -> None:
+    assert fmt.spaced(written) == kept.replace("_", "\u00a0")
 
 
 def test_a_percentage_of_analysis_has_the_space_that_all_others_have() -> None:

@@ -112,7 +112,7 @@ def test_every_group_of_kernels_sums_to_the_same_time(loop: str, group: str) -> 
 
 def test_operators_show_time_tensor_cores_and_flops(loop: str) -> None:
     test = opened("operators", loop)
-    assert "aten::mm takes most time on the GPU: 0.600 ms per step" in words_of(test)
+    assert "aten::mm takes most time on the GPU: 0.600\u00a0ms per step" in words_of(test)
     text = words_of(test)
     assert text.index("What to do about aten::mm") < text.index("aten::mm launches 1 kernel")
     assert "Which line of your code calls it is not recorded: sawtooth run --stacks records it." in text
@@ -442,7 +442,7 @@ def test_two_ranks_name_the_late_one(app_data: DataFolder, tmp_path: Path) -> No
     assert "The profiler slows the host of rank 1 most" in text
     assert "Rank 0 waits most" in text
     verdict = words_of(opened("verdict", _only_run(app_data)))
-    assert "Under the profiler rank 1 is 150 µs behind the others" in verdict
+    assert "Under the profiler rank 1 is 150\u00a0µs behind the others" in verdict
 
 
 def test_local_telemetry_asks_for_its_zone_and_is_laid_over_the_trace_with_it(app_data: DataFolder, tmp_path: Path) -> None:
