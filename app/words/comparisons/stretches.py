@@ -11,7 +11,7 @@ from sawtooth.app.theme import colour_of
 STEP = "step"  # the setting by which `sawtooth run --every` tells its runs apart
 LEADS = 0.5  # of the change: less is one part of several
 GROWS = {  # what usually makes a part of the step grow while a training goes on
-    "allocator": "memory is allocated and freed again and again, as where it is in pieces (fragmentation). Try PYTORCH_ALLOC_CONF=expandable_segments:True.",
+    "allocator": "memory is allocated and freed again and again, as by torch.cuda.empty_cache(), or where little is left.",
     "data_wait": "the loader falls behind, as where a cache is full, or files lie elsewhere.",
     "python_host": "Python takes longer, as where lists or logs grow, or garbage is collected.",
     "host_compute": "operators on the CPU take longer, as where something else takes its cores.",
@@ -46,4 +46,6 @@ def why(comparison: Comparison) -> str | None:
         return None
     label = colour_of(part.owner, part.cause).label
     usual = GROWS.get(part.cause or part.owner, "")
+    if finding := next((each for each in comparison.findings_new if part.cause in each.explains.causes), None):
+        usual = f"{finding.title}. {finding.fix}"  # what the later profile shows itself, and the first does not
     return f"Most of the change is {label}, {fmt.signed(fmt.duration_ms(float(part.change_ms)), 1.0)} a step{': ' + usual if usual else '.'}"

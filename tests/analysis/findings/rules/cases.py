@@ -30,7 +30,7 @@ class Case:
 CASES = {
     "accumulation-syncs": Case(leads=("accumulated_and_reduced",), quiet=("accumulated_without_sync", "ddp_balanced")),
     "allocator-churn": Case(
-        leads=("empty_cache",), quiet=("memory_creep",), measured=(("empty_cache", "gpt_small", 0.10),)
+        leads=("empty_cache", "memory_in_pieces", "memory_is_full"), quiet=("memory_creep",), measured=(("empty_cache", "gpt_small", 0.10),)
     ),
     "anomaly-detection": Case(beside=("tested_gradients",), quiet=("gpt_reads",)),
     "attention-fallback": Case(leads=("math_backend", "padded_heads"), quiet=("attention_by_hand", "aligned_heads", "attention_sdpa")),
