@@ -133,28 +133,6 @@ def fills(trace: ChromeTrace, at: float, below: str) -> float:
     return at
 
 
-def refused(trace: ChromeTrace, at: float, free: int) -> float:
-    """Add a product, and a request of 900 MB while ``free`` of 7 GB are: the driver refuses, gets two blocks back, and gives."""
-    at = op(trace, at, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 400, GEMM)
-    memory(trace, at - 300, 1 << 21, free + (1 << 21))
-    start = at + 2
-    for name, takes in (("cudaMalloc", 60), ("cudaFree", 150), ("cudaFree", 80), ("cudaMalloc", 200)):
-        trace.host("cuda_runtime", name, at + 5, at + 5 + takes)
-        at += takes + 6
-    trace.op("aten::empty", start, at + 8)
-    memory(trace, at + 6, 900_000_000, free)
-    return op(trace, at + 10, "aten::add", [[1024, 1024], [1024, 1024]], kernel_us=12)
-
-
-def memory(trace: ChromeTrace, at: float, size: int, free: int, reserved: int = 7_000_000_000) -> None:
-    """Add an event of the allocator, which has given ``size`` bytes and had ``free`` of ``reserved`` before."""
-    args = {"Device Type": 1, "Device Id": 0, "Addr": int(at) + 1, "Bytes": size}
-    held = {"Total Allocated": reserved - free + size, "Total Reserved": reserved}
-    trace.events.append(
-        {"ph": "i", "s": "t", "name": "[memory]", "cat": "cpu_instant_event", "pid": 1, "tid": 1, "ts": at, "args": args | held}
-    )
-
-
 def clipping(trace: ChromeTrace, at: float, scaled: bool) -> float:
     """Add a norm for each of 30 gradients, and scale each where ``scaled``."""
     for _ in range(30):
@@ -290,8 +268,6 @@ ANTI_PATTERNS: dict[str, Callable[[Path], list[Path]]] = {
     "two_small_copies": partial(loop, add=partial(copies_in, count=2, size=4096)),
     "filled_memory": partial(loop, add=partial(fills, below="aten::empty")),
     "zeros_asked_for": partial(loop, add=partial(fills, below="aten::zeros")),
-    "memory_in_pieces": partial(loop, add=partial(refused, free=2_000_000_000)),
-    "memory_is_full": partial(loop, add=partial(refused, free=300_000_000)),
     "clipped_one_by_one": partial(loop, add=partial(clipping, scaled=True)),
     "norms_logged": partial(loop, add=partial(clipping, scaled=False)),
     "expert_loop": partial(loop, add=partial(experts, rows=(128, 96, 160, 112, 144, 128, 80, 176))),

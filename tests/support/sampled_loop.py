@@ -12,6 +12,7 @@ from tests.support.anti_patterns import ANTI_PATTERNS
 from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 from tests.support.collective_loops import COLLECTIVE_LOOPS
 from tests.support.paths import GRAPH_BREAKS
+from tests.support.refused_loops import REFUSED_LOOPS
 from tests.support.sample_loops import SAMPLE_LOOPS
 
 POWER_CAP, SOFTWARE_HEAT, HARDWARE_SLOWDOWN = 0x4, 0x20, 0x8  # bits of NVML's clock event reasons
@@ -137,6 +138,7 @@ def graph_breaks(folder: Path, count: int) -> list[Path]:
 HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     **ANTI_PATTERNS,
     **COLLECTIVE_LOOPS,
+    **REFUSED_LOOPS,
     **SAMPLE_LOOPS,
     "filled_gradients": filled_gradients,
     "full_queue": full_queue,

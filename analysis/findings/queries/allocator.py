@@ -106,8 +106,8 @@ def _held(context: RuleContext, asked: pd.DataFrame) -> tuple[bool, float, float
 def _by_counters(notes: dict[str, Any]) -> tuple[bool, float, float] | None:
     """Return the same by the counters of the capture helper: what was free at the peak of what was reserved, at least."""
     ended = notes.get("ended")
-    peaks = [ended.get(f"{kind}_bytes.all.peak") for kind in ("allocated", "reserved")] if isinstance(ended, dict) else []
-    if not all(isinstance(peak, int | float) and peak > 0 for peak in peaks) or not peaks:
+    known = ended if isinstance(ended, dict) else {}
+    allocated, reserved = (known.get(f"{kind}_bytes.all.peak") for kind in ("allocated", "reserved"))
+    if not isinstance(allocated, int | float) or not isinstance(reserved, int | float) or min(allocated, reserved) <= 0:
         return None
-    allocated, reserved = map(float, peaks)
-    return reserved - allocated >= WELL_ABOVE * reserved, max(reserved - allocated, 0.0), reserved
+    return reserved - allocated >= WELL_ABOVE * reserved, max(float(reserved - allocated), 0.0), float(reserved)
