@@ -16,6 +16,7 @@ __getattr__, __all__ = lazy(
         ),
         "metric": ("Measured",),
         "mfu": ("LOWER_BOUND",),
+        "pauses": ("Pauses", "Reason", "Span", "pauses_of", "seldom", "stretches", "with_doubt"),
         "reading": (
             "Reading",
             "Trust",
@@ -40,7 +41,6 @@ __getattr__, __all__ = lazy(
         ),
         "trust": ("Diagnostic",),
         "witness": (
-            "Evaluations",
             "SAMPLE_IT",
             "StepWork",
             "Witness",

@@ -13,6 +13,7 @@ import pandas as pd
 
 from sawtooth.analysis.metrics.device_facts import StepEstimate
 from sawtooth.analysis.metrics.feeding import Feeding
+from sawtooth.analysis.metrics.pauses import Pauses
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.metrics.witness import (
@@ -20,7 +21,6 @@ from sawtooth.analysis.metrics.witness import (
     FLOOR_MARGIN,
     GPU_BOUND,
     SAMPLE_IT,
-    Evaluations,
     StepWork,
     Witness,
     by_trace,
@@ -70,9 +70,14 @@ class BestStepTime:
         return self.reading.value
 
     @property
-    def evaluations(self) -> Evaluations | None:
-        """What the loop evaluates between its steps, by its marks; None where they show nothing, or do not speak for the run."""
-        return next((w.evaluations for w in self.witnesses if w.source == self.source), None)
+    def pauses(self) -> tuple[Pauses, ...]:
+        """What the loop does between its steps, by its marks; none where they show nothing, or do not speak for the run.
+
+        Where its steps are shorter than their kernels, the host may wait there for what it launched ahead.
+        """
+        pauses = next((w.pauses for w in self.witnesses if w.source == self.source), ())
+        waits = self.floor_ms is not None and self.ms is not None and self.ms < FLOOR_MARGIN * self.floor_ms
+        return tuple(its for its in pauses if not waits or its.reason != "unknown")
 
     @property
     def gpu_may_limit(self) -> bool:

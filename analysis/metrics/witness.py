@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sawtooth.analysis.knowledge.hardware import GRAPH_DISPATCH, UNMEASURED_DISPATCH, Dispatch
+from sawtooth.analysis.metrics.pauses import Pauses
 from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.units import in_words
 
@@ -26,25 +27,11 @@ STOPWATCH = 0.01  # a stopwatch over many steps, started and stopped by hand or 
 
 
 @dataclass(frozen=True)
-class Evaluations:
-    """What a loop evaluates between its training steps: once in how many, how long each time (ms, the step taken off), and whether the step time holds it."""
-
-    every: float
-    ms: float
-    in_step: bool
-
-    @property
-    def ms_per_step(self) -> float:
-        """What it takes on average."""
-        return self.ms / self.every
-
-
-@dataclass(frozen=True)
 class Witness:
     """One statement on the step time, ms, with its 90 % interval.
 
     ``source`` is user, marks, telemetry or estimate. ``ms`` is None where it only bounds the step from below; ``high_ms`` is None where
-    nothing bounds it from above. ``notes`` say what it rests on and what widens it. ``evaluations`` are those that the loop's marks show, None where none.
+    nothing bounds it from above. ``notes`` say what it rests on and what widens it. ``pauses`` are those that the loop's marks show, by reason.
     """
 
     source: StepSource
@@ -52,7 +39,7 @@ class Witness:
     low_ms: float
     high_ms: float | None
     notes: tuple[str, ...] = ()
-    evaluations: Evaluations | None = None
+    pauses: tuple[Pauses, ...] = ()
 
     def holds(self, ms: float) -> bool:
         """Tell whether ``ms`` lies in the interval."""

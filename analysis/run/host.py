@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
+from sawtooth.analysis.metrics.pauses import with_doubt
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.witness import Witness, by_user
 from sawtooth.analysis.store.library import Recording
@@ -101,7 +102,8 @@ def _step(step_ns: Sequence[int], user_ms: float | None, marks: Witness | None) 
     """Return the run's step time: by the user's stopwatch, the loop's own marks, else the profiled steps."""
     witness = by_user(user_ms) if user_ms is not None else marks
     if witness is not None and witness.ms is not None:
-        return Reading(witness.ms, low=witness.low_ms, high=witness.high_ms, notes=witness.notes)
+        reading = Reading(witness.ms, low=witness.low_ms, high=witness.high_ms, notes=witness.notes)
+        return with_doubt(reading, witness.pauses)
     if not step_ns:
         return missing(NO_STEPS)
     return Reading(statistics.median(step_ns) / 1e6, trust="caution", notes=(UNPROFILED_IS_SHORTER,))

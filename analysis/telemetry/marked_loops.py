@@ -15,7 +15,7 @@ from sawtooth.ingest.loop.site import lines_of
 
 IN_A_ROW = 10  # steps on average: a place that steps less often in a row is part of the loop around it, as where an epoch's last batch has a line of its own
 LEAST_STEPS = 10  # of a loop that is told of
-TRAINING = frozenset({"train", "eval"})
+TRAINING = frozenset({"train", "eval", "checkpoint"})
 SUPERSEDED = "superseded"  # phase of a profile's steps whose trace another one replaced
 
 

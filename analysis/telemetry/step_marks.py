@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sawtooth.analysis.metrics.witness import Evaluations, Witness
+from sawtooth.analysis.metrics.pauses import Pauses, Span, pauses_of, seldom, stretches
+from sawtooth.analysis.metrics.witness import Witness
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.recording_row import row_of
 from sawtooth.analysis.telemetry.attribution import marked_gpus
@@ -27,7 +28,7 @@ FAR_FROM_MEDIAN = 1.5  # the mean: then the median is no step that anybody knows
 WARM_UP_STEPS = 10  # of a host alone: it has caches and threads to fill, no queue; more slow steps than that are others' work on the host, and count
 PAUSE = 20.0  # times the median: evaluation or a wait for people, unless it comes again and again
 WAITS = 1.5  # times the mean: the host waits there for what it launched ahead
-STEPS_APART = 100  # on average between evaluations that are no part of the step: the host is a few steps ahead of a GPU, whose work ends within them
+STEPS_APART = 100  # on average between evaluations or checkpoints that are no part of the step: the host is a few steps ahead of a GPU, whose work ends within them
 STEPS_APART_ALONE = 10  # where the host is ahead of nothing; what comes more often than that is the loop's own
 PAUSES = 3  # a pause that comes as often is the loop's own: a checkpoint every hundred steps
 BATCHES = 10  # of consecutive steps, whose means show what the mean is worth although steps follow each other alike
@@ -78,25 +79,27 @@ def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | No
     ``host_alone``: nothing runs on a GPU, so the host is ahead of nothing and no profiler stays. Whoever else uses the host is part of every step.
     """
     spans = [
-        _Span(mark.step, mark.end_ns - before.end_ns, mark.phase == "eval")
+        Span(mark.step, mark.end_ns - before.end_ns, mark.phase)
         for before, mark in pairwise(marks)
         if mark.step == before.step + 1 and {before.phase, mark.phase} <= TRAINING
     ]
     profiled = [mark.step for mark in marks if mark.phase == "profile"]
     earlier = [span for span in spans if not profiled or span.step < profiled[0]]
     later = [span for span in spans if profiled and span.step > profiled[-1] + SETTLING]
-    evaluations = _evaluations([*earlier, *later], STEPS_APART_ALONE if host_alone else STEPS_APART)
-    before, after = (_stretches(part, apart=bool(evaluations)) for part in (earlier, later))
+    apart = seldom([*earlier, *later], STEPS_APART_ALONE if host_alone else STEPS_APART)
+    before, after = (stretches(part, apart) for part in (earlier, later))
     reading = _of_host_alone(before, after) if host_alone else _of_queue(before, after)
-    seen = _evaluated([*earlier, *later], in_step=not evaluations)
-    return reading and replace(_witness(reading, evaluations, " outside the profile" if profiled else ""), evaluations=seen)
+    if reading is None:
+        return None
+    pauses = pauses_of([*earlier, *later], reading.kept, reading.left_out)
+    return _witness(reading, pauses, " outside the profile" if profiled else "")
 
 
 class _Reading(NamedTuple):
-    """Times of the steps that count, ns, how many pauses were taken out, notes, why some are much longer, and the mean of slower ones after the profile, ns."""
+    """Times of the steps that count, ns, those of pauses that do not, notes, why some are much longer, and the mean of slower ones after the profile, ns."""
 
     kept: npt.NDArray[np.float64]
-    pauses: int
+    left_out: npt.NDArray[np.float64]
     notes: list[str]
     why_uneven: str
     after_ns: float = 0.0
@@ -110,15 +113,16 @@ def _of_queue(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDA
     steady = np.concatenate([_whole_bursts(ns) for ns in settled])
     if len(steady) < LEAST_STEPS:
         return None
-    kept, pauses = _without_pauses(steady)
+    kept, left_out = _without_pauses(steady)
     notes = _first_steps_in_words(parts[0], settled[0], kept)
     after_ns = (slower or 0.0) * float(kept.mean())
     if slower is not None:
+        left_out = np.concatenate([left_out, _without_pauses(_steady(after))[1]])
         notes.append(
             f"After the profile its steps take {in_words(after_ns / 1e6)}, {100 * (slower - 1):.0f} % longer, as where others use the host too or "
             f"a profiler is still attached: those {sum(map(len, after)):,} are left out of the mean, and the interval reaches to them."
         )
-    return _Reading(kept, pauses, notes, "the host runs ahead and then waits, or pauses", after_ns)
+    return _Reading(kept, left_out, notes, "the host runs ahead and then waits, or pauses", after_ns)
 
 
 def _of_host_alone(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> _Reading | None:
@@ -131,80 +135,41 @@ def _of_host_alone(before: Sequence[npt.NDArray[np.float64]], after: Sequence[np
     steady = np.concatenate(settled)
     if len(steady) < LEAST_STEPS:
         return None
-    kept, pauses = _without_pauses(steady)
+    kept, left_out = _without_pauses(steady)
     notes = _first_steps_in_words(parts[0], settled[0], kept)
     if min(map(len, parts)) >= LEAST_STEPS and (longer := float(parts[1].mean() / parts[0].mean())) > OTHERWISE:
         notes.append(
             f"After the profile its steps take {longer:.2g} × as long: others use the host, or it is another loop; those count."
         )
-    return _Reading(kept, pauses, notes, "others use the host too, or the loop pauses")
+    return _Reading(kept, left_out, notes, "others use the host too, or the loop pauses")
 
 
-def _witness(reading: _Reading, evaluations: Sequence[_Span], where: str) -> Witness:
+def _witness(reading: _Reading, pauses: tuple[Pauses, ...], where: str) -> Witness:
     """Return the mean of the steps that count with its interval, and notes on it; ``where`` says which were marked."""
-    kept, pauses = reading.kept, reading.pauses
+    kept = reading.kept
     mean = float(kept.mean())
     half = max(NORMAL_90 * _error(kept), LEAST_HALF_WIDTH * mean)
-    notes = [
-        f"The step time is the mean of {len(kept):,} steps that the loop marked{where}; {_median_in_words(kept, reading.why_uneven)}.",
-        *reading.notes,
-    ]
-    if evaluations:
-        notes.append(_evaluations_in_words(evaluations, mean))
-    if pauses:
-        notes.append(f"{pauses} {'pause' if pauses == 1 else 'pauses'} of {PAUSE:g} times a step or more left out.")
-    return Witness("marks", mean / 1e6, (mean - half) / 1e6, max(mean + half, reading.after_ns) / 1e6, tuple(notes))
-
-
-class _Span(NamedTuple):
-    """The time from the mark before to that of ``step``, and whether the model was set to evaluate within it."""
-
-    step: int
-    ns: int
-    evaluates: bool
-
-
-def _evaluations(spans: Sequence[_Span], steps_apart: int) -> list[_Span]:
-    """Return the spans that hold an evaluation; none where it comes more often than every ``steps_apart`` steps: then it is the loop's own."""
-    evaluations = [span for span in spans if span.evaluates]
-    return evaluations if len(evaluations) * steps_apart <= len(spans) else []
-
-
-def _evaluated(spans: Sequence[_Span], *, in_step: bool) -> Evaluations | None:
-    """Return how often and how long the model was evaluated between steps, the step that follows taken off; None where it never was."""
-    at = [span.step for span in spans if span.evaluates]
-    if not 0 < len(at) < len(spans):
-        return None
-    usual = float(np.median([span.ns for span in spans if not span.evaluates]))
-    each_ms = max(float(np.mean([span.ns for span in spans if span.evaluates])) - usual, 0.0) / 1e6
-    return Evaluations((at[-1] - at[0]) / (len(at) - 1) if len(at) > 1 else len(spans), each_ms, in_step)
-
-
-def _stretches(spans: Sequence[_Span], *, apart: bool) -> list[npt.NDArray[np.float64]]:
-    """Return the steps' times, of one stretch, or of those between evaluations where these are told ``apart``: the host's queue fills anew in each."""
-    ns = np.array([span.ns for span in spans], np.float64)
-    if not apart:
-        return [ns]
-    at = [index for index, span in enumerate(spans) if span.evaluates]
-    return [ns[start + 1 : end] for start, end in pairwise([-1, *at, len(ns)])]
-
-
-def _evaluations_in_words(evaluations: Sequence[_Span], step_ns: float) -> str:
-    """Say how often the model was evaluated and how long, the step that follows taken off."""
-    each_ms = max(float(np.mean([span.ns for span in evaluations])) - step_ns, 0.0) / 1e6
-    often = "once" if len(evaluations) == 1 else f"{len(evaluations):,} times"
-    return f"Between its steps it evaluated {often}, {in_words(each_ms)} {'long' if len(evaluations) == 1 else 'each'}: no part of the step time."
+    of = f"The step time is the mean of {len(kept):,} steps that the loop marked{where}; {_median_in_words(kept, reading.why_uneven)}."
+    what_not = [its.left_out(mean / 1e6) for its in pauses if not its.in_step]
+    notes = (" ".join([of, *what_not]), *reading.notes)
+    return Witness("marks", mean / 1e6, (mean - half) / 1e6, max(mean + half, reading.after_ns) / 1e6, notes, pauses)
 
 
 def _slower(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> float | None:
     """Return how many times as long steps take after the profile; None where they are no longer, or too few came before it to speak alone."""
     if min(sum(map(len, before)), sum(map(len, after))) < 2 * LEAST_STEPS:
         return None
-    early, late = (
-        float(_without_pauses(np.concatenate([_whole_bursts(ns) for ns in _settled(*part)]))[0].mean())
-        for part in (before, after)
-    )
+    sides = [_steady(part) for part in (before, after)]
+    paused = [_paused(ns) for ns in sides]
+    if min(mask.sum() for mask in paused) < PAUSES:  # of one side alone they would make it the slower
+        sides = [ns[~mask] for ns, mask in zip(sides, paused, strict=True)]
+    early, late = (float(ns.mean()) for ns in sides)
     return late / early if late > (1 + SLOWED) * early else None
+
+
+def _steady(part: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    """Return the settled steps of all stretches in whole bursts."""
+    return np.concatenate([_whole_bursts(ns) for ns in _settled(*part)])
 
 
 def _settled(*stretches: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
@@ -269,10 +234,15 @@ def _whole_bursts(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return whole if len(whole) >= len(ns) / 2 else ns
 
 
-def _without_pauses(ns: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], int]:
-    paused = ns > PAUSE * np.median(ns)
-    count = int(paused.sum())
-    return (ns[~paused], count) if 0 < count < PAUSES else (ns, 0)
+def _without_pauses(ns: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the steps without pauses, and these; all as steps where there are none, or so many that they are the loop's own."""
+    paused = _paused(ns)
+    own = paused.sum() >= PAUSES
+    return ns[~paused | own], ns[paused & ~own]
+
+
+def _paused(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    return ns > PAUSE * np.median(ns) if len(ns) else ns > 0
 
 
 def _error(ns: npt.NDArray[np.float64]) -> float:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from sawtooth.analysis.findings.plan import needed_before
+from sawtooth.analysis.metrics.pauses import Pauses
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding, RunResult
@@ -16,7 +17,7 @@ from sawtooth.app.words.run import first_line, step_time
 from sawtooth.app.words.savings import with_known_mfu
 
 WORTH_A_HEADLINE = 0.03  # of the step: less is lost in the noise of most measurements
-WORTH_SAYING = 0.01  # of the step: what evaluation takes on average
+WORTH_SAYING = 0.01  # of the step: what is done between steps takes on average
 _CLAUSE_ENDS = re.compile(r"[:;,]\s|\s\(|\.\s|\.$")
 _FIRST_CLAUSE = re.compile(r"[;.]\s")
 _CUT_OFF = "truncated"  # the diagnostic of a trace that ends before its profile does
@@ -72,22 +73,29 @@ def named_together(changes: Sequence[Finding]) -> str:
 def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
     """Return the line under the headline: what the time goes to, where the headline has said something else; of a healthy run what might still help.
 
-    Where the headline names the changes ``included``, what ends the run stays in sight. What the loop evaluates between its steps is said where it counts.
+    Where the headline names the changes ``included``, what ends the run stays in sight. What the loop does between its steps is said where it counts.
     """
-    return " ".join(filter(None, (_below(result, included), evaluates(result)))) or None
+    return " ".join(filter(None, (_below(result, included), between_steps(result)))) or None
 
 
-def evaluates(result: RunResult) -> str | None:
-    """Return what evaluating between steps takes: Evaluation takes 1.4 ms of it on average: 84 ms every 60 steps; None where it is little or not known."""
+def between_steps(result: RunResult) -> str | None:
+    """Return what evaluating, checkpoints and pauses between steps take: Evaluation takes 1.4 ms of it on average: 84 ms every 60 steps; None where it is little or not known."""
     best = result.lead.best if result.lead is not None else None
-    evaluations = best.evaluations if best is not None else None
-    if best is None or evaluations is None or not best.ms or evaluations.ms_per_step < WORTH_SAYING * best.ms:
+    step_ms = best.ms if best is not None else None
+    if best is None or not step_ms:
         return None
-    often = f"{fmt.duration_ms(evaluations.ms)} every {fmt.count(round(evaluations.every))} steps"
-    mean = fmt.duration_ms(evaluations.ms_per_step)
-    if evaluations.in_step:
-        return f"Evaluation takes {mean} of that on average: {often}."
-    return f"Evaluation takes {mean} a step more on average, {often}: no part of these times."
+    return " ".join(_taken(its, step_ms) for its in best.pauses if its.ms_per_step >= WORTH_SAYING * step_ms) or None
+
+
+def _taken(pauses: Pauses, step_ms: float) -> str:
+    if pauses.reason == "unknown":
+        share = fmt.share(pauses.share(step_ms))
+        return f"Between its steps the loop stands still for {pauses.long}, {pauses.often}: {share} of the run, which these times do not hold."
+    what = "Evaluation" if pauses.reason == "evaluation" else "Writing checkpoints"
+    mean, often = fmt.duration_ms(pauses.ms_per_step), f"{fmt.duration_ms(pauses.mean_ms)} {pauses.often}"
+    if pauses.in_step:
+        return f"{what} takes {mean} of that on average: {often}."
+    return f"{what} takes {mean} a step more on average, {often}: no part of these times."
 
 
 def _below(result: RunResult, included: Sequence[Finding]) -> str | None:

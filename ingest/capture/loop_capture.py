@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any
 
 from sawtooth.ingest.capture import batches, beside
+from sawtooth.ingest.capture.between_steps import BetweenSteps
 from sawtooth.ingest.capture.devices import current_gpu
-from sawtooth.ingest.capture.evaluation import Evaluations
 from sawtooth.ingest.capture.job_place import number_of
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import folder_beside, pack_run
@@ -67,9 +67,9 @@ class Capture:
         self._marked = 0
         self._time_batches = time_batches
         self._unwatch: list[Callable[[], None]] = []
-        self._evaluations = Evaluations()
-        self._evaluated = self._evaluations.since_last()
-        self._pure = True  # nothing was evaluated between the timed steps
+        self._between_steps = BetweenSteps()
+        self._since_last = self._between_steps.since_last()
+        self._pure = True  # nothing was evaluated or saved between the timed steps
 
     def __enter__(self) -> Capture:
         with self._quietly("the capture could not begin"):
@@ -89,8 +89,9 @@ class Capture:
             except OSError as error:
                 self.why_not.append(f"no telemetry: the sampler did not start ({error})")
         with contextlib.suppress(Exception):  # another PyTorch is made otherwise: the rest is recorded all the same
-            self._unwatch.append(self._evaluations.watch(self._torch.nn.modules.module))
+            self._unwatch.append(self._between_steps.watch_evaluation(self._torch.nn.modules.module))
             self._unwatch += batches.watch_loaders(self._scratch) if self._time_batches else []
+            self._unwatch.append(self._between_steps.watch_saving(self._torch))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if not self.done:
@@ -114,10 +115,10 @@ class Capture:
             with contextlib.suppress(OSError):
                 gpu = current_gpu(self._torch)
                 self._marks = MarkWriter(self._marks_file, rank=_rank().get("rank"), recorder=recorder_version(), gpu=gpu)
-        evaluated = self._evaluated(0)
-        self._pure &= not (evaluated and self._phase == "timing")
+        phase = self._since_last(0)
+        self._pure &= phase == "train" or self._phase != "timing"
         if self._marks is not None:
-            phase = "profile" if self._phase == "profiling" else "eval" if evaluated else "train"
+            phase = "profile" if self._phase == "profiling" else phase
             self._marks.mark(self._marked, phase=phase, batch=samples, length=tokens)
         self._marked += 1
 
@@ -129,9 +130,9 @@ class Capture:
             self._count, (self._clock_ns() - self._since_ns) / 1e9, self._marked
         ):
             self.step_time_ms = self._stop_watch()
-            evaluated = "" if self._pure else ", evaluations between them included"
+            between = "" if self._pure else ", evaluations and checkpoints between them included"
             took = in_words(self.step_time_ms, 4) if self.step_time_ms is not None else None
-            timed = f"{self._timed} steps took {took} each{evaluated}; " if took else ""
+            timed = f"{self._timed} steps took {took} each{between}; " if took else ""
             self._print(f"{timed}profiling {self._plan.active} steps now")
             self._start_profiler()
         elif self._profiler is not None:
@@ -220,7 +221,7 @@ class Capture:
             self._marks.close()  # alone they are a stopwatch at least
             sources.append((self._marks_file, {"source_name": "marks.jsonl", "kind": "marks", **_rank()}))
         facts = {**self._run["facts"], **self._of_loader()}
-        if self.step_time_ms is not None and self._pure:  # else the marks know the step without the evaluations
+        if self.step_time_ms is not None and self._pure:  # else the marks know the step without what came between
             facts["step_time_ms"] = self.step_time_ms
         settings = dict(self._run["settings"])
         if self.step_time_after_ms is not None:

@@ -12,7 +12,7 @@ A file of marks is JSON lines; a last line that is torn (the job was killed) is 
     i   index of the step, from 0, of this optimizer
     w   wall nanoseconds; steps of the wall clock do not show in it (the head's wall time plus monotonic time since)
     p   phase: train, profile (torch.profiler runs or is being started or written during the step that ends here), eval (the model was set
-        to evaluate since this optimizer's step before), checkpoint
+        to evaluate since this optimizer's step before), checkpoint (torch.save ran since then, and nothing was evaluated)
     o   which optimizer stepped, by first appearance (a GAN has two); 0 where the loop itself marks its steps
     l   the place in the program that the step was called from, by first appearance; absent: the first
     at  that place's lines of the user's files, innermost first, in its first mark alone

@@ -51,6 +51,17 @@ def write(
     return [loop.write(folder / "trace.json"), telemetry]
 
 
+def paused(folder: Path, *, every_us: int = 1000, phase: str = "train", apart: int = 100) -> list[Path]:
+    """Steps of 1 ms, 250 of which the loop marks by itself a minute later, ``every_us``; between them, ``apart`` from each other, it does something else for 100 ms."""
+    marks, t_ns = folder / "marks.jsonl", BASE_NS + 60_000_000_000
+    with marks.open("w") as lines:
+        for step in range(251):
+            rests = step > 0 and step % apart == 0
+            t_ns += 1000 * every_us + 100_000_000 * rests
+            lines.write(json.dumps({"step": step, "t_ns": t_ns, "phase": phase if rests else "train"}) + "\n")
+    return [*write(folder, util=70), marks]
+
+
 def full_queue(folder: Path) -> list[Path]:
     """Kernels work 0.7 of each profiled step of 1 ms, and 10 % of the time outside the profile: there a step seems to take 7 ms."""
     loop = matmul_loop()
@@ -151,6 +162,10 @@ HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     "loader_short_of_workers": partial(starved, cpu_pct=45, workers_cpu_pct=96),
     "swapping": partial(starved, cpu_pct=50, workers_cpu_pct=60, swap_in_bps=4e7, ram_used_bytes=63e9, ram_total_bytes=64e9),
     "held_down_by_heat": partial(write, throttled=12, reason=SOFTWARE_HEAT),  # 1.2 s of 5.9 s
+    "pauses": paused,
+    "pauses_to_evaluate": partial(paused, phase="eval"),
+    "pauses_often_to_save": partial(paused, phase="checkpoint", apart=20),
+    "pauses_to_save": partial(paused, phase="checkpoint"),
     "read_first": read_first,
     "read_first_and_again": partial(read_first, later=0.93),
     "read_first_and_then_from_memory": partial(read_first, later=0),
@@ -158,6 +173,7 @@ HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     "sorted_by_launches": partial(sorted_on_host, launches=True),
     "sorted_on_host": sorted_on_host,
     "tested_gradients": tested_gradients,
+    "waits_for_what_it_launched": partial(paused, every_us=500),  # of kernels that take 700 µs
     "two_hot_samples": partial(write, throttled=2, reason=SOFTWARE_HEAT),
     "held_down_by_power": partial(write, throttled=30, reason=POWER_CAP),
     "some_power_cap": partial(write, throttled=10, reason=POWER_CAP),  # 1.0 s of 5.9 s, 17 %

@@ -48,6 +48,10 @@ def slower_in_run(context: RuleContext) -> bool:
 PINNED_BYTES_PER_NS = 55.0  # PCIe 5 ×16 as measured on an H200: 55.5 GB/s pinned against 10 to 23 GB/s pageable
 CHECKPOINT_COPIES = 16  # tensors copied out in one step; reading losses and norms moves single numbers
 CHECKPOINT_BYTES = 1_000_000  # in one step: less is no model
+SAVE_LESS = (
+    "Save checkpoints less often, and in the background: async_save copies the state once and writes it while training goes on."
+)
+LOSES_MORE = "Fewer checkpoints lose more steps after a crash; background saving holds a copy of the state in host memory."
 MAKERS = r"^aten::(triu|tril|ones|zeros|full|arange|eye|linspace|rand|randn|randint|randperm|normal_|uniform_|bernoulli_|fill_|masked_fill_?|tril_|triu_|one_hot)$"
 
 

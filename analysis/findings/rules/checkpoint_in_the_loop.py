@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries.copies import checkpoint_copies
+from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_LESS, checkpoint_copies
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -56,12 +56,12 @@ def check(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         RULE.slug,
         f"{in_bytes(size)} of tensors are copied to the host in {steps} of {saved.steps} steps, as a checkpoint does: {in_words(lost)} of each step on average",
-        "Save checkpoints less often, and in the background: async_save copies the state once and writes it while training goes on.",
+        SAVE_LESS,
         ceiling_ms=lost,
         edits=edits,
         confidence="medium",
         note="The copies and the host's work around them removed from the replay.",
-        risk="Fewer checkpoints lose more steps after a crash; background saving holds a copy of the state in host memory.",
+        risk=LOSES_MORE,
         changes=CHANGES,
         evidence=saved.rows(),
         places=saved.places(),

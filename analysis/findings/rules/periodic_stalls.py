@@ -1,13 +1,14 @@
-"""Some steps take far longer than the others.
+"""Some steps take far longer than the others, or the loop stands still between them.
 
 What it checks
-    The counted steps of the profile: steps at least half as long again as the median.
+    The loop's own marks: pauses between training steps that hold a checkpoint, or that are too few to be the loop's own (an evaluation is told beside
+    the step time). Then the counted steps of the profile: steps at least half as long again as the median.
 Why it costs time
     Whatever happens every N steps (logging, checkpoints, evaluation, garbage collection, a slow batch) is paid on average.
 What to do
     See what the host does in the slow steps, and do it less often or beside the loop.
 When it is wrong
-    With few profiled steps one slow step says little about how often it comes.
+    With few profiled steps one slow step says little about how often it comes, nor do two pauses in as many steps as were marked.
 References
     https://docs.pytorch.org/docs/stable/profiler.html
 """
@@ -16,15 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_LESS, checkpoint_copies
 from sawtooth.analysis.findings.queries.loading import of_first_read
 from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.metrics.pauses import Pauses
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_times, in_words, significant
 
 SLOWER = 1.5  # times the median step: clocks and batches move steps less
 LEAST_STEPS = 4  # of three, any one can be the median
 WORTH_NAMING = 0.03  # of the mean step
+SEVERE = 0.1  # of the mean step
 MOSTLY = 0.5  # of what the slow steps cost
+
+LOOK_THERE = "Look at what the loop does when it stands still (a checkpoint, an evaluation, a look at the data); do it less often, or beside the loop."
 
 CHANGES = (
     CodeChange(
@@ -36,7 +42,48 @@ CHANGES = (
 
 
 def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when slow steps cost more than WORTH_NAMING of the mean step."""
+    """Yield a finding when pauses between steps, else slow steps of the profile, cost more than WORTH_NAMING of the mean step."""
+    step_ms = context.step_ms or 0.0
+    pauses = [its for its in context.rank.best.pauses if its.reason != "evaluation" and its.share(step_ms) >= WORTH_NAMING]
+    if pauses and not len(checkpoint_copies(context).frame):  # else a rule of its own sees what it costs
+        yield _between_steps(context, max(pauses, key=lambda its: its.ms_per_step), step_ms)
+    else:
+        yield from _in_profile(context)
+
+
+def _between_steps(context: RuleContext, pauses: Pauses, step_ms: float) -> Finding:
+    """Return a finding on pauses. What is no part of the step makes none shorter: without it the run does more of them."""
+    known, share = pauses.reason == "checkpoint", pauses.share(step_ms)
+    again = len(pauses.steps) > 1
+    where = "" if known else f", before step{'s' if again else ''} {' and '.join(map(str, pauses.steps))}"
+    what = "Writing a checkpoint takes the loop" if known else "The loop stands still between its steps for"
+    return context.finding(
+        RULE.slug,
+        f"{what} {pauses.long}, {pauses.often}{where}: {significant(100 * share, 2)} % of the time",
+        SAVE_LESS if known else LOOK_THERE,
+        ceiling_ms=pauses.ms_per_step if pauses.in_step else None,
+        samples_per_second_times=1 / (1 - share) if again and not pauses.in_step else None,
+        severity="warning" if again and share >= SEVERE else "info",
+        confidence="medium" if known or pauses.period is not None else "low",
+        note=_how_often(pauses, step_ms),
+        risk=LOSES_MORE if known else "Depends on the cause.",
+        changes=CHANGES,
+        evidence=[{"before step": step, "ms": ms} for step, ms in zip(pauses.steps, pauses.ms, strict=True)],
+    )
+
+
+def _how_often(pauses: Pauses, step_ms: float) -> str:
+    """Say how sure it is how often pauses come, and that they are no part of the step where that is so."""
+    apart = f"No part of the step time of {in_words(step_ms)}: without them steps take as long, and more of them are done."
+    seen = f"Seen {in_times(len(pauses.steps))} in {pauses.among:,} marked steps"
+    often = "how often they come is not known better"
+    if pauses.period is not None:
+        mean = in_words(pauses.mean_ms / pauses.period)
+        often = f"as what comes every {pauses.period:,.0f} steps would, {mean} a step on average"
+    return " ".join([*([] if pauses.in_step else [apart]), f"{seen}: {often}."])
+
+
+def _in_profile(context: RuleContext) -> Iterator[Finding]:
     times = sorted(context.rank.device_step_ms)
     if len(times) < LEAST_STEPS:
         return
@@ -54,7 +101,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         f"{len(slow)} of {len(times)} steps take up to {in_words(times[-1])}, the others {in_words(median)}: {in_words(lost)} a step on average",
         "Open the slow steps on the timeline and see what the host does there; do it less often, or beside the loop.",
         ceiling_ms=lost,
-        severity="warning" if context.share(lost) >= 0.1 else "info",
+        severity="warning" if context.share(lost) >= SEVERE else "info",
         confidence="low",
         note="Not predicted: the cause of each slow step has a rule of its own.",
         risk="Depends on the cause.",

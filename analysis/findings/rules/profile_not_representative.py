@@ -23,6 +23,7 @@ from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words, significant
 
 WORTH_NAMING = 0.05  # of the step
+MOSTLY = 0.5  # of what the profiled steps do not show
 
 CHANGES = (
     CodeChange(
@@ -38,6 +39,9 @@ def check(context: RuleContext) -> Iterator[Finding]:
     hidden = hidden_time(context)
     if hidden is None or loader_may_limit(context) or slower_in_run(context):
         return  # the last has a rule of its own, tensors-made-on-cpu, for the same time
+    saving_ms = sum(its.ms_per_step for its in context.rank.best.pauses if its.in_step and its.reason == "checkpoint")
+    if saving_ms >= MOSTLY * (hidden.run_ms - hidden.estimate_ms):
+        return  # as has this, periodic-stalls
     tooth = context.telemetry.sawtooth.period_s if context.telemetry is not None else None
     every = f", and stops about every {significant(tooth, 2)} s" if tooth else ""
     yield context.finding(

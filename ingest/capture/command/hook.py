@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sawtooth.ingest.capture import batches
+from sawtooth.ingest.capture.between_steps import BETWEEN_STEPS, BetweenSteps
 from sawtooth.ingest.capture.command.call_site import CallSite, CallSites
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, LoopWatch
 from sawtooth.ingest.capture.command.updates import UPDATES
 from sawtooth.ingest.capture.devices import current_gpu
-from sawtooth.ingest.capture.evaluation import EVALUATIONS, Evaluations
 from sawtooth.ingest.capture.job_place import number_of
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.profiler import StepProfiler
@@ -80,7 +80,7 @@ class HookSettings:
         )
 
 
-watch_evaluation, watch_updates = EVALUATIONS.watch, UPDATES.watch
+watch_evaluation, watch_saving, watch_updates = BETWEEN_STEPS.watch_evaluation, BETWEEN_STEPS.watch_saving, UPDATES.watch
 
 
 class Hook:
@@ -92,14 +92,14 @@ class Hook:
         *,
         torch: Any = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        evaluations: Evaluations = EVALUATIONS,
+        between_steps: BetweenSteps = BETWEEN_STEPS,
         call_site: Callable[[int, int], CallSite] | None = None,
     ) -> None:
         self.settings = settings
         self._torch = torch
         self._clock_ns = clock_ns
         self._marks: MarkWriter | None = None
-        self._evaluated = evaluations.since_last()
+        self._since_last = between_steps.since_last()
         self._call_site = call_site or CallSites().here
         self._loop = LeadingOptimizer()
         self._steps: dict[int, tuple[int, int]] = {}  # by optimizer: its number in the order of first steps, and its last step
@@ -155,11 +155,9 @@ class Hook:
                 self._until = index + self.settings.steps + 1  # the first is cut by the start
 
     def _phase(self, number: int) -> str:
-        """Return the phase of a step of optimizer ``number``: an evaluation since its step before is no part of it."""
-        evaluated = self._evaluated(number)
-        if self._profiler is not None:
-            return "profile"
-        return "eval" if evaluated else "train"
+        """Return the phase of a step of optimizer ``number``: an evaluation or a checkpoint since its step before is no part of it."""
+        phase = self._since_last(number)
+        return phase if self._profiler is None else "profile"
 
     def _is_time(self, index: int) -> bool:
         if index < self._not_before:

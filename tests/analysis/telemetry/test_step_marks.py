@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sawtooth.analysis.metrics.pauses import Pauses
 from sawtooth.analysis.telemetry.step_marks import Mark, by_marks
 
 MS = 1_000_000
@@ -24,7 +25,60 @@ def test_a_checkpoint_every_ten_steps_is_part_of_what_a_step_takes_and_one_pause
     assert every_ten is not None and every_ten.ms == pytest.approx((9 * 26 + 1700) / 10, rel=0.12)
     once = by_marks(marks(*[26.0] * 40, 30_000.0, *[26.0] * 40))
     assert once is not None and once.ms == pytest.approx(26.0)
-    assert "left out" in once.notes[1]
+    assert "stood still once, 30 s: no part of the step time" in once.notes[0].replace("\xa0", " ")
+
+
+@pytest.mark.parametrize(("phase", "reason"), [("train", "unknown"), ("checkpoint", "checkpoint")])
+def test_pauses_that_are_no_part_of_the_step_are_told_with_it(phase: str, reason: str) -> None:
+    """So recorded on an H200: torch.save every 100 steps, which the stopwatch holds and the step time does not."""
+    before, after = [17.0] * 99 + [1317.0] + [17.0] * 14, [18.0] * 3 + [17.0] * 76 + [1517.0] + [17.0] * 99
+    gaps = [*before, *[40.0] * 6, *after]
+    saved = [
+        mark._replace(phase=phase) if gap > 1000 else mark
+        for mark, gap in zip(marks(*gaps, profiled=range(115, 121)), [0.0, *gaps], strict=True)
+    ]
+    witness = by_marks(saved)
+    assert witness is not None and witness.ms == pytest.approx(17.0)
+    (pauses,) = witness.pauses
+    assert (pauses.reason, pauses.steps, pauses.in_step) == (reason, (100, 200), False)
+    assert pauses.ms == pytest.approx((1300.0, 1500.0))
+    assert "2 times, 1.3 s to 1.5 s each: no part of the step time" in witness.notes[0].replace("\xa0", " ")
+
+
+def test_checkpoints_that_come_every_few_steps_are_part_of_them() -> None:
+    often = [mark._replace(phase="checkpoint") if mark.step % 20 == 0 else mark for mark in marks(*([7.0] * 19 + [57.0]) * 50)]
+    witness = by_marks(often)
+    assert witness is not None and witness.ms == pytest.approx(9.5, rel=0.01)
+    (pauses,) = witness.pauses
+    assert (
+        pauses.in_step
+        and pauses.ms_per_step == pytest.approx(2.5, rel=0.01)
+        and pauses.share(9.5) == pytest.approx(0.263, rel=0.01)
+    )
+
+
+def test_pauses_make_no_side_of_the_profile_the_slower_one() -> None:
+    """One in the 90 steps before it, four in the 200 after: seldom on one side alone, and the same loop."""
+    gaps = [*[20.0] * 50, 1000.0, *[20.0] * 40, *[90.0] * 6, *([20.0] * 49 + [1000.0]) * 4, *[20.0] * 10]
+    witness = by_marks(marks(*gaps, profiled=range(92, 98)))
+    assert witness is not None and witness.ms == pytest.approx(20 + 5 * 980 / 298, rel=0.1)
+    assert not any("longer" in note for note in witness.notes)
+
+
+def test_a_pause_after_the_profile_is_told_where_only_the_steps_before_it_count() -> None:
+    gaps = [*[20.0] * 40, *[90.0] * 6, *[25.0] * 40, 2000.0, *[25.0] * 40]
+    witness = by_marks(marks(*gaps, profiled=range(41, 47)))
+    assert witness is not None and witness.ms == pytest.approx(20.0) and [its.steps for its in witness.pauses] == [(87,)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "period"),
+    [((100, 200), 100), ((101, 201), 100), ((99, 199), 100), ((50, 150), None), ((70, 170, 271), 100.5), ((70, 170, 290), None), ((100,), None), ((100, 100), None)],
+)  # fmt: skip
+def test_pauses_have_a_period_where_they_are_equally_far_apart(steps: tuple[int, ...], period: float | None) -> None:
+    known = Pauses("checkpoint", steps, (1000.0,) * len(steps), 300, in_step=False)
+    assert known.period == period and known.every == (period or 300 / len(steps))
+    assert Pauses("unknown", steps, known.ms, 300, in_step=False).every == 300 / len(steps)
 
 
 def test_warm_up_and_a_queue_that_fills_are_left_out() -> None:
@@ -93,9 +147,10 @@ def evaluated(gaps_ms: list[float], every: int, ms: float) -> list[Mark]:
 def test_what_is_evaluated_between_steps_is_told_apart(every: int, host_alone: bool) -> None:
     witness = by_marks(evaluated([7.0] * 1000, every, 500.0), host_alone=host_alone)
     assert witness is not None and witness.ms == pytest.approx(7.0)
-    assert f"evaluated {1000 // every} times, 500 ms each" in witness.notes[1].replace("\xa0", " ")
-    found = witness.evaluations
-    assert found is not None and not found.in_step and found.ms == pytest.approx(500.0)
+    assert f"evaluated {1000 // every} times, 500 ms each" in witness.notes[0].replace("\xa0", " ")
+    (evaluations,) = witness.pauses
+    assert (evaluations.reason, evaluations.in_step) == ("evaluation", False)
+    assert (evaluations.every, evaluations.mean_ms) == (every, pytest.approx(500.0))
 
 
 @pytest.mark.parametrize(("every", "host_alone"), [(5, True), (20, False)])
@@ -103,8 +158,8 @@ def test_what_is_evaluated_every_few_steps_is_part_of_them(every: int, host_alon
     """A host that is ahead of its GPU by some steps waits for them within the evaluation: with few between two, too much would go with it."""
     witness = by_marks(evaluated([7.0] * 1000, every, 50.0), host_alone=host_alone)
     assert witness is not None and witness.ms == pytest.approx(7.0 + 50.0 / every, rel=0.01)
-    found = witness.evaluations
-    assert found is not None and found.in_step and found.ms_per_step == pytest.approx(50.0 / every, rel=0.02)
+    (evaluations,) = witness.pauses
+    assert evaluations.in_step and evaluations.ms_per_step == pytest.approx(50.0 / every, rel=0.02)
 
 
 def test_a_queue_that_fills_again_after_an_evaluation_is_left_out() -> None:

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from sawtooth.analysis.findings import rules
+from sawtooth.analysis.metrics.pauses import Pauses, Reason
 from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.analysis.metrics.witness import Evaluations, Witness
+from sawtooth.analysis.metrics.witness import Witness
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, PlanStep, RunResult
 from sawtooth.app.words import advice, promise
-from sawtooth.app.words.headline import below, evaluates, headline
+from sawtooth.app.words.headline import below, between_steps, headline
 from tests.support.run_results import run_of
 
 SLOW = [("other_compute", None, 100_000_000, 100.0)]
@@ -183,21 +184,32 @@ def test_no_example_of_a_loader_has_a_batch_size_that_would_be_pasted() -> None:
     assert [text for text in shown if re.search(r"DataLoader\(.*\bbatch_size=\d", text)] == []
 
 
-def test_what_the_loop_evaluates_between_its_steps_is_said_where_it_counts() -> None:
-    def told(found: Evaluations | None) -> str | None:
-        result = run_of(ledger=COPIES, source="marks", best_ms=100.0)
-        assert result.lead is not None
-        marks = Witness("marks", 100.0, 99.0, 101.0, evaluations=found)
-        lead = replace(result.lead, best=replace(result.lead.best, source="marks", reading=Reading(100.0), witnesses=(marks,)))
-        return evaluates(replace(result, lead=lead))
-
-    assert (
-        (told(Evaluations(60.0, 90.0, True)) or "")
-        .replace("\xa0", " ")
-        .startswith("Evaluation takes 1.50 ms of that on average: 90.0 ms every 60")
+@pytest.mark.parametrize(
+    ("reason", "steps", "in_step", "sentence"),
+    [
+        ("evaluation", (60, 120, 180), True, "Evaluation takes 1.50 ms of that on average: 90.0 ms every 60 steps."),
+        ("evaluation", (60, 120, 180), False, "Evaluation takes 1.50 ms a step more on average, 90.0 ms every 60 steps: no part of these times."),
+        ("checkpoint", (60, 120), False, "Writing checkpoints takes 1.50 ms a step more on average, 90.0 ms every 60 steps: no part of these times."),
+        ("checkpoint", (20, 120), True, None),  # 2 in 600 steps, whose distance says nothing: less than a hundredth of the step
+        ("unknown", (60, 120, 180, 240, 300, 360, 420), False,
+         "Between its steps the loop stands still for 90 ms, 7 times in 600 steps: 1.0 % of the run, which these times do not hold."),
+        ("unknown", (60, 120), False, None),  # how often is not known by its distance
+    ],
+)  # fmt: skip
+def test_what_the_loop_does_between_its_steps_is_said_where_it_counts(
+    reason: Reason, steps: tuple[int, ...], in_step: bool, sentence: str | None
+) -> None:
+    pauses = Pauses(reason, steps, (90.0,) * len(steps), 600, in_step)
+    result = run_of(ledger=COPIES, source="marks", best_ms=100.0)
+    assert result.lead is not None and between_steps(result) is None
+    best = replace(
+        result.lead.best,
+        source="marks",
+        reading=Reading(100.0),
+        witnesses=(Witness("marks", 100.0, 99.0, 101.0, pauses=(pauses,)),),
     )
-    assert (told(Evaluations(60.0, 90.0, False)) or "").endswith("no part of these times.")
-    assert told(Evaluations(600.0, 90.0, True)) is None and told(None) is None  # less than a hundredth of the step
+    told = between_steps(replace(result, lead=replace(result.lead, best=best)))
+    assert (told and told.replace("\xa0", " ")) == sentence
 
 
 def test_one_change_is_the_first_on_every_screen() -> None:

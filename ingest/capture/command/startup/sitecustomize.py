@@ -18,6 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - path
 AWAITED = {  # modules of PyTorch and DeepSpeed, and what of the hook is called with each once it is there
     "torch.optim.optimizer": "install",
     "torch.nn.modules.module": "watch_evaluation",
+    "torch.serialization": "watch_saving",
     "deepspeed.runtime.engine": "watch_updates",
     "torch.utils.data._utils.fetch": "watch_loaders",
     "torch.utils.data._utils.pin_memory": "watch_pinning",

@@ -127,13 +127,16 @@ CASES = {
     "pageable-copies": Case(
         leads=("copy_pageable",), quiet=("copy_pinned",), measured=(("copy_pageable", "copy_pinned", 0.05),)
     ),
-    "periodic-stalls": Case(beside=("slow_every_fourth",), quiet=("gpt_small",)),
+    "periodic-stalls": Case(
+        beside=("slow_every_fourth", "pauses", "pauses_to_save", "pauses_often_to_save"),
+        quiet=("gpt_small", "pauses_to_evaluate", "waits_for_what_it_launched"),
+    ),
     "power-cap": Case(beside=("held_down_by_power", "gpt_tf32"), quiet=("some_power_cap", "held_down_by_heat")),
     "prefetch-queue-hid-the-loader": Case(
         leads=("full_queue",),
         quiet=("loader_workers", "loader_few_workers", "loader_keeps_workers"),  # the profile of the last two shows the wait
     ),
-    "profile-not-representative": Case(leads=("checkpoint_unseen",), quiet=("checkpointing_io",)),
+    "profile-not-representative": Case(leads=("checkpoint_unseen",), quiet=("checkpointing_io", "pauses_often_to_save")),
     "profiler-distorts": Case(beside=("adam_fused",), quiet=("gpt_small",)),
     "python-between-operators": Case(
         leads=("python_host", "slow_every_fourth"),

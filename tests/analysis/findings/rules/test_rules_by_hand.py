@@ -24,7 +24,7 @@ from sawtooth.analysis.run_analysis import analyse, whatif_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.reports.text import gain
-from sawtooth.app.words.headline import first_change
+from sawtooth.app.words.headline import between_steps, first_change
 from sawtooth.app.words.promise import brings
 from sawtooth.app.words.run import first_line
 from sawtooth.ingest.manifest import Manifest, UserFacts
@@ -229,6 +229,31 @@ def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyP
     assert (found.changes[0].before, found.changes[0].after) == (
         "DataLoader(dataset, batch_size=64)", "DataLoader(dataset, batch_size=256)",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "below_it"),
+    [
+        ("pauses", 1.8, "Between its steps the loop stands still for 100 ms, 2 times in 250 steps: 44 % of the run, which these times do not hold."),
+        ("pauses_to_save", 2.0, "Writing checkpoints takes 1.00 ms a step more on average, 100 ms every 100 steps: no part of these times."),
+    ],
+)  # fmt: skip
+def test_what_pauses_between_steps_cost_is_said_of_the_run_and_not_of_its_step(name: str, times: float, below_it: str) -> None:
+    """100 ms twice in 250 steps of 1 ms; a checkpoint after 100 and after 200 comes every 100, and of what nobody knows no more is said than was seen."""
+    result = result_of(name)
+    (stalls,) = (f for f in result.findings if f.rule == "periodic-stalls")
+    assert (stalls.claims, stalls.ceiling_ms_per_step) == ("throughput", None)
+    assert stalls.samples_per_second_times == pytest.approx(times, rel=0.01)
+    step = result.metrics["best_step_time_ms"]
+    assert (step.value, step.trust) == (pytest.approx(1.0, rel=0.01), "caution")
+    assert result_of("pauses_to_evaluate").metrics["best_step_time_ms"].trust == "ok"  # as who times steps leaves out
+    often = next(f for f in result_of("pauses_often_to_save").findings if f.rule == "periodic-stalls")
+    assert (often.claims, often.ceiling_ms_per_step) == ("ceiling", pytest.approx(5.0, rel=0.01)), (
+        "the step of 6 ms holds those"
+    )
+    assert (between_steps(result) or "").replace("\xa0", " ") == below_it
+    with_them = f"with them a step takes {'1.8 ms' if name == 'pauses' else '2 ms'} on average"
+    assert with_them in step.notes[0].replace("\xa0", " ")
 
 
 def test_a_larger_batch_is_no_advice_where_the_host_takes_longer_for_it() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sawtooth.ingest.capture.between_steps import BetweenSteps
 from sawtooth.ingest.capture.command.call_site import CallSite
 from sawtooth.ingest.capture.command.hook import (
     ALONE_STEPS,
@@ -22,7 +23,6 @@ from sawtooth.ingest.capture.command.hook import (
 )
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
 from sawtooth.ingest.capture.command.stretches import runs_of
-from sawtooth.ingest.capture.evaluation import Evaluations
 
 MS = 1_000_000
 
@@ -35,13 +35,13 @@ class Loop:
         self.profiled: list[tuple[str, int]] = []
         self.steps = 0
         chosen = {"steps": 3, "after_s": 1.0, "rank": None, "ranks": 1, "ranks_here": 1, **settings}
-        self.evaluations = Evaluations()
+        self.between_steps = BetweenSteps()
         self.site = CallSite()
         self.hook = Hook(
             HookSettings(folder, **chosen),
             torch=self._torch(),
             clock_ns=lambda: self.now_ns,
-            evaluations=self.evaluations,
+            between_steps=self.between_steps,
             call_site=lambda *_: self.site,
         )
 
@@ -90,14 +90,21 @@ def test_a_steady_loop_is_profiled_once_and_every_step_is_marked(tmp_path: Path)
     assert [mark["i"] for mark in marks if mark["p"] == "profile"] == list(range(LEAST_STEPS + 1, LEAST_STEPS + 5))
 
 
-def test_the_step_after_an_evaluation_says_so_of_every_optimizer(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("phase", "what"), [("eval", ["evaluated"]), ("checkpoint", ["saved"]), ("eval", ["evaluated", "saved"])]
+)
+def test_the_step_after_an_evaluation_or_a_checkpoint_says_so_of_every_optimizer(
+    tmp_path: Path, phase: str, what: list[str]
+) -> None:
     loop = Loop(tmp_path, steps=0)
     for turn in range(4):
         loop.run(1, 50, "critic")
         loop.run(1, 50, "generator")
-        loop.evaluations.count += 3 * (turn == 1)
+        for counted in what if turn == 1 else ():
+            setattr(loop.between_steps, counted, 3)
     loop.hook.finish()
-    assert [(mark["o"], mark["i"]) for mark in marks_of(tmp_path) if mark["p"] == "eval"] == [(0, 2), (1, 2)]
+    assert [(mark["o"], mark["i"]) for mark in marks_of(tmp_path) if mark["p"] != "train"] == [(0, 2), (1, 2)]
+    assert phase in {mark["p"] for mark in marks_of(tmp_path)}
 
 
 @pytest.mark.parametrize(("after_s", "needed"), [(0.0, 25), (2.0, 45)])

@@ -108,16 +108,18 @@ def test_a_script_with_flags_keeps_its_output_and_exit_code_and_is_recorded(tmp_
     assert packed_by == marks[0]["recorder"] == recorder_version() != ""
 
 
-def test_the_step_after_an_evaluation_is_marked_so(tmp_path: Path) -> None:
+def test_the_steps_after_an_evaluation_and_a_checkpoint_are_marked_so(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         TRAINING.replace(
-            "    optimizer.zero_grad()\n", "    optimizer.zero_grad()\n    if _ in (7, 9): model.eval(); model.train()\n"
+            "    optimizer.zero_grad()\n",
+            "    optimizer.zero_grad()\n    if _ in (7, 9): model.eval(); model.train()\n    if _ == 8: torch.save(model.state_dict(), 'state.pt')\n",
         )
     )
     done = started(*("-o", "run.sawtooth", "--no-sample", "--steps", "0"), "train.py", "--epochs", "12", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     marks = [json.loads(line) for line in members(tmp_path / "run.sawtooth")["marks"].splitlines()][1:]
-    assert [mark["i"] for mark in marks if mark["p"] == "eval"] == [7, 9]
+    assert {mark["i"]: mark["p"] for mark in marks if mark["p"] != "train"} == {7: "eval", 8: "checkpoint", 9: "eval"}
+    assert (tmp_path / "state.pt").exists()
 
 
 def test_python_calls_are_recorded_where_they_are_wanted(tmp_path: Path) -> None:

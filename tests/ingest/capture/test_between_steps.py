@@ -1,29 +1,51 @@
-"""When a training sets its model to evaluate, and what a compiler sees of the recorder (here, since loading PyTorch's takes seconds)."""
+"""When a training sets its model to evaluate or saves a checkpoint, and what a compiler sees of the recorder (here, since loading PyTorch's takes seconds)."""
 
+import inspect
+import threading
 from pathlib import Path
 
 import pytest
 
+from sawtooth.ingest.capture.between_steps import BetweenSteps
 from sawtooth.ingest.capture.command.hook import Hook, HookSettings
-from sawtooth.ingest.capture.evaluation import Evaluations
 
 torch = pytest.importorskip("torch")
 
 
 def test_a_module_is_seen_to_evaluate_and_none_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.Module, "eval", torch.nn.Module.eval)
-    evaluations = Evaluations()
-    evaluations.watch(torch.nn.modules.module)
+    between = BetweenSteps()
+    between.watch_evaluation(torch.nn.modules.module)
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout())
-    assert model.eval() is model and not model[1].training and evaluations.count == 1
+    assert model.eval() is model and not model[1].training and between.evaluated == 1
     model.train()
-    assert model[1].training and evaluations.count == 1
+    assert model[1].training and between.evaluated == 1
+
+
+def test_what_the_training_itself_saves_is_counted_and_saved_as_ever(tmp_path: Path) -> None:
+    """A save in the background, as of torch.distributed.checkpoint.async_save, holds no step up."""
+    between, plain = BetweenSteps(), torch.save
+    leave = between.watch_saving(torch)
+    try:
+        torch.save({"weight": torch.ones(2)}, tmp_path / "state.pt")
+        thread = threading.Thread(target=torch.save, args=({"weight": torch.ones(2)}, tmp_path / "background.pt"))
+        thread.start()
+        thread.join()
+        with pytest.raises(TypeError):
+            torch.save()
+        assert between.saved == 2
+        assert inspect.signature(torch.save) == inspect.signature(plain)
+    finally:
+        leave()
+    assert torch.save is plain
+    for name in ("state.pt", "background.pt"):
+        assert torch.load(tmp_path / name)["weight"].tolist() == [1.0, 1.0]
 
 
 def test_a_compiled_function_is_compiled_once_although_it_evaluates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.Module, "eval", torch.nn.Module.eval)
-    evaluations, graphs = Evaluations(), []
-    evaluations.watch(torch.nn.modules.module)
+    between, graphs = BetweenSteps(), []
+    between.watch_evaluation(torch.nn.modules.module)
     model = torch.nn.Linear(2, 2)
 
     def backend(graph, _inputs):
