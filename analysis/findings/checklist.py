@@ -88,7 +88,7 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("Deterministic algorithms only where they are needed", PYTORCH, ("deterministic-algorithms",)),
     Technique("No graph in evaluation", PYTORCH, ("evaluation-records-graph",), apart="the profile holds training steps; profile one evaluation too"),
     Technique("A batch that fills the GPU", NVIDIA, ("small-batch", "memory-headroom")),
-    Technique("Batches of like lengths, memory allocated for the longest", PYTORCH, ("shapes-vary",), rare="batches of other lengths"),
+    Technique("Batches of like lengths, memory allocated for the longest", PYTORCH, ("shapes-vary", "plans-for-new-shapes"), rare="batches of other lengths"),
     Technique("Activation checkpointing only where memory needs it", PYTORCH, ("recomputation", "memory-near-limit"), None, "Checkpoint|recompute", works_on="activation checkpointing"),
     Technique("No allocation in the step", PYTORCH, ("allocator-churn", "memory-creep")),
     Technique("Garbage collection out of the step", PYTORCH, ("garbage-collection",)),

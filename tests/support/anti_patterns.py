@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -209,17 +208,6 @@ def captured(trace: ChromeTrace, at: float, captures: bool) -> float:
     return op(trace, at + 400, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 100, GEMM)
 
 
-def lengths(folder: Path, longest: int) -> list[Path]:
-    """Write four steps of one product, of 256 rows and of ``longest`` in turn."""
-    turns = itertools.cycle((256, longest))
-
-    def add(trace: ChromeTrace, at: float) -> float:
-        rows = next(turns)
-        return op(trace, at, "aten::mm", [[rows, 1024], [1024, 1024]], HALF, rows / 2, GEMM)
-
-    return loop(folder, add)
-
-
 def link(trace: ChromeTrace, at: float, busy: float, pattern: str = "HtoD (Pinned -> Device)") -> float:
     """Add 1 ms of which the link to the host is in use for the share ``busy``, at 55 GB/s, and a product beside it of 0.3 ms."""
     trace.op("aten::copy_", at, at + 9, [[1024, 1024]], [FLOAT])
@@ -287,6 +275,4 @@ ANTI_PATTERNS: dict[str, Callable[[Path], list[Path]]] = {
     "autotuned_products": partial(loop, add=partial(compiled_products, kernel_us=60, kernel="triton_tem_fused_mm_1")),
     "scripted_functions": partial(loop, add=partial(scripted, name="<forward op>")),
     "functions_called_forward": partial(loop, add=partial(scripted, name="forward")),
-    "two_lengths": partial(lengths, longest=768),
-    "one_length": partial(lengths, longest=272),
 }

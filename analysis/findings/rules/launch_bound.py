@@ -27,6 +27,7 @@ import pandas as pd
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit
+from sawtooth.analysis.findings.queries.plan_builds import excess_ms, plan_builds
 from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, waiting_calls
 from sawtooth.analysis.findings.queries.recurrent import packs_sequences, recurrent_layer
 from sawtooth.analysis.findings.queries.sampled import idle_by_telemetry_ms
@@ -186,6 +187,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     lost = context.lost_ms("launch_bound")
     if lost and searching_convolutions(context).ms > lost / 2:
         return  # the host does not launch, it tries algorithms: convolution-search says so
+    if lost and excess_ms(context, plan_builds(context)) > lost / 2:
+        return  # nor where it plans for new shapes
     idle = idle_by_telemetry_ms(context)
     if context.share(lost if idle is None else min(lost, idle)) < WORTH_NAMING:
         return

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.batch.code import larger_batch_code
 from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, host_grows_with_batch, larger_batches, sentence
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
+from sawtooth.analysis.findings.queries.plan_builds import plan_builds
 from sawtooth.analysis.findings.queries.sampled import memory_use
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import Explains, Finding
@@ -42,6 +43,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         or context.step_ms is None
         or not 0 < busy < context.step_ms
         or searching_convolutions(context).count  # the host does not launch, it tries algorithms
+        or plan_builds(context).count  # or plans for new shapes
         or host_grows_with_batch(context)
         or (context.rank.best.feeding is not None and context.rank.best.feeding.limits(context.step_ms))
     ):

@@ -85,6 +85,7 @@ CASES = {
     "samples-one-by-one": Case(leads=("called_sample_by_sample",), quiet=("layers_of_one_sample", "called_batch_by_batch")),
     "samples-prepared-alone": Case(leads=("prepared_one_by_one",), quiet=("few_prepared", "states_one_by_one", "learned_one_by_one")),
     "scripted-code": Case(beside=("scripted_functions",), quiet=("functions_called_forward",)),
+    "plans-for-new-shapes": Case(leads=("attention_planned", "convolutions_planned"), quiet=("attention_planned_once", "two_lengths")),
     "pipeline-bubble": Case(
         leads=("pipeline_of_unequal_stages",), beside=("pipeline_of_two_microbatches",), quiet=("pipeline_of_eight_microbatches", "ddp_balanced")
     ),

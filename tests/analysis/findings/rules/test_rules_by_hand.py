@@ -211,6 +211,7 @@ def test_how_often_python_holds_the_launches_up(times: int, steps: int, words: s
 def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyPatch) -> None:
     # A stopwatch says 4 ms, the estimate loses 4.2 ms to launches: the GPU works 1 of the 4 ms, so four times the batch fits, not millions.
     monkeypatch.setattr(small_batch, "searching_convolutions", lambda given: SimpleNamespace(count=0))
+    monkeypatch.setattr(small_batch, "plan_builds", lambda given: SimpleNamespace(count=0))
     monkeypatch.setattr(small_batch, "host_grows_with_batch", lambda given: False)
     run = run_of(
         ledger=[("other_compute", None, 1_000_000, 1.0), ("idle", "launch_bound", 6_000_000, 4.2)], best_ms=4.0, source="user"

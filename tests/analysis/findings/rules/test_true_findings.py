@@ -507,3 +507,18 @@ def test_the_time_of_searches_is_of_the_run_s_step_and_not_of_the_slower_profile
     best = result_of("conv_searches").lead.best
     assert found.ceiling_ms_per_step == pytest.approx(744 / best.profiled.value * best.ms, rel=0.002)
     assert found.ceiling_ms_per_step < best.ms
+
+
+def test_without_plans_a_step_takes_what_its_layers_and_another_backend_take() -> None:
+    # Four layers of 0.2 ms follow 5 ms of planning; with flash attention's kernels they last 0.2 to 0.46 ms each.
+    result = result_of("attention_planned")
+    first = result.findings[0]
+    assert (first.rule, first.confidence) == ("plans-for-new-shapes", "medium")
+    assert first.predicted_step_ms == pytest.approx(4 * 0.2 * 1.7, rel=0.1)
+    assert first.predicted_low_ms is not None and first.predicted_high_ms is not None
+    assert first.predicted_low_ms <= 4 * 0.2 * 1.05 and first.predicted_high_ms >= 4 * 0.2 * 2.3
+    (products,) = (f for f in result_of("convolutions_planned").findings if f.rule == first.rule)
+    assert (products.predicted_step_ms, products.fix.startswith("Pad")) == (None, True)
+    assert not {"launch-bound", "small-batch"} & {
+        f.rule for f in (*result.findings, *result_of("convolutions_planned").findings)
+    }

@@ -1,0 +1,49 @@
+"""Operators that build a plan on the host where they first meet a shape."""
+
+from __future__ import annotations
+
+from sawtooth.analysis.findings.queries.calls import Events
+from sawtooth.analysis.findings.rule import RuleContext, once
+
+# An operator's own code, beside its launches, takes the host 5 to 50 µs, recorded perhaps 200. cuDNN takes about 1 ms to plan a convolution, 45 ms for
+# attention, which it compiles kernels for.
+AT_LEAST_NS = 500_000
+TIMES_USUAL = 10  # what the operator takes where it has met the shape before
+# An operator's own time is what neither the operators that it calls nor its calls of the driver take: they load code, allocate, wait, or are timed
+# themselves. One that waits for the GPU times algorithms: a search. Only one that launches is meant, others compute on the host.
+_BUILDS = """
+WITH long AS (
+    SELECT o.cpu_op_id, o.name_id, o.dur_ns FROM cpu_ops o
+    WHERE o.kind = 'op' AND o.signature_id IS NOT NULL AND o.dur_ns >= $least AND o.cpu_op_id IN (SELECT cpu_op_id FROM gpu_ops)),
+called AS (
+    SELECT parent_id AS cpu_op_id, sum(dur_ns) AS ns FROM cpu_ops WHERE parent_id IN (SELECT cpu_op_id FROM long) GROUP BY 1
+    UNION ALL SELECT cpu_op_id, sum(dur_ns) FROM runtime_calls WHERE cpu_op_id IN (SELECT cpu_op_id FROM long) GROUP BY 1),
+slow AS (
+    SELECT l.cpu_op_id, l.name_id, l.dur_ns - coalesce(sum(c.ns), 0) AS own_ns FROM long l LEFT JOIN called c USING (cpu_op_id)
+    WHERE l.cpu_op_id NOT IN (SELECT cpu_op_id FROM named_runtime_calls WHERE cpu_op_id IS NOT NULL AND contains(name, 'Synchronize'))
+    GROUP BY l.cpu_op_id, l.name_id, l.dur_ns HAVING l.dur_ns - coalesce(sum(c.ns), 0) >= $least),
+met AS (
+    SELECT o.*, s.input_dims, row_number() OVER (PARTITION BY o.name_id, s.input_dims, s.input_types ORDER BY o.cpu_op_id) = 1 AS first
+    FROM cpu_ops o JOIN signatures s USING (signature_id) WHERE o.name_id IN (SELECT name_id FROM slow)),
+usual AS (SELECT name_id, median(dur_ns) AS usual_ns FROM met WHERE NOT first GROUP BY 1)
+SELECT m.cpu_op_id AS id, n.name, m.start_ns, m.start_ns + m.dur_ns AS end_ns, t.step, m.input_dims, s.own_ns, s.own_ns - u.usual_ns AS excess_ns
+FROM slow s JOIN met m ON m.cpu_op_id = s.cpu_op_id AND m.first JOIN usual u ON u.name_id = m.name_id JOIN names n ON n.name_id = m.name_id
+JOIN steps t ON t.device = $device AND t.counted AND m.start_ns >= t.host_start_ns AND m.start_ns < t.host_end_ns
+WHERE s.own_ns >= $times * u.usual_ns ORDER BY id"""
+
+
+@once
+def plan_builds(context: RuleContext) -> Events:
+    """Return the operators of the counted steps that take the host far longer than usual where they first meet a shape, with input_dims, own_ns (their
+    own time) and excess_ns (beyond the usual). Those of which one step alone does so are left out: a run may do that once."""
+    of = {"device": context.rank.device, "least": AT_LEAST_NS, "times": TIMES_USUAL}
+    builds = Events(context.recording.frame(_BUILDS, of), len(context.rank.counted))
+    steps = builds.frame.groupby("name")["step"].nunique()
+    return builds.where(builds.frame["name"].isin(steps[steps > 1].index))
+
+
+def excess_ms(context: RuleContext, builds: Events) -> float:
+    """Return what ``builds`` take beyond the usual, ms per step of the run: the rest of a profiled step stays, however much quicker the run's is."""
+    ms = float(builds.frame["excess_ns"].sum()) / 1e6 / max(builds.steps, 1)
+    profiled, run = context.rank.best.profiled.value, context.step_ms
+    return ms * min(run / profiled, 1.0) if profiled and run else ms

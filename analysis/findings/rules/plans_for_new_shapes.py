@@ -1,0 +1,112 @@
+"""Operators build a plan on the host for each new shape.
+
+What it checks
+    Operators whose own host time, beside launches and what else they call, is 10 times the usual and 0.5 ms at least where they first meet a shape, in
+    several counted steps, while calls with shapes that they have met are quick.
+Why it costs time
+    cuDNN compiles kernels for each new shape of attention, 40 to 50 ms a pass, and plans each convolution for about a millisecond; cuBLASLt
+    chooses a product's kernel. The GPU waits meanwhile. A loop whose lengths change pays it at nearly every step.
+What to do
+    For attention take cuDNN out of the choice: ``torch.backends.cuda.enable_cudnn_sdp(False)``, or
+    ``torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)`` around the call. For any operator pad to a few lengths: a plan is kept.
+When it is wrong
+    Once a run has met all its shapes it plans no more: of few lengths, profile later steps. An operator that is called once for each shape
+    shows no usual time, and the rule is quiet. On Hopper flash attention's kernels are slower than cuDNN's, which long sequences feel.
+References
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_kernel.html and
+    https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cuda.enable_cudnn_sdp
+    https://github.com/pytorch/pytorch/pull/155958 (cuDNN's attention compiles for each length) and
+    https://github.com/huggingface/transformers/pull/48163 (cuDNN beside flash attention on several GPUs)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries.calls import Events, operators
+from sawtooth.analysis.findings.queries.plan_builds import excess_ms, plan_builds
+from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.replay.edits import Edit, FasterHost, ScaledOps
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
+
+WORTH_NAMING = 0.03  # one line to change, or lengths to round up
+MOSTLY = 0.5  # of the time: attention, which has another way than padding
+ATTENTION = r"^aten::_cudnn_attention_"
+# Flash attention's kernels against cuDNN's: 1.7 to 2.3 times as long on Hopper (H100, training shapes), as long or shorter elsewhere.
+FLASH_LASTS, FLASH_LEAST, FLASH_MOST = 1.7, 1.0, 2.3
+
+BACKEND_FIX = "Use another attention backend than cuDNN's, which needs no plan: torch.backends.cuda.enable_cudnn_sdp(False). Or pad to a few lengths: plans are kept."
+PAD_FIX = "Pad to a few lengths or sizes: a plan is kept for each shape that has come once."
+BACKEND_NOTE = "The host's time on attention's plans removed from the replay; flash attention's kernels take 1 to 2.3 times as long as cuDNN's."
+PAD_NOTE = "Not predicted: how much work padding adds."
+KEPT_NOTE = "Lengths that have all come once are planned no more: then it ends by itself."
+PAD = CodeChange(
+    "PyTorch",
+    "length = max(map(len, batch))",
+    "length = -(-max(map(len, batch)) // 128) * 128   # few lengths: round up to 128",
+)
+BACKEND = (
+    CodeChange(
+        "PyTorch", "import torch", "import torch\ntorch.backends.cuda.enable_cudnn_sdp(False)   # flash attention instead"
+    ),
+    CodeChange(
+        "PyTorch",
+        "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        "with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION):\n    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+    ),
+    CodeChange(
+        "Transformers",
+        "DataCollatorWithPadding(tokenizer)",
+        "DataCollatorWithPadding(tokenizer, pad_to_multiple_of=128)",
+    ),
+)
+
+
+def check(context: RuleContext) -> Iterator[Finding]:
+    """Yield a finding when plans for new shapes take more than WORTH_NAMING of the step."""
+    builds = plan_builds(context)
+    ms = excess_ms(context, builds)
+    if context.share(ms) < WORTH_NAMING:
+        return
+    attention = builds.where(builds.frame["name"].str.contains(ATTENTION))
+    another = excess_ms(context, attention) > MOSTLY * ms
+    longest = builds.frame.loc[builds.frame["own_ns"].idxmax()]
+    yield context.finding(
+        RULE.slug,
+        f"Operators plan for each new shape: {in_words(ms)} of each step on the host. {longest['name']} takes {in_words(longest['own_ns'] / 1e6)} "
+        f"for a shape that is new, {in_words((longest['own_ns'] - longest['excess_ns']) / 1e6)} for one that it knows",
+        BACKEND_FIX if another else PAD_FIX,
+        ceiling_ms=ms,
+        edits=_without_plans(context, attention) if another else (),
+        confidence="high" if another else "medium",
+        note=f"{BACKEND_NOTE if another else PAD_NOTE} {KEPT_NOTE}",
+        risk="Flash attention rounds differently in the last bits; where a mask is given, memory-efficient attention runs instead."
+        if another
+        else "Padding adds work, and needs a mask.",
+        changes=(*BACKEND, PAD) if another else (PAD,),
+        evidence=builds.rows(),
+        places=builds.places(),
+    )
+
+
+def _without_plans(context: RuleContext, builds: Events) -> list[Edit]:
+    """Return the edits that take the plans of ``builds`` away, and give attention's kernels the times of another backend."""
+    rows = context.recording.rows(
+        "SELECT call_id FROM runtime_calls WHERE cpu_op_id IN (SELECT unnest(?::BIGINT[])) ORDER BY 1", [list(builds.ids)]
+    )
+    stays = 1 - float(builds.frame["excess_ns"].sum() / builds.frame["own_ns"].sum())
+    calls, work = operators(context, ATTENTION).ids, context.work
+    kernels = work.loc[work["cpu_op_id"].isin(calls), "gpu_op_id"]
+    return [
+        FasterHost(stays, tuple(int(row[0]) for row in rows), low=stays, high=stays),
+        ScaledOps(tuple(kernels.tolist()), FLASH_LASTS, FLASH_LEAST, FLASH_MOST),
+    ]
+
+
+RULE = Rule(
+    "plans-for-new-shapes",
+    ("steps", "shapes"),
+    check,
+    Explains(("launch_bound",), called="plans for new shapes", part_of="launch-bound"),
+)

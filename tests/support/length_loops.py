@@ -1,0 +1,48 @@
+"""Loops built by hand whose shapes change from step to step, or do not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from tests.support.anti_patterns import GEMM, HALF, OP_US, loop, op
+from tests.support.chrome_trace import ChromeTrace
+
+
+def lengths(folder: Path, longest: int) -> list[Path]:
+    """Write four steps of one product, of 256 rows and of ``longest`` in turn."""
+    turns = itertools.cycle((256, longest))
+
+    def add(trace: ChromeTrace, at: float) -> float:
+        rows = next(turns)
+        return op(trace, at, "aten::mm", [[rows, 1024], [1024, 1024]], HALF, rows / 2, GEMM)
+
+    return loop(folder, add)
+
+
+def planned(folder: Path, name: str, *, always: bool) -> list[Path]:
+    """Write a loop of four layers of the operator ``name``, whose first call takes the host 5 ms where its length is new: in each step, or once."""
+    lengths = itertools.count(200, 8) if always else itertools.chain((200,), itertools.repeat(208))
+    known: set[int] = set()
+
+    def layers(trace: ChromeTrace, at: float) -> float:
+        length = next(lengths)
+        for _ in range(4):
+            takes_us, dims = OP_US if length in known else 5000.0, [[1, 4, length, 64]] * 3
+            op(trace, at, name, dims, HALF, 200, "cudnn_generated_fort_native_sdpa", host_us=takes_us)
+            at += takes_us + 200  # when its kernel is done
+            known.add(length)
+        return at
+
+    return loop(folder, layers)
+
+
+LENGTH_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
+    "attention_planned": partial(planned, name="aten::_cudnn_attention_forward", always=True),
+    "attention_planned_once": partial(planned, name="aten::_cudnn_attention_forward", always=False),
+    "convolutions_planned": partial(planned, name="aten::cudnn_convolution", always=True),
+    "two_lengths": partial(lengths, longest=768),
+    "one_length": partial(lengths, longest=272),
+}
