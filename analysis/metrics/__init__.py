@@ -31,13 +31,12 @@ __getattr__, __all__ = lazy(
             "readings_without_trace",
             "with_aliases",
         ),
+        "representative": ("longer_than_profile",),
         "step_sources": ("ESTIMATED", "STEP_SOURCES", "StepSource"),
         "step_time": (
             "AGREES_WITHIN",
             "BestStepTime",
-            "NOT_REPRESENTATIVE",
             "choose_step_time",
-            "longer_than_profile",
         ),
         "trust": ("Diagnostic",),
         "witness": (

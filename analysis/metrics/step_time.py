@@ -15,9 +15,9 @@ from sawtooth.analysis.metrics.device_facts import StepEstimate
 from sawtooth.analysis.metrics.feeding import Feeding
 from sawtooth.analysis.metrics.pauses import Pauses
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing
+from sawtooth.analysis.metrics.representative import much_longer, of_slower_host
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.metrics.witness import (
-    ESTIMATE_FACTOR,
     FLOOR_MARGIN,
     GPU_BOUND,
     SAMPLE_IT,
@@ -29,7 +29,6 @@ from sawtooth.analysis.metrics.witness import (
 from sawtooth.analysis.units import in_words
 
 AGREES_WITHIN = 0.05  # within 5 % of the estimate, the profile itself is the better number: it was measured
-NOT_REPRESENTATIVE = 1.25  # of 54 runs with telemetry both unrepresentative ones lie above (1.7, 4.9), 51 below, one at 1.254
 SAME = 0.08  # telemetry's own error: closer witnesses say the same
 LOADED_ALIKE = 0.8  # of what the profiled steps loaded by themselves: batches differ, and a page cache may be warmer later
 TOO_WIDE = 2.25  # high ÷ low of what a trace alone tells of a run that its host limits: a witness as wide adds nothing
@@ -132,7 +131,7 @@ def choose_step_time(
         mean_ms=mean_ms,
         witnesses=tuple(witnesses),
         floor_ms=floor,
-        represented=not _much_longer(source, reading, est, mean_ms, fed),
+        represented=not much_longer(source, reading, est, mean_ms, fed) or of_slower_host(marks, source, est, mean_ms),
         feeding=fed,
     )
     by_recording = STEP_SOURCES[source].of_trace
@@ -229,32 +228,6 @@ def _least(low: float | None, value: float) -> float | None:
 
 def _most(high: float | None, value: float) -> float | None:
     return None if high is None else max(high, value)
-
-
-def _much_longer(source: StepSource, reading: Reading, est: Reading, mean_ms: float | None, fed: Feeding | None) -> bool:
-    """Tell whether a witness beside the trace shows a run that takes longer than its profiled steps do.
-
-    Where loader workers never waited in the profile and were timed to take as long as the run's step, the rest of it is theirs, however long the
-    profiler made its steps.
-    """
-    if STEP_SOURCES[source].of_trace or reading.value is None or not est.value:
-        return False
-    if fed is not None and est.high is None and fed.limits(reading.value):
-        mean_ms = None
-    return longer_than_profile(reading.value, reading.low or reading.value, est.value, mean_ms, bounded=est.high is not None)
-
-
-def longer_than_profile(
-    ms: float, low_ms: float, estimate_ms: float, profiled_ms: float | None, *, bounded: bool = True
-) -> bool:
-    """Tell whether a step of ``ms``, at least ``low_ms``, holds more than the profiled steps show.
-
-    A profiled step that is longer still (``profiled_ms``, with the profiler's cost) may hold all of it: then the replay took off too much. Not so where
-    loader workers never waited in the profile (the estimate is not ``bounded``) and it would be off by more than ESTIMATE_FACTOR.
-    """
-    if not bounded and low_ms > ESTIMATE_FACTOR * estimate_ms:
-        return True
-    return ms > NOT_REPRESENTATIVE * estimate_ms and low_ms > max(estimate_ms, profiled_ms or 0.0)
 
 
 def _with_others(source: StepSource, reading: Reading, witnesses: list[Witness]) -> Reading:

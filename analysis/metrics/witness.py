@@ -23,6 +23,7 @@ OWN_OVERLAP = 0.02  # of a step's kernels
 # Of the time that kernels run side by side: which of them meet hangs on their launches, which recording delays.
 MORE_OVERLAP = 0.5
 SAMPLE_IT = "Ten seconds of `sawtooth sample` beside the run would tell."
+LIKE_MEAN = 0.9  # the median of steps: less, and a few long ones make their mean
 STOPWATCH = 0.01  # a stopwatch over many steps, started and stopped by hand or by a loop that is not synchronised
 
 
@@ -32,6 +33,7 @@ class Witness:
 
     ``source`` is user, marks, telemetry or estimate. ``ms`` is None where it only bounds the step from below; ``high_ms`` is None where
     nothing bounds it from above. ``notes`` say what it rests on and what widens it. ``pauses`` are those that the loop's marks show, by reason.
+    ``typical_ms`` is the median of single steps, None where they were not timed one by one.
     """
 
     source: StepSource
@@ -40,6 +42,12 @@ class Witness:
     high_ms: float | None
     notes: tuple[str, ...] = ()
     pauses: tuple[Pauses, ...] = ()
+    typical_ms: float | None = None
+
+    @property
+    def alike(self) -> bool:
+        """Tell whether single steps were timed, and the typical one takes what they take on average: nothing rare makes their mean."""
+        return self.typical_ms is not None and self.ms is not None and self.typical_ms >= LIKE_MEAN * self.ms
 
     def holds(self, ms: float) -> bool:
         """Tell whether ``ms`` lies in the interval."""

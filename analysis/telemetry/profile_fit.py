@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sawtooth.analysis.metrics.step_time import longer_than_profile
+from sawtooth.analysis.metrics.representative import longer_than_profile
 from sawtooth.analysis.metrics.witness import Witness
 from sawtooth.analysis.units import in_words, significant
 

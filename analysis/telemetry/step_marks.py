@@ -152,7 +152,15 @@ def _witness(reading: _Reading, pauses: tuple[Pauses, ...], where: str) -> Witne
     of = f"The step time is the mean of {len(kept):,} steps that the loop marked{where}; {_median_in_words(kept, reading.why_uneven)}."
     what_not = [its.left_out(mean / 1e6) for its in pauses if not its.in_step]
     notes = (" ".join([of, *what_not]), *reading.notes)
-    return Witness("marks", mean / 1e6, (mean - half) / 1e6, max(mean + half, reading.after_ns) / 1e6, notes, pauses)
+    return Witness(
+        "marks",
+        mean / 1e6,
+        (mean - half) / 1e6,
+        max(mean + half, reading.after_ns) / 1e6,
+        notes,
+        pauses,
+        float(np.median(kept)) / 1e6,
+    )
 
 
 def _slower(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> float | None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from sawtooth.analysis.findings.queries.calls import Events
 from sawtooth.analysis.findings.rule import RuleContext, once
 from sawtooth.analysis.findings.within import reach
-from sawtooth.analysis.metrics.step_time import NOT_REPRESENTATIVE
 
 PAGEABLE_TO_DEVICE = "(?i)pageable *-> *device|HtoD.*pageable"  # names of copies
 
@@ -40,8 +39,7 @@ def waits_beside(context: RuleContext, calls: Sequence[int]) -> tuple[int, ...]:
 def slower_in_run(context: RuleContext) -> bool:
     """Tell whether making tensors on the host may be what the run's steps take longer than the profiled ones: such tensors are made, and no loader
     hides in the rest."""
-    best = context.rank.best
-    longer = best.ms is not None and best.estimate.value is not None and best.ms > NOT_REPRESENTATIVE * best.estimate.value
+    longer = not context.rank.best.represented
     return longer and not context.recording.named("DataLoader") and bool(copies_of_made_tensors(context).count)
 
 

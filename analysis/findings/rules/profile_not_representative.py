@@ -25,6 +25,14 @@ from sawtooth.analysis.units import in_words, significant
 WORTH_NAMING = 0.05  # of the step
 MOSTLY = 0.5  # of what the profiled steps do not show
 
+WHAT_IS_RARE = (
+    "Profile enough steps to hold what is rare: a checkpoint, an evaluation, logging. None of the profiled steps shows it."
+)
+EVERY_STEP = (
+    "See what every step of the run does or waits for and the profiled ones do not, or what else its host is busy with: nothing rare, "
+    "since most of its steps are that long. Then profile again."
+)
+
 CHANGES = (
     CodeChange(
         "PyTorch",
@@ -43,17 +51,18 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if saving_ms >= MOSTLY * (hidden.run_ms - hidden.estimate_ms):
         return  # as has this, periodic-stalls
     tooth = context.telemetry.sawtooth.period_s if context.telemetry is not None else None
+    alike = any(one.alike and one.source == context.rank.best.source for one in context.rank.best.witnesses)
     every = f", and stops about every {significant(tooth, 2)} s" if tooth else ""
     yield context.finding(
         RULE.slug,
         f"The profiled steps are not the run: they take {in_words(hidden.estimate_ms)}, {hidden.witness} {in_words(hidden.run_ms)}{every}",
-        "Profile enough steps to hold what is rare: a checkpoint, an evaluation, logging. None of the profiled steps shows it.",
+        EVERY_STEP if alike else WHAT_IS_RARE,
         ceiling_ms=max(hidden.run_ms - hidden.estimate_ms, 0.0),
         severity="warning",
         confidence="medium",
         note="Not predicted: what the run does between the profiled steps is not in the trace.",
         risk="Longer traces are larger; steps profiled without stacks stay small.",
-        changes=CHANGES,
+        changes=() if alike else CHANGES,
         evidence=[{"outside the profile": hidden.proof}, *profiled_steps(context)],
     )
 

@@ -101,6 +101,22 @@ def test_a_run_within_its_profiled_step_is_represented_however_much_the_replay_t
     assert not chosen((14.6, 14.6), 7.0, work=small, telemetry=telemetry(17.0)).represented
 
 
+@pytest.mark.parametrize(
+    ("ms", "typical_ms", "represented"),
+    [
+        (16.6, 16.2, True),  # each takes as long: the profiled steps on a host whose pace is another
+        (16.6, 3.4, False),  # a few long ones, which the profile does not hold
+        (16.6, None, False),
+        (20.0, 19.8, False),  # a host's pace changes less
+    ],
+)
+def test_steps_longer_one_and_all_are_the_profiled_ones_on_a_slower_host(
+    ms: float, typical_ms: float | None, represented: bool
+) -> None:
+    marks = Witness("marks", ms, 0.95 * ms, 1.05 * ms, typical_ms=typical_ms)
+    assert chosen((13.9, 13.9), 7.2, work=StepWork(2.1e6, 440), marks=marks).represented is represented
+
+
 def test_workers_timed_to_take_the_step_own_what_a_full_queue_hid_however_slow_the_profiled_steps_were() -> None:
     """24.2 ms of the run, 29.6 as profiled and 16.5 without the profiler: four workers need 24 ms for a batch, and their queue was full."""
     hidden, seen = (StepWork(3.4e6, 600, hidden_loader=hides) for hides in (True, False))

@@ -325,7 +325,7 @@ def test_a_loop_that_loads_its_own_batches_is_told_how_many_workers_feed_it(tmp_
     assert finding.predicted_step_ms == pytest.approx(4.4)
     # Where the training computes on the cores that workers take, its step was 1.9 times as long as said.
     assert (finding.predicted_low_ms, finding.predicted_high_ms) == pytest.approx((4.4, 8.8))
-    assert "(4.40 to 8.80\xa0ms), confidence" in text.text(result)
+    assert "(4.40 to 8.80\xa0ms), " in text.text(result)
     assert finding.fix.startswith("Load batches in 4 worker processes. A sample takes 1 ms, 100 µs of it on a core.")
     assert finding.changes[0].after == "loader = DataLoader(dataset, …, num_workers=4, persistent_workers=True)"
     assert headline(result) == "Load batches in 4 worker processes: 20.0 → ≈\u00a04.40\u00a0ms"
