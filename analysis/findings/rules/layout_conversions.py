@@ -6,7 +6,7 @@ Why it costs time
     Tensor-core convolutions work on NHWC; a model in the default layout pays for the conversion of inputs and outputs at every layer, and its
     normalizations and poolings read memory in the slow order.
 What to do
-    Keep model and inputs in ``channels_last``.
+    Keep model and inputs in ``channels_last``, for convolutions over three dimensions in ``channels_last_3d``.
 When it is wrong
     Convolutions over one dimension have no ``channels_last``: they can be written as ones over two, of height 1, which is work and said so.
     Layers without an NHWC kernel convert back: look for them after the change. A network whose batch norms run in NHWC has had it. Group norms do, so a network full of them is left alone, and
@@ -18,6 +18,8 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -62,6 +64,14 @@ LAST_IN_LINE = (
     "Write one-dimensional convolutions as Conv2d of height 1, and keep model and inputs in channels_last: Conv1d has none."
 )
 
+LAST_3D = "Keep the model and its inputs in channels_last_3d, the layout of tensors of five dimensions."
+NOTE = (
+    "Without the conversions, and norms as long as they take in NHWC, which group norms do not gain from. "
+    "Convolutions whose channels are no multiple of 8 may get slower kernels: pad them."
+)
+NOTE_3D = " Over three dimensions cuDNN has fewer kernels: the one network measured took 9.39 ms where 6.90 (5.73 to 11.9) were predicted."
+CHANGES_3D = tuple(replace(change, after=change.after.replace("channels_last", "channels_last_3d")) for change in CHANGES)
+
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when layout conversions take more than WORTH_NAMING of the step."""
@@ -76,22 +86,21 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     norms = work[work["operator"].isin(NORMS)]
     edits: list[Edit] = [*channels_last(convolutions, norms, gpu), WithoutOps(tuple(layout["gpu_op_id"].tolist()))]
-    in_line = 2 * ms_per_step(chosen(layout, _in_line), steps) > cost
+    in_line, in_space = (2 * ms_per_step(chosen(layout, partial(_is_over, count=count)), steps) > cost for count in (1, 3))
     gain = (context.step_ms or 0.0) - (context.predict_ms(edits) or context.step_ms or 0.0)
     yield context.finding(
         RULE.slug,
         f"Layout conversions around {'one-dimensional ' if in_line else ''}convolutions take {in_words(cost)} of each step",
-        LAST_IN_LINE if in_line else LAST,
+        LAST_IN_LINE if in_line else LAST_3D if in_space else LAST,
         ceiling_ms=cost + ms_per_step(norms, steps),
         edits=edits,
-        confidence="low" if in_line else "medium",
+        confidence="low" if in_line or in_space else "medium",
         severity="warning"
         if in_line and severity_of(context.share(gain)) == "critical"
         else None,  # layers to rewrite: a choice
-        note="Without the conversions, and norms as long as they take in NHWC, which group norms do not gain from. "
-        "Convolutions whose channels are no multiple of 8 may get slower kernels: pad them.",
+        note=f"{NOTE}{NOTE_3D if in_space else ''}",
         risk="Code that calls view() on activations must use reshape().",
-        changes=IN_LINE if in_line else CHANGES,
+        changes=IN_LINE if in_line else CHANGES_3D if in_space else CHANGES,
         evidence=evidence_of(pd.concat([layout, norms]), steps, ("category", "kernel")),
     )
 
@@ -109,10 +118,10 @@ def _is_in_nhwc(work: pd.DataFrame) -> bool:
     return 2 * int(norms.loc[inside, "dur_ns"].sum()) > int(norms["dur_ns"].sum())
 
 
-def _in_line(row: Any) -> bool:
-    """Tell whether the convolution that a conversion serves is over one dimension."""
+def _is_over(row: Any, count: int) -> bool:
+    """Tell whether the convolution that a conversion serves is over so many dimensions."""
     dims, of_input = row.flop_dims or [], int(row.flop_operator == "aten::convolution_backward")
-    return len(dims) > of_input and isinstance(dims[of_input], list) and len(dims[of_input]) == 3
+    return len(dims) > of_input and isinstance(dims[of_input], list) and len(dims[of_input]) == count + 2
 
 
 def _is_wide(row: Any) -> bool:

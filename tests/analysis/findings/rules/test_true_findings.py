@@ -172,6 +172,24 @@ def test_an_estimate_of_no_occupancy_with_full_sms_is_no_estimate(
     assert reading.trust == trust
 
 
+def _converting(image: list[int], norm: str, kernel: str) -> ChromeTrace:
+    """Converting takes 300 of the 1,000 µs of a step, the convolution 400, the norm 200."""
+    trace = ChromeTrace()
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        trace.op("aten::convolution", at + 10, at + 40, [image, [image[1], image[1], *[3] * (len(image) - 2)]], HALF)
+        trace.launch((at + 12, at + 15), (at + 20, at + 320), "void cudnn::ops::nchwToNhwcKernel<__half, __half, float>(int)")
+        trace.launch(
+            (at + 16, at + 20),
+            (at + 321, at + 721),
+            "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x32_kernel",
+        )
+        trace.op(norm, at + 50, at + 80, [image], HALF)
+        trace.launch((at + 60, at + 65), (at + 722, at + 922), f"void at::native::{kernel}(int)")
+    return trace
+
+
 @pytest.mark.parametrize(
     ("channels", "norm", "kernel", "advised"),
     [
@@ -184,22 +202,21 @@ def test_an_estimate_of_no_occupancy_with_full_sms_is_no_estimate(
 def test_channels_last_is_advised_where_a_network_can_gain(
     tmp_path: Path, channels: int, norm: str, kernel: str, advised: bool
 ) -> None:
-    # Converting takes 300 of the 1,000 µs of a step, the convolution 400, the norm 200.
-    trace = ChromeTrace()
-    image = [32, channels, 32, 32]
-    for k in range(4):
-        at = STEP_US * k
-        trace.step(k + 1, at, at + STEP_US)
-        trace.op("aten::convolution", at + 10, at + 40, [image, [channels, channels, 3, 3]], HALF)
-        trace.launch((at + 12, at + 15), (at + 20, at + 320), "void cudnn::ops::nchwToNhwcKernel<__half, __half, float>(int)")
-        trace.launch(
-            (at + 16, at + 20),
-            (at + 321, at + 721),
-            "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x32_kernel",
-        )
-        trace.op(norm, at + 50, at + 80, [image], HALF)
-        trace.launch((at + 60, at + 65), (at + 722, at + 922), f"void at::native::{kernel}(int)")
+    trace = _converting([32, channels, 32, 32], norm, kernel)
     assert (of_rule(analysed(tmp_path, trace), "layout-conversions") is not None) == advised
+
+
+def test_volumes_have_a_layout_of_their_own_and_a_less_sure_gain(tmp_path: Path) -> None:
+    found = of_rule(
+        analysed(tmp_path, _converting([8, 128, 8, 32, 32], "aten::native_batch_norm", "norm_kernel")), "layout-conversions"
+    )
+    assert (
+        found is not None
+        and "channels_last_3d" in found.fix
+        and found.predicted_step_ms is not None
+        and found.confidence == "low"
+    )
+    assert all(change.after.count("channels_last_3d") == change.after.count("channels_last") for change in found.changes)
 
 
 def test_a_layout_that_may_bring_nothing_is_not_critical() -> None:
