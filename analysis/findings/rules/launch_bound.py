@@ -33,7 +33,7 @@ from sawtooth.analysis.findings.queries.recurrent import packs_sequences, recurr
 from sawtooth.analysis.findings.queries.sampled import idle_by_telemetry_ms
 from sawtooth.analysis.findings.rule import WARNING_SHARE, Rule, RuleContext, severity_of
 from sawtooth.analysis.replay.edits import AsGraph
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding, Severity
 from sawtooth.analysis.units import in_number, in_words
 
 WORTH_NAMING = 0.05  # a graph needs static shapes and care: not worth it for less than 5 % of the step
@@ -182,6 +182,17 @@ def _gpu_may_limit(context: RuleContext) -> bool:
     return context.share(sampled.low_ms - context.rank.work.occupied_ns / 1e6) < WARNING_SHARE
 
 
+@dataclass(frozen=True)
+class _Advice:
+    """What to do in one kind of loop, and what ``edits`` assume of it; without edits nothing is predicted."""
+
+    fix: str
+    note: str
+    risk: str = GRAPH_RISK
+    changes: tuple[CodeChange, ...] = CHANGES
+    edits: tuple[AsGraph, ...] = (AsGraph(),)
+
+
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when launches cost more than WORTH_NAMING of the unprofiled step."""
     lost = context.lost_ms("launch_bound")
@@ -190,49 +201,63 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if lost and excess_ms(context, plan_builds(context)) > lost / 2:
         return  # nor where it plans for new shapes
     idle = idle_by_telemetry_ms(context)
-    if context.share(lost if idle is None else min(lost, idle)) < WORTH_NAMING:
+    least = lost if idle is None else min(lost, idle)
+    if context.share(least) < WORTH_NAMING:
         return
-    rows = context.recording.rows(
+    kernels, short = _kernels(context)
+    if not kernels:
+        return  # copies alone: small-copies speaks of those
+    tokens = _generation(context)
+    advice, unknown = _advice(context, tokens), _why_unknown(context, lost, tokens)
+    severity: Severity | None = severity_of(context.share(least)) if least < lost else None
+    yield context.finding(
+        RULE.slug,
+        f"The GPU waits {in_words(lost)} of each step for kernel launches: {in_number(kernels / len(context.rank.counted), 'kernel')} a step, "
+        f"{short / kernels:.0%} shorter than 10 µs{_of_tokens(context, tokens) if tokens else ''}",
+        advice.fix,
+        ceiling_ms=lost + context.lost_ms("python_host"),
+        edits=() if unknown else advice.edits,
+        severity="info" if unknown or _gpu_may_limit(context) else severity,
+        confidence="low" if unknown else "medium",
+        note=unknown or advice.note,
+        risk=advice.risk,
+        changes=advice.changes,
+        evidence=context.gap_evidence("launch_bound"),
+    )
+
+
+def _kernels(context: RuleContext) -> tuple[int, int]:
+    """Return how many kernels the counted steps have, and how many of them are too short to hide what an operator costs the host."""
+    ((kernels, short),) = context.recording.rows(
         "SELECT count(*), count(*) FILTER (g.dur_ns < ?) FROM gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) "
         "JOIN steps t ON t.device = g.device AND t.step = s.step WHERE t.counted AND g.kind = 'kernel' AND g.device = ?",
         [SHORT_KERNEL_NS, context.rank.device],
     )
-    kernels, short = rows[0]
-    if not kernels:
-        return  # copies alone: small-copies speaks of those
-    steps = len(context.rank.counted)
+    return kernels, short
+
+
+def _why_unknown(context: RuleContext, lost: float, tokens: Generation | None) -> str:
+    """Return why nothing can be predicted of a loop that loses ``lost`` ms of a step to launches; empty where it can."""
     waits = context.lost_ms("host_sync")
-    tokens = _generation(context)
-    unknown = ""
     if loader_may_limit(context) and hidden_time(context) is not None:
-        unknown = AFTER_LOADER
-    elif tokens is None and context.share(waits) >= WAITS_FIRST and lost <= 2 * waits:
-        unknown = AFTER_WAITS
-    elif context.share(context.lost_ms("compilation")) >= LOADS_CODE:
-        unknown = AFTER_LOADING
-    sharded = bool(context.recording.named(SHARDED))
-    layer = None if tokens or sharded else recurrent_layer(context)
-    whole = f"{CAPTURED_NOTE if layer else STEP_NOTE}{_masks(context)}{_python(context)}"
-    note = TOKEN_NOTE if tokens else SHARDED_NOTE if sharded else whole
-    graph = AsGraph(first_ops=tokens.first) if tokens else AsGraph()
-    yield context.finding(
-        RULE.slug,
-        f"The GPU waits {in_words(lost)} of each step for kernel launches: {in_number(kernels / steps, 'kernel')} a step, {short / kernels:.0%} shorter than 10 µs"
-        + (_of_tokens(context, tokens) if tokens else ""),
-        TOKEN_FIX if tokens else SHARDED_FIX if sharded else BY_HAND_FIX.format(layer=layer) if layer else STEP_FIX,
-        ceiling_ms=lost + context.lost_ms("python_host"),
-        edits=[] if unknown or sharded else [graph],
-        severity="info"
-        if unknown or _gpu_may_limit(context)
-        else None
-        if idle is None or idle >= lost
-        else severity_of(context.share(idle)),
-        confidence="low" if unknown else "medium",
-        note=unknown or note,
-        risk="" if sharded else GRAPH_RISK + (PACKED_RISK if layer and packs_sequences(context) else ""),
-        changes=SHARDED_CHANGES if sharded else (BY_HAND,) if layer else CHANGES,
-        evidence=context.gap_evidence("launch_bound"),
-    )
+        return AFTER_LOADER
+    if tokens is None and context.share(waits) >= WAITS_FIRST and lost <= 2 * waits:
+        return AFTER_WAITS
+    return AFTER_LOADING if context.share(context.lost_ms("compilation")) >= LOADS_CODE else ""
+
+
+def _advice(context: RuleContext, tokens: Generation | None) -> _Advice:
+    """Return what to do: compile blocks where weights are sharded; else a graph of each token or of the step, by hand where torch.compile stops at a layer."""
+    if context.recording.named(SHARDED):
+        return _Advice(SHARDED_FIX, SHARDED_NOTE, "", SHARDED_CHANGES, ())
+    if tokens is not None:
+        return _Advice(TOKEN_FIX, TOKEN_NOTE, edits=(AsGraph(first_ops=tokens.first),))
+    beside = f"{_masks(context)}{_python(context)}"
+    layer = recurrent_layer(context)
+    if layer is None:
+        return _Advice(STEP_FIX, STEP_NOTE + beside)
+    risk = GRAPH_RISK + (PACKED_RISK if packs_sequences(context) else "")
+    return _Advice(BY_HAND_FIX.format(layer=layer), CAPTURED_NOTE + beside, risk, (BY_HAND,))
 
 
 RULE = Rule("launch-bound", ("steps",), check, Explains(("launch_bound",), host_pace=True, as_graph=True, sets=("graph",)))
