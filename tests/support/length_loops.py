@@ -39,10 +39,25 @@ def planned(folder: Path, name: str, *, always: bool) -> list[Path]:
     return loop(folder, layers)
 
 
+def short_kernels(folder: Path, longer: int) -> list[Path]:
+    """Write a loop of 40 products of 4 µs, which a host that takes 30 µs for each launches; their length grows by ``longer`` a step."""
+    lengths = itertools.count(128, longer)
+
+    def products(trace: ChromeTrace, at: float) -> float:
+        length = next(lengths)
+        for _ in range(40):
+            at = op(trace, at, "aten::mm", [[length, 1024], [1024, 1024]], HALF, kernel=GEMM, host_us=30)
+        return at
+
+    return loop(folder, products)
+
+
 LENGTH_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
     "attention_planned": partial(planned, name="aten::_cudnn_attention_forward", always=True),
     "attention_planned_once": partial(planned, name="aten::_cudnn_attention_forward", always=False),
     "convolutions_planned": partial(planned, name="aten::cudnn_convolution", always=True),
     "two_lengths": partial(lengths, longest=768),
     "one_length": partial(lengths, longest=272),
+    "short_kernels_of_many_lengths": partial(short_kernels, longer=64),
+    "short_kernels_of_one_length": partial(short_kernels, longer=0),
 }

@@ -9,7 +9,8 @@ What to do
     Launch less often: ``torch.compile(mode="reduce-overhead")`` or a CUDA graph replays the whole step with one launch; a larger batch gives
     each launch more work; fused and foreach optimizers launch a few kernels where single-tensor ones launch thousands.
 When it is wrong
-    torch.compile stops at nn.LSTM, nn.GRU and nn.RNN: their step is captured by hand. With a batch that grows at no cost, batch size is the better change. Graphs need static shapes and no synchronization inside. They hold no step of
+    torch.compile stops at nn.LSTM, nn.GRU and nn.RNN: their step is captured by hand. With a batch that grows at no cost, batch size is the better change. Graphs need static shapes and no synchronization inside: where shapes change,
+    pad to a few lengths and capture one graph each. They hold no step of
     ``FullyShardedDataParallel``: there, and where a graph cannot be captured, compile block by block.
 References
     https://github.com/pytorch/pytorch/issues/127225 (FullyShardedDataParallel)
@@ -31,9 +32,10 @@ from sawtooth.analysis.findings.queries.plan_builds import excess_ms, plan_build
 from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, waiting_calls
 from sawtooth.analysis.findings.queries.recurrent import packs_sequences, recurrent_layer
 from sawtooth.analysis.findings.queries.sampled import idle_by_telemetry_ms
+from sawtooth.analysis.findings.queries.shapes import unlike_steps
 from sawtooth.analysis.findings.rule import WARNING_SHARE, Rule, RuleContext, severity_of
 from sawtooth.analysis.replay.edits import AsGraph
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding, Severity
+from sawtooth.analysis.run.model import CodeChange, Confidence, Explains, Finding, Severity
 from sawtooth.analysis.units import in_number, in_words
 
 WORTH_NAMING = 0.05  # a graph needs static shapes and care: not worth it for less than 5 % of the step
@@ -67,6 +69,12 @@ CHANGES = (
 )
 
 
+LENGTHS = CodeChange(
+    "PyTorch",
+    "for x, y in loader:\n    train_step(x, y)",
+    "for x, y in loader:   # x padded to one of a few lengths\n    graph, static_x, static_y = graphs[x.shape]   # captured once for each\n"
+    "    static_x.copy_(x, non_blocking=True); static_y.copy_(y, non_blocking=True)\n    graph.replay()",
+)
 SHARDED_CHANGES = (
     CodeChange(
         "PyTorch",
@@ -86,6 +94,10 @@ SHARDED_FIX = (
     "Compile the model block by block, so that it launches fewer kernels; or give each launch more work with a larger batch."
 )
 GRAPH_RISK = "Graphs need static shapes and addresses; anything that reads a GPU value inside the step must move out."
+LENGTHS_FIX = (
+    "Pad to a few lengths, and launch the step of each as one CUDA graph; or give each launch more work with a larger batch."
+)
+LENGTHS_NOTE = "Not predicted: shapes change from step to step, and a CUDA graph holds one shape. How many lengths will do, and how much work padding adds, nothing tells."
 SHARDED_NOTE = (
     "Not predicted: how many launches compiling takes away. A CUDA graph does not hold a step of FullyShardedDataParallel."
 )
@@ -191,6 +203,7 @@ class _Advice:
     risk: str = GRAPH_RISK
     changes: tuple[CodeChange, ...] = CHANGES
     edits: tuple[AsGraph, ...] = (AsGraph(),)
+    confidence: Confidence = "medium"
 
 
 def check(context: RuleContext) -> Iterator[Finding]:
@@ -218,7 +231,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         ceiling_ms=lost + context.lost_ms("python_host"),
         edits=() if unknown else advice.edits,
         severity="info" if unknown or _gpu_may_limit(context) else severity,
-        confidence="low" if unknown else "medium",
+        confidence="low" if unknown else advice.confidence,
         note=unknown or advice.note,
         risk=advice.risk,
         changes=advice.changes,
@@ -252,6 +265,8 @@ def _advice(context: RuleContext, tokens: Generation | None) -> _Advice:
         return _Advice(SHARDED_FIX, SHARDED_NOTE, "", SHARDED_CHANGES, ())
     if tokens is not None:
         return _Advice(TOKEN_FIX, TOKEN_NOTE, edits=(AsGraph(first_ops=tokens.first),))
+    if unlike_steps(context) is not None:
+        return _Advice(LENGTHS_FIX, LENGTHS_NOTE, changes=(LENGTHS,), edits=(), confidence="low")
     beside = f"{_masks(context)}{_python(context)}"
     layer = recurrent_layer(context)
     if layer is None:

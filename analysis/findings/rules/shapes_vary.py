@@ -19,13 +19,11 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from sawtooth.analysis.findings.queries.shapes import LEAST_STEPS, unlike_steps
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import numel
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import significant
-
-UNLIKE = 1.1  # most FLOPs of a step over fewest: below a tenth no batch is worth sorting
-LEAST_STEPS = 2  # two steps that differ prove that steps differ
 
 CHANGES = (
     CodeChange(
@@ -39,18 +37,12 @@ CHANGES = (
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield information when a step's FLOPs are more than UNLIKE times another's, and the same operators took other shapes in it."""
-    work = context.work
-    flops = work.groupby("step")["flops"].sum()
-    flops = flops[flops > 0]
-    if len(flops) < LEAST_STEPS or flops.max() < UNLIKE * flops.min():
-        return
-    products = work[work["flop_op_id"].notna()].drop_duplicates("flop_op_id").sort_values(["step", "start_ns"])
-    named = products.groupby("step")["flop_operator"].agg(tuple)
-    if named.nunique() > 1:  # steps of other operators are steps of several kinds
+    flops = unlike_steps(context)
+    if flops is None:
         return
     evidence = [
         {"step": int(step), "gflop": float(flops[step]) / 1e9, "ms": float(part["dur_ns"].sum()) / 1e6, **_largest(part)}
-        for step, part in work.groupby("step")
+        for step, part in context.work.groupby("step")
         if step in flops
     ]
     yield context.finding(

@@ -539,3 +539,10 @@ def test_without_plans_a_step_takes_what_its_layers_and_another_backend_take() -
     assert not {"launch-bound", "small-batch"} & {
         f.rule for f in (*result.findings, *result_of("convolutions_planned").findings)
     }
+
+
+def test_steps_of_changing_shapes_are_no_one_graph() -> None:
+    many, one = (finding(f"short_kernels_of_{lengths}", "launch-bound") for lengths in ("many_lengths", "one_length"))
+    assert many is not None and one is not None
+    assert (many.predicted_step_ms, many.confidence) == (None, "low") and "few lengths" in many.fix
+    assert one.predicted_step_ms is not None and one.confidence == "medium" and "as one CUDA graph" in one.fix
