@@ -31,7 +31,6 @@ __getattr__, __all__ = lazy(
             "readings_without_trace",
             "with_aliases",
         ),
-        "representative": ("longer_than_profile",),
         "step_sources": ("ESTIMATED", "STEP_SOURCES", "StepSource"),
         "step_time": (
             "AGREES_WITHIN",
@@ -44,6 +43,7 @@ __getattr__, __all__ = lazy(
             "StepWork",
             "Witness",
             "by_user",
+            "longer_than_profile",
         ),
     },
 )

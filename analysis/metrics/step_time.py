@@ -15,7 +15,6 @@ from sawtooth.analysis.metrics.device_facts import StepEstimate
 from sawtooth.analysis.metrics.feeding import Feeding
 from sawtooth.analysis.metrics.pauses import Pauses
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing
-from sawtooth.analysis.metrics.representative import much_longer, of_slower_host
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.metrics.witness import (
     FLOOR_MARGIN,
@@ -25,6 +24,8 @@ from sawtooth.analysis.metrics.witness import (
     Witness,
     by_trace,
     by_user,
+    much_longer,
+    of_slower_host,
 )
 from sawtooth.analysis.units import in_words
 

@@ -1,4 +1,7 @@
-"""What tells a run's step time, each with its interval: the user's stopwatch, the run's own marks, telemetry, the trace alone."""
+"""What tells a run's step time, each with its interval, and whether it shows a run that its profiled steps do not speak for.
+
+The witnesses are the user's stopwatch, the run's own marks, telemetry and the trace alone.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sawtooth.analysis.knowledge.hardware import GRAPH_DISPATCH, UNMEASURED_DISPATCH, Dispatch
+from sawtooth.analysis.metrics.feeding import Feeding
 from sawtooth.analysis.metrics.pauses import Pauses
-from sawtooth.analysis.metrics.step_sources import StepSource
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.units import in_words
 
 FLOOR_MARGIN = 0.96  # the same kernels were up to 4 % quicker outside the profile, and hardly ever more
@@ -24,6 +29,8 @@ OWN_OVERLAP = 0.02  # of a step's kernels
 MORE_OVERLAP = 0.5
 SAMPLE_IT = "Ten seconds of `sawtooth sample` beside the run would tell."
 LIKE_MEAN = 0.9  # the median of steps: less, and a few long ones make their mean
+NOT_REPRESENTATIVE = 1.25  # of 54 runs with telemetry both unrepresentative ones lie above (1.7, 4.9), 51 below, one at 1.254
+HOST_PACE = 1.25  # one loop on one idle host took 12.9 to 19.8 ms a step in runs minutes apart, the next 23.5 to 30.0
 STOPWATCH = 0.01  # a stopwatch over many steps, started and stopped by hand or by a loop that is not synchronised
 
 
@@ -146,3 +153,39 @@ def by_trace(work: StepWork, profiled_ms: Sequence[float], estimate_ms: float | 
         )
         return Witness("estimate", estimate, low, None, (note,))
     return Witness("estimate", estimate, low, high)
+
+
+def much_longer(source: StepSource, reading: Reading, est: Reading, mean_ms: float | None, fed: Feeding | None) -> bool:
+    """Tell whether a witness beside the trace shows a run that takes longer than its profiled steps do.
+
+    Where loader workers never waited in the profile and were timed to take as long as the run's step, the rest of it is theirs, however long the
+    profiler made its steps.
+    """
+    if STEP_SOURCES[source].of_trace or reading.value is None or not est.value:
+        return False
+    if fed is not None and est.high is None and fed.limits(reading.value):
+        mean_ms = None
+    return longer_than_profile(reading.value, reading.low or reading.value, est.value, mean_ms, bounded=est.high is not None)
+
+
+def of_slower_host(marks: Witness | None, source: StepSource, est: Reading, mean_ms: float | None) -> bool:
+    """Tell whether the run's steps are longer one and all, and by no more than a host's pace changes: they are the profiled ones on a slower host.
+
+    What the profile does not hold is rare, or comes from loader workers that it never waited for (then the estimate has no high end).
+    """
+    if marks is None or source != "marks" or est.high is None or not marks.alike:
+        return False
+    return marks.ms is not None and mean_ms is not None and marks.ms <= HOST_PACE * mean_ms
+
+
+def longer_than_profile(
+    ms: float, low_ms: float, estimate_ms: float, profiled_ms: float | None, *, bounded: bool = True
+) -> bool:
+    """Tell whether a step of ``ms``, at least ``low_ms``, holds more than the profiled steps show.
+
+    A profiled step that is longer still (``profiled_ms``, with the profiler's cost) may hold all of it: then the replay took off too much. Not so where
+    loader workers never waited in the profile (the estimate is not ``bounded``) and it would be off by more than ESTIMATE_FACTOR.
+    """
+    if not bounded and low_ms > ESTIMATE_FACTOR * estimate_ms:
+        return True
+    return ms > NOT_REPRESENTATIVE * estimate_ms and low_ms > max(estimate_ms, profiled_ms or 0.0)

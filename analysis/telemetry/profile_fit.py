@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sawtooth.analysis.metrics.representative import longer_than_profile
-from sawtooth.analysis.metrics.witness import Witness
+from sawtooth.analysis.metrics.witness import Witness, longer_than_profile
 from sawtooth.analysis.units import in_words, significant
 
 SHORT_KERNEL_NS = 20_000  # utilization counts a window busy while kernels below 20 µs follow each other: it reads too high
