@@ -21,8 +21,9 @@ from typing import Any, NoReturn
 
 from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.between_steps import BETWEEN_STEPS, BetweenSteps
+from sawtooth.ingest.capture.command.agreement import agreed
 from sawtooth.ingest.capture.command.call_site import CallSite, CallSites
-from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, LoopWatch
+from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, Extent, LoopWatch
 from sawtooth.ingest.capture.command.updates import UPDATES
 from sawtooth.ingest.capture.devices import current_gpu
 from sawtooth.ingest.capture.job_place import number_of
@@ -39,7 +40,6 @@ LOADER = "SAWTOOTH_RUN_LOADER"  # "0": loaders are not timed
 STACKS = "SAWTOOTH_RUN_STACKS"  # "1": Python calls are recorded
 BY_ITSELF = "SAWTOOTH_RUN_RANK"  # set: this rank alone has this folder
 LEAST_SECONDS = 5.0  # of the loop, before the profile: undisturbed telemetry for the law of utilization (50 samples)
-RANKS_LEAD = 20  # steps between rank 0's decision and the profile: ranks are a step or two apart, and look every ten
 LOOK_EVERY = 10
 AT = "-at"  # in the name of a later trace, before the step it began after
 LATER_KEPT = 9  # profiles after the first, the newest: a training of weeks fills no disk
@@ -105,6 +105,7 @@ class Hook:
         self._steps: dict[int, tuple[int, int]] = {}  # by optimizer: its number in the order of first steps, and its last step
         self._watch = LoopWatch()
         self._begin_at: int | None = None
+        self._extent = Extent(settings.steps)  # of a profile
         self._profiler: StepProfiler | None = None
         self._beginner = 0  # the optimizer that led when the profile began, whose steps are profiled
         self._until = 0  # of its steps
@@ -152,7 +153,7 @@ class Hook:
             if (to_profile or self.settings.every > 0) and self._is_time(self._loop.steps - 1):
                 self._start()
                 self._beginner, self._began = number, self._loop.steps - 1
-                self._until = index + self.settings.steps + 1  # the first is cut by the start
+                self._until = index + self._extent.steps + 1  # the first is cut by the start
 
     def _phase(self, number: int) -> str:
         """Return the phase of a step of optimizer ``number``: an evaluation or a checkpoint since its step before is no part of it."""
@@ -162,30 +163,26 @@ class Hook:
     def _is_time(self, index: int) -> bool:
         if index < self._not_before:
             return False
-        if self._taken:
-            return self.settings.every > 0 or self._steady()
+        if self._taken and self.settings.every > 0:
+            return True
         if self.settings.ranks > self.settings.ranks_here:
             return index >= ALONE_STEPS
         if self.settings.ranks == 1:
-            return self._steady()
-        if self._begin_at is None and index % LOOK_EVERY == 0:
-            self._begin_at = self._agreed(index)
+            return self._chosen()
+        first = self.settings.rank == 0
+        if self._begin_at is None and (self._chosen() if first else index % LOOK_EVERY == 0):
+            known = agreed(self.settings.folder, index, self._extent if first else None)
+            if known is not None:
+                self._begin_at, self._extent = known
         return self._begin_at is not None and index >= self._begin_at
 
-    def _agreed(self, index: int) -> int | None:
-        """All ranks of a host profile the same steps: the first rank says in a file which."""
-        note = self.settings.folder / "profile_at"
-        if self.settings.rank == 0 and self._steady():
-            part = note.with_suffix(".part")
-            part.write_text(str(index + RANKS_LEAD))
-            part.replace(note)
-        try:
-            return int(note.read_text())
-        except (OSError, ValueError):
-            return None
-
-    def _steady(self) -> bool:
-        return self._watch.is_steady(self.settings.after_s)
+    def _chosen(self) -> bool:
+        """Tell whether the loop is steady and a profile of whole rounds can begin now; note what it takes."""
+        if not self._watch.is_steady(self.settings.after_s):
+            return False
+        extent = self._watch.extent(self.settings.steps)
+        self._extent = extent or self._extent
+        return extent is not None
 
     def _start(self) -> None:
         if self._torch is None:
@@ -223,7 +220,8 @@ class Hook:
         part.replace(trace)
         if len(self._later) > LATER_KEPT:
             self._later.pop(0).unlink(missing_ok=True)
-        self._taken, self._not_before = True, self._began + max(self.settings.every, 2 * self.settings.steps)
+        rounds = -(-max(self.settings.every, 2 * self._extent.steps) // self._extent.round)
+        self._taken, self._not_before = True, self._began + rounds * self._extent.round  # as far into a round
 
     def finish(self) -> None:
         """Write what is left at the process's end; a profile that had not ended is given up."""

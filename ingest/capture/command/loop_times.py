@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import pairwise
+from typing import NamedTuple
+
+from sawtooth.ingest.loop.rounds import LEAST_ROUNDS, MOST_STEPS, rhythm_of
 
 LEAST_STEPS = 20  # before the profile: in most loops the loader's first queue and cuDNN's searches are over by then
 STEADY_WITHIN = 0.10  # the last ten steps and the ten before differ by less in the median: warm-up is over
 PATIENCE_S = 60.0  # a loop that never is steady is profiled all the same
+LONGEST_S = 3.0  # of a round that is profiled although it has more steps than were wanted: what launches all the time fills a trace with hundreds of thousands of events in that
+SHORT_S = 1.0  # two rounds that take no longer are both profiled; one that does may not have come often enough yet to be known
+
+
+class Extent(NamedTuple):
+    """How many steps to profile, and how many are in a round; 1 where the loop goes in none."""
+
+    steps: int
+    round: int = 1
 
 
 class LoopTimes:
@@ -16,7 +28,7 @@ class LoopTimes:
     def __init__(self) -> None:
         self.count = 0
         self._first_ns = 0
-        self._recent_ns: deque[int] = deque(maxlen=LEAST_STEPS + 1)
+        self._recent_ns: deque[int] = deque(maxlen=LEAST_ROUNDS * MOST_STEPS + 1)
 
     def takes(self, now_ns: int) -> None:
         """Note a step that ended at ``now_ns``."""
@@ -34,9 +46,29 @@ class LoopTimes:
         """Tell whether the loop has run ``least_s`` seconds, and its steps take as long as they did, or never will."""
         if self.count <= LEAST_STEPS or self.seconds < least_s:
             return False
-        times, half = list(self._recent_ns), LEAST_STEPS // 2
+        times, half = list(self._recent_ns)[-LEAST_STEPS - 1 :], LEAST_STEPS // 2
         late, early = _median_gap(times[half:]), _median_gap(times[: half + 1])
         return abs(late - early) <= STEADY_WITHIN * early or self.seconds >= PATIENCE_S
+
+    def extent(self, least: int) -> Extent | None:
+        """Return what a profile of ``least`` steps or more takes that begins now: whole rounds, where the loop goes in rounds that are short enough.
+
+        None within a round, since what comes before its first step is no first step of a profile, which does not count, and where two long rounds began and a third will tell.
+        """
+        times = list(self._recent_ns)
+        took = [b - a for a, b in pairwise(times)]
+        rhythm = rhythm_of(took, LEAST_ROUNDS - 1)
+        if rhythm is None:
+            return Extent(least)
+        begins = [index for index, ns in enumerate(took) if ns > rhythm.over]
+        seconds = (times[begins[-1] + 1] - times[begins[-2] + 1]) / 1e9
+        few, long = len(begins) < LEAST_ROUNDS, seconds > LONGEST_S and least < rhythm.steps
+        if long or (few and seconds <= SHORT_S):
+            return Extent(least)
+        if few or begins[-1] != len(took) - 1:
+            return None
+        rounds = max(-(-least // rhythm.steps), 2 if 2 * seconds <= SHORT_S else 1)
+        return Extent(rounds * rhythm.steps, rhythm.steps)
 
 
 class LoopWatch:
@@ -76,6 +108,10 @@ class LoopWatch:
             return False
         passed_ns = 0 if self._passed_ns is None or self._first_ns is None else self._passed_ns - self._first_ns
         return self._times.is_steady(max(least_s, passed_ns / 1e9))
+
+    def extent(self, least: int) -> Extent | None:
+        """Return what a profile of ``least`` steps or more takes that begins now; None where it is to begin later, as in ``LoopTimes``."""
+        return self._times.extent(least)
 
     def profiled(self, now_ns: int) -> None:
         """Note that a profile was taken of the loop as it is now, whose last step ended at ``now_ns``."""

@@ -7,6 +7,7 @@ from math import ceil
 from pathlib import Path
 
 from sawtooth.ingest.capture.command import hook
+from sawtooth.ingest.capture.command.agreement import RANKS_LEAD
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
 from sawtooth.ingest.capture.command.stretches import Stretch, loop_of
 
@@ -39,7 +40,7 @@ def no_profile(run: Stretch, profiled: int, after_s: float) -> str:
     marks = _marks_of(run)
     steps, seconds = loop_of(marks[0])
     taken = profiled + 2  # the first is cut by the start, and the one after the last ends it
-    ranks = hook.RANKS_LEAD + hook.LOOK_EVERY if len(marks) > 1 else 0
+    ranks = RANKS_LEAD + hook.LOOK_EVERY if len(marks) > 1 else 0
     least = LEAST_STEPS + taken + ranks
     pace_s = seconds / (steps - 1) if steps > 1 else 0.0
     by_time = ceil(after_s / pace_s) + taken + ranks if pace_s else least

@@ -7,16 +7,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sawtooth.ingest.capture.between_steps import BetweenSteps
+from sawtooth.ingest.capture.command.agreement import RANKS_LEAD
 from sawtooth.ingest.capture.command.call_site import CallSite
 from sawtooth.ingest.capture.command.hook import (
     ALONE_STEPS,
     AT,
     BY_ITSELF,
     LATER_KEPT,
-    RANKS_LEAD,
     Hook,
     HookSettings,
     watch_updates,
@@ -292,6 +293,56 @@ def test_ranks_that_profile_again_stay_together(tmp_path: Path) -> None:
     runs = runs_of(tmp_path)
     assert [[about["rank"] for _, about in run.sources if about["kind"] == "trace"] for run in runs] == [[0, 1]] * len(runs)
     assert len(runs) == 2
+
+
+@pytest.mark.parametrize(
+    ("steps", "long_ms", "ms", "wanted", "taken"),
+    [
+        (8, 28.0, 3.0, 5, 16),  # two rounds of 49 ms
+        (8, 1000.0, 50.0, 5, 8),  # one of 1.35 s
+        (8, 4000.0, 50.0, 5, 5),  # too long for a trace,
+        (8, 4000.0, 50.0, 9, 16),  # unless as many steps are wanted
+        (2, 60.0, 20.0, 5, 6),
+        (64, 100.0, 5.0, 5, 5),  # a small part,
+        (64, 200.0, 5.0, 5, 64),
+        (65, 400.0, 5.0, 5, 5),  # seldom
+        (8, 8.0, 5.0, 5, 5),  # hardly longer
+        (8, 12.0, 5.0, 5, 5),  # a small part
+    ],
+)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_whole_rounds_are_profiled(
+    tmp_path: Path, ranks: int, steps: int, long_ms: float, ms: float, wanted: int, taken: int
+) -> None:
+    """A rollout and then the updates: a profile that begins with the second update of a round holds whole rounds after its first step."""
+    of_job = {"ranks": ranks, "ranks_here": ranks}
+    loops = [Loop(tmp_path, steps=wanted, after_s=2.0, rank=rank if ranks > 1 else None, **of_job) for rank in range(ranks)]
+    while not all(len(loop.profiled) == 2 for loop in loops):
+        for loop in loops:
+            loop.run(1, long_ms if loop.steps % steps == 3 % steps else ms)
+        assert loops[0].steps < 900
+    (((_, start), (_, stop)), *others) = (loop.profiled for loop in loops)
+    assert stop - start == taken + 1
+    assert (start % steps == 3 % steps) or taken == wanted
+    assert all(other == loops[0].profiled for other in others)
+
+
+def test_long_rounds_that_have_hardly_begun_are_waited_for(tmp_path: Path) -> None:
+    """Two of 1.2 s have begun when the loop has gone on for long enough: whether they come evenly the third tells."""
+    loop = Loop(tmp_path, after_s=2.0)
+    for _ in range(5):
+        loop.run(10, 20)
+        loop.run(1, 1000)
+    assert loop.profiled == [("start", 32), ("stop", 32 + 12)]
+
+
+def test_a_later_profile_begins_as_far_into_a_round(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, every=50)
+    for _ in range(60):
+        loop.run(1, 28)
+        loop.run(7, 3)
+    starts = [step for what, step in loop.profiled if what == "start"]
+    assert len(starts) > 3 and {step % 8 for step in starts} == {0} and set(np.diff(starts)) == {56}
 
 
 WARM_UP, MAIN = CallSite(0, ("train.py:40",)), CallSite(1, ("train.py:55",))

@@ -1,0 +1,44 @@
+"""Rounds of a loop, by the times between its steps alone."""
+
+import numpy as np
+import pytest
+
+from sawtooth.ingest.loop.rounds import rhythm_of
+
+
+def rounds(steps: int, long: float, usual: float = 3.0, count: int = 10) -> list[float]:
+    return ([long] + [usual] * (steps - 1)) * count
+
+
+@pytest.mark.parametrize(
+    ("times", "steps"),
+    [
+        (rounds(8, 28.0), 8),
+        (rounds(8, 28.0)[5:-3], 8),  # one is cut at either end
+        (rounds(2, 9.0), 2),
+        (rounds(64, 80.0, count=3), 64),
+        (rounds(65, 80.0), None),  # seldom
+        (rounds(8, 28.0, count=2), None),  # twice may be chance
+        (rounds(8, 5.9), None),  # hardly longer
+        (rounds(8, 9.0), None),  # a small part of the round
+        ([3.0] * 80, None),
+        ([], None),
+        ([0.0] * 80, None),
+        ([20_000.0, *rounds(8, 28.0)], 8),  # the first compiles
+        (([28.0] + [3.0, 3.0, 7.0, 3.0] * 2) * 10, 9),  # an update that takes longer
+        ([3.0] * 40 + [28.0] + [3.0] * 7 + [28.0] + [3.0] * 7 + [28.0] + [3.0] * 200, None),  # three, and never again
+        ([took for steps in (8, 5, 8, 3, 7, 8, 4, 6) * 4 for took in rounds(steps, 28.0, count=1)], None),  # updates end early
+    ],
+)
+def test_a_rhythm_is_what_comes_over_and_over(times: list[float], steps: int | None) -> None:
+    rhythm = rhythm_of(times)
+    assert (rhythm and rhythm.steps) == steps
+    assert rhythm is None or rhythm.over < max(times)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_steps_that_vary_hide_no_rounds_and_make_none(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    noise = rng.lognormal(0.0, 0.3, 400)
+    assert (rhythm_of((np.array(rounds(8, 28.0, count=50)) * noise).tolist()) or (None,))[0] == 8
+    assert rhythm_of((3.0 * rng.lognormal(0.0, 0.8, 400)).tolist()) is None
