@@ -17,6 +17,7 @@ __getattr__, __all__ = lazy(
         "layout": ("DERIVED_SQL", "events_of"),
         "modules": ("forward_operators",),
         "operators": ("innermost", "nearest"),
+        "sums": ("ensure_sums", "sums_file"),
         "host_only": ("LOADS_INLINE", "LOADS_IN_WORKERS"),
     },
 )

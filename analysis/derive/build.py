@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pandas as pd
 
 from sawtooth.analysis.derive import rollups, tables, timeline_sums
 from sawtooth.analysis.derive.classes import AllClasses, Classes, load_signatures
-from sawtooth.analysis.derive.layout import FEW_EVENTS, events_of, layout_of
+from sawtooth.analysis.derive.layout import FEW_EVENTS, derived_layout, events_of
 from sawtooth.analysis.derive.lost import ledger
 from sawtooth.analysis.derive.lost.losses import Losses
 from sawtooth.analysis.derive.modules import ModuleWork, module_table
@@ -80,12 +79,11 @@ def _write(recording_file: Path, temporary: Path) -> None:
     try:
         con.execute(f"ATTACH '{quoted(recording_file)}' AS r (READ_ONLY)")
         kind, events = con.execute(f"SELECT kind, {events_of('r.')} FROM r.recording").fetchall()[0]
-        attach_new(con, temporary, "d", layout_of(events), "d.main,r.main")  # its views read both
+        attach_new(con, temporary, "d", derived_layout(), "d.main,r.main")  # its views read both
         con.execute("USE r")  # only what stores looks into the derived file
         if kind == "trace":
             with con.cursor() as stored, Storing() as storing:
-                # What it computed is gone when only storing is left.
-                _Deriving(con, stored, storing, all_sums=events > FEW_EVENTS).run()
+                _Deriving(con, stored, storing).run()  # what it computed is gone when only storing is left
         con.execute("USE memory")
         con.execute("CHECKPOINT d")
         con.execute("DETACH d; DETACH r")
@@ -106,11 +104,9 @@ def memory_limit(operations: int) -> str:
 class _Deriving:
     """Derives what ``con`` reads into what ``stored`` writes: while a part is explained the next is read, and what is done with is stored."""
 
-    def __init__(
-        self, con: duckdb.DuckDBPyConnection, stored: duckdb.DuckDBPyConnection, storing: Storing, *, all_sums: bool
-    ) -> None:
+    def __init__(self, con: duckdb.DuckDBPyConnection, stored: duckdb.DuckDBPyConnection, storing: Storing) -> None:
         stored.execute(SEEN)
-        self._con, self._stored, self._storing, self._all_sums = con, stored, storing, all_sums
+        self._con, self._stored, self._storing = con, stored, storing
         self._signatures, self._vendor = load_signatures(con), _vendor(con)
         self._limit = memory_limit(int(con.execute("SELECT count(*) FROM gpu_ops").fetchall()[0][0]))
         self._known, self._losses, self._classes, self._operators = dict[str, Any](), Losses(), AllClasses(), list[Sums]()
@@ -118,34 +114,26 @@ class _Deriving:
 
     def run(self) -> None:
         """Derive all parts, and what is summed of them all."""
-        whole, watched, summed = False, False, None
-        with self._con.cursor() as beside, ThreadPoolExecutor(2) as others:
-            beside.execute(SEEN)
+        whole, watched = False, False
+        self._then(timeline_sums.store_depths)
+        with ThreadPoolExecutor(1) as others:
             for part in parts_of(self._con, _analysed):
                 whole, watched = part.parts == 1, part.parts == 1 and len(part.events.ops) > MANY_OPERATORS
                 if whole:
                     self._make_room(watched=watched)
-                elif part.first:
-                    summed = others.submit(timeline_sums.store_host, beside, all_sums=self._all_sums)
                 self._derive(part, others, watched=watched)
                 del part
             if self._operators:
                 self._then(tables.store_frame, "operators", operator_table(self._operators))
-            if summed is not None:
-                summed.result()
             # The engine may need several times what it has beside a part.
             beside_parts = not whole and self._limit == memory_limit(0)
             if beside_parts:
                 self._store_sums(self._limit)
             self._store_gaps()
-            if whole:  # now that the recording is not held any more
-                self._then(partial(timeline_sums.store_host, all_sums=self._all_sums))
         if not whole and not beside_parts:  # now that no part is held any more
             self._storing.then(self._stored.execute, f"SET memory_limit = '{self._limit}'")
             self._store_sums(self._limit)
         self._then(tables.store_losses, self._losses)
-        if self._all_sums:
-            self._then(timeline_sums.store_device)
         self._then(tables.store_frame, "facts", _fact_rows(self._known, self._losses))
 
     def _then(self, store: Any, *arguments: Any) -> None:
@@ -186,7 +174,7 @@ class _Deriving:
         if limit is not None:
             self._storing.then(self._stored.execute, f"SET threads = {CORES}")
         self._then(tables.store_classes, self._classes)
-        self._then(partial(rollups.store, all_sums=self._all_sums))
+        self._then(rollups.store)
         if limit is not None:
             self._then(give_up_memory, limit)
 

@@ -1,6 +1,6 @@
-"""How a derived file is laid out: the sums that only screens read are tables where adding up takes long, and views where the recording is small.
+"""How a derived file is laid out: the sums that only screens read are views, for which a large recording has tables in a file beside it (``sums``).
 
-Thousands of ranks come as small recordings that hardly anyone opens: to store these sums would take a third of their derivation.
+No first answer reads these sums, and to store them takes a third of a derivation. Thousands of ranks come as small recordings that hardly anyone opens.
 """
 
 from __future__ import annotations
@@ -25,24 +25,38 @@ def events_of(place: str = "") -> str:
     )
 
 
-def layout_of(events: int) -> str:
-    """Return the statements that lay out the derived file of a recording of so many events; its tables ``r`` must be attached."""
-    return _with_views() if events <= FEW_EVENTS else DERIVED_SQL.read_text(encoding="utf-8")
+def summed() -> dict[str, str]:
+    """Return of each table of sums the SELECT that gives its rows, each after those that it reads."""
+    return {"launched": rollups.LAUNCHED, "flop_work": rollups.FLOP_WORK, **timeline_store.selects()}
 
 
 @cache
-def _with_views() -> str:
+def derived_layout() -> str:
+    """Return the statements that lay out a derived file; the recording's tables must be attached."""
     sql = DERIVED_SQL.read_text(encoding="utf-8")
-    views = {"launched": rollups.LAUNCHED, "flop_work": rollups.FLOP_WORK, **timeline_store.views()}
-    return sql + "\n".join(_view(sql, name, select) for name, select in views.items())
+    return sql + "\n".join(_view(sql, name, select) for name, select in summed().items())
+
+
+@cache
+def sums_layout() -> str:
+    """Return the statements that lay out a file of sums."""
+    sql = DERIVED_SQL.read_text(encoding="utf-8")
+    return "\n".join(f"CREATE TABLE {name} ({_columns(sql, name)});\n{_comments(sql, name)}" for name in summed())
 
 
 def _view(sql: str, table: str, select: str) -> str:
     """Return the statements that put a view with the same columns, types and comments in the place of ``table``."""
+    columns = _COLUMN.findall(" ".join(_columns(sql, table).split()))
+    names, typed = ", ".join(name for name, _ in columns), ", ".join(f"{name}::{kind} AS {name}" for name, kind in columns)
+    view = f"DROP TABLE {table};\nCREATE VIEW {table} AS SELECT {typed} FROM ({select}) AS made({names});\n"
+    return view + _comments(sql, table).replace(f"ON TABLE {table}", f"ON VIEW {table}")
+
+
+def _columns(sql: str, table: str) -> str:
     definition = re.search(rf"CREATE TABLE {table} \((.*?)\);", sql, re.DOTALL)
     assert definition is not None, table
-    columns = _COLUMN.findall(" ".join(definition[1].split()))
-    names, typed = ", ".join(name for name, _ in columns), ", ".join(f"{name}::{kind} AS {name}" for name, kind in columns)
-    comments = "\n".join(re.findall(rf"^COMMENT ON (?:TABLE|COLUMN) {table}\b.*;$", sql, re.MULTILINE))
-    view = f"DROP TABLE {table};\nCREATE VIEW {table} AS SELECT {typed} FROM ({select}) AS made({names});\n"
-    return view + comments.replace(f"ON TABLE {table}", f"ON VIEW {table}")
+    return definition[1]
+
+
+def _comments(sql: str, table: str) -> str:
+    return "\n".join(re.findall(rf"^COMMENT ON (?:TABLE|COLUMN) {table}\b.*;$", sql, re.MULTILINE))

@@ -47,9 +47,6 @@ SELECT w.device, w.name_id, w.kind, w.category, w.tensor_cores, o.name_id, o.sig
 FROM work w LEFT JOIN cpu_ops o ON o.cpu_op_id = w.op_id GROUP BY ALL"""
 
 
-def store(con: duckdb.DuckDBPyConnection, *, all_sums: bool) -> None:
-    """Fill ``kernels`` of the derived file that ``con`` sees as ``d`` from what is derived so far, with ``all_sums`` ``launched`` and ``flop_work`` too."""
+def store(con: duckdb.DuckDBPyConnection) -> None:
+    """Fill ``kernels`` of the derived file that ``con`` sees as ``d`` from what is derived so far."""
     con.execute(_KERNELS)
-    if all_sums:
-        con.execute(f"INSERT INTO d.launched {LAUNCHED}")
-        con.execute(f"INSERT INTO d.flop_work {FLOP_WORK}")

@@ -53,36 +53,8 @@ _NAME_SUMS = """SELECT '{source}' AS source, device, name_id, kind, ((start_ns -
     sum(dur_ns)::BIGINT AS busy_ns, count(*) AS operations, max(dur_ns) AS longest_ns FROM {rows} WHERE dur_ns < {cell} GROUP BY ALL"""
 
 
-def store_host(con: duckdb.DuckDBPyConnection, *, all_sums: bool) -> None:
-    """Fill the timeline's tables of the derived file that ``con`` sees as ``d`` with the host's slices, without ``all_sums`` only what no query can give.
-
-    They hang on nothing else that is derived.
-    """
-    nested = _store_depths(con)
-    if not all_sums:
-        return
-    con.execute(f"INSERT INTO d.call_kinds {_CALL_KINDS}")
-    con.execute(f"INSERT INTO d.host_lanes {_HOST_LANES}")
-    _store_sums(con, ("operators", "calls", "python") if nested else ("operators", "calls"), HOST)
-
-
-def store_device(con: duckdb.DuckDBPyConnection) -> None:
-    """Fill them with the device's slices and with lost time. All else that the file holds must be there."""
-    _store_sums(con, ("gpu", "gaps", "segments"), GPU)
-
-
-def _store_sums(con: duckdb.DuckDBPyConnection, sources: tuple[str, ...], named: str) -> None:
-    first, last = con.execute("SELECT coalesce(first_ns, 0), coalesce(last_ns, 1) FROM recording").fetchall()[0]
-    cell, name_cell = str(cell_ns(last - first)), str(cell_ns(last - first, NAME_CELLS))
-    lane_sums, long_slices = _lane_sums(str(first), cell), _long_slices(cell)
-    for source in sources:
-        con.execute(f"INSERT INTO d.lane_sums BY NAME {lane_sums[source]} ORDER BY cell, device, lane, depth")
-        con.execute(f"INSERT INTO d.long_slices BY NAME {long_slices[source]} ORDER BY start_ns")
-    con.execute(f"INSERT INTO d.name_sums BY NAME {_name_sums(str(first), name_cell)[named]} ORDER BY device, cell")
-
-
-def views() -> dict[str, str]:
-    """Return of each table that ``store`` fills with ``all_sums`` alone the SELECT that gives its rows, each after those that it reads."""
+def selects() -> dict[str, str]:
+    """Return of each of the timeline's tables of sums the SELECT that gives its rows, each after those that it reads."""
     origin = "(SELECT coalesce(first_ns, 0) FROM recording)"
     cell, name_cell = cell_sql(CELLS), cell_sql(NAME_CELLS)
     return {
@@ -123,8 +95,8 @@ def _name_sums(origin: str, cell: str) -> dict[str, str]:
     }
 
 
-def _store_depths(con: duckdb.DuckDBPyConnection) -> bool:
-    """File how many Python calls of its thread enclose each: those that have begun, less those that have ended by then. Tell whether there are any."""
+def store_depths(con: duckdb.DuckDBPyConnection) -> None:
+    """File how many Python calls of its thread enclose each: those that have begun, less those that have ended by then. No query can give that."""
     import numpy as np  # only here: the process of a viewer's query needs the SQL above and not the second that pandas takes to load
     import pandas as pd
 
@@ -132,7 +104,7 @@ def _store_depths(con: duckdb.DuckDBPyConnection) -> bool:
         "SELECT python_call_id AS id, thread_id AS thread, start_ns AS start, start_ns + greatest(dur_ns, 1) AS end FROM python_calls ORDER BY 1"
     ).fetchnumpy()
     if not len(calls["id"]):
-        return False
+        return
     depth = np.zeros(len(calls["id"]), np.int64)
     for thread in np.unique(calls["thread"]):
         of = np.flatnonzero(np.asarray(calls["thread"]) == thread)
@@ -142,7 +114,6 @@ def _store_depths(con: duckdb.DuckDBPyConnection) -> bool:
     con.register("incoming", frame)
     con.execute("INSERT INTO d.python_depths BY NAME SELECT * FROM incoming")
     con.unregister("incoming")
-    return True
 
 
 def cell_ns(recording_ns: int, cells: int = CELLS) -> int:

@@ -13,9 +13,9 @@ from sawtooth.analysis.store.rank_view import RankView
 
 
 @contextmanager
-def open_rank(library: Library, rank: RankResult) -> Iterator[RankView]:
-    """Open a rank. Raises as ``Library.open``."""
-    with library.open(rank.recording_id, causes=causes_of([rank])) as recording:
+def open_rank(library: Library, rank: RankResult, *, sums: bool = False) -> Iterator[RankView]:
+    """Open a rank; ``sums`` and what it raises as ``Library.open``."""
+    with library.open(rank.recording_id, sums=sums, causes=causes_of([rank])) as recording:
         yield RankView(recording, rank.device, len(rank.counted), rank.gpu)
 
 

@@ -19,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.build import damaged, ensure_derived
+from sawtooth.analysis.derive.sums import ensure_sums, sums_file
 from sawtooth.analysis.store.rank_causes import RankCauses, lay_over
 from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.ingest.database import quoted
@@ -119,6 +120,8 @@ class Library:
     def __init__(self, folder: DataFolder, *, threads: int | None = None) -> None:
         self.folder = folder.create()
         self._lock = threading.Lock()
+        self._summing = threading.Lock()  # a screen asks for a dozen tiles at once
+        self._without_sums: set[str] = set()  # small recordings, and those whose sums cannot be written
         self._attached: dict[str, _Attached] = {}
         self._clock = 0
         self._con = _locked_down(folder, threads)
@@ -134,16 +137,19 @@ class Library:
         self._con.close()
 
     @contextmanager
-    def open(self, recording_id: str, *, derived: bool = True, causes: RankCauses | None = None) -> Iterator[Recording]:
+    def open(
+        self, recording_id: str, *, derived: bool = True, sums: bool = False, causes: RankCauses | None = None
+    ) -> Iterator[Recording]:
         """Use a recording, its derived file made where it is missing. Raises NotFoundError when there is no such recording.
 
-        ``causes`` is what the ranks of the run in question say of it together; ``sawtooth.analysis.run.view`` knows them.
+        With ``sums``, those that only screens read are stored; without, a query adds them up. ``causes`` is what the ranks of the run in question say of it together; ``sawtooth.analysis.run.view`` knows them.
 
         A query that meets a damaged file raises SawtoothError; a damaged derived file is removed, and the next look makes it again.
         """
         if derived and is_id(recording_id):
             ensure_derived(self.folder, recording_id)
-        attached = self._attach(recording_id, derived, causes)
+            sums = sums and self._has_sums(recording_id)
+        attached = self._attach(recording_id, derived, sums, causes)
         cursor = self._con.cursor()
         try:
             cursor.execute(f"SET search_path = '{','.join(attached.places)}'")
@@ -163,24 +169,33 @@ class Library:
                 if attached.given_up and not attached.users:
                     self._detach(attached)
 
-    def _attach(self, recording_id: str, derived: bool, causes: RankCauses | None) -> _Attached:
+    def _has_sums(self, recording_id: str) -> bool:
+        with self._summing:
+            if recording_id not in self._without_sums and ensure_sums(self.folder, recording_id) is None:
+                self._without_sums.add(recording_id)
+            return recording_id not in self._without_sums
+
+    def _attach(self, recording_id: str, derived: bool, sums: bool, causes: RankCauses | None) -> _Attached:
         if not is_id(recording_id):
             raise NotFoundError(f"{recording_id!r} is not a recording's id.")
-        key = f"{recording_id}{f'-{causes.key}' if causes else '' if derived else '-facts'}"
+        key = f"{recording_id}{f'-{causes.key}' if causes else '' if derived else '-facts'}{'-sums' if sums else ''}"
         with self._lock:
             self._clock += 1
             attached = self._attached.get(key)
             if attached is None:
                 self._evict()
-                attached = self._attached[key] = self._attach_files(recording_id, derived, causes)
+                attached = self._attached[key] = self._attach_files(recording_id, derived, sums, causes)
             attached.users += 1
             attached.last_use = self._clock
             return attached
 
-    def _attach_files(self, recording_id: str, derived: bool, causes: RankCauses | None) -> _Attached:
+    def _attach_files(self, recording_id: str, derived: bool, sums: bool, causes: RankCauses | None) -> _Attached:
         files = [("r", self.folder.recording_file(recording_id))]
+        of_derived = self.folder.derived_file(recording_id, ANALYSIS_VERSION)
+        if sums:  # before the derived file, whose views have the same names
+            files.append(("s", sums_file(of_derived)))
         if derived:
-            files.append(("d", self.folder.derived_file(recording_id, ANALYSIS_VERSION)))
+            files.append(("d", of_derived))
         attached = _Attached(())
         try:
             for prefix, path in files:
@@ -191,8 +206,8 @@ class Library:
                 attached.aliases += (alias,)
             if causes is not None:
                 attached.schema = f'memory."ranks_{recording_id}_{self._clock}"'
-                in_recording, in_derived = attached.aliases
-                lay_over(self._con, in_recording, in_derived, causes, attached.schema)
+                in_recording, *in_sums, in_derived = attached.aliases
+                lay_over(self._con, in_recording, in_derived, causes, attached.schema, *in_sums)
         except duckdb.Error as error:
             self._detach(attached)
             cannot = SawtoothError(f"Recording {recording_id} cannot be opened at the moment. Try again.")
@@ -216,15 +231,17 @@ class Library:
     def _judge(self, recording_id: str, attached: _Attached | None, derived: bool) -> SawtoothError | None:
         """Find which file made a query fail and give it up; None where all are sound."""
         cache = self.folder.derived_file(recording_id, ANALYSIS_VERSION)
+        sums = sums_file(cache)
         wrong = None
         if not is_sound(self.folder.recording_file(recording_id)):
             wrong = damaged(recording_id)
-        elif derived and not is_sound(cache):
+        elif derived and not (is_sound(cache) and (not sums.exists() or is_sound(sums))):
             wrong = SawtoothError(
                 "A stored result of this run was damaged and has been removed. Load the page again: it is then made anew."
             )
         if wrong is not None:
-            cache.unlink(missing_ok=True)
+            for file in (cache, sums):
+                file.unlink(missing_ok=True)
         if wrong is not None and attached is not None:
             with self._lock:
                 attached.given_up = True
@@ -233,6 +250,7 @@ class Library:
 
     def forget(self, recording_id: str) -> None:
         """Detach a recording that is about to be deleted or replaced, unless somebody is using it."""
+        self._without_sums.discard(recording_id)
         with self._lock:
             for key in [key for key, kept in self._attached.items() if key.startswith(recording_id) and kept.users == 0]:
                 self._detach(self._attached.pop(key))

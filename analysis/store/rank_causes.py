@@ -43,12 +43,14 @@ class RankCauses(msgspec.Struct, frozen=True):
         return hashlib.blake2b(msgspec.msgpack.encode(self), digest_size=8).hexdigest()
 
 
-def lay_over(con: duckdb.DuckDBPyConnection, recording: str, derived: str, causes: RankCauses, schema: str) -> None:
-    """Make ``schema``, whose tables say ``causes`` in place of what the attached files ``recording`` and ``derived`` say.
+def lay_over(
+    con: duckdb.DuckDBPyConnection, recording: str, derived: str, causes: RankCauses, schema: str, sums_file: str | None = None
+) -> None:
+    """Make ``schema``, whose tables say ``causes`` in place of what the attached files ``recording``, ``derived`` and ``sums_file`` say.
 
     A search path names it before the files; it must be dropped before they are detached.
     """
-    places = {"schema": schema, "derived": f'"{derived}".main'}
+    places = {"schema": schema, "derived": f'"{derived}".main', "summed": f'"{sums_file or derived}".main'}
     con.execute(_SQL["begin"].format(**places))
     for part in causes.parts:
         con.execute(_SQL["cause"].format(**places), [part.device, part.cause, part.ns, part.unprofiled_ns_per_step])

@@ -1,4 +1,4 @@
--- Run where a recording is opened as part of a run. {schema} is new and empty, {derived} is the recording's derived file.
+-- Run where a recording is opened as part of a run. {schema} is new and empty, {derived} is the recording's derived file, {summed} that of its sums.
 
 -- name: begin
 CREATE SCHEMA {schema};
@@ -32,10 +32,10 @@ CREATE VIEW {schema}.causes AS
     SELECT * FROM {derived}.causes WHERE NOT (owner = 'exposed_comm' AND device IN (SELECT device FROM {schema}.comm_causes))
     UNION ALL BY NAME SELECT * FROM {schema}.comm_causes;
 CREATE VIEW {schema}.lane_sums AS
-    SELECT * FROM {derived}.lane_sums
+    SELECT * FROM {summed}.lane_sums
     WHERE source <> 'gaps' OR owner <> 'exposed_comm' OR device NOT IN (SELECT device FROM {schema}.comm_causes)
     UNION ALL BY NAME SELECT * FROM {schema}.comm_sums;
 CREATE VIEW {schema}.long_slices AS
-    SELECT * FROM {derived}.long_slices
+    SELECT * FROM {summed}.long_slices
     WHERE source <> 'gaps' OR owner <> 'exposed_comm' OR device NOT IN (SELECT device FROM {schema}.comm_causes)
     UNION ALL BY NAME SELECT * FROM {schema}.comm_long;

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pandas as pd
 
-from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.analysis.derive.sums import ensure_sums
 from sawtooth.analysis.store.rank_causes import RankCauses
 from sawtooth.analysis.store.sql_process import Answer, Order
 from sawtooth.analysis.version import ANALYSIS_VERSION
@@ -48,16 +48,16 @@ def run_query(
     """
     if len(sql) > SQL_CHARACTERS_MOST:
         raise UsageError(f"The query has {len(sql):,} characters; {SQL_CHARACTERS_MOST:,} are the most.")
-    ensure_derived(folder, recording_id)
+    sums = ensure_sums(folder, recording_id)
     recording, derived = folder.recording_file(recording_id), folder.derived_file(recording_id, ANALYSIS_VERSION)
     if not recording.exists():
         raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
-    recording_path, derived_path = (path.relative_to(folder.root).as_posix() for path in (recording, derived))
     sql = sql.encode(errors="replace").decode()  # an address may hold half a character
     order = Order(
         sql=sql,
-        recording=recording_path,
-        derived=derived_path,
+        recording=recording.relative_to(folder.root).as_posix(),
+        derived=derived.relative_to(folder.root).as_posix(),
+        sums=sums.relative_to(folder.root).as_posix() if sums else None,
         causes=causes,
         rows=ROWS_MOST,
         answer_bytes=ANSWER_BYTES_MOST,

@@ -27,7 +27,12 @@ COLUMNS_MOST = 500  # our widest table has 29; thousands of columns would cost t
 PLAIN = re.compile(r"BOOLEAN|U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR")
 CELL_CHARACTERS = 2_000  # of one text: more cannot be read in a table
 
-RECORDING, DERIVED, RANKS = "recording_file", "derived_file", "memory.ranks"  # what a viewer's SQL may call them
+RECORDING, DERIVED, SUMS, RANKS = (
+    "recording_file",
+    "derived_file",
+    "sums_file",
+    "memory.ranks",
+)  # what a viewer's SQL may call them
 
 Cell = str | int | float | bool | None
 
@@ -35,12 +40,13 @@ Cell = str | int | float | bool | None
 class Order(msgspec.Struct, frozen=True):
     """What to run, and how much of the answer is wanted.
 
-    ``recording`` and ``derived`` are paths relative to the working directory; ``causes`` is what the ranks of a run know of the recording.
+    ``recording``, ``derived`` and ``sums`` (None where there are none) are paths relative to the working directory; ``causes`` is what the ranks of a run know of the recording.
     """
 
     sql: str
     recording: str
     derived: str
+    sums: str | None
     causes: RankCauses | None
     rows: int
     answer_bytes: int
@@ -119,11 +125,12 @@ def _engine(order: Order) -> duckdb.DuckDBPyConnection:
             "temp_directory": "",
         },
     )
-    for alias, path in ((RECORDING, order.recording), (DERIVED, order.derived)):
+    files = {RECORDING: order.recording, **({SUMS: order.sums} if order.sums else {}), DERIVED: order.derived}
+    for alias, path in files.items():
         con.execute(f"ATTACH '{path.replace(chr(39), chr(39) * 2)}' AS {alias} (READ_ONLY)")
-    places = [f"{RECORDING}.main", f"{DERIVED}.main"]
+    places = [f"{alias}.main" for alias in files]
     if order.causes is not None:
-        lay_over(con, RECORDING, DERIVED, order.causes, RANKS)
+        lay_over(con, RECORDING, DERIVED, order.causes, RANKS, SUMS if order.sums else None)
         places.insert(0, RANKS)
     con.execute(f"SET search_path = '{','.join(places)}'")
     con.execute("SELECT 1.5").fetchall()  # Python's module for decimals is loaded now: later no file can be opened

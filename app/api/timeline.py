@@ -128,10 +128,10 @@ def opened(request: Request) -> Iterator[RankView]:
     recording_id, device = request.query_params.get("recording", ""), request.query_params.get("device", "0")
     rank = _rank(result, recording_id, device)
     if rank is not None:
-        with open_rank(library(), rank) as view:
+        with open_rank(library(), rank, sums=True) as view:
             yield view
     elif any(recording.id == recording_id for recording in result.manifest.traces):
-        with library().open(recording_id) as recording:
+        with library().open(recording_id, sums=True) as recording:
             yield RankView(recording, 0, 0)
     else:
         raise NotFoundError("This run has no such trace.")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from sawtooth.analysis.derive.sums import ensure_sums
 from sawtooth.analysis.kept import kept_result, result_of
 from sawtooth.analysis.run.first_look import FirstLook
 from sawtooth.analysis.store.library import Library
@@ -55,6 +56,7 @@ def main(folder: Path) -> int:
     except OSError as error:
         outcome = Outcome(code="E-DISK", sentence=_disk_sentence(error))
     _write(folder / "result.json", outcome)
+    _sum_up(DataFolder(Path(order.data)), outcome.run_ids)
     return 1 if outcome.sentence else 0
 
 
@@ -115,6 +117,14 @@ def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:
                 raise SawtoothError(
                     "The analysis of this run could not be kept. Free some space on the server's disk, then open the run again."
                 )
+
+
+def _sum_up(folder: DataFolder, runs: list[str]) -> None:
+    """Store what screens will read of large recordings, while the answer is read. What is not stored when this ends, the first such screen stores."""
+    with contextlib.suppress(SawtoothError, MemoryError, OSError):
+        for run in runs:
+            for ref in folder.read_manifest(run).traces:
+                ensure_sums(folder, ref.id)
 
 
 class _SteadyProgress:

@@ -188,7 +188,7 @@ class Jobs:
             for job in self._jobs.values():
                 if job.active:
                     job.stage = "cancelled"
-                    _stop(job.process)
+                _stop(job.process)
 
     def _forget_old(self) -> None:
         now = self._clock()
@@ -199,6 +199,8 @@ class Jobs:
     def _read_progress(self, job: Job) -> None:
         if not job.active:
             return
+        if (outcome := _left(job)) is not None:  # before the child has ended: it goes on for the screens
+            return self._end(job, outcome)
         with contextlib.suppress(OSError, *UNREADABLE):
             progress = from_json((job.folder / "progress.json").read_bytes(), Progress)
             with self._lock:
@@ -229,6 +231,7 @@ class Jobs:
             if process.stdin is not None:
                 process.stdin.close()
         self._end(job, self._outcome(job, code))
+        job.process = None
 
     def _child(self, job: Job) -> subprocess.Popen[bytes] | None:
         """Start the job's child; None where the job was cancelled before, or has failed as the system starts none."""
@@ -252,22 +255,22 @@ class Jobs:
 
     def _end(self, job: Job, outcome: Outcome) -> None:
         with self._lock:
-            job.finished = self._clock()
-            if job.stage != "cancelled":
+            job.finished = job.finished or self._clock()
+            if job.active:
                 job.outcome = outcome
                 job.stage = "failed" if outcome.sentence else "done"
-            job.process = None
 
     def _outcome(self, job: Job, code: int | None) -> Outcome:
-        try:
-            outcome = from_json((job.folder / "result.json").read_bytes(), Outcome)
-            if code == 0 or outcome.sentence:
-                return outcome
-        except (OSError, *UNREADABLE):
-            pass
         self._read_progress(job)
         runs = job.progress.runs  # published before the child ended
-        return Outcome(runs, "E-CHILD", crash_sentence(code, kept=bool(runs)))
+        return _left(job) or Outcome(runs, "E-CHILD", crash_sentence(code, kept=bool(runs)))
+
+
+def _left(job: Job) -> Outcome | None:
+    """Return what the job's child has left as its outcome, None where there is none yet."""
+    with contextlib.suppress(OSError, *UNREADABLE):
+        return from_json((job.folder / "result.json").read_bytes(), Outcome)
+    return None
 
 
 def _taken(folder: Path, uploads: list[tuple[Path, str]]) -> list[JobFile]:

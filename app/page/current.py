@@ -111,9 +111,9 @@ def choose_rank(position: int) -> None:
     st.session_state[ASKED_RANK] = str(position)
 
 
-def opened(rank: RankResult) -> AbstractContextManager[RankView]:
-    """Open a rank of the run."""
-    return open_rank(frame.library(), rank)
+def opened(rank: RankResult, *, sums: bool = False) -> AbstractContextManager[RankView]:
+    """Open a rank of the run; ``sums`` as ``Library.open``."""
+    return open_rank(frame.library(), rank, sums=sums)
 
 
 def key_of(rank: RankResult) -> tuple[object, ...]:

@@ -129,13 +129,13 @@ def _facts(manifest: Manifest) -> None:
 
 @st.cache_data(max_entries=64, show_spinner="Looking at tensor cores …", hash_funcs={RankResult: current.key_of})
 def _tensor_cores(rank: RankResult) -> pd.DataFrame:
-    with current.opened(rank) as view:
+    with current.opened(rank, sums=True) as view:
         return work.missed_tensor_cores(view)
 
 
 @st.cache_data(max_entries=64, show_spinner="Placing operators on the roofline …", hash_funcs={RankResult: current.key_of})
 def _placed(rank: RankResult) -> pd.DataFrame:
-    with current.opened(rank) as view:
+    with current.opened(rank, sums=True) as view:
         return work.roofline(view)
 
 

@@ -75,7 +75,7 @@ def main() -> None:
 @st.cache_data(max_entries=64, show_spinner="Adding up kernels …", hash_funcs={RankResult: current.key_of})
 def table(rank: RankResult, group: tables.KernelGroup) -> pd.DataFrame:
     """Return the rows of the table; see ``sawtooth.analysis.tables.kernels.kernels``."""
-    with current.opened(rank) as view:
+    with current.opened(rank, sums=True) as view:
         return tables.kernels(view, group)
 
 

@@ -24,28 +24,28 @@ def extent(recording_id: str) -> Span:
 @st.cache_data(max_entries=CACHED, show_spinner=False)
 def lanes(recording_id: str, device: int) -> tuple[list[timeline.Lane], dict[int, str], set[int]]:
     """Return the lanes of a device and of the host, the names of threads, and which of them run the backward pass."""
-    with frame.library().open(recording_id) as recording:
+    with frame.library().open(recording_id, sums=True) as recording:
         return timeline.lanes(recording, device), timeline.threads(recording), timeline.backward_threads(recording)
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})
 def facts(rank: RankResult, start: int, end: int) -> timeline.InView | None:
     """Return what a view comes to."""
-    with current.opened(rank) as view:
+    with current.opened(rank, sums=True) as view:
         return timeline.facts_in_view(view, Span(start, end))
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})
 def operations(rank: RankResult, start: int, end: int) -> pd.DataFrame:
     """Return the GPU operations in a view by name."""
-    with current.opened(rank) as view:
+    with current.opened(rank, sums=True) as view:
         return timeline.operations_in_view(view, Span(start, end))
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False)
 def operators(recording_id: str, start: int, end: int) -> pd.DataFrame:
     """Return what the host did in a view by name."""
-    with frame.library().open(recording_id) as recording:
+    with frame.library().open(recording_id, sums=True) as recording:
         return timeline.operators_in_view(recording, Span(start, end))
 
 

@@ -83,6 +83,19 @@ def test_a_child_that_dies_while_it_analyses_has_kept_its_runs(tmp_path) -> None
         assert "its run is listed" in job.outcome.sentence and "Nothing of" not in job.outcome.sentence
 
 
+def test_a_job_is_done_with_its_answer_though_its_child_goes_on_and_dies(tmp_path) -> None:
+    answered = tmp_path / "answered"
+    os.mkfifo(answered)
+    jobs = _jobs(tmp_path, f"{DONE}; open({str(answered)!r}, 'w').close(); import os, threading; threading.Event().wait()")
+    job = jobs.start(_uploaded(jobs))
+    answered.open().close()
+    seen = jobs.get(job.id)
+    assert (seen.stage, seen.outcome.run_ids) == ("done", ["0123456789abcdef"])
+    jobs.close()  # the server ends, and its children with it
+    assert _ended(job).stage == "done" and job.outcome.run_ids == ["0123456789abcdef"]
+    assert list(jobs.settings.data.uploads.iterdir()) == []
+
+
 def test_jobs_that_run_alone_come_one_after_the_other_behind_those_that_run(tmp_path) -> None:
     go, times = tmp_path / "go", tmp_path / "times"
     times.mkdir()

@@ -1,0 +1,66 @@
+"""The sums of a large recording that only screens read: in a file of its own beside the derived one, so that the first answer need not wait for them.
+
+Its tables have the names of the derived file's views and stand before them in the search path: who opens a recording without them reads the same, later.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+from sawtooth.analysis.derive.build import MEMORY_MB, ensure_derived, memory_limit
+from sawtooth.analysis.derive.layout import FEW_EVENTS, events_of, summed, sums_layout
+from sawtooth.ingest.database import CORES, attach_new, borrow, quoted, rows_of
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.files import commit, draft
+from sawtooth.ingest.schema import DataFolder
+
+_ORDER = {
+    "lane_sums": "source, cell, device, lane, depth",
+    "name_sums": "source, device, cell",
+    "long_slices": "source, start_ns",
+}
+
+
+def sums_file(derived: Path) -> Path:
+    """Return where the sums that belong to a derived file lie."""
+    return derived.with_suffix(".sums.duckdb")
+
+
+def ensure_sums(folder: DataFolder, recording_id: str) -> Path | None:
+    """Return the file of a recording's sums, made where it is missing; None where the views do: of a small recording, and where no file can be written.
+
+    Raises as ``ensure_derived``.
+    """
+    derived = ensure_derived(folder, recording_id)
+    target = sums_file(derived)
+    if target.exists():
+        return target
+    source = folder.recording_file(recording_id)
+    try:
+        ((events, operations),) = rows_of(source, f"SELECT {events_of()}, (SELECT count(*) FROM gpu_ops)")
+        if events <= FEW_EVENTS:
+            return None
+        with draft(target.parent) as temporary:
+            _write(source, derived, temporary, memory_limit(operations))
+            commit(temporary, target)
+    except (
+        SourceError,
+        duckdb.Error,
+    ):  # a full disk, a folder that is only to be read; of a damaged recording its next reader tells
+        return None
+    return target
+
+
+def _write(recording: Path, derived: Path, temporary: Path, limit: str) -> None:
+    con = borrow(f"{MEMORY_MB}MB", temporary.parent)
+    try:
+        con.execute(f"ATTACH '{quoted(recording)}' AS r (READ_ONLY); ATTACH '{quoted(derived)}' AS d (READ_ONLY)")
+        attach_new(con, temporary, "s", sums_layout(), "s.main,r.main,d.main")
+        con.execute(f"SET memory_limit = '{limit}'; SET threads = {CORES}")
+        for table, select in summed().items():
+            con.execute(f"INSERT INTO s.{table} {select}{f' ORDER BY {_ORDER[table]}' if table in _ORDER else ''}")
+        con.execute("USE memory; CHECKPOINT s; DETACH s")
+    finally:
+        con.close()
