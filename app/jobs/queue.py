@@ -197,10 +197,10 @@ class Jobs:
                 del self._jobs[job.id]
 
     def _read_progress(self, job: Job) -> None:
+        if job.active and (outcome := _left(job)) is not None:  # before the child has ended: it goes on for the screens
+            self._end(job, outcome)
         if not job.active:
             return
-        if (outcome := _left(job)) is not None:  # before the child has ended: it goes on for the screens
-            return self._end(job, outcome)
         with contextlib.suppress(OSError, *UNREADABLE):
             progress = from_json((job.folder / "progress.json").read_bytes(), Progress)
             with self._lock:
