@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.derive import rollups, tables, timeline_sums
+from sawtooth.analysis.derive import tables, timeline_sums
 from sawtooth.analysis.derive.classes import AllClasses, Classes, load_signatures
 from sawtooth.analysis.derive.layout import FEW_EVENTS, derived_layout, events_of
 from sawtooth.analysis.derive.lost import ledger
@@ -174,7 +174,7 @@ class _Deriving:
         if limit is not None:
             self._storing.then(self._stored.execute, f"SET threads = {CORES}")
         self._then(tables.store_classes, self._classes)
-        self._then(rollups.store)
+        self._then(tables.store_kernels)
         if limit is not None:
             self._then(give_up_memory, limit)
 

@@ -9,13 +9,36 @@ import re
 from functools import cache
 from pathlib import Path
 
-from sawtooth.analysis.derive import rollups
 from sawtooth.analysis.derive import timeline_sums as timeline_store
+from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 
 DERIVED_SQL = Path(__file__).with_name("derived.sql")
 FEW_EVENTS = 100_000  # of host and GPU: a screen adds them up in milliseconds
 
 _COLUMN = re.compile(r"(\w+) ([A-Z]+)(?: NOT NULL)?(?:,|$)")
+
+LAUNCHED = f"""
+WITH inside AS (
+    SELECT g.device, g.gpu_op_id, g.cpu_op_id, g.start_ns >= w.start_ns AS begins, g.dur_ns,
+        least(g.start_ns + g.dur_ns, w.end_ns) - greatest(g.start_ns, w.start_ns) AS part_ns
+    FROM gpu_ops g JOIN windows w ON g.device = w.device AND g.start_ns < w.end_ns AND g.start_ns + g.dur_ns > w.start_ns)
+SELECT i.device, GROUPING(i.input_dims) = 0 AS by_shape, i.name_id, i.input_dims,
+    CASE WHEN min(i.category) = max(i.category) THEN min(i.category) ELSE 'several' END,
+    CASE WHEN min(i.tensor_cores) = max(i.tensor_cores) THEN min(i.tensor_cores) ELSE 'mixed' END,
+    count(*) FILTER (begins), sum(part_ns)::BIGINT, min(i.dur_ns), median(i.dur_ns), max(i.dur_ns),
+    sum(part_ns) FILTER (i.tensor_cores IN {TENSOR_CORES_USED})::BIGINT
+FROM (SELECT inside.*, s.category, s.tensor_cores, o.name_id, g.input_dims FROM inside JOIN gpu_op_steps s USING (gpu_op_id)
+    LEFT JOIN cpu_ops o ON o.cpu_op_id = inside.cpu_op_id LEFT JOIN signatures g ON g.signature_id = o.signature_id) i
+GROUP BY GROUPING SETS ((i.device, i.name_id), (i.device, i.name_id, i.input_dims))"""
+
+FLOP_WORK = """
+WITH chosen AS (SELECT device, step FROM steps WHERE counted),
+work AS (
+    SELECT g.device, g.name_id, g.kind, g.dur_ns, t.category, t.tensor_cores, coalesce(t.flop_op_id, g.cpu_op_id) AS op_id
+    FROM gpu_ops g JOIN gpu_op_steps t USING (gpu_op_id)
+    WHERE (g.device, t.step) IN (SELECT (device, step) FROM chosen) OR g.device NOT IN (SELECT device FROM chosen))
+SELECT w.device, w.name_id, w.kind, w.category, w.tensor_cores, o.name_id, o.signature_id, o.kind = 'op', sum(w.dur_ns)::BIGINT, count(*)
+FROM work w LEFT JOIN cpu_ops o ON o.cpu_op_id = w.op_id GROUP BY ALL"""
 
 
 def events_of(place: str = "") -> str:
@@ -27,7 +50,7 @@ def events_of(place: str = "") -> str:
 
 def summed() -> dict[str, str]:
     """Return of each table of sums the SELECT that gives its rows, each after those that it reads."""
-    return {"launched": rollups.LAUNCHED, "flop_work": rollups.FLOP_WORK, **timeline_store.selects()}
+    return {"launched": LAUNCHED, "flop_work": FLOP_WORK, **timeline_store.selects()}
 
 
 @cache

@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from sawtooth.analysis.derive import rollups
+from sawtooth.analysis.derive import layout
 from sawtooth.analysis.derive.build import MEMORY_MB, memory_limit
 
 MILLION = 1_000_000
@@ -32,4 +32,4 @@ def test_five_million_gpu_operations_are_summed_within_it(tmp_path: Path) -> Non
             CREATE TABLE windows AS SELECT 0 AS device, 0 AS start_ns, 1::BIGINT << 60 AS end_ns; CHECKPOINT d"""
         )
         con.execute(f"SET memory_limit = '{memory_limit(count)}'; SET temp_directory = '{tmp_path / 'spilled'}'")
-        assert len(con.execute(rollups.LAUNCHED).fetchall()) > 300
+        assert len(con.execute(layout.LAUNCHED).fetchall()) > 300
