@@ -63,7 +63,7 @@ class Faults:
         library = Library(self.both)
         self.wanted = {run: shown(self.both, run, library) for run in (self.old, self.new)}
         library.close()
-        self.needs = bytes_in(self.both.root) - bytes_in(self.old_only.root)
+        self.needs = bytes_in(self.both.root, but=".msgpack") - bytes_in(self.old_only.root, but=".msgpack")
         self.seeds = corpus()
         self.faults, self.inputs, self.told, self.lost, self.wrong = Counter[str](), 0, 0, 0, 0
 

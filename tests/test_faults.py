@@ -119,12 +119,12 @@ MAY_MOUNT = [pytest.param(share, marks=pytest.mark.slow) for share in (0, 0.3, 0
 
 @pytest.mark.parametrize("share", MAY_MOUNT)
 def test_a_full_disk_is_told_and_survived_without_a_restart(tmp_path, traces, wanted, share):
-    """A real file system, full at ``share`` of what the ingest needs; given room, the same process and folder go on."""
+    """A real file system, full at ``share`` of what the ingest cannot do without; given room, the same process and folder go on."""
     spare = DataFolder(tmp_path / "spare").create()
-    stage.bring(spare, traces[0])
-    first = bytes_in(spare.root)
-    stage.bring(spare, traces[1])
-    needs = bytes_in(spare.root) - first
+    needs = 0
+    for trace in traces:  # of the second; a full disk only costs the time to make a result and a card again
+        stage.bring(spare, trace)
+        needs = bytes_in(spare.root, but=".msgpack") - needs
     with small_disk(tmp_path / "disk", 64 << 20) as disk:
         folder = DataFolder(disk / "data").create()
         old = stage.bring(folder, traces[0]).id

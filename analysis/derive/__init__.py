@@ -14,7 +14,7 @@ __getattr__, __all__ = lazy(
         ),
         "events": ("names_of", "read_cpu_ops"),
         "host": ("load_host_facts",),
-        "layout": ("DERIVED_SQL", "events_of"),
+        "layout": ("derived_layout", "events_of"),
         "modules": ("forward_operators",),
         "operators": ("innermost", "nearest"),
         "sums": ("ensure_sums", "sums_file"),

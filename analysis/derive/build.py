@@ -55,7 +55,7 @@ def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
                 raise
             raise damaged(recording_id) from error
         for old in folder.derived.glob(f"{recording_id}.*.duckdb"):
-            if old != target:
+            if not old.name.startswith(f"{target.stem}."):  # its sums are of this version
                 old.unlink(missing_ok=True)
     return target
 

@@ -163,21 +163,40 @@ COMMENT ON TABLE replays IS 'The replay of the trace, to be changed and run agai
 COMMENT ON COLUMN replays.kind IS 'unprofiled: without the profiler''s cost; unexplained: the same of a trace that its replay does not explain';
 COMMENT ON COLUMN replays.problem IS 'Compressed numpy arrays, see analysis/replay/store.py';
 
-CREATE TABLE call_kinds (name_id INTEGER NOT NULL, kind VARCHAR NOT NULL);
-COMMENT ON TABLE call_kinds IS 'What each runtime call does, by its name';
-COMMENT ON COLUMN call_kinds.name_id IS 'names.name_id';
-COMMENT ON COLUMN call_kinds.kind IS 'sync, allocator, copy, launch or call';
-
 CREATE TABLE python_depths (python_call_id BIGINT NOT NULL, depth USMALLINT NOT NULL);
 COMMENT ON TABLE python_depths IS 'How deep each Python call is nested';
 COMMENT ON COLUMN python_depths.python_call_id IS 'python_calls.python_call_id, dense';
 COMMENT ON COLUMN python_depths.depth IS 'Python calls of its thread that enclose it';
 
-CREATE TABLE long_slices (
-    source VARCHAR NOT NULL, id BIGINT NOT NULL, device INTEGER, lane BIGINT NOT NULL, depth USMALLINT NOT NULL, kind VARCHAR NOT NULL,
-    name_id INTEGER, start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL, owner VARCHAR
-);
-COMMENT ON TABLE long_slices IS 'Slices and pieces of time as long as a cell of lane_sums and longer';
+-- Sums that only screens read, by SELECTs of layout.py. Of a large recording they are stored in a file beside this one (sums.py).
+
+CREATE VIEW call_kinds AS {call_kinds};
+COMMENT ON VIEW call_kinds IS 'What each runtime call does, by its name';
+COMMENT ON COLUMN call_kinds.name_id IS 'names.name_id';
+COMMENT ON COLUMN call_kinds.kind IS 'sync, allocator, copy, launch or call';
+
+CREATE VIEW host_lanes AS {host_lanes};
+COMMENT ON VIEW host_lanes IS 'The host''s annotations, outermost operators and runtime calls';
+COMMENT ON COLUMN host_lanes.lane IS 'threads.thread_id × 3, + 0 for annotations, 1 for operators, 2 for runtime calls';
+COMMENT ON COLUMN host_lanes.kind IS 'annotation, op, sync, allocator, copy, launch or call';
+COMMENT ON COLUMN host_lanes.name_id IS 'names.name_id';
+COMMENT ON COLUMN host_lanes.start_ns IS 'Start';
+COMMENT ON COLUMN host_lanes.dur_ns IS 'Duration';
+
+CREATE VIEW lane_sums AS {lane_sums};
+COMMENT ON VIEW lane_sums IS 'Slices and pieces of time shorter than a cell, a power of two of nanoseconds, summed by the cell in which they start: the timeline from afar';
+COMMENT ON COLUMN lane_sums.source IS 'gpu, operators, calls, python, gaps or segments';
+COMMENT ON COLUMN lane_sums.device IS 'Device ordinal; NULL for the host';
+COMMENT ON COLUMN lane_sums.lane IS 'Stream of the GPU, threads.thread_id of the host; 0 for gaps and segments';
+COMMENT ON COLUMN lane_sums.depth IS 'How many slices of its source and lane enclose these';
+COMMENT ON COLUMN lane_sums.kind IS 'Owner class of GPU operations; op, annotation, call_kinds.kind or python; gaps.cause or segments.owner';
+COMMENT ON COLUMN lane_sums.owner IS 'Owner of gaps and segments; NULL for slices';
+COMMENT ON COLUMN lane_sums.cell IS 'Position of the cell, from 0 at the recording''s start';
+COMMENT ON COLUMN lane_sums.busy_ns IS 'Sum of durations';
+COMMENT ON COLUMN lane_sums.operations IS 'Slices or pieces';
+
+CREATE VIEW long_slices AS {long_slices};
+COMMENT ON VIEW long_slices IS 'Slices and pieces of time as long as a cell of lane_sums and longer';
 COMMENT ON COLUMN long_slices.source IS 'gpu, operators, calls, python, gaps or segments';
 COMMENT ON COLUMN long_slices.id IS 'gpu_op_id, cpu_op_id, call_id or python_call_id; 0 for gaps and segments';
 COMMENT ON COLUMN long_slices.device IS 'Device ordinal; NULL for the host';
@@ -189,28 +208,8 @@ COMMENT ON COLUMN long_slices.start_ns IS 'Start';
 COMMENT ON COLUMN long_slices.dur_ns IS 'Duration';
 COMMENT ON COLUMN long_slices.owner IS 'Owner of gaps and segments; NULL for slices';
 
-CREATE TABLE host_lanes (lane BIGINT NOT NULL, kind VARCHAR NOT NULL, name_id INTEGER NOT NULL, start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL);
-COMMENT ON TABLE host_lanes IS 'The host''s annotations, outermost operators and runtime calls, in order of start';
-COMMENT ON COLUMN host_lanes.lane IS 'threads.thread_id × 3, + 0 for annotations, 1 for operators, 2 for runtime calls';
-COMMENT ON COLUMN host_lanes.kind IS 'annotation, op, sync, allocator, copy, launch or call';
-COMMENT ON COLUMN host_lanes.name_id IS 'names.name_id';
-COMMENT ON COLUMN host_lanes.start_ns IS 'Start';
-COMMENT ON COLUMN host_lanes.dur_ns IS 'Duration';
-
-CREATE TABLE lane_sums (source VARCHAR NOT NULL, device INTEGER, lane BIGINT NOT NULL, depth USMALLINT NOT NULL, kind VARCHAR NOT NULL, owner VARCHAR, cell INTEGER NOT NULL, busy_ns BIGINT NOT NULL, operations BIGINT NOT NULL);
-COMMENT ON TABLE lane_sums IS 'Slices and pieces of time shorter than a cell, a power of two of nanoseconds, summed by the cell in which they start: the timeline from afar';
-COMMENT ON COLUMN lane_sums.source IS 'gpu, operators, calls, python, gaps or segments';
-COMMENT ON COLUMN lane_sums.device IS 'Device ordinal; NULL for the host';
-COMMENT ON COLUMN lane_sums.lane IS 'Stream of the GPU, threads.thread_id of the host; 0 for gaps and segments';
-COMMENT ON COLUMN lane_sums.depth IS 'How many slices of its source and lane enclose these';
-COMMENT ON COLUMN lane_sums.kind IS 'Owner class of GPU operations; op, annotation, call_kinds.kind or python; gaps.cause or segments.owner';
-COMMENT ON COLUMN lane_sums.owner IS 'Owner of gaps and segments; NULL for slices';
-COMMENT ON COLUMN lane_sums.cell IS 'Position of the cell, from 0 at the recording''s start';
-COMMENT ON COLUMN lane_sums.busy_ns IS 'Sum of durations';
-COMMENT ON COLUMN lane_sums.operations IS 'Slices or pieces';
-
-CREATE TABLE name_sums (source VARCHAR NOT NULL, device INTEGER, name_id INTEGER NOT NULL, kind VARCHAR NOT NULL, cell INTEGER NOT NULL, busy_ns BIGINT NOT NULL, operations BIGINT NOT NULL, longest_ns BIGINT NOT NULL);
-COMMENT ON TABLE name_sums IS 'Operations shorter than a cell, a 512th to a 256th of the recording, summed by name and by the cell in which they start';
+CREATE VIEW name_sums AS {name_sums};
+COMMENT ON VIEW name_sums IS 'Operations shorter than a cell, a 512th to a 256th of the recording, summed by name and by the cell in which they start';
 COMMENT ON COLUMN name_sums.source IS 'gpu or host';
 COMMENT ON COLUMN name_sums.device IS 'Device ordinal; NULL for the host';
 COMMENT ON COLUMN name_sums.name_id IS 'names.name_id';
@@ -220,11 +219,8 @@ COMMENT ON COLUMN name_sums.busy_ns IS 'Sum of durations';
 COMMENT ON COLUMN name_sums.operations IS 'Operations';
 COMMENT ON COLUMN name_sums.longest_ns IS 'Longest of them';
 
-CREATE TABLE launched (
-    device INTEGER NOT NULL, by_shape BOOLEAN NOT NULL, name_id INTEGER, input_dims VARCHAR, category VARCHAR NOT NULL, tensor_cores VARCHAR NOT NULL,
-    launches BIGINT NOT NULL, total_ns BIGINT NOT NULL, min_ns BIGINT NOT NULL, median_ns DOUBLE NOT NULL, max_ns BIGINT NOT NULL, tensor_core_ns BIGINT
-);
-COMMENT ON TABLE launched IS 'GPU operations inside the steady window by the operator that launched them, and again by operator and input shapes';
+CREATE VIEW launched AS {launched};
+COMMENT ON VIEW launched IS 'GPU operations inside the steady window by the operator that launched them, and again by operator and input shapes';
 COMMENT ON COLUMN launched.device IS 'Device ordinal';
 COMMENT ON COLUMN launched.by_shape IS 'The row is of one operator and its shapes; else of the operator with any shapes';
 COMMENT ON COLUMN launched.name_id IS 'names.name_id of the operator; NULL where none is known';
@@ -238,11 +234,8 @@ COMMENT ON COLUMN launched.median_ns IS 'Median';
 COMMENT ON COLUMN launched.max_ns IS 'Longest';
 COMMENT ON COLUMN launched.tensor_core_ns IS 'Part of total_ns in kernels that use tensor cores (yes or likely)';
 
-CREATE TABLE flop_work (
-    device INTEGER NOT NULL, name_id INTEGER NOT NULL, kind VARCHAR NOT NULL, category VARCHAR NOT NULL, tensor_cores VARCHAR NOT NULL,
-    op_name_id INTEGER, signature_id INTEGER, is_operator BOOLEAN, ns BIGINT NOT NULL, launches BIGINT NOT NULL
-);
-COMMENT ON TABLE flop_work IS 'GPU operations of the counted steps (of the trace where it has none) by kernel and by the operator whose FLOPs they compute';
+CREATE VIEW flop_work AS {flop_work};
+COMMENT ON VIEW flop_work IS 'GPU operations of the counted steps (of the trace where it has none) by kernel and by the operator whose FLOPs they compute';
 COMMENT ON COLUMN flop_work.device IS 'Device ordinal';
 COMMENT ON COLUMN flop_work.name_id IS 'names.name_id of the GPU operation';
 COMMENT ON COLUMN flop_work.kind IS 'kernel, memcpy or memset';

@@ -5,17 +5,14 @@ No first answer reads these sums, and to store them takes a third of a derivatio
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from pathlib import Path
 
 from sawtooth.analysis.derive import timeline_sums as timeline_store
 from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 
-DERIVED_SQL = Path(__file__).with_name("derived.sql")
+_SQL = Path(__file__).with_name("derived.sql")
 FEW_EVENTS = 100_000  # of host and GPU: a screen adds them up in milliseconds
-
-_COLUMN = re.compile(r"(\w+) ([A-Z]+)(?: NOT NULL)?(?:,|$)")
 
 LAUNCHED = f"""
 WITH inside AS (
@@ -23,10 +20,11 @@ WITH inside AS (
         least(g.start_ns + g.dur_ns, w.end_ns) - greatest(g.start_ns, w.start_ns) AS part_ns
     FROM gpu_ops g JOIN windows w ON g.device = w.device AND g.start_ns < w.end_ns AND g.start_ns + g.dur_ns > w.start_ns)
 SELECT i.device, GROUPING(i.input_dims) = 0 AS by_shape, i.name_id, i.input_dims,
-    CASE WHEN min(i.category) = max(i.category) THEN min(i.category) ELSE 'several' END,
-    CASE WHEN min(i.tensor_cores) = max(i.tensor_cores) THEN min(i.tensor_cores) ELSE 'mixed' END,
-    count(*) FILTER (begins), sum(part_ns)::BIGINT, min(i.dur_ns), median(i.dur_ns), max(i.dur_ns),
-    sum(part_ns) FILTER (i.tensor_cores IN {TENSOR_CORES_USED})::BIGINT
+    CASE WHEN min(i.category) = max(i.category) THEN min(i.category) ELSE 'several' END AS category,
+    CASE WHEN min(i.tensor_cores) = max(i.tensor_cores) THEN min(i.tensor_cores) ELSE 'mixed' END AS tensor_cores,
+    count(*) FILTER (begins) AS launches, sum(part_ns)::BIGINT AS total_ns,
+    min(i.dur_ns) AS min_ns, median(i.dur_ns) AS median_ns, max(i.dur_ns) AS max_ns,
+    sum(part_ns) FILTER (i.tensor_cores IN {TENSOR_CORES_USED})::BIGINT AS tensor_core_ns
 FROM (SELECT inside.*, s.category, s.tensor_cores, o.name_id, g.input_dims FROM inside JOIN gpu_op_steps s USING (gpu_op_id)
     LEFT JOIN cpu_ops o ON o.cpu_op_id = inside.cpu_op_id LEFT JOIN signatures g ON g.signature_id = o.signature_id) i
 GROUP BY GROUPING SETS ((i.device, i.name_id), (i.device, i.name_id, i.input_dims))"""
@@ -37,7 +35,8 @@ work AS (
     SELECT g.device, g.name_id, g.kind, g.dur_ns, t.category, t.tensor_cores, coalesce(t.flop_op_id, g.cpu_op_id) AS op_id
     FROM gpu_ops g JOIN gpu_op_steps t USING (gpu_op_id)
     WHERE (g.device, t.step) IN (SELECT (device, step) FROM chosen) OR g.device NOT IN (SELECT device FROM chosen))
-SELECT w.device, w.name_id, w.kind, w.category, w.tensor_cores, o.name_id, o.signature_id, o.kind = 'op', sum(w.dur_ns)::BIGINT, count(*)
+SELECT w.device, w.name_id, w.kind, w.category, w.tensor_cores, o.name_id AS op_name_id, o.signature_id, o.kind = 'op' AS is_operator,
+    sum(w.dur_ns)::BIGINT AS ns, count(*) AS launches
 FROM work w LEFT JOIN cpu_ops o ON o.cpu_op_id = w.op_id GROUP BY ALL"""
 
 
@@ -56,30 +55,4 @@ def summed() -> dict[str, str]:
 @cache
 def derived_layout() -> str:
     """Return the statements that lay out a derived file; the recording's tables must be attached."""
-    sql = DERIVED_SQL.read_text(encoding="utf-8")
-    return sql + "\n".join(_view(sql, name, select) for name, select in summed().items())
-
-
-@cache
-def sums_layout() -> str:
-    """Return the statements that lay out a file of sums."""
-    sql = DERIVED_SQL.read_text(encoding="utf-8")
-    return "\n".join(f"CREATE TABLE {name} ({_columns(sql, name)});\n{_comments(sql, name)}" for name in summed())
-
-
-def _view(sql: str, table: str, select: str) -> str:
-    """Return the statements that put a view with the same columns, types and comments in the place of ``table``."""
-    columns = _COLUMN.findall(" ".join(_columns(sql, table).split()))
-    names, typed = ", ".join(name for name, _ in columns), ", ".join(f"{name}::{kind} AS {name}" for name, kind in columns)
-    view = f"DROP TABLE {table};\nCREATE VIEW {table} AS SELECT {typed} FROM ({select}) AS made({names});\n"
-    return view + _comments(sql, table).replace(f"ON TABLE {table}", f"ON VIEW {table}")
-
-
-def _columns(sql: str, table: str) -> str:
-    definition = re.search(rf"CREATE TABLE {table} \((.*?)\);", sql, re.DOTALL)
-    assert definition is not None, table
-    return definition[1]
-
-
-def _comments(sql: str, table: str) -> str:
-    return "\n".join(re.findall(rf"^COMMENT ON (?:TABLE|COLUMN) {table}\b.*;$", sql, re.MULTILINE))
+    return _SQL.read_text(encoding="utf-8").format(**summed())

@@ -10,12 +10,13 @@ from pathlib import Path
 import duckdb
 
 from sawtooth.analysis.derive.build import MEMORY_MB, ensure_derived, memory_limit
-from sawtooth.analysis.derive.layout import FEW_EVENTS, events_of, summed, sums_layout
+from sawtooth.analysis.derive.layout import FEW_EVENTS, events_of, summed
 from sawtooth.ingest.database import CORES, attach_new, borrow, quoted, rows_of
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.files import commit, draft
 from sawtooth.ingest.schema import DataFolder
 
+_STORED_WITHIN = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'lane_sums'"  # by earlier versions
 _ORDER = {
     "lane_sums": "source, cell, device, lane, depth",
     "name_sums": "source, device, cell",
@@ -29,7 +30,7 @@ def sums_file(derived: Path) -> Path:
 
 
 def ensure_sums(folder: DataFolder, recording_id: str) -> Path | None:
-    """Return the file of a recording's sums, made where it is missing; None where the views do: of a small recording, and where no file can be written.
+    """Return the file of a recording's sums, made where it is missing; None where the derived file does: of a small recording, and where none can be written.
 
     Raises as ``ensure_derived``.
     """
@@ -40,27 +41,27 @@ def ensure_sums(folder: DataFolder, recording_id: str) -> Path | None:
     source = folder.recording_file(recording_id)
     try:
         ((events, operations),) = rows_of(source, f"SELECT {events_of()}, (SELECT count(*) FROM gpu_ops)")
-        if events <= FEW_EVENTS:
+        if events <= FEW_EVENTS or rows_of(derived, _STORED_WITHIN):
             return None
         with draft(target.parent) as temporary:
             _write(source, derived, temporary, memory_limit(operations))
             commit(temporary, target)
-    except (
-        SourceError,
-        duckdb.Error,
-    ):  # a full disk, a folder that is only to be read; of a damaged recording its next reader tells
+        if not source.exists():  # its run was deleted meanwhile: who deletes one removes the recording first
+            target.unlink(missing_ok=True)
+    # A full disk, a folder that is only to be read, a recording that is gone; of a damaged one its next reader tells.
+    except (SourceError, duckdb.Error):
         return None
-    return target
+    return target if target.exists() else None
 
 
 def _write(recording: Path, derived: Path, temporary: Path, limit: str) -> None:
     con = borrow(f"{MEMORY_MB}MB", temporary.parent)
     try:
         con.execute(f"ATTACH '{quoted(recording)}' AS r (READ_ONLY); ATTACH '{quoted(derived)}' AS d (READ_ONLY)")
-        attach_new(con, temporary, "s", sums_layout(), "s.main,r.main,d.main")
+        attach_new(con, temporary, "s", "", "s.main,r.main,d.main")
         con.execute(f"SET memory_limit = '{limit}'; SET threads = {CORES}")
         for table, select in summed().items():
-            con.execute(f"INSERT INTO s.{table} {select}{f' ORDER BY {_ORDER[table]}' if table in _ORDER else ''}")
+            con.execute(f"CREATE TABLE s.{table} AS {select}{f' ORDER BY {_ORDER[table]}' if table in _ORDER else ''}")
         con.execute("USE memory; CHECKPOINT s; DETACH s")
     finally:
         con.close()

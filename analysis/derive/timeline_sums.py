@@ -39,7 +39,7 @@ SELECT name_id, CASE
     WHEN name ILIKE '%memcpy%' OR name ILIKE '%memset%' THEN 'copy' WHEN name ILIKE '%launch%' THEN 'launch' ELSE 'call' END AS kind
     FROM names WHERE name_id IN (SELECT name_id FROM runtime_calls)"""
 _HOST_LANES = """
-SELECT thread_id * 3 + CASE kind WHEN 'annotation' THEN 0 ELSE 1 END AS lane, kind, name_id, start_ns, dur_ns FROM cpu_ops
+SELECT (thread_id * 3 + CASE kind WHEN 'annotation' THEN 0 ELSE 1 END)::BIGINT AS lane, kind, name_id, start_ns, dur_ns FROM cpu_ops
     WHERE (kind = 'annotation' AND name_id NOT IN (SELECT name_id FROM names WHERE starts_with(name, 'ProfilerStep')))
     OR (kind = 'op' AND (parent_id IS NULL OR parent_id IN (SELECT cpu_op_id FROM cpu_ops WHERE kind = 'annotation')))
 UNION ALL
@@ -73,7 +73,8 @@ def _lane_sums(origin: str, cell: str) -> dict[str, str]:
     }
     pieces = {"gaps": GAPS, "segments": SEGMENTS}
     return slices | {
-        source: SUMS.format(source=source, depth="0", owner="owner", rows=rows, **grid) for source, rows in pieces.items()
+        source: SUMS.format(source=source, depth="0::USMALLINT", owner="owner", rows=rows, **grid)
+        for source, rows in pieces.items()
     }
 
 

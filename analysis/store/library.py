@@ -231,16 +231,16 @@ class Library:
     def _judge(self, recording_id: str, attached: _Attached | None, derived: bool) -> SawtoothError | None:
         """Find which file made a query fail and give it up; None where all are sound."""
         cache = self.folder.derived_file(recording_id, ANALYSIS_VERSION)
-        sums = sums_file(cache)
+        stored = (cache, sums_file(cache))
         wrong = None
         if not is_sound(self.folder.recording_file(recording_id)):
             wrong = damaged(recording_id)
-        elif derived and not (is_sound(cache) and (not sums.exists() or is_sound(sums))):
+        elif derived and not all(is_sound(file) for file in stored if file == cache or file.exists()):
             wrong = SawtoothError(
                 "A stored result of this run was damaged and has been removed. Load the page again: it is then made anew."
             )
         if wrong is not None:
-            for file in (cache, sums):
+            for file in stored:
                 file.unlink(missing_ok=True)
         if wrong is not None and attached is not None:
             with self._lock:

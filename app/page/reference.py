@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import duckdb
 
-from sawtooth.analysis.derive.layout import DERIVED_SQL
+from sawtooth.analysis.derive.layout import derived_layout
 from sawtooth.analysis.findings import rules as rules_folder
 from sawtooth.app.format import count
 from sawtooth.ingest.schema import schema_sql
@@ -55,7 +55,7 @@ def columns() -> list[Column]:
     """Return every column of both schemas, in the order they are declared."""
     listed: dict[tuple[str, str], Column] = {}
     with duckdb.connect(":memory:") as con:
-        for file, sql in (("recording", schema_sql()), ("derived", DERIVED_SQL.read_text(encoding="utf-8"))):
+        for file, sql in (("recording", schema_sql()), ("derived", derived_layout())):
             con.execute(sql)
             views = dict(con.execute("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal").fetchall())
             for table, name, kind, comment in con.execute(_COLUMNS).fetchall():

@@ -39,6 +39,7 @@ def main() -> None:
         return
     recording_id = rank.recording_id if rank is not None else result.manifest.traces[0].id
     timeline_picture.begin()
+    views.summed(recording_id)
     _view(result, rank, recording_id)
     if rank is None:
         current.what_is_missing(result)

@@ -146,5 +146,6 @@ def small_disk(place: Path, size: int) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def bytes_in(folder: Path) -> int:
-    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*"))
+def bytes_in(folder: Path, but: str) -> int:
+    """Return what the files of ``folder`` take on the disk, without those whose names end with ``but``."""
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if not path.name.endswith(but))

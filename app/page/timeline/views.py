@@ -21,6 +21,13 @@ def extent(recording_id: str) -> Span:
         return timeline.extent(recording)
 
 
+@st.cache_data(max_entries=CACHED, show_spinner="Adding up the recording …")
+def summed(recording_id: str) -> None:
+    """Wait for the sums of a large recording, which its first viewer may have to make: seconds, once."""
+    with frame.library().open(recording_id, sums=True):
+        pass
+
+
 @st.cache_data(max_entries=CACHED, show_spinner=False)
 def lanes(recording_id: str, device: int) -> tuple[list[timeline.Lane], dict[int, str], set[int]]:
     """Return the lanes of a device and of the host, the names of threads, and which of them run the backward pass."""

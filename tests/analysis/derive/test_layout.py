@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +24,11 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.files import sweep_all
 from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.runs.proposals import remove_unused
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import ROOT, SAMPLES
+
+Rows = list[tuple[Any, ...]]
 
 
 @pytest.mark.parametrize("sample", ["gpt", "resnet_starved"])
@@ -62,18 +68,46 @@ sums.ensure_sums(DataFolder(Path(sys.argv[1])), sys.argv[2])
 """
 
 
-@pytest.mark.parametrize("fault", ["killed before the rename", "killed after it", "a full disk", "damaged"])
-def test_whatever_happens_to_the_sums_a_screen_reads_the_same(
-    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sums, "FEW_EVENTS", 0)
-    folder = DataFolder(tmp_path).create()
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[DataFolder, str, Rows]:
+    """A data folder with a recording and its derived file, the recording's id, and what its views say of a table."""
+    folder = DataFolder(tmp_path_factory.mktemp("made")).create()
     ref = ingest_file(next((SAMPLES / "gpt").glob("*.json.gz")), folder, keep_source=False)
     with Library(folder) as library, library.open(ref.id) as recording:
-        right = sorted(recording.rows("FROM lane_sums"), key=str)
-    stored = sums.sums_file(ensure_derived(folder, ref.id))
+        return folder, ref.id, sorted(recording.rows("FROM lane_sums"), key=str)
+
+
+@pytest.fixture
+def held(made: tuple[DataFolder, str, Rows], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DataFolder, str, Rows]:
+    """A copy of it, whose recording counts as large."""
+    monkeypatch.setattr(sums, "FEW_EVENTS", 0)
+    return DataFolder(shutil.copytree(made[0].root, tmp_path / "data")), *made[1:]
+
+
+def lane_sums(library: Library, recording_id: str) -> Rows:
+    with library.open(recording_id, sums=True) as recording:
+        return sorted(recording.rows("FROM lane_sums"), key=str)
+
+
+FAULTS = (
+    "killed before the rename",
+    "killed after it",
+    "a full disk",
+    "damaged",
+    "of another version",
+    "within the derived file",
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_whatever_happens_to_the_sums_a_screen_reads_the_same(
+    fault: str, held: tuple[DataFolder, str, Rows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, recording_id, right = held
+    derived = ensure_derived(folder, recording_id)
+    stored = sums.sums_file(derived)
     if fault.startswith("killed"):  # one process dies at the rename, another opens the screen after it
-        command = [sys.executable, "-c", KILLED, str(tmp_path), ref.id, fault]
+        command = [sys.executable, "-c", KILLED, str(folder.root), recording_id, fault]
         assert subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False).returncode == -signal.SIGKILL
         assert stored.exists() == (fault == "killed after it")
     elif fault == "a full disk":
@@ -82,24 +116,63 @@ def test_whatever_happens_to_the_sums_a_screen_reads_the_same(
             raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(sums, "commit", full)
+    elif fault == "of another version":
+        before = folder.derived_file(recording_id, 1)
+        derived.rename(before)
+        sums.sums_file(before).write_bytes(b"sums")
+    elif fault == "within the derived file":  # as they were stored once
+        with duckdb.connect() as con:
+            con.execute(f"ATTACH '{folder.recording_file(recording_id)}' AS r (READ_ONLY); ATTACH '{derived}' AS d")
+            con.execute("SET search_path = 'd.main,r.main'")
+            for table in layout.summed():
+                con.execute(f"CREATE TABLE stored AS FROM {table}; DROP VIEW {table}; ALTER TABLE stored RENAME TO {table}")
     else:
-        ensure_sums(folder, ref.id)
+        ensure_sums(folder, recording_id)
         stored.write_bytes(stored.read_bytes()[: 1 << 16])
     with Library(folder) as library:
         try:
-            rows = lane_sums(library, ref.id)
+            rows = lane_sums(library, recording_id)
         except SawtoothError:
             assert fault == "damaged"
-            rows = lane_sums(library, ref.id)
+            rows = lane_sums(library, recording_id)
     assert rows == right
-    assert stored.exists() == (fault != "a full disk")
     sweep_all(folder, older_than_s=0)
-    assert sorted(path.suffix for path in folder.derived.iterdir()) == [".duckdb"] * (1 + stored.exists())
+    beside = [] if fault in ("a full disk", "within the derived file") else [stored]
+    assert sorted(folder.derived.iterdir()) == [derived, *beside]
 
 
-def lane_sums(library: Library, recording_id: str) -> list[tuple[Any, ...]]:
-    with library.open(recording_id, sums=True) as recording:
-        return sorted(recording.rows("FROM lane_sums"), key=str)
+def test_several_at_once_make_the_same_sums(held: tuple[DataFolder, str, Rows], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, recording_id, right = held
+    commit, all_made = sums.commit, threading.Barrier(3, timeout=60)
+
+    def together(temporary: Path, target: Path) -> None:
+        all_made.wait()
+        commit(temporary, target)
+
+    def screen(_: int) -> Rows:
+        with Library(folder) as library:  # as a process of its own
+            return lane_sums(library, recording_id)
+
+    monkeypatch.setattr(sums, "commit", together)
+    with ThreadPoolExecutor(3) as processes:
+        assert list(processes.map(screen, range(3))) == [right] * 3
+    assert len(list(folder.derived.iterdir())) == 2
+
+
+def test_sums_go_with_their_recording_though_it_is_deleted_while_they_are_made(
+    held: tuple[DataFolder, str, Rows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, recording_id, _ = held
+    commit = sums.commit
+
+    def too_late(temporary: Path, target: Path) -> None:
+        remove_unused(folder, {recording_id})
+        commit(temporary, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sums, "commit", too_late)
+        assert ensure_sums(folder, recording_id) is None
+    assert [*folder.recordings.iterdir(), *folder.derived.iterdir()] == []
 
 
 @pytest.mark.parametrize("length_ns", [0, 1, 32_768, 32_769, 65_536, 65_537, 98_304, 10**9 + 7, 86_400 * 10**9])

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from sawtooth.analysis.derive.events import GPU_KINDS
-from sawtooth.analysis.derive.layout import DERIVED_SQL
+from sawtooth.analysis.derive.layout import derived_layout
 from sawtooth.analysis.knowledge.kernel_names import classify
 from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS, KERNEL_OWNERS, LOST_OWNERS, OWNER_KEYS, OWNERS, owner_of
 
@@ -46,7 +46,7 @@ def test_every_row_says_what_is_needed() -> None:
 
 
 def test_the_store_lists_them() -> None:
-    sql = DERIVED_SQL.read_text(encoding="utf-8")
+    sql = derived_layout()
     for column, keys in (("segments.owner", OWNER_KEYS), ("gaps.owner", LOST_OWNERS)):
         listed = re.search(rf"{column} IS '([^']*)'", sql)
         assert listed and tuple(listed[1].replace(" or ", ", ").split(", ")) == keys

@@ -199,7 +199,8 @@ def test_prune_counts_what_runs_share_once_and_all_that_a_run_takes(data: str) -
     folder = DataFolder(Path(data))
     (manifest,) = folder.manifests()
     shared, summaries = "a" * 16, "b" * 16
-    folder.recording_file(shared).write_bytes(bytes(50_000_000))
+    folder.recording_file(shared).write_bytes(bytes(40_000_000))
+    folder.derived.joinpath(f"{shared}.1.sums.duckdb").write_bytes(bytes(10_000_000))
     folder.summaries_file(summaries).write_bytes(bytes(30_000_000))
     telemetry = RecordingRef(shared, "telemetry", "shared.jsonl")
     folder.write_manifest(
