@@ -105,6 +105,7 @@ def shift_ns(rank: RankResult, beside: Beside) -> int:
 
 def _lanes(rank: RankResult | None, recording_id: str) -> list[dict[str, Any]]:
     """Return the lanes from top to bottom: lost time, streams, then threads, the main one first and those of the backward pass last, the others folded."""
+    views.summed(recording_id)
     known, names, backward = views.lanes(recording_id, rank.device if rank else 0)
     shown: list[dict[str, Any]] = []
     if rank is not None:

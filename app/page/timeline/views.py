@@ -21,7 +21,7 @@ def extent(recording_id: str) -> Span:
         return timeline.extent(recording)
 
 
-@st.cache_data(max_entries=CACHED, show_spinner="Adding up the recording …")
+@st.cache_data(max_entries=CACHED, show_spinner="Adding up the recording for its timeline, which is done once …")
 def summed(recording_id: str) -> None:
     """Wait for the sums of a large recording, which its first viewer may have to make: seconds, once."""
     with frame.library().open(recording_id, sums=True):

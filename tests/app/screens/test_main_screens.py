@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from sawtooth.analysis.derive import ensure_derived, sums_file
 from sawtooth.app.page import panel
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
@@ -48,6 +49,16 @@ def test_verdict_says_how_much_of_a_step_the_gpu_works(loop: str) -> None:
         1.027, abs=1e-3
     )  # the parts are the run's step
     assert minute["data"][0]["line"]["shape"] == "vh"  # a sample describes the window before it
+
+
+@pytest.mark.parametrize("screen", ["timeline", "kernels", "efficiency"])
+def test_a_screen_that_opens_before_the_sums_of_a_large_recording_are_stored_makes_them(
+    screen: str, loop: str, app_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sawtooth.analysis.derive.sums.FEW_EVENTS", 0)
+    (trace,) = app_data.read_manifest(loop).traces
+    assert words_of(opened(screen, loop))
+    assert sums_file(ensure_derived(app_data, trace.id)).exists()
 
 
 def test_the_headline_names_the_change_that_is_ticked(app_data: DataFolder) -> None:
