@@ -5,7 +5,7 @@ from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
-ANALYSIS_VERSION = 38
+ANALYSIS_VERSION = 39
 
 try:
     TOOL_VERSION = metadata.version("sawtooth")

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import Events
 from sawtooth.analysis.derive.host import DEVICE_SYNC, EVENT_SYNC, SYNC_COPY, HostFacts, matching
+from sawtooth.analysis.derive.unprofiled.streams import other_streams
 from sawtooth.analysis.replay.machine import I32, I64, NEVER, DeviceOps, queue_slots
 
-LATE_NS = 3_000  # an operation this much later than its stream and its launch allow waited for another stream: hardware latencies stay below
 DEFAULT_AFTER_LAUNCH_NS = 2_000  # launch return to kernel start where the trace shows none: medians of 1.7 to 2.4 µs on H200
 CLOCK_SKEW_NS = 100_000  # a pageable copy ended up to 20 µs after the call that waits for it: host and device clocks differ
 BLOCKED_LAUNCH_NS = 50_000  # a launch call this long while the queue is full waited for a place in it; others take 3 to 40 µs
-COMMUNICATES = re.compile(r"nccl|rccl", re.IGNORECASE)  # kernels of communicators, which have streams of their own
 _NONE = np.empty(0, np.int64)
 PAGEABLE = re.compile(r"Pageable", re.IGNORECASE)
 
@@ -225,8 +224,7 @@ def latencies(events: Events, ops: DeviceOps, submit: I64, streams: int) -> Devi
     )  # an orphan that opens its stream follows the launch beside it
     ready = np.full(count, NEVER, dtype=np.int64)
     ready[linked] = submit[ops.node[linked]]
-    dep = _other_stream(ops=ops, start=start, end=end, ready=np.maximum(free, ready), launched=launched, streams=streams)
-    dep = np.where(dep >= 0, dep, _handed_over(events, ops, launched)) if streams > 1 else dep
+    dep = other_streams(events, ops, ready=np.maximum(free, ready), launched=launched, streams=streams)
     dep_end = np.where(dep >= 0, end[dep], NEVER) if count else np.zeros(0, dtype=np.int64)
     by_dep = (dep >= 0) & (dep_end >= np.maximum(free, ready))
     by_launch = ~by_dep & linked & (ready > free)
@@ -251,49 +249,3 @@ def latencies(events: Events, ops: DeviceOps, submit: I64, streams: int) -> Devi
     return DeviceOps(
         op=ops.op, node=ops.node, stream=ops.stream, dur=ops.dur, fixed_start=ops.fixed_start, after_stream=after["after_stream"], after_launch=after["after_launch"], dep=dep, after_dep=after["after_dep"], step=ops.step
     )  # fmt: skip
-
-
-def _other_stream(ops: DeviceOps, start: I64, end: I64, ready: I64, launched: NDArray[np.bool_], streams: int) -> I64:
-    """Return, for each late operation, the latest-ending one launched earlier on another stream that ended by its start, else -1."""
-    dep = np.full(len(ops), -1, dtype=np.int64)
-    if streams < 2:
-        return dep
-    by_end = {
-        line: (mine := np.flatnonzero(ops.stream == line))[np.argsort(end[mine], kind="stable")] for line in range(streams)
-    }
-    ends = {line: end[index] for line, index in by_end.items()}
-    for i in np.flatnonzero(launched & (start > ready + LATE_NS)).tolist():
-        best = -1
-        for line, index in by_end.items():
-            if line == ops.stream[i]:
-                continue
-            at = int(np.searchsorted(ends[line], start[i], side="right")) - 1
-            while at >= 0 and index[at] > i and ends[line][at] > ready[i]:
-                at -= 1
-            if at >= 0 and index[at] < i and ends[line][at] > ready[i] and (best < 0 or ends[line][at] > end[best]):
-                best = int(index[at])
-        dep[i] = best
-    return dep
-
-
-def _handed_over(events: Events, ops: DeviceOps, launched: NDArray[np.bool_]) -> I64:
-    """Return, for each communication kernel, the operation that had to end before it, else -1.
-
-    A communicator's stream waits for the stream that its caller is on: for what was launched there before. Where the host is late
-    nobody waits for anything in the recording, but a quicker host would. Kinds of kernels that began before that end wait for something else.
-    """
-    dep = np.full(len(ops), -1, np.int64)
-    communicates = matching(events.names, COMMUNICATES)[events.gpu.name[ops.op]]
-    thread = events.calls.thread[events.gpu.call[ops.op]] if len(events.calls) else np.zeros(len(ops), np.int32)
-    on: dict[int, int] = {}  # by thread: the stream of its last operation that does not communicate
-    last: dict[int, int] = {}  # by stream: its last operation
-    end = ops.fixed_start + ops.dur
-    for i in np.flatnonzero(launched & (events.gpu.call[ops.op] >= 0)).tolist():
-        if communicates[i]:
-            dep[i] = last.get(on.get(int(thread[i]), -1), -1)
-        else:
-            on[int(thread[i])] = int(ops.stream[i])
-            last[int(ops.stream[i])] = i
-    before = (dep >= 0) & (end[dep] > ops.fixed_start)
-    elsewhere = np.isin(events.gpu.name[ops.op], events.gpu.name[ops.op][before])
-    return np.where(elsewhere | (ops.stream[dep] == ops.stream), -1, dep)

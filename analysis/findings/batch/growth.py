@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +18,11 @@ from sawtooth.analysis.knowledge.traffic import operator_bytes
 THREADS_OF_SM = 2048  # elements below this for every SM leave the GPU partly empty: more of them take no longer
 OFF = 0.05  # exponent of the batch's factor by which a moving kernel's time may be off: 7 % at 4 times, 15 % at 16 times
 WHOLE_SPREAD = 16.0  # a batch so many times another has the model's whole interval; nearer ones share its error
+RECURRENT, HIDDEN_STATE = (
+    ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward"),
+    4,
+)  # the place of h0 among their arguments: layers × directions, batch, width
+TILE = re.compile(r"(?:tilesize|gemm_)\d+x(\d+)[x_]")  # of kernels of cuDNN's own and of CUTLASS
 OF_PARAMETERS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_")  # work on lists of parameters and gradients
 
 
@@ -73,13 +79,15 @@ class Scale:
     def _of_hidden_product(self, row: Any) -> Growth:
         """A product whose shapes are not recorded (of recurrent cells, of a compiled region): its tiles side by side, one on each SM.
 
-        Of the SMs it has all to itself or only its part of them, where ``row.beside`` kernels run at a time. Of a smaller batch the same tiles may
-        hold fewer rows, or there may be fewer of them: between the whole time and that part of it.
+        Of the SMs it has all to itself or only its part of them, where ``row.beside`` kernels run at a time. Of a smaller batch there may be fewer
+        tiles, or as many smaller ones: between that part of the time and the whole. Where it is not known how many rows of the batch a tile holds, all
+        are taken for full, and a smaller batch's may hold fewer.
         """
         sms = (self.gpu.sms or 1) if self.gpu is not None else 1
-        alone, shared = (max(self.times * row.blocks, part) / max(row.blocks, part) for part in (sms, sms / row.beside))
+        more = _more_tiles(row, self.times) or self.times
+        alone, shared = (max(more * row.blocks, part) / max(row.blocks, part) for part in (sms, sms / row.beside))
         if self.times < 1:
-            return Growth(math.sqrt(alone * self.times), self.times, alone)
+            return Growth(math.sqrt(alone * more), more, alone)
         return Growth(math.sqrt(alone * shared), self._about(alone).low, self._about(shared).high)
 
     def _about(self, factor: float) -> Growth:
@@ -142,6 +150,20 @@ class Scale:
             return 1.0
         running = min(row.blocks * row.block_threads, (self.gpu.sms or 1) * THREADS_OF_SM)
         return max(elements / running, 1.0)
+
+
+def _more_tiles(row: Any, times: float) -> float | None:
+    """How many times as many tiles a product of a recurrent layer has: one for each time step multiplies a row for each sample, which a tile may
+    hold all of, several of them together more rows. None where it is no such product or the kernel's name tells no tile.
+
+    cuDNN keeps matrices by columns, as cuBLAS does: of a tile's two sizes the second is of the batch.
+    """
+    tile = TILE.search(row.kernel)
+    if row.operator not in RECURRENT or not tile or not row.launches > 0:
+        return None
+    inputs, states = row.dims[0], row.dims[HIDDEN_STATE]
+    rows = numel(inputs[:-1]) * states[0] / row.launches
+    return math.ceil(times * rows / int(tile[1])) / math.ceil(rows / int(tile[1]))
 
 
 def _work(row: Any, dims: list[Any], dtype: str) -> Work | None:

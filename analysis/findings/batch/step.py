@@ -213,12 +213,14 @@ def sentence(larger: Sequence[AtBatch]) -> str:
 @dataclass(frozen=True, eq=False)
 class _Kernels:
     """Rows of ``RuleContext.work``: which ``stay`` as they are, the ``kind`` of each, the ``first`` row of each kind, and how many kernels run on
-    average ``beside`` those of a kind, themselves counted; ``own``: shapes of parameters, also transposed."""
+    average ``beside`` those of a kind, themselves counted, and how many of it a call of their operator ``launches``; ``own``: shapes of parameters,
+    also transposed."""
 
     stay: np.ndarray
     kind: np.ndarray
     first: np.ndarray
     beside: np.ndarray
+    launches: np.ndarray
     own: frozenset[Shape]
 
 
@@ -230,14 +232,19 @@ def _kernels_of(context: RuleContext, rows: pd.DataFrame, parameters: Counter[Sh
     kind = rows.groupby([*ALIKE, "blocks"], dropna=False, sort=False).ngroup().to_numpy()
     overlap = pd.Series(Overlap.of(context.work).beside, context.work["gpu_op_id"])  # with all, whichever of them ``rows`` are
     beside = overlap.reindex(rows["gpu_op_id"]).groupby(kind).mean().to_numpy()
+    calls = rows.groupby(kind)["cpu_op_id"]
+    launches = (calls.size() / calls.nunique()).to_numpy()
     own = frozenset({*parameters, *(tuple(reversed(shape)) for shape in parameters)})
-    return _Kernels(rows["gpu_op_id"].isin(fixed).to_numpy(), kind, np.unique(kind, return_index=True)[1], beside, own)
+    return _Kernels(
+        rows["gpu_op_id"].isin(fixed).to_numpy(), kind, np.unique(kind, return_index=True)[1], beside, launches, own
+    )
 
 
 def _edit(context: RuleContext, rows: pd.DataFrame, kernels: _Kernels, times: float) -> TimedOps:
     """Return the edit that gives every kernel of ``rows`` its time with ``times`` the batch."""
     scale = Scale(context.rank.gpu, kernels.own, times)
-    laws = [scale.law(row) for row in rows.iloc[kernels.first].assign(beside=kernels.beside).itertuples()]
+    kinds = rows.iloc[kernels.first].assign(beside=kernels.beside, launches=kernels.launches)
+    laws = [scale.law(row) for row in kinds.itertuples()]
     factor, low, high, stream_ns, rounds = (np.array(column, float)[kernels.kind] for column in zip(*laws, strict=True))
     now = rows["dur_ns"].to_numpy(float)
     # what streaming its bytes can be of the time: all of it at most (an operator need not touch all of its inputs), and not much less than an eighth

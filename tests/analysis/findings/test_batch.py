@@ -37,7 +37,7 @@ def kernel(**given):
         "flop_strides": None,
     }
     usual |= {"flop_concrete": None, "operator": None, "dims": None, "types": None, "concrete": None, "tensor_cores": None}
-    usual |= {"blocks": 0.0, "block_threads": 0.0, "beside": 1.0}
+    usual |= {"blocks": 0.0, "block_threads": 0.0, "beside": 1.0, "kernel": "gemm", "launches": 1.0}
     return SimpleNamespace(**(usual | given))
 
 
@@ -121,7 +121,7 @@ def test_a_smaller_batch_is_bounded_by_what_the_gpu_hides_of_the_host():
 def test_a_kernel_of_half_a_millisecond_has_work_to_do(rounds, then_ns):
     # 100 MB at the memory's rate take 21 µs, eight times that 167: of 500 µs all but the 50 that latency can be grow, and all but 5 where each thread makes 100 rounds
     frame = pd.DataFrame({"gpu_op_id": [1], "start_ns": [0], "end_ns": [500_000], "dur_ns": [500_000]})
-    kernels = _Kernels(np.array([False]), np.array([0]), np.array([0]), np.array([1.0]), frozenset())
+    kernels = _Kernels(np.array([False]), np.array([0]), np.array([0]), np.array([1.0]), np.array([1.0]), frozenset())
     stream_ns = 100e6 / H200.bandwidth_bytes_per_s * 1e9
     context = SimpleNamespace(rank=SimpleNamespace(gpu=H200))
     with pytest.MonkeyPatch.context() as patched:
@@ -144,6 +144,24 @@ def test_products_without_shapes_grow_once_their_tiles_fill_the_gpu():
     assert beside.factor == pytest.approx(math.sqrt(256 / 132 * 256 / 66)) and beside.low < 256 / 132 < 256 / 66 < beside.high
     smaller = Scale(H200, OWN, 0.25).law(kernel(category="gemm", operator="aten::_cudnn_rnn", blocks=64.0))
     assert (smaller.low, smaller.factor, smaller.high) == (0.25, 0.5, 1.0)
+
+
+@pytest.mark.parametrize(
+    "name", ["sm90_xmma_gemm_tn_n_tilesize64x64x32_warp", "cutlass_80_tensorop_s1688gemm_64x64_32x6_nn_align4"]
+)
+@pytest.mark.parametrize(
+    ("launches", "blocks", "times", "factor"),
+    [
+        (256, 64, 4, 1),  # a time step of one layer: 16 samples, then 64, in one tile's 64 rows
+        (256, 64, 16, 256 / 132),  # 256 samples in four of them
+        (16, 96, 4, 384 / 132),  # 16 time steps together have 256 rows, in full tiles
+        (256, 64, 1 / 4, 1),
+    ],
+)
+def test_a_time_steps_product_grows_once_its_tile_is_full_of_samples(name, launches, blocks, times, factor):
+    dims = [[16, 128, 640], [[2560, 640]] * 4, [], [6563840], [2, 16, 640]]
+    product = kernel(category="gemm", operator="aten::_cudnn_rnn", kernel=name, dims=dims, launches=launches, blocks=blocks)
+    assert Scale(H200, OWN, times).law(product).factor == pytest.approx(factor)
 
 
 def test_operations_that_overlap_share_the_time():
@@ -235,7 +253,7 @@ def test_a_kernel_shares_the_gpu_with_those_that_are_not_asked_for(monkeypatch):
     monkeypatch.setattr(step, "launched_by_optimizer", lambda *_: np.empty(0, np.int64))
     monkeypatch.setattr(step, "launched_inside", lambda *_: np.empty(0, np.int64))
     work = pd.DataFrame({"gpu_op_id": [1, 2, 3], "start_ns": [0, 0, 20], "end_ns": [10, 10, 30]})
-    work = work.assign(**dict.fromkeys([*ALIKE, "blocks"], work["gpu_op_id"]))
+    work = work.assign(**dict.fromkeys([*ALIKE, "blocks", "cpu_op_id"], work["gpu_op_id"]))
     context = SimpleNamespace(work=work, recording=None, rank=SimpleNamespace(device=0))
     assert _kernels_of(context, work, {}).beside.tolist() == [2, 2, 1]
     assert _kernels_of(context, work[work["gpu_op_id"] != 2], {}).beside.tolist() == [2, 1]

@@ -36,7 +36,8 @@ def test_a_step_that_is_launched_sooner_is_not_shorter_than_the_gpu_works_now(ed
     for k in range(3):
         t = 100.0 * k
         trace.step(t, t + 100)
-        trace.op("aten::slow", t + 1, t + 99)
+        trace.op("aten::slow", t + 1, t + 45)
+        trace.op("aten::slow", t + 50, t + 99)
         trace.launch((t + 5, t + 10), (t + 20, t + 40), stream=7)
         trace.launch((t + 90, t + 95), (t + 97, t + 117), stream=8)
     problem = problem_of(trace)

@@ -313,6 +313,28 @@ def test_communication_that_once_began_before_the_computation_ended_does_not_wai
     assert handed_over([(60, 70), (130, 170)]) == [-1, -1]  # 130 is before 142
 
 
+def test_the_streams_of_one_operator_wait_for_each_other_and_its_caller_for_them() -> None:
+    """Two layers on streams of their own: the second takes over from the first, which takes over from the caller; nobody had to wait, the host was late."""
+    trace = TinyTrace()
+    for k in range(2):
+        t = 1000.0 * k
+        trace.launch((t + 5, t + 10), (t + 12, t + 42))
+        trace.op("aten::_cudnn_rnn", t + 50, t + 400)
+        for place, stream in enumerate((21, 21, 22, 21, 22)):
+            begin = t + 60 + 60 * place
+            trace.launch((begin, begin + 5), (begin + 7, begin + 27), stream=stream, name="LSTM_elementWise")
+        trace.launch((t + 410, t + 415), (t + 417, t + 427))
+        trace.launch((t + 440, t + 445), (t + 447, t + 457))
+        trace.step(t, t + 900)
+    # operations of a step: caller 0, layers 1 to 5, caller 6 and 7
+    assert problem_of(trace).ops.dep[8:].tolist() == [-1, 8, -1, 10, -1, -1, 13, -1]
+    # Twice as long, the second layer's first kernel ends 20 µs later, and so does all that its caller launches, if it has to wait.
+    problem = problem_of(trace)
+    longer = replace(problem, ops=replace(problem.ops, dur=10 * problem.ops.dur))
+    run = replay(longer)
+    assert run.op_start[11] >= run.op_end[10] and run.op_start[14] >= run.op_end[13]
+
+
 @pytest.mark.parametrize(
     ("loader", "slowed"), [("_SingleProcessDataLoaderIter", True), ("_MultiProcessingDataLoaderIter", False)]
 )
