@@ -24,6 +24,11 @@ _FUNCTOR = re.compile(r"(\w*(?:Functor|_kernel_cuda|KernelImpl|_kernel_impl|OpMa
 
 # Names of CUTLASS and CK whose first argument tells what they do.
 _GENERIC = ("Kernel", "Kernel2", "kernel", "device_kernel", "run")
+# What a kernel does, for an engineer who looks for it: kept where the middle of a name is cut.
+_WORK = re.compile(
+    r"[a-z0-9]*(?:gemm|[dw]grad|[fb]prop|sdpa|fmha|flash|attention|softmax|norm|reduce|scan|sort)[a-z0-9]*", re.IGNORECASE
+)
+_LEAST = 6  # characters of a name from which it is known: of fewer nothing is shown
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w:]{5,}")
 
@@ -44,7 +49,7 @@ def short(name: str, length: int = NAME_LENGTH) -> str:
     functor = _FUNCTOR.search(arguments)
     if functor and functor.group(1) != base:
         room = length - len(functor.group(1)) - 3
-        base = f"{fmt.clean(base, max(room, 12))} · {functor.group(1)}"
+        base = f"{fmt.clean(base, room)} · {functor.group(1)}" if room >= _LEAST else functor.group(1)
     return middle(base, length)
 
 
@@ -77,12 +82,22 @@ def _differing(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 
 
 def middle(name: str, length: int) -> str:
-    """Return a name cut in the middle: kernels of one family begin alike and differ in tile and layout, which stand last."""
+    """Return a name cut in the middle: kernels of one family begin alike and differ in tile and layout, which stand last.
+
+    The word for its work (``s16816gemm``) stays between both where the cut would take it away.
+    """
     text = fmt.clean(name)
     if len(text) <= length:
         return text
     tail = (length - 1) // 2
-    return f"{text[: length - 1 - tail]}…{text[-tail:]}"
+    head, last = length - 1 - tail, len(text) - tail
+    work = _WORK.search(text)
+    room = length - 2 - len(work[0]) if work else 0
+    if work is None or work.end() <= head or work.start() >= last or room < 2 * _LEAST:
+        return f"{text[:head]}…{text[last:]}"
+    head = min(room // 3, work.start())
+    last = max(len(text) - (room - head), work.end())
+    return f"{text[:head]}…{work[0]}…{text[last:]}"
 
 
 def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: str) -> Chart:

@@ -255,9 +255,9 @@ def _ledger_table(rank: RankResult) -> tuple[list[str], list[tuple[str, ...]]]:
     whole = sum(_ms(row, columns[0]) or 0.0 for row in rows)
     cells = []
     for row in rows:
-        name = colour_of(row.owner, row.cause).label
-        if row.cause is not None and row.owner in LOST_OWNERS:
-            name = f"{colour_of(row.owner).label}: {name}"
+        name, owner = colour_of(row.owner, row.cause).label, colour_of(row.owner).label
+        if row.owner in LOST_OWNERS and name != owner:
+            name = f"{owner}: {name}"
         first, *others = (_ms(row, column) for column in columns)
         share = fmt.share((first or 0.0) / whole) if whole else fmt.share(row.share)
         cells.append((name, _duration(first), share, *map(_duration, others)))

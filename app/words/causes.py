@@ -83,8 +83,8 @@ def meanwhile(owner: str, cause: str | None, ms: float, transfer_ms: float) -> s
         return ""
     if transfer_ms > (1 - WORTH_SAYING) * ms:
         return ", part of its busy time"
-    does = "communicates" if (cause or owner) in COMMUNICATION else "copies" if cause else "copies or communicates"
-    return f", of which it {does} for {fmt.duration_ms(transfer_ms)}"
+    does = "communicating" if (cause or owner) in COMMUNICATION else "copying" if cause else "copying or communicating"
+    return f", {fmt.duration_ms(transfer_ms)} of it {does}"
 
 
 def place(name: str) -> str:

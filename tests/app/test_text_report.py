@@ -20,10 +20,20 @@ def test_the_run_leads_and_the_profile_stands_beside_it() -> None:
     busy = [line.split() for line in lines if line.strip().startswith("GPU busy")]
     assert busy[0][:2] == ["GPU", "busy"] and "90" in busy[0][2]
     assert busy[1][2] == "profiled" or busy[1][1] == "busy,"
-    table = lines[next(i for i, line in enumerate(lines) if line.startswith("Where a step goes")) :]
+    table = _table(lines)
     assert table[0].split("  ")[-1].strip() == "a profiled step" and "a step of the run" in table[0]
     idle = next(line for line in table if "idle" in line)
     assert idle.index("1.00") < idle.index("10") < idle.index("11.0")  # ms of the run, its share in percent, ms of the profile
+
+
+def test_an_owner_is_named_beside_a_cause_that_is_not_called_the_same() -> None:
+    ledger = [("exposed_memcpy", "unattributed", 9_000_000, 9.0), ("exposed_memcpy", "blocking_copy", 1_000_000, 1.0)]
+    names = [line.split("  ")[1] for line in _table(text(run_of(ledger=ledger, best_ms=10.0)).splitlines())[1:3]]
+    assert names == ["copy not overlapped", "copy not overlapped: blocking copy"]
+
+
+def _table(lines: list[str]) -> list[str]:
+    return lines[next(i for i, line in enumerate(lines) if line.startswith("Where a step goes")) :]
 
 
 def test_markdown_has_the_same_columns() -> None:

@@ -26,6 +26,7 @@ from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
 
 WORTH_NAMING = 0.02  # of the step
+ONCE = {1: "once", 2: "twice"}
 LONG_NS = 300_000  # launching from Python leaves gaps of 5 to 50 µs: 300 µs is work of its own …
 LONG_IN_PYTORCH_NS = 1_000_000  # … but optimizers sort tensors and autograd hands over to its thread: nobody can move that
 
@@ -81,10 +82,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
 
 def how_often(times: int, steps: int) -> str:
     """Return the words for ``times`` in ``steps``: a stall in two of seven steps is not once a step."""
-    if times < steps:
-        return f"once in {steps} steps" if times == 1 else f"{times} times in {steps} steps"
-    each = round(times / steps)
-    return "once a step" if each == 1 else f"{each} times a step"
+    each, of = (times, f"in {steps} steps") if times < steps else (round(times / steps), "a step")
+    return f"{ONCE.get(each, f'{each} times')} {of}"
 
 
 RULE = Rule("python-between-operators", ("steps",), check, Explains(("python_host",), host_pace=True))

@@ -82,7 +82,8 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
         "duty": float((values > (low + high) / 2).mean()),
     }
     if high - low < MIN_DEPTH:
-        return Sawtooth(None, f"it stays between {low:.0f} and {high:.0f} %", shortest, **about)
+        where = f"between {low:.0f} and {high:.0f} %" if round(low) < round(high) else f"at {high:.0f} %"
+        return Sawtooth(None, f"it stays {where}", shortest, **about)
     if low > SHALLOW * high:
         return Sawtooth(None, f"it varies between {low:.0f} and {high:.0f} % without ever waiting long", shortest, **about)
     rhythm = find_rhythm(times, values, spacing, 2 * spacing)

@@ -78,7 +78,7 @@ def last_minute(result: RunResult) -> None:
         return
     mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
     name = BY_COLUMN[column].label
-    title = f"Over {fmt.duration_ns(telemetry.span.ns)} {name} averages {mean}, between {low} and {high}"
+    title = f"Over {fmt.duration_ns(telemetry.span.ns)} {name} averages {mean}{'' if low == high else f', between {low} and {high}'}"
     tooth = summary.sawtooth if summary is not None and summary.signal_column == column else None
     if tooth is not None and tooth.period_s is not None:
         title = words.sawtooth(tooth, name) or title

@@ -61,7 +61,7 @@ def test_busy_and_lost_shares_of_more_than_the_step_say_what_is_in_both() -> Non
     verdict = judge(lead) if lead is not None else None
     assert verdict is not None and verdict.loss is not None and verdict.loss.transfer_ms == pytest.approx(0.5)
     assert headline(verdict).replace("\xa0", " ") == (
-        "The GPU is busy 66 % of each ≈ 1.00 ms step; 84 % (840 µs) goes to the host waiting for a result (sync), of which it copies for 500 µs."
+        "The GPU is busy 66 % of each ≈ 1.00 ms step; 84 % (840 µs) goes to the host waiting for a result (sync), 500 µs of it copying."
     )
 
 

@@ -1,5 +1,7 @@
 """What kernels are called in tables and charts."""
 
+import pytest
+
 from sawtooth.app.charts.rankings import short, told_apart
 
 
@@ -12,6 +14,26 @@ def test_kernels_of_one_family_stay_apart_when_their_names_are_cut() -> None:
     cut = [short(f"{name}({name}::Params)", 44) for name in names]
     assert len(set(cut)) == 3
     assert all(len(name) <= 44 and name.startswith("cutlass_80") and name.endswith("_tn_align2") for name in cut)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn", "ampere_…s16816gemm…f_stages_64x3_tn"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_7_kernel0_0", "cudnn_gen…sdpa…f16_knob_7_kernel0_0"),
+        ("sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x64x64_stage3_kernel", "sm80_xmma_gemm_bf…x64_stage3_kernel"),
+        (
+            "at::native::vectorized_elementwise_kernel<4, at::native::bfloat16_copy_kernel_cuda>",
+            "vector… · bfloat16_copy_kernel_cuda",
+        ),
+        (
+            "at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast_of_many_tensors>",
+            "gpu_kernel_impl_n…t_of_many_tensors",
+        ),
+    ],
+)
+def test_the_work_of_a_kernel_stays_where_its_name_is_cut(name: str, shown: str) -> None:
+    assert short(name, 35) == shown
 
 
 def test_a_short_name_stays_whole() -> None:

@@ -22,7 +22,7 @@ def test_a_cause_is_all_that_is_lost_to_it_whatever_the_gpu_copies_meanwhile(vie
     most = timeline.most_lost(InView(0.65, LOST), view, COUNTED)
     assert most is not None
     assert most.sentence.replace("\xa0", " ") == "the host waiting for a result (sync): 122 ms"
-    assert most.of_it.replace("\xa0", " ") == f"122 ms lost{where}, of which it copies for 70.0 ms"
+    assert most.of_it.replace("\xa0", " ") == f"122 ms lost{where}, 70.0 ms of it copying"
 
 
 def test_copies_that_nothing_explains_stay_apart_from_idle_time_that_nothing_does() -> None:

@@ -202,7 +202,13 @@ def test_lateness_that_only_the_profiler_makes_is_not_predicted() -> None:
 
 @pytest.mark.parametrize(
     ("times", "steps", "words"),
-    [(2, 7, "2 times in 7 steps"), (1, 3, "once in 3 steps"), (4, 4, "once a step"), (9, 3, "3 times a step")],
+    [
+        (2, 7, "twice in 7 steps"),
+        (1, 3, "once in 3 steps"),
+        (4, 4, "once a step"),
+        (8, 4, "twice a step"),
+        (9, 3, "3 times a step"),
+    ],
 )
 def test_how_often_python_holds_the_launches_up(times: int, steps: int, words: str) -> None:
     assert how_often(times, steps) == words

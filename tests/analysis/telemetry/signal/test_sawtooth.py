@@ -146,7 +146,8 @@ def test_noise_has_no_rhythm(kind: str) -> None:
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ([100.0] * 100, "stays between"),
+        ([100.0] * 100, "stays at 100 %"),
+        ([97.0, 100.0] * 50, "stays between 97 and 100 %"),
         ([78, 90, 75, 88, 76, 89, 77] * 20, "without ever waiting long"),
         ([0, 100] * 5, "too few"),
         ([float("nan")] * 100, "too few"),
