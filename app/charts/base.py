@@ -30,6 +30,9 @@ CONFIG: dict[str, Any] = {
 }
 
 
+LONGEST_IN_MS = 999.5  # more reads as 1.00 s
+
+
 class LegendEntry(NamedTuple):
     """What a colour means; ``colour`` as hex, empty for a line of words alone; a ``heading`` stands before those that it names."""
 
@@ -57,6 +60,18 @@ class Chart:
     metrics: tuple[str, ...] = ()
     method: str = ""
     legend: tuple[LegendEntry, ...] = ()
+
+
+class TimeUnit(NamedTuple):
+    """The unit of an axis of times, and how many ms it is."""
+
+    name: str
+    ms: float
+
+
+def time_unit(longest_ms: float) -> TimeUnit:
+    """Return the unit of an axis that reaches to ``longest_ms``: s from a second on, as the numbers for people have it."""
+    return TimeUnit("s", 1e3) if longest_ms >= LONGEST_IN_MS else TimeUnit("ms", 1.0)
 
 
 def marker(colour: Colour, dark: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, framed
+from sawtooth.app.charts.base import Chart, framed, time_unit
 from sawtooth.app.theme import ACCENT, MUTED
 
 _COLUMNS = {"name": "Run", "step_ms": "Step time, ms", "mfu": "MFU"}
@@ -15,10 +15,11 @@ _COLUMNS = {"name": "Run", "step_ms": "Step time, ms", "mfu": "MFU"}
 
 def chart(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
     """Draw ``rows`` (run, name, step_ms, mfu; in order) as two lines above one another."""
-    panels = [(column, label, text) for column, label, text in _PANELS if rows[column].notna().any()]
+    unit = time_unit(float(rows["step_ms"].max()))
+    drawn = (("step_ms", f"step, {unit.name}", 1 / unit.ms, fmt.duration_ms), ("mfu", "MFU, %", 100, fmt.share))
+    panels = [panel for panel in drawn if rows[panel[0]].notna().any()]
     figure = make_subplots(rows=max(len(panels), 1), cols=1, shared_xaxes=True, vertical_spacing=0.12)
-    for place, (column, label, text) in enumerate(panels, start=1):
-        scale = 100 if column == "mfu" else 1
+    for place, (column, label, scale, text) in enumerate(panels, start=1):
         figure.add_scatter(
             x=list(range(1, len(rows) + 1)),
             y=rows[column] * scale,
@@ -79,4 +80,3 @@ def mfu_by_busy(rows: pd.DataFrame, *, dark: bool) -> Chart:
 
 
 NAMED = 14  # runs whose names stand beside their dots: more cover each other
-_PANELS = (("step_ms", "step, ms", fmt.duration_ms), ("mfu", "MFU, %", fmt.share))

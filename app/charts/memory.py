@@ -7,7 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, LegendEntry, framed
+from sawtooth.app.charts.base import Chart, LegendEntry, framed, time_unit
 from sawtooth.app.charts.poster_bars import LETTER, Piece, StepBar
 from sawtooth.app.theme import ACCENT, MUTED, OWNERS
 
@@ -20,6 +20,7 @@ SKY = OWNERS["other_compute"]
 
 def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], *, dark: bool, relative: bool) -> Chart:
     """Draw ``rows`` (at_ms, allocated_bytes and, where recorded, reserved_bytes); ``steps`` are (start, end) ms to shade."""
+    unit = time_unit(float(rows["at_ms"].max()))
     figure = go.Figure()
     for column, label, colour, dash in (
         ("reserved_bytes", "reserved", MUTED, "dot"),
@@ -27,7 +28,7 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
     ):
         if column in rows:
             figure.add_scatter(
-                x=rows["at_ms"],
+                x=rows["at_ms"] / unit.ms,
                 y=(rows[column] / 1e9).astype(np.float32),
                 mode="lines",
                 name=label,
@@ -38,14 +39,14 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
     figure.update_layout(
         shapes=[
             {
-                "type": "rect", "xref": "x", "yref": "paper", "x0": a, "x1": b, "y0": 0, "y1": 1,
+                "type": "rect", "xref": "x", "yref": "paper", "x0": a / unit.ms, "x1": b / unit.ms, "y0": 0, "y1": 1,
                 "fillcolor": shade, "opacity": 0.08, "line": {"width": 0}, "layer": "below",
             }
             for a, b in steps
         ]
     )  # fmt: skip
     framed(figure, 320)
-    figure.update_xaxes(title={"text": "ms since the recording began"}, zeroline=False)
+    figure.update_xaxes(title={"text": f"{unit.name} since the recording began"}, zeroline=False)
     figure.update_yaxes(title={"text": "GB above the least seen" if relative else "GB"}, rangemode="tozero")
     columns = {"at_ms": "At, ms", "allocated_bytes": "Allocated, bytes", "reserved_bytes": "Reserved, bytes"}
     legend = [LegendEntry("allocated", ACCENT.on(dark))]

@@ -12,7 +12,7 @@ from sawtooth.analysis.telemetry import series
 from sawtooth.analysis.telemetry.series import Telemetry
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, LegendEntry, framed
+from sawtooth.app.charts.base import Chart, LegendEntry, framed, time_unit
 from sawtooth.app.charts.telemetry import FAINT, SLOW, faint, period, seconds
 from sawtooth.app.theme import MUTED, colour_of_quantity
 from sawtooth.ingest.quantities.registry import BY_COLUMN
@@ -109,7 +109,8 @@ def folded(telemetry: Telemetry, column: str, tooth: Sawtooth, *, dark: bool) ->
     if len(table) < 2:
         return None
     colour = colour_of_quantity(column).on(dark)
-    at = table["after_s"].to_numpy(np.float64) * 1e3
+    unit = time_unit(tooth.period_s * 1e3)
+    at = table["after_s"].to_numpy(np.float64) * 1e3 / unit.ms
     figure = go.Figure()
     figure.add_scatter(x=at, y=table["p90"], mode="lines", line={"width": 0}, hoverinfo="skip")
     figure.add_scatter(
@@ -120,11 +121,11 @@ def folded(telemetry: Telemetry, column: str, tooth: Sawtooth, *, dark: bool) ->
         y=table["median"],
         mode="lines",
         line={"width": 2.5, "color": colour},
-        hovertemplate="%{x:.0f} ms after the rise: %{y:.0f} %<extra></extra>",
+        hovertemplate=f"%{{x:.3~g}} {unit.name} after the rise: %{{y:.0f}} %<extra></extra>",
     )
     framed(figure, HEIGHT_PX)
     figure.update_yaxes(range=[0, TOP], tickvals=[0, 50, 100], title={"text": "%"})
-    figure.update_xaxes(ticksuffix=" ms", zeroline=True, title={"text": "time after the rise"})
+    figure.update_xaxes(ticksuffix=f" {unit.name}", zeroline=True, title={"text": "time after the rise"})
     low = fmt.share(1 - tooth.duty) if tooth.duty is not None else None
     period = fmt.duration_ns(tooth.period_s * 1e9)
     title = f"One tooth takes {period}" + (f"; the GPU is in the trough for {low} of it" if low else "")

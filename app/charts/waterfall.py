@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, entry_of, framed, marker
+from sawtooth.app.charts.base import Chart, TimeUnit, entry_of, framed, marker, time_unit
 from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of, place_of
 
 SMALL = 0.004  # of the longer step: below one pixel of a chart 300 px wide; folded together, so that the sum stays exact
@@ -78,12 +78,13 @@ def waterfall(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: 
     shown = sorted((b for b in bars if abs(b.change_ms) >= SMALL * longest), key=lambda b: b.change_ms)
     rest = [b for b in bars if abs(b.change_ms) < SMALL * longest]
     rows = _rows(shown, rest, names, (total_a, total_b))
+    unit = time_unit(longest)
     figure = go.Figure()
     for at_row, (side, _, base, length, fill, hover) in enumerate(rows):
         figure.add_bar(
             y=[at_row],
-            base=[base],
-            x=[length],
+            base=[base / unit.ms],
+            x=[length / unit.ms],
             orientation="h",
             marker=marker(fill, dark),
             customdata=[hover],
@@ -92,14 +93,20 @@ def waterfall(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: 
         # right of the bar whichever way it goes: left of it stands its name
         words = fmt.duration_ms(length) if side else directed(length)
         figure.add_annotation(
-            x=max(base, base + length), y=at_row, text=words, showarrow=False, xanchor="left", xshift=2, font={"size": 12}
+            x=max(base, base + length) / unit.ms,
+            y=at_row,
+            text=words,
+            showarrow=False,
+            xanchor="left",
+            xshift=2,
+            font={"size": 12},
         )
     framed(figure, 70 + 30 * len(rows)).update_layout(barmode="overlay", bargap=0.3, margin={"r": CHANGE_PX})
     ticks = [f"<b>{row.side}</b> {row.label if row.label != row.side else ''}" if row.side else row.label for row in rows]
     figure.update_yaxes(
         tickmode="array", tickvals=list(range(len(rows))), ticktext=ticks, autorange="reversed", showgrid=False, automargin=True
     )
-    axis = _axis([(row.begin, row.begin + row.length) for row in rows if not row.side], total_a, total_b)
+    axis = _axis([(row.begin, row.begin + row.length) for row in rows if not row.side], total_a, total_b, unit)
     figure.update_xaxes(zeroline=False, **axis)
     if axis["range"][0]:
         _break(figure, (0, len(rows) - 1), *axis["range"], dark=dark)
@@ -127,7 +134,7 @@ def _break(figure: go.Figure, rows: tuple[int, int], low: float, high: float, *,
             figure.add_shape(type="path", path=path, line={"color": page, "width": 4})
 
 
-def _axis(spans: Sequence[tuple[float, float]], total_a: float, total_b: float) -> dict[str, Any]:
+def _axis(spans: Sequence[tuple[float, float]], total_a: float, total_b: float, unit: TimeUnit) -> dict[str, Any]:
     """Return the axis: from 0, or cut where the changes are small against the step, and then it says so."""
     ends = [v for span in spans for v in span] + [total_a, total_b]
     low, high = min(ends), max(ends)
@@ -135,21 +142,22 @@ def _axis(spans: Sequence[tuple[float, float]], total_a: float, total_b: float) 
     if spans and high and (high - low) < CUT_FROM * high and low > 0:  # two equal steps have nothing to look closer at
         start = max(low - 3 * room, 0.0)
         return {
-            "range": [start, high + 2 * room],
-            "title": {"text": f"ms per step, cut at {fmt.duration_ms(start)}"},
+            "range": [start / unit.ms, (high + 2 * room) / unit.ms],
+            "title": {"text": f"{unit.name} per step, cut at {fmt.duration_ms(start)}"},
         }
-    return {"range": [0, high * 1.01 if high else 1], "title": {"text": "ms per step"}}
+    return {"range": [0, high * 1.01 / unit.ms if high else 1], "title": {"text": f"{unit.name} per step"}}
 
 
 def two_steps(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: bool) -> Chart:
     """Draw both steps under each other, part by part; what neither side has is left out."""
     figure = go.Figure()
+    unit = time_unit(max(sum(b.ms_a for b in bars), sum(b.ms_b for b in bars)))
     ordered = sorted((b for b in bars if b.ms_a or b.ms_b), key=lambda b: place_of(b.owner, b.cause))
     for bar in ordered:
         colour = colour_of(bar.owner, bar.cause)
         figure.add_bar(
             y=["A", "B"],
-            x=[bar.ms_a, bar.ms_b],
+            x=[bar.ms_a / unit.ms, bar.ms_b / unit.ms],
             orientation="h",
             name=bar.label,
             marker=marker(colour, dark),
@@ -159,7 +167,7 @@ def two_steps(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: 
     framed(figure, 160)
     figure.update_layout(barmode="stack", bargap=0.25)
     figure.update_yaxes(autorange="reversed", ticksuffix="  ", showgrid=False)
-    figure.update_xaxes(title={"text": "ms per step"}, zeroline=False)
+    figure.update_xaxes(title={"text": f"{unit.name} per step"}, zeroline=False)
     table = pd.DataFrame(
         [(b.label, b.ms_a, b.ms_b, b.change_ms) for b in ordered], columns=["part", "ms_a", "ms_b", "change_ms"]
     )
@@ -174,12 +182,13 @@ def two_steps(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: 
 
 def step_dots(a: Sequence[float], b: Sequence[float], names: tuple[str, str], title: str, *, dark: bool) -> Chart:
     """Draw every counted step of both sides as a dot, in the order they ran, with a line at each side's median."""
+    unit = time_unit(max([*a, *b], default=0.0))
     figure = go.Figure()
     for side, steps, name, colour in (("A", a, names[0], MUTED), ("B", b, names[1], ACCENT)):
-        middle = pd.Series(steps, dtype=float).median()
+        drawn = pd.Series(steps, dtype=float) / unit.ms
         figure.add_scatter(
             x=list(range(1, len(steps) + 1)),
-            y=list(steps),
+            y=drawn,
             mode="markers",
             name=f"{side} {fmt.plain(name, 40)}" if name != side else side,
             marker={
@@ -191,12 +200,12 @@ def step_dots(a: Sequence[float], b: Sequence[float], names: tuple[str, str], ti
             hovertemplate="%{customdata}<extra></extra>",
         )
         if len(steps):
-            figure.add_hline(y=middle, line={"color": colour.on(dark), "width": 1, "dash": "dot"})
+            figure.add_hline(y=drawn.median(), line={"color": colour.on(dark), "width": 1, "dash": "dot"})
     framed(figure, 260, legend=True)
     figure.update_xaxes(
         title={"text": "counted step"}, zeroline=False, tickformat="d", dtick=1 if max(len(a), len(b)) <= DOTS_TICKED else None
     )
-    figure.update_yaxes(title={"text": "ms"}, rangemode="tozero", zeroline=False)
+    figure.update_yaxes(title={"text": unit.name}, rangemode="tozero", zeroline=False)
     table = pd.DataFrame(
         [(side, i + 1, ms) for side, steps in (("A", a), ("B", b)) for i, ms in enumerate(steps)],
         columns=["side", "step", "ms"],

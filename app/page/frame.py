@@ -138,13 +138,15 @@ def run_selector(page_name: str) -> None:
         return
     if asked is None:
         st.query_params["run"] = run  # so that the address can be copied
-    st.session_state["run_choice"] = run
+    st.session_state["run_choice"] = None if st.session_state["asked_run"] else run
     st.selectbox(
         "Run",
         list(names),
         format_func=lambda option: _run_label(option, names),
         key="run_choice",
         on_change=_follow_choice,
+        index=None if st.session_state["asked_run"] else 0,
+        placeholder="Choose a run",
     )
 
 
@@ -244,22 +246,26 @@ def current_run() -> Manifest:
         _unknown_run(asked)
     chosen = st.session_state.get("run")
     if chosen is None:
+        cards.headline("There is no run yet.")
         cards.empty_state(
-            "There is no run yet.",
-            "Drop a trace on the Runs page, or ingest one on the command line.",
+            "To see one, bring in a trace.",
+            "Drop it on the Runs page, or ingest it on the command line.",
             "sawtooth ingest trace.json.gz nvml.jsonl",
         )
+        link("runs", "To the Runs page", icon=screen_named("runs").icon)
         st.stop()
     return data_folder().read_manifest(chosen)
 
 
 def _unknown_run(asked: str) -> None:
     shown = asked if is_id(asked) else "of this address"
+    cards.headline(f"This server has no run {shown}.", "The link may come from another server, or the run was deleted.")
     cards.empty_state(
-        f"This server has no run {shown}.",
-        "The link may come from another server, or the run was deleted. Ask its sender for the bundle and import it here; the link then works.",
+        "To open the link, import the run.",
+        "Ask its sender for the bundle and import it here; the link then works.",
         f"sawtooth import {asked if is_id(asked) else 'RUN'}.sawtooth",
     )
+    link("runs", "To the runs of this server", icon=screen_named("runs").icon)
     st.stop()
 
 

@@ -141,7 +141,7 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
         gain_ms = late.gain_ms
         gain = f"Without that a step gains {'at most' if late.at_most else '≈'} {fmt.duration_ms(gain_ms)}."
     fix = finding.fix if finding is not None else ""
-    return f"{sentence} {gain}", f"{fix} {rank_words.lateness_and_gain(late, gain_ms)}".strip() or None
+    return sentence, f"{gain} {fix} {rank_words.lateness_and_gain(late, gain_ms)}".strip()
 
 
 def _between(finding: Finding) -> str:

@@ -34,6 +34,16 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, lis
     server.stop()
 
 
+def test_on_a_narrow_page_two_runs_stand_beside_each_other(here: tuple[Server, list[str]], page: Page) -> None:
+    page.set_viewport_size({"width": 800, "height": 900})
+    page.goto(here[0].url)
+    names = page.locator("[class*='st-key-run_cards'] [data-testid=stPageLink]")
+    expect(names).to_have_count(3, timeout=SLOW)
+    first, second, third = (names.nth(i).bounding_box() for i in range(3))
+    assert first is not None and second is not None and third is not None
+    assert first["y"] == second["y"] < third["y"] and first["x"] == third["x"] < second["x"]
+
+
 def test_back_and_forward_restore_a_comparison(here: tuple[Server, list[str]], page: Page) -> None:
     server, (a, b, third) = here
     page.goto(f"{server.url}/compare?a={a}&b={b}")

@@ -23,7 +23,7 @@ from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as words
 from sawtooth.app.words.savings import Amount
 
-ACTION_WIDTH = {1: 600, 2: 400, 3: 280}  # pixels at least, by how many actions stand beside each other
+ACTION_WIDTH = {1: 600, 2: 400, 3: 300}  # pixels at least, by how many actions stand beside each other
 NO_LINES = "The code here is an example: this trace has no Python stacks, so your own lines are not known. `sawtooth run --stacks` or with_stack=True records them."
 WITHOUT_STEPS = "Without steps in the trace nothing more exact is known."
 MOST_TRIED = 8  # pieces of evidence that are asked for a line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from sawtooth.analysis.telemetry.attribution import process_ids
 from sawtooth.app.page.sharing import poster
 from sawtooth.app.screens import live
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import three_steps
+from tests.support.pages import opened, run_of, words_of
 
 NONE = ["\u00b2", "\u0661\u00b2", "9" * 5000, "-1", "1e3", "", "nan", "x" * 10_000]
 
@@ -28,6 +32,15 @@ def test_steps_or_a_price_that_cannot_be_are_not_asked_for(monkeypatch: pytest.M
     assert poster._asked("steps") is None
     monkeypatch.setattr(poster.st, "query_params", {"steps": "250"})
     assert poster._asked("steps") == 250
+
+
+@pytest.mark.parametrize("asked", ["0" * 16, "no-run"])
+def test_a_link_to_a_run_that_is_not_here_chooses_no_other(app_data: DataFolder, tmp_path: Path, asked: str) -> None:
+    run_of(app_data, three_steps().write(tmp_path / "here.json"))
+    test = opened("idle", asked)
+    assert "This server has no run" in test.main[0].proto.body and "<h1" in test.main[0].proto.body
+    assert asked not in words_of(test) or asked == "0" * 16  # what is no id is not repeated
+    assert test.sidebar.selectbox[0].value is None
 
 
 def test_a_process_whose_id_is_no_number_is_left_out() -> None:
