@@ -247,12 +247,7 @@ def current_run() -> Manifest:
     chosen = st.session_state.get("run")
     if chosen is None:
         cards.headline("There is no run yet.")
-        cards.empty_state(
-            "To see one, bring in a trace.",
-            "Drop it on the Runs page, or ingest it on the command line.",
-            "sawtooth ingest trace.json.gz nvml.jsonl",
-        )
-        link("runs", "To the Runs page", icon=screen_named("runs").icon)
+        cards.empty_state("Bring in a trace.", "Drop it on the Runs page, or:", "sawtooth ingest trace.json.gz nvml.jsonl")
         st.stop()
     return data_folder().read_manifest(chosen)
 

@@ -101,7 +101,7 @@ def _example(manifests: list[Manifest]) -> FirstAnswer | None:
 
 def _three_ways_in() -> None:
     cards.title("Three ways in")
-    with st.grid(min_column_width=300, gap="medium"):
+    with st.grid(min_column_width=460, gap="medium"):
         with st.container():
             cards.small(
                 "Drop files on this page: torch.profiler traces (.json, .json.gz), Nsight Systems exports (.sqlite) and telemetry."

@@ -106,11 +106,9 @@ def _sentence(text: str) -> str:
 
 
 def finding(result: RunResult) -> str:
-    """Return what the checklist finds first: the Verdict's headline, where that is a change."""
-    if headline.first_change(result) is not None or headline.healthy(result) is not None:
+    """Return what the checklist finds first: the Verdict's headline, where something is to change or nothing has to."""
+    if headline.healthy(result) is not None or any(advice.is_advice(finding) for finding in result.findings):
         return f"{headline.headline(result).rstrip('.')}."
-    if any(advice.is_advice(finding) for finding in result.findings):
-        return "No technique is known to shorten the step much; what is below is worth a look."
     return "No technique of the tuning guides would shorten the step."
 
 

@@ -114,9 +114,9 @@ def largest_part(place: str, *, with_stack: bool) -> str:
 
 
 def busy_meanwhile(of: Sequence[Row]) -> str | None:
-    """Say how much of the lost time the GPU copies or communicates, and is busy by most counts; None where it does neither."""
+    """Say how much of the lost time the GPU copies or communicates, and is busy by most counts; None where it hardly does."""
     ms = sum(row.transfer_ms for row in of)
-    if not ms:
+    if ms < WORTH_A_ROW * total_ms(of) or not ms:
         return None
     idle_ms = max(total_ms(of) - ms, 0.0)
     still = f"; for the other {fmt.duration_ms(idle_ms)} it does nothing" if idle_ms >= WORTH_A_ROW * ms else ""

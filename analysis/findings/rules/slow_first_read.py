@@ -79,7 +79,7 @@ def _over(context: RuleContext, first: FirstRead) -> Finding:
     return context.finding(
         RULE.slug,
         f"The profiled steps wait for the disk as later ones do not: {_read(first)} in the first epoch",
-        f"From the second epoch on batches come from memory, and {takes}. Record one of these before changing the loader by this profile.",
+        f"Record a later epoch before changing the loader: from the second on batches come from memory, and {takes}.",
         ceiling_ms=None,
         severity="info",
         confidence="high",
@@ -95,7 +95,7 @@ def _not_over(context: RuleContext, first: FirstRead, lost_ms: float) -> Finding
     return context.finding(
         RULE.slug,
         f"These batches come from the disk: {_read(first)}, and {whole} of data fit into {room} of free memory",
-        "From the second epoch on they come from memory, as long as nothing else fills it. Record a later epoch before changing the loader by this profile; where the first epoch counts, read the files ahead.",
+        "Record a later epoch before changing the loader: from the second on batches come from memory, as long as nothing else fills it. Where the first epoch counts, read the files ahead.",
         ceiling_ms=lost_ms or None,
         confidence="medium",
         note=NOT_PREDICTED,

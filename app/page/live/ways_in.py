@@ -17,7 +17,7 @@ def show(*, compact: bool) -> None:
     """Show what is possible on this machine; ``compact`` below a session."""
     if compact:
         cards.title("Another session")
-    with st.grid(min_column_width=480, gap="medium"):
+    with st.grid(min_column_width=460, gap="medium"):
         for way in (_here, _push_how, _replay, _import):
             if way is _here and not gpus_here().count:
                 continue

@@ -57,7 +57,7 @@ def show(manifests: list[Manifest]) -> None:
         seen |= {m.id for m in once}
         if name and once:
             cards.title(f"{name[0].upper()}{name[1:]}: {len(once)} {'run' if len(once) == 1 else 'runs'}")
-        with st.grid(min_column_width=270, gap="small", key=f"run_cards-{number}"):
+        with st.grid(min_column_width=280, gap="small", key=f"run_cards-{number}"):
             for manifest in once:
                 _card(manifest)
     if len(ordered) > shown and st.button(f"Show {min(FIRST_PAGE, len(ordered) - shown)} more of {len(ordered)}"):

@@ -61,6 +61,13 @@ def test_the_audit_names_the_changes_of_the_verdict_in_its_order_with_its_number
     assert [row[1].partition(".")[0] for row in words.rows(result, checked)[: len(rows)]] == [str(row.number) for row in rows]
 
 
+def test_a_change_that_the_headline_does_not_name_leaves_the_verdict_s_answer():
+    advised = Finding("a", "warning", "a", "Record more steps.", "medium", ceiling_ms_per_step=None)
+    result = replace(result_of("gpt_reads"), findings=[advised], plan=())
+    assert headline.first_change(result) is None and advice.is_advice(advised)
+    assert words.finding(result) == f"{headline.headline(result).rstrip('.')}."
+
+
 def test_a_run_without_a_change_says_so():
     result = replace(result_of("gpt_reads"), findings=[], plan=())
     assert words.finding(result) == "No technique of the tuning guides would shorten the step."

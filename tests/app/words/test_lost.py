@@ -43,6 +43,11 @@ def test_as_profiled_the_profiler_is_a_cause_and_the_step_the_profiled_one() -> 
     assert said.startswith("339 ms of each 350 ms profiled step is lost")
 
 
+def test_copies_that_nobody_would_miss_are_not_said_apart() -> None:
+    rows = lost.rows(rank_of([*LEDGER, ("exposed_memcpy", None, 2_000, 0.002)]), "unprofiled")
+    assert sum(row.transfer_ms for row in rows) and lost.busy_meanwhile(rows) is None
+
+
 def test_where_the_gpu_copies_meanwhile_that_is_said_apart() -> None:
     rows = lost.rows(rank_of([("other_compute", None, 50_000_000, 50.0), ("exposed_memcpy", None, 30_000_000, 30.0),
                               ("idle", "host_sync", 20_000_000, 20.0)]), "unprofiled")  # fmt: skip
