@@ -88,6 +88,7 @@ __getattr__, __all__ = lazy(
             "product_work",
             "recorded_attention",
         ),
+        "recurrent": ("RECURRENT", "SCRATCH_BYTES", "layers_and_directions"),
         "roofline": ("MOSTLY",),
         "tensor_cores": ("ALIGNMENT_16_BIT", "misaligned_rows", "why_not_tensor_cores"),
         "traffic": ("operator_bytes",),

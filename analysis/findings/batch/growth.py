@@ -13,15 +13,12 @@ from sawtooth.analysis.knowledge.flops import FIRST_OPERAND
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import Work, estimate
 from sawtooth.analysis.knowledge.kernel_work import QUERY_BLOCK, convolution_work, product_work
+from sawtooth.analysis.knowledge.recurrent import RECURRENT, layers_and_directions
 from sawtooth.analysis.knowledge.traffic import operator_bytes
 
 THREADS_OF_SM = 2048  # elements below this for every SM leave the GPU partly empty: more of them take no longer
 OFF = 0.05  # exponent of the batch's factor by which a moving kernel's time may be off: 7 % at 4 times, 15 % at 16 times
 WHOLE_SPREAD = 16.0  # a batch so many times another has the model's whole interval; nearer ones share its error
-RECURRENT, HIDDEN_STATE = (
-    ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward"),
-    4,
-)  # the place of h0 among their arguments: layers × directions, batch, width
 TILE = re.compile(r"(?:tilesize|gemm_)\d+x(\d+)[x_]")  # of kernels of cuDNN's own and of CUTLASS
 OF_PARAMETERS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_")  # work on lists of parameters and gradients
 
@@ -161,8 +158,7 @@ def _more_tiles(row: Any, times: float) -> float | None:
     tile = TILE.search(row.kernel)
     if row.operator not in RECURRENT or not tile or not row.launches > 0:
         return None
-    inputs, states = row.dims[0], row.dims[HIDDEN_STATE]
-    rows = numel(inputs[:-1]) * states[0] / row.launches
+    rows = numel(row.dims[0][:-1]) * layers_and_directions(row.dims) / row.launches
     return math.ceil(times * rows / int(tile[1])) / math.ceil(rows / int(tile[1]))
 
 

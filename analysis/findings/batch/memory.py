@@ -1,7 +1,8 @@
 """What a step holds in memory, and with a batch so many times as large: every block of the allocator either stays as it is or grows.
 
 Parameters, the optimizer's state and what it holds while it steps stay; so do gradients, 16-bit copies of parameters that autocast keeps, and of the
-scratch that an operator frees again as much as its parameters take. All else that a step allocates grows with the batch.
+scratch that an operator frees again as much as its parameters take, and what cuDNN adds for each recurrent layer. All else that a step allocates grows
+with the batch.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.work import AUTOGRAD_NODE, OPTIMIZER_STEP, numel
 from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES, dtype_of_type
+from sawtooth.analysis.knowledge.recurrent import RECURRENT, SCRATCH_BYTES, layers_and_directions
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
@@ -130,12 +132,13 @@ def _accumulated(recording: Recording, blocks: pd.DataFrame) -> np.ndarray:
 
 
 def _of_parameters(recording: Recording, device: int, blocks: pd.DataFrame) -> np.ndarray:
-    """Return the bytes of each block that copies of parameters take: all of what a cast of one makes, and at most their size of an operator's scratch."""
+    """Return the bytes of each block that do not hang on the batch: all of what a cast of a parameter makes, and of an operator's scratch as much as its
+    parameters take. Of what a recurrent layer frees again the largest is its scratch, with room of its own for each layer and direction."""
     own = frozenset(parameters_of(recording, device))
     signatures = recording.rows("SELECT signature_id, input_dims, input_types FROM signatures WHERE input_dims IS NOT NULL")
     sizes = {int(key): size for key, dims, types in signatures if (size := _bytes(dims, types, own))}
     operators = recording.frame(
-        "SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns, signature_id, name = 'aten::_to_copy' AS of_cast FROM named_cpu_ops "
+        "SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns, signature_id, name FROM named_cpu_ops "
         "WHERE starts_with(name, 'aten::') AND signature_id IN (SELECT unnest($1::INTEGER[])) ORDER BY start_ns, end_ns DESC",
         [list(sizes)],
     )
@@ -144,7 +147,15 @@ def _of_parameters(recording: Recording, device: int, blocks: pd.DataFrame) -> n
     mine = operators.iloc[innermost[inside]]
     held = np.array([sizes[int(key)] for key in mine["signature_id"]], float)
     freed = blocks["end_ns"].to_numpy(np.int64)[inside] <= mine["end_ns"].to_numpy(np.int64)
-    kept[inside] = np.where(mine["of_cast"].to_numpy(bool), np.inf, np.where(freed, held, 0.0))
+    recurrent = mine["name"].isin(RECURRENT).to_numpy(bool)
+    shapes = {int(key): dims for key, dims, _ in signatures}
+    held[recurrent] += [
+        SCRATCH_BYTES * layers_and_directions(json.loads(shapes[int(key)])) for key in mine["signature_id"][recurrent]
+    ]
+    bytes_freed = pd.Series(np.where(freed, blocks["bytes"].to_numpy(float)[inside], 0.0))
+    largest = bytes_freed.groupby(innermost[inside]).transform("max").eq(bytes_freed).to_numpy(bool)
+    of_cast = (mine["name"] == "aten::_to_copy").to_numpy(bool)
+    kept[inside] = np.where(of_cast, np.inf, np.where(freed & (largest | ~recurrent), held, 0.0))
     return kept
 
 

@@ -191,8 +191,8 @@ class Recorded:
         if "regexp_matches" in sql:
             steps = [(0, *span) for span in self.optimizer] if "Optimizer" in parameters[0] else [(1, 40, 70)]
             return pd.DataFrame(steps, columns=spans)
-        rows = [(0, start, end, place, cast) for place, (start, end, _, cast) in enumerate(self.operators)]
-        return pd.DataFrame(rows, columns=[*spans, "signature_id", "of_cast"])
+        rows = [(0, start, end, place, name) for place, (start, end, _, name) in enumerate(self.operators)]
+        return pd.DataFrame(rows, columns=[*spans, "signature_id", "name"])
 
     def rows(self, sql, parameters=()):
         if "FROM steps" in sql:
@@ -235,13 +235,22 @@ def test_the_optimizers_own_memory_stays_and_what_the_loop_holds_beside_it_grows
 
 def test_copies_of_parameters_stay():
     """Autocast's copy of a parameter, and of an operator's scratch as much as its parameters take; what it returns grows whole."""
-    cast = Recorded((10, 60, 20 * MB, FORWARD), gradients=[(99, GRADIENT)], operators=[(9, 11, [GRADIENT], True)])
+    cast = Recorded((10, 60, 20 * MB, FORWARD), gradients=[(99, GRADIENT)], operators=[(9, 11, [GRADIENT], "aten::_to_copy")])
     assert memory_at(cast, 0, [3]) == [120 * MB]
-    layers = [(9, 20, [[8, 10], [GRADIENT]], False)]  # a list of parameters, as a recurrent network has it
+    layers = [(9, 20, [[8, 10], [GRADIENT]], "aten::convolution")]  # a list of parameters, as a recurrent network has it
     scratch = Recorded((10, 15, 100 * MB, FORWARD), gradients=[(99, GRADIENT)], operators=layers)
     assert memory_at(scratch, 0, [3]) == [320 * MB]  # 100 + 40 + 3 × 60
     returned = Recorded((10, 60, 100 * MB, FORWARD), gradients=[(99, GRADIENT)], operators=layers)
     assert memory_at(returned, 0, [3]) == [400 * MB]
+
+
+def test_a_recurrent_layers_scratch_has_a_fixed_part_beside_its_parameters():
+    """Of two layers: 40 MB for the parameters and 2 × 8 MiB, and what is less than its scratch is the batch's: a gradient of 50 MB, made contiguous."""
+    passes = [(9, 20, [[4, 128, 10], [GRADIENT], [], [10 * MB], [2, 4, 10]], "aten::_cudnn_rnn_backward")]
+    blocks = (10, 15, 60 * MB, FORWARD), (11, 14, 50 * MB, FORWARD)
+    fixed = 100 * MB + 40 * MB + (16 << 20)
+    recording = Recorded(*blocks, gradients=[(99, GRADIENT)], operators=passes)
+    assert memory_at(recording, 0, [1, 3]) == [210 * MB, fixed + 3 * (210 * MB - fixed)]
 
 
 def test_a_trace_without_allocations_tells_no_memory():
