@@ -88,4 +88,4 @@ def _without_hooks(context: RuleContext, again: pd.DataFrame) -> list[Edit]:
     return [FasterHost(likely, calls_of(context, first["gpu_op_id"].tolist()), low=least, high=1.0)]
 
 
-RULE = Rule("recomputation", ("steps", "shapes"), check, Explains(memory=True))
+RULE = Rule("recomputation", ("steps", "shapes"), check, Explains(memory=True, chosen=True))

@@ -189,3 +189,8 @@ def test_a_choice_that_mends_a_fault_on_the_way_and_brings_more_stands_before_it
         explains=Explains(chosen=True),
     )
     assert _whole_first([fault, whole])[0].rule == first
+
+
+def test_checkpointing_was_chosen_and_comes_by_its_gain_like_other_choices() -> None:
+    rules = [finding.rule for finding in result_of("recompute").findings if finding.severity == "warning"]
+    assert rules == ["elementwise-chains", "recomputation"]  # 3.4 and 1.1 ms of 10.3
