@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -40,7 +40,8 @@ class _Worker:
             self.pipe.send(source)
 
     def result(self) -> Outcome | None:
-        """Return what came of its source; None where the process died of it."""
+        """Return what came of its source, of which it is then free; None where the process died of it."""
+        self.source = None
         try:
             outcome: Outcome = self.pipe.recv()
         except (EOFError, OSError):
@@ -58,7 +59,7 @@ class _Worker:
 def in_processes(task: Task, sources: Sequence[Source], to: str, workers: int) -> Iterator[Outcome]:
     """Run ``task`` on every source in up to ``workers`` processes; return the outcomes as they come."""
     left = deque(sources)
-    tries = dict.fromkeys((source.url for source in sources), 0)
+    tries: Counter[str] = Counter()
     running: list[_Worker] = []
     try:
         while left or any(worker.source for worker in running):
@@ -66,22 +67,22 @@ def in_processes(task: Task, sources: Sequence[Source], to: str, workers: int) -
                 running.append(_Worker(task, to))
             for worker in running:
                 if worker.source is None and left:
-                    source = left.popleft()
-                    tries[source.url] += 1
-                    worker.take(source)
-            for pipe in wait([worker.pipe for worker in running if worker.source]):
-                worker = next(each for each in running if each.pipe is pipe)
-                read, outcome = worker.source, worker.result()
-                worker.source = None
+                    worker.take(left.popleft())
+            reading = [(worker, worker.source) for worker in running if worker.source is not None]
+            answered = wait([worker.pipe for worker, _ in reading])
+            for worker, source in reading:
+                if worker.pipe not in answered:
+                    continue
+                tries[source.url] += 1
+                outcome = worker.result()
                 if outcome is None:
                     running.remove(worker)
                     worker.end()
-                if outcome is not None:
-                    yield outcome
-                elif read is not None and tries[read.url] < TRIES:
-                    left.append(read)
-                elif read is not None:
-                    yield Outcome(read.url, failed=DIED.format(tries=TRIES))
+                    if tries[source.url] < TRIES:
+                        left.append(source)
+                        continue
+                    outcome = Outcome(source.url, failed=DIED.format(tries=TRIES))
+                yield outcome
     finally:
         for worker in running:
             worker.end()

@@ -16,15 +16,14 @@ from sawtooth.analysis.compare.audit import AuditChange, audit_of_pair
 from sawtooth.analysis.compare.changed.arguments import changed_arguments
 from sawtooth.analysis.compare.changed.differences import Difference, Effect, differences, effects, of_batch, unfollowed
 from sawtooth.analysis.compare.changed.prediction import Prediction, prediction
-from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike, batch_ratio, other_layers
-from sawtooth.analysis.compare.changed.programs import HARDLY_ANY, shared_kernels
+from sawtooth.analysis.compare.changed.products import batch_ratio
 from sawtooth.analysis.compare.disagreement import disagreement
 from sawtooth.analysis.compare.matching import Match, match
+from sawtooth.analysis.compare.one_model import models_of
 from sawtooth.analysis.compare.reasons import (
     GPU_BESIDE_CPU,
     MADE_ELSEWHERE,
     OTHER_STEP,
-    WORK_DIFFERS,
     Reason,
     counted_flops,
     reasons,
@@ -50,7 +49,6 @@ from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.same_time import same_time
 
-ONE_SHAPE = 0.8  # of the shapes of products: another batch leaves the weights' alone, a third to a half of them
 GPU_VARIES = 0.08  # of a step's work: clocks of a long run lie up to 8 % below those of a short one, with nothing changed
 
 
@@ -158,49 +156,44 @@ class Comparison:
 
 def compare(a: Side, b: Side) -> Comparison:
     """Compare B with A."""
+    models = models_of(a, b)
     operators = match(a.operators, b.operators)
+    why_not = reasons(a.first, b.first, operators, one_shape=models.one_shape)
+    strangers = models.other or any(reason.key == GPU_BESIDE_CPU for reason in why_not)
     best = StepTimes(_best(a), _best(b))
-    profile = (profile_step_ns(a.runs), profile_step_ns(b.runs))
+    rate = None if models.other else throughput(a.runs, b.runs, a.measured, b.measured, one_shape=models.one_shape)
     of_run = run_waterfall(a.runs, b.runs)
     findings = _findings(a.first, b.first, of_run)
-    same = alike(a.products, b.products)
-    one_shape = same is not None and same >= ONE_SHAPE
-    rate = throughput(a.runs, b.runs, a.measured, b.measured, one_shape=one_shape)
-    kernels = shared_kernels(a.kernels, b.kernels) if same is None else None
-    other_program = kernels is not None and kernels < HARDLY_ANY
-    apart = same is not None and (same < OF_ONE_MODEL or (not one_shape and other_layers(a.weights, b.weights)))
-    other_model = other_program or (apart and _other_work(a, b))
-    word = verdict(a.measured, b.measured)
-    why_not = reasons(a.first, b.first, operators, one_shape=one_shape)
-    strangers = other_model or any(reason.key == GPU_BESIDE_CPU for reason in why_not)
-    followed = [finding for finding in findings.fixed if not unfollowed(finding, a.traits, b.traits)]
-    followed = [finding for finding in followed if same_time(a.first, finding) not in followed]
-    if rate is not None and best.a and best.b and rate.b * best.b > rate.a * best.a:
-        followed = [
-            finding for finding in followed if not finding.explains.causes
-        ]  # more work in a step hides what the host takes
+    followed = _followed(a, b, findings.fixed, grown=_does_more(rate, best))
+    arguments = () if models.other else changed_arguments(a.command, b.command)
     changed = () if strangers else differences(a.traits, b.traits, a.first.findings, followed)
-    arguments = changed_arguments(a.command, b.command) if not other_model else ()
-    if rate is not None and not other_model:
+    if rate is not None:
         ratio = batch_ratio(a.products, b.products, work_ratio(a.first, b.first))
         changed = (*of_batch(ratio, (*arguments, *changed)), *changed)
         rate = replace(rate, batch=ratio if rate.unit == "FLOP" else None)
-    if other_model:
-        word = of_other_work(word, OTHER_PROGRAM if other_program else OTHER_MODEL)
+    word = verdict(a.measured, b.measured)
+    if models.other:
+        word = of_other_work(word, OTHER_PROGRAM if models.by_kernels else OTHER_MODEL)
     elif _one_command(a, b, changed) and not any(reason.key in OTHER_STEP for reason in why_not):
         word = of_one_command(word)
+    profile = (profile_step_ns(a.runs), profile_step_ns(b.runs))
+    sources = (_sources(a), _sources(b))
+    predicted = disagree = None
+    if rate is None and not strangers:
+        elsewhere = [reason.what for reason in why_not if reason.key in MADE_ELSEWHERE]
+        predicted = prediction(a.first, best.b, followed, changed, elsewhere)
+    if not models.other:
+        disagree = disagreement((best.a, best.b), *profile, sources, shown=word.shown)
     return Comparison(
         a=a,
         b=b,
         best=best,
-        sources=(_sources(a), _sources(b)),
+        sources=sources,
         verdict=word,
-        throughput=rate if not other_model else None,
+        throughput=rate,
         profile_ns=profile,
         median=StepTimes(_median(a), _median(b)),
-        disagreement=None
-        if other_model
-        else disagreement((best.a, best.b), *profile, (_sources(a), _sources(b)), shown=word.shown),
+        disagreement=disagree,
         waterfall_run=of_run,
         waterfall=profile_waterfall(a.runs, b.runs),
         kernels=tuple(match(a.kernels, b.kernels)),
@@ -211,21 +204,29 @@ def compare(a: Side, b: Side) -> Comparison:
         not_comparable_findings=findings.not_comparable,
         reasons=tuple(why_not),
         audit=audit_of_pair(a.runs, b.runs),
-        prediction=prediction(
-            a.first, best.b, followed, changed, [reason.what for reason in why_not if reason.key in MADE_ELSEWHERE]
-        )
-        if rate is None and not strangers
-        else None,
+        prediction=predicted,
         effects=effects((*arguments, *changed), of_run),
-        other_model=other_model,
-        other_program=other_program,
+        other_model=models.other,
+        other_program=models.by_kernels,
     )
 
 
-def _other_work(a: Side, b: Side) -> bool:
-    """Tell whether a step of one side does more floating-point work than one of the other, as far as both are counted."""
-    left, right = (mean_of_all([run.metrics["flops_per_step"].value for run in side.runs]) for side in (a, b))
-    return not left or not right or max(left, right) / min(left, right) - 1 > WORK_DIFFERS
+def _does_more(rate: Throughput | None, best: StepTimes) -> bool:
+    """Tell whether a step of B does more work than one of A."""
+    if rate is None or not best.a or not best.b:
+        return False
+    return rate.b * best.b > rate.a * best.a
+
+
+def _followed(a: Side, b: Side, fixed: Sequence[Finding], *, grown: bool) -> list[Finding]:
+    """Return the ``fixed`` findings of A whose advice was followed, each loss once. With the work ``grown``, more of it in a step hides what the host
+    takes, and no loss to a cause is known to be gone."""
+    followed = [finding for finding in fixed if not unfollowed(finding, a.traits, b.traits)]
+    return [
+        finding
+        for finding in followed
+        if same_time(a.first, finding) not in followed and not (grown and finding.explains.causes)
+    ]
 
 
 def _one_command(a: Side, b: Side, changed: Sequence[Difference]) -> bool:

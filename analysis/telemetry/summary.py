@@ -19,6 +19,7 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
+Series = dict[str, tuple[I64, F64]]  # by column of ``samples``: times (ns) and values, where it was recorded
 
 
 class Activity(NamedTuple):
@@ -120,34 +121,26 @@ def _summary(
     clock: SampleClock,
     profiles: Sequence[tuple[int, int]],
 ) -> DeviceTelemetry:
-    series = {column: load_series(recording, device, column, clock) for column in _columns(recording)}
-    series = {column: pair for column, pair in series.items() if len(pair[0])}
-    signal = next((s for s in ACTIVITY if s.column in series), None)
+    series = _all_series(recording, device, clock)
     times = np.unique(np.concatenate([t for t, _ in series.values()])) if series else np.empty(0, np.int64)
-    nothing = Steady(None, None, "no activity was recorded")
-    shadows = tuple(profile_shadow(*series[signal.column], p) for p in profiles) if signal else ()
-    steady = find_steady(*series[signal.column], shadows) if signal else nothing
-    tooth = _sawtooth(series, steady, shadows, signal)
-    # A few SMs at work are next to none on the mean of all.
-    if signal == FAINT and tooth.period_s is None and "util_pct" in series:
-        by_util = _sawtooth(series, steady, shadows, ACTIVITY[-1])
-        tooth, signal = (by_util, ACTIVITY[-1]) if by_util.period_s is not None else (tooth, signal)
-    whole = Steady(int(times[0]) - 1, int(times[-1])) if len(times) else steady
-    means = {c: weighted_mean(*series[c], steady if steady.why_none is None else whole, shadows) for c in MEANS if c in series}
-    used, total = (series.get(c, (times[:0], np.empty(0)))[1] for c in ("mem_used_bytes", "mem_total_bytes"))
+    first_ns, last_ns = (int(times[0]), int(times[-1])) if len(times) else (0, 0)
+    rhythm = _rhythm(series, profiles)
+    signal, steady, tooth = rhythm.signal, rhythm.steady, rhythm.sawtooth
+    averaged = Steady(first_ns - 1, last_ns) if steady.why_none is not None and len(times) else steady
+    means = {c: weighted_mean(*series[c], averaged, rhythm.shadows) for c in MEANS if c in series}
     return DeviceTelemetry(
         recording_id=recording.id,
         device=device,
         name=name,
         uuid=uuid,
-        first_ns=int(times[0]) if len(times) else 0,
-        last_ns=int(times[-1]) if len(times) else 0,
+        first_ns=first_ns,
+        last_ns=last_ns,
         period_s={c: float(np.median(np.diff(t))) / 1e9 for c, (t, _) in series.items() if len(t) > 1},
         coverage=_coverage(recording, device, times, clock.stretch),
         steady=steady,
         means={c: m for c, m in means.items() if m is not None},
-        memory_peak_bytes=float(used.max()) if len(used) else None,
-        memory_total_bytes=float(total.max()) if len(total) else None,
+        memory_peak_bytes=_most(series, "mem_used_bytes"),
+        memory_total_bytes=_most(series, "mem_total_bytes"),
         signal=signal.label if signal else None,
         signal_column=signal.column if signal else None,
         sawtooth=tooth,
@@ -158,19 +151,44 @@ def _summary(
     )
 
 
-def _columns(recording: Recording) -> list[str]:
+def _all_series(recording: Recording, device: int, clock: SampleClock) -> Series:
     columns = [row[0] for row in recording.rows("SELECT column_name FROM (DESCRIBE samples)")]
-    return [c for c in columns if c not in ("device", "time_ns")]
+    series = {c: load_series(recording, device, c, clock) for c in columns if c not in ("device", "time_ns")}
+    return {column: (times, values) for column, (times, values) in series.items() if len(times)}
 
 
-def _sawtooth(
-    series: dict[str, tuple[I64, F64]],
-    steady: Steady,
-    profiles: Sequence[tuple[int, int]],
-    signal: Activity | None,
-) -> Sawtooth:
+def _most(series: Series, column: str) -> float | None:
+    return float(series[column][1].max()) if column in series else None
+
+
+class _Rhythm(NamedTuple):
+    """How a device works over time, by the ``signal`` that shows it best; ``shadows`` are the (first, last) times, ns, that a profile disturbs."""
+
+    signal: Activity | None
+    shadows: tuple[tuple[int, int], ...]
+    steady: Steady
+    sawtooth: Sawtooth
+
+
+def _rhythm(series: Series, profiles: Sequence[tuple[int, int]]) -> _Rhythm:
+    signal = next((s for s in ACTIVITY if s.column in series), None)
     if signal is None:
-        return Sawtooth(None, "no signal that shows GPU activity was recorded", None)
+        no_tooth = Sawtooth(None, "no signal that shows GPU activity was recorded", None)
+        return _Rhythm(None, (), Steady(None, None, "no activity was recorded"), no_tooth)
+    times, values = series[signal.column]
+    shadows = tuple(profile_shadow(times, values, profile) for profile in profiles)
+    steady = find_steady(times, values, shadows)
+    tooth = _sawtooth(series, steady, shadows, signal)
+    if (
+        signal == FAINT and tooth.period_s is None and "util_pct" in series
+    ):  # a few SMs at work are next to none on the mean of all
+        by_util = _sawtooth(series, steady, shadows, ACTIVITY[-1])
+        if by_util.period_s is not None:
+            tooth, signal = by_util, ACTIVITY[-1]
+    return _Rhythm(signal, shadows, steady, tooth)
+
+
+def _sawtooth(series: Series, steady: Steady, profiles: Sequence[tuple[int, int]], signal: Activity) -> Sawtooth:
     times, values = series[signal.column]
     if steady.why_none is not None:
         return Sawtooth(None, steady.why_none, None)
@@ -188,7 +206,7 @@ def _coverage(recording: Recording, device: int, times: I64, stretch: float) -> 
     return max(0.0, 1 - float(lost) * stretch / float(times[-1] - times[0]))
 
 
-def _capped(series: dict[str, tuple[I64, F64]], steady: Steady) -> bool:
+def _capped(series: Series, steady: Steady) -> bool:
     """Tell whether the power cap held clocks down in part of the steady time."""
     if "clock_event_mask" not in series:
         return False
@@ -196,7 +214,7 @@ def _capped(series: dict[str, tuple[I64, F64]], steady: Steady) -> bool:
     return bool((mask[steady.mask(times)].astype(np.int64) & POWER_CAP).any())
 
 
-def _throttling(series: dict[str, tuple[I64, F64]]) -> list[ThrottleBand]:
+def _throttling(series: Series) -> list[ThrottleBand]:
     if "clock_event_mask" not in series:
         return []
     times, mask = series["clock_event_mask"]

@@ -87,15 +87,20 @@ class _Body:
                 self._depth -= 1
                 if self._depth == 0:
                     return mark.start()
-            elif mark[2] in self._quotes:
-                before = len(mark[1]) + (
-                    mark[2] == b'"'
-                )  # JSON puts one backslash before its quote, and doubles those there are
-                if mark[2] == b'"' and before % self._unit:
-                    return mark.start()
-                escaped = (before - (self._unit if mark[2] == b'"' else 0)) // self._unit % 2
-                if not escaped and self._quoted in (None, mark[2]):
-                    self._quoted = None if self._quoted else mark[2]
+            elif mark[2] in self._quotes and self._passed_quote(mark[2], len(mark[1])):
+                return mark.start()
         tail = len(text) - len(text.rstrip(b"\\"))
         self.unread = b"\\" * (min(tail, len(text) - at) % (2 * self._unit))
         return None
+
+    def _passed_quote(self, quote: bytes, backslashes: int) -> bool:
+        """Go into or out of quotes at one with ``backslashes`` before it, unless they escape it; tell whether it ends the text around instead."""
+        if quote == b'"':
+            backslashes += 1  # JSON puts one before its quote, and doubles those there are
+            if backslashes % self._unit:
+                return True
+            backslashes -= self._unit
+        escaped = backslashes // self._unit % 2
+        if not escaped and self._quoted in (None, quote):
+            self._quoted = None if self._quoted else quote
+        return False

@@ -105,32 +105,42 @@ def traits_of(run: RunResult, recording: Recording | None, read_back: ReadBack |
 
     ``read_back`` are the copies to the host, None where no step is recorded.
     """
-    return tuple(_shown(run, recording, read_back))
+    reads = [_reads(read_back)] if read_back is not None else []
+    return (*reads, *(_of_trace(recording, run) if recording is not None else _loader_alone(run)), *_of_manifest(run))
 
 
-def _shown(run: RunResult, recording: Recording | None, read_back: ReadBack | None) -> Iterator[Trait]:
-    facts = run.manifest.facts
-    if read_back is not None:
-        yield Trait(
-            "reads",
-            "GPU values copied to the host",
-            str(read_back),
-            ("host_sync", "blocking_copy"),
-            kind="in every step" if read_back.often else "now and then, or never",
-            amount=read_back.a_step if read_back.often else None,
-        )
-    if recording is not None:
-        for choice in _CHOICES:
-            value = _value(choice, recording, run)
-            if choice.key == "loader" and facts.loader_workers:
-                yield _in_workers(choice, facts.loader_workers)
-            elif value is not None:
-                yield Trait(choice.key, choice.what, value, choice.explains)
-        if run.lead is not None and (dtype := _dtype(recording, run.lead.device)):
-            yield Trait("dtype", "Products are computed in", dtype, COMPUTE)
-    elif facts.loader_workers is not None:
-        loader, workers = _CHOICES[0], facts.loader_workers
+def _reads(read_back: ReadBack) -> Trait:
+    return Trait(
+        "reads",
+        "GPU values copied to the host",
+        str(read_back),
+        ("host_sync", "blocking_copy"),
+        kind="in every step" if read_back.often else "now and then, or never",
+        amount=read_back.a_step if read_back.often else None,
+    )
+
+
+def _of_trace(recording: Recording, run: RunResult) -> Iterator[Trait]:
+    workers = run.manifest.facts.loader_workers
+    for choice in _CHOICES:
+        value = _value(choice, recording, run)
+        if choice.key == "loader" and workers:
+            yield _in_workers(choice, workers)
+        elif value is not None:
+            yield Trait(choice.key, choice.what, value, choice.explains)
+    if run.lead is not None and (dtype := _dtype(recording, run.lead.device)):
+        yield Trait("dtype", "Products are computed in", dtype, COMPUTE)
+
+
+def _loader_alone(run: RunResult) -> Iterator[Trait]:
+    """Yield how batches are loaded, of a run without a trace, where the recorder noted it."""
+    loader, workers = _CHOICES[0], run.manifest.facts.loader_workers
+    if workers is not None:
         yield _in_workers(loader, workers) if workers else Trait(loader.key, loader.what, INLINE, loader.explains)
+
+
+def _of_manifest(run: RunResult) -> Iterator[Trait]:
+    facts = run.manifest.facts
     if run.gpus:
         yield Trait("gpus", "GPUs", f"{run.gpus:,}")
     for key, what, amount in (

@@ -139,24 +139,29 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: 
     floor = max(stored_floor_share, _source_floor(a, b))
     if min(len(a), len(b)) >= MIN_RUNS_AS_UNIT:
         return _by_runs(a, b, best_b - best_a, floor)
-    bounded = all(run.low_ms is not None and run.high_ms is not None for run in (*a, *b))
-    marked = all(run.source == "marks" for run in (*a, *b))
-    if bounded and (marked or any(not run.steps_ms for run in (*a, *b))):
+    if _times_lead((*a, *b)):
         return _by_marks(a, b, best_a, best_b, floor)
     # A run without profiled steps counts with its best step time, and says nothing of how steps scatter.
     steps_a, steps_b = ([run.steps_at_best() for run in side if run.steps_ms] for side in (a, b))
     floor = max(floor, noise_floor(steps_a), noise_floor(steps_b))
-    if steps_a and steps_b and not _have_length(steps_a, steps_b):
-        return Verdict("inconclusive", "low", reasons.NO_LENGTH, noise_floor_share=floor)
     pair = _Pair(a=steps_a, b=steps_b, best_a=best_a, best_b=best_b, floor=floor, between=reasons.between_recordings(a, b))
-    if pair.fewest < MIN_STEPS_FOR_INTERVAL:
-        recorded = min(sum(run.length for run in side) for side in (a, b))
-        for kind, steps, least in (("recorded", recorded, MIN_STEPS_FOR_WORD), ("counted", pair.fewest, MIN_COUNTED_FOR_WORD)):
-            if steps < least:
-                few = f"{steps} {kind} steps are too few: a verdict takes {least} a side, an interval {MIN_STEPS_FOR_INTERVAL}."
-                return Verdict("inconclusive", "low", few, noise_floor_share=floor)
-        return _by_ranges(pair)
-    return _by_interval(pair)
+    if steps_a and steps_b and min(float(np.median(steps)) for steps in pair.joined()) <= 0:
+        return Verdict("inconclusive", "low", reasons.NO_LENGTH, noise_floor_share=floor)
+    if pair.fewest >= MIN_STEPS_FOR_INTERVAL:
+        return _by_interval(pair)
+    recorded = min(sum(run.length for run in side) for side in (a, b))
+    for kind, steps, least in (("recorded", recorded, MIN_STEPS_FOR_WORD), ("counted", pair.fewest, MIN_COUNTED_FOR_WORD)):
+        if steps < least:
+            few = f"{steps} {kind} steps are too few: a verdict takes {least} a side, an interval {MIN_STEPS_FOR_INTERVAL}."
+            return Verdict("inconclusive", "low", few, noise_floor_share=floor)
+    return _by_ranges(pair)
+
+
+def _times_lead(runs: Sequence[Measured]) -> bool:
+    """Tell whether the step times judge rather than the steps: each has an interval, and all are of marks, or some run has no steps."""
+    marked = all(run.source == "marks" for run in runs)
+    bounded = all(run.low_ms is not None and run.high_ms is not None for run in runs)
+    return bounded and (marked or any(not run.steps_ms for run in runs))
 
 
 @dataclass(frozen=True)
@@ -181,10 +186,6 @@ class _Pair:
     def joined(self) -> tuple[F64, F64]:
         """Return all steps of either side."""
         return np.concatenate(self.a), np.concatenate(self.b)
-
-
-def _have_length(*sides: Sequence[F64]) -> bool:
-    return all(float(np.median(np.concatenate(side))) > 0 for side in sides)
 
 
 def _mean_best(runs: Sequence[Measured]) -> float | None:
@@ -230,10 +231,9 @@ def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_
     smallest = max(limit, half / min(best_a, best_b))
     sources = {run.source for run in (*a, *b)}
     sure = sure_of_change(Evidence(change, min(best_a, best_b), interval, floor, alike=len(sources) == 1))
-    marked = sources == {"marks"}
     missing = sum(any(not run.steps_ms for run in side) for side in (a, b))
     without = "On neither side are steps recorded." if missing == 2 else "On one side no steps are recorded."
-    basis = reasons.BY_MARKS if marked else f"{without} {reasons.BY_TIMES}"
+    basis = reasons.BY_MARKS if sources == {"marks"} else f"{without} {reasons.BY_TIMES}"
     basis += f" {TWO_SOURCES}" if len(sources) > 1 else ""
     none = f"{reasons.why_none(share, limit, holds_zero=holds_zero(interval))} {reasons.could_have_seen(smallest)}"
     none = f"{none[0].upper()}{none[1:]}"

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.findings.queries.loading import (
@@ -41,19 +42,16 @@ from sawtooth.analysis.findings.queries.loading import (
     workers_needed,
 )
 from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
+from sawtooth.analysis.findings.sampled_loader import held_up_by, kept_up
 from sawtooth.analysis.knowledge.owners import HOST_LOADING
 from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
-from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
 from sawtooth.analysis.run.loading import host_parts, pace
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RunResult
-from sawtooth.analysis.telemetry import HostLoad, Limit
-from sawtooth.analysis.units import in_bytes, in_words
+from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.loading import BEYOND_CORES, FEW, SEVERAL_CORES, SampleCost, predict
 from sawtooth.ingest.manifest import UserFacts
 
-SHARED_CORES = 0.6  # of its speed a worker keeps on one of the two threads of a core, as `cores` counts them
-SHARE_HALVINGS = 7  # of the loader's wait: to within 1 % of it
 FEW_WORKERS = "Give the loader more workers and a deeper prefetch, or make a sample cheaper: decode smaller images, cache what is decoded."
 CHEAPER_SAMPLE = "Make a sample cheaper: decode smaller images, cache what is decoded, read fewer and larger files."
 SEVERAL = "Load data in {workers}, with pinned memory and persistent workers; more only where the host has cores for them."
@@ -67,6 +65,7 @@ CORES_SHARED = " Loader and training share the cores of the host where it trains
 CROWDED = 2.0  # times: a training's threads wait for the one whose core a worker has (70 ms predicted of one, 133 measured)
 TOO_CROWDED = "Not predicted: workers would take cores from the training, and a step may take as long as now."
 NOT_PINNED = "Not predicted: how many bytes a sample can do without, nothing here tells. The thread's time goes down with them."
+ALWAYS_FED = "The loader's wait removed from the replay: what is left when it always keeps up."
 UNSEEN_REST = "At most: how long a step takes that never waits for batches, a profile would tell."
 
 CHANGES = (
@@ -93,109 +92,75 @@ def check(context: RuleContext) -> Iterator[Finding]:
     lost = context.lost_ms("data_wait")
     if context.share(lost) < WORTH_NAMING or of_first_read(context):
         return
-    single = bool(context.recording.named(LOADS_INLINE))
-    if not single and told_as_hidden(context):
+    inline = bool(context.recording.named(LOADS_INLINE))
+    if not inline and told_as_hidden(context):
         return  # one advice has one number, and the profiled steps wait less than the run
-    where = "in the training process itself (num_workers=0)" if single else "in its worker processes"
-    host = context.run.telemetry.host
-    limit = host.limit_of_loader() if host is not None and not single else None
-    facts = context.run.manifest.facts
-    timed = limited_by(facts)  # a short recording has few samples of the host
-    pins = not single and pins_too_slowly(facts)  # whatever the workers do
-    seen = _limited(host, limit) if host is not None and limit is not None and not pins else None
-    limited, fix = seen or timed or ("", FEW_WORKERS)
-    changes: tuple[CodeChange, ...] = CHANGES
     fed_ms = context.predict_ms([WithoutHostCause("data_wait")])
-    if single:  # what the training process loads in a step, the workers load side by side
-        workers = advised_at_first(context, lost, fed_ms)
-        edit = paced_by(facts, workers)
-        if edit is None:
-            edit = WithoutHostCause("data_wait", paced_ms=lost / workers / (SEVERAL_CORES if workers > FEW else 1.0))
-        fix = SEVERAL.format(workers="a worker process" if workers == 1 else f"{workers} worker processes")
-        edits: list[Edit] = [edit]
-        bounded = _bounded(workers, edit)
-        changes = tuple(replace(change, after=change.after.replace("=8", f"={workers}")) for change in CHANGES)
-    else:
-        more = most_that_help(facts) if limit in (None, "worker") else None
-        if more is not None:
-            edits, bounded = [more.edit], _bounded(more.workers, more.edit) if more.ms > (fed_ms or 0.0) else ""
-        else:
-            edits, bounded = _kept_up(context, host if limit == "worker" else None)
-        changes = with_more(context, CHANGES, UNKNOWN_HOST, limit)
-    needed = "" if pins else workers_needed(facts, fed_ms)
+    where = "in the training process itself (num_workers=0)" if inline else "in its worker processes"
+    advice = _into_workers(context, lost, fed_ms) if inline else _of_workers(context, fed_ms)
     yield context.finding(
         RULE.slug,
-        f"The GPU waits {in_words(lost)} of each step for the data loader, which works {where}{limited}",
-        f"{fix} {needed}".rstrip(),
+        f"The GPU waits {in_words(lost)} of each step for the data loader, which works {where}{advice.held_up}",
+        advice.fix,
         ceiling_ms=lost,
-        edits=[] if pins else edits,
-        confidence="high" if single or limit or timed else "medium",
-        note=NOT_PINNED
-        if pins
-        else f"The loader's wait removed from the replay: what is left when it always keeps up.{bounded}",
+        edits=advice.edits,
+        confidence="high" if advice.sure else "medium",
+        note=advice.note,
         risk=COPIES,
-        changes=changes,
+        changes=advice.changes,
         evidence=context.gap_evidence("data_wait"),
     )
 
 
+class _Advice(NamedTuple):
+    """What to do about the loader. ``held_up`` ends the title with what limits it, "" where nothing is known; ``sure``: a measurement names the limit."""
+
+    held_up: str
+    fix: str
+    edits: list[Edit]
+    note: str
+    changes: tuple[CodeChange, ...]
+    sure: bool
+
+
+def _into_workers(context: RuleContext, lost_ms: float, fed_ms: float | None) -> _Advice:
+    """Advise a training process that loads for itself: what it loads in a step, workers load side by side."""
+    facts = context.run.manifest.facts
+    workers = advised_at_first(context, lost_ms, fed_ms)
+    edit = paced_by(facts, workers)
+    if edit is None:
+        edit = WithoutHostCause("data_wait", paced_ms=lost_ms / workers / (SEVERAL_CORES if workers > FEW else 1.0))
+    held_up, _ = limited_by(facts) or ("", "")
+    fix = SEVERAL.format(workers="a worker process" if workers == 1 else f"{workers} worker processes")
+    changes = tuple(replace(change, after=change.after.replace("=8", f"={workers}")) for change in CHANGES)
+    return _Advice(held_up, _with_needed(fix, facts, fed_ms), [edit], f"{ALWAYS_FED}{_bounded(workers, edit)}", changes, True)
+
+
+def _of_workers(context: RuleContext, fed_ms: float | None) -> _Advice:
+    """Advise a training whose workers do not keep up, by what limits them: the host as sampled, else the loader's own times."""
+    facts, host = context.run.manifest.facts, context.run.telemetry.host
+    limit = host.limit_of_loader() if host is not None else None
+    timed = limited_by(facts)  # a short recording has few samples of the host
+    changes = with_more(context, CHANGES, UNKNOWN_HOST, limit)
+    sure = bool(limit or timed)
+    if pins_too_slowly(facts):  # whatever the workers do
+        return _Advice(*(timed or ("", FEW_WORKERS)), [], NOT_PINNED, changes, sure)
+    held_up, fix = (held_up_by(host, limit) if host is not None and limit is not None else timed) or ("", FEW_WORKERS)
+    more = most_that_help(facts) if limit in (None, "worker") else None
+    edits: list[Edit]
+    if more is None:
+        edits, bounded = kept_up(context, host if limit == "worker" else None)
+    else:
+        edits, bounded = [more.edit], _bounded(more.workers, more.edit) if more.ms > (fed_ms or 0.0) else ""
+    return _Advice(held_up, _with_needed(fix, facts, fed_ms), edits, f"{ALWAYS_FED}{bounded}", changes, sure)
+
+
+def _with_needed(fix: str, facts: UserFacts, step_ms: float | None) -> str:
+    return f"{fix} {workers_needed(facts, step_ms)}".rstrip()
+
+
 def _bounded(workers: int, edit: WithoutHostCause) -> str:
     return PACED.format(workers="One worker takes" if workers == 1 else f"{workers} workers take", ms=in_words(edit.paced_ms))
-
-
-def _kept_up(context: RuleContext, host: HostLoad | None) -> tuple[list[Edit], str]:
-    """Return the edit by which the loader keeps up as far as the host's cores let it, and the sentence that says how far, empty where they do.
-
-    ``host`` is given where the workers compute all the time: what they compute for a step, over all cores, is the least that a batch then takes.
-    """
-    step, free = context.step_ms, context.predict_ms([WithoutHostCause("data_wait")])
-    workers, cores, busy = (host.means.get(key, 0.0) if host else 0.0 for key in ("workers", "cores", "workers_cpu_pct"))
-    if not step or free is None or step <= free or not workers or not cores:
-        return [WithoutHostCause("data_wait")], ""
-    core_ms = step * workers * busy / 100
-    kept, most = (_kept_share(context, core_ms / cores / share) for share in (1.0, SHARED_CORES))
-    if not most:
-        return [WithoutHostCause("data_wait")], ""
-    bound = f" A step's samples take {in_words(core_ms)} of a core: {cores:.0f} cores need {in_words(core_ms / cores)}, and {in_words(core_ms / cores / SHARED_CORES)} where two share one."
-    return [WithoutHostCause("data_wait", kept, None, most)], bound
-
-
-def _kept_share(context: RuleContext, wanted_ms: float) -> float:
-    """Return the share of the loader's wait with which a step takes ``wanted_ms``, 0 where it takes that without."""
-    return turning_point(
-        lambda share: (context.predict_ms([WithoutHostCause("data_wait", share)]) or 0.0) <= wanted_ms,
-        0.0,
-        1.0,
-        halvings=SHARE_HALVINGS,
-    )[0]
-
-
-def _limited(host: HostLoad, limit: Limit) -> tuple[str, str]:
-    """Return what holds the workers up, to end the title with, and what to do."""
-    cpu, worker, cores = host.cpu_pct or 0.0, host.means.get("workers_cpu_pct", 0.0), host.means.get("cores", 0.0)
-    read = in_bytes(host.means.get("disk_read_bps", 0.0))
-    received = in_bytes(host.means.get("network_received_bps", 0.0))
-    match limit:
-        case "cores":
-            return (
-                f"; all {cores:.0f} cores that it may use are busy ({cpu:.0f} %)",
-                "Make a sample cheaper: decode smaller images, cache what is decoded, decode on the GPU (DALI). More workers only take turns on these cores.",
-            )
-        case "worker":
-            return (
-                f": they compute, {worker:.0f} % of a core each, while {100 - cpu:.0f} % of the cores are free",
-                f"Give the loader more workers: {host.means.get('workers', 0.0):.0f} of them work on {cores:.0f} cores. Then make a sample cheaper.",
-            )
-        case "disk":
-            return (
-                f": they wait for the disk, which gives {read} a second, and compute {worker:.0f} % of the time",
-                "Read fewer and larger files (WebDataset, tar or record files), from a faster or a local disk, or keep the data in memory. Cheaper decoding brings nothing.",
-            )
-        case _:  # "elsewhere"
-            return (
-                f": they compute {worker:.0f} % of the time and wait for the rest, though no disk is busy; {received} a second come over the network",
-                "Find what the workers wait for: a network file system, a lock, a pause. Read larger pieces ahead, or copy the data to a local disk first.",
-            )
 
 
 def check_host(result: RunResult) -> Iterator[Finding]:
@@ -212,30 +177,38 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     inline = result.host.loads_inline if result.host is not None else not workers
     cost, rest_ms = sample_cost(facts), step_ms - waits_ms
     where = "which it loads itself (num_workers=0)" if inline else "which worker processes load"
-    limited, _ = limited_by(facts) or ("", "")
+    held_up, _ = limited_by(facts) or ("", "")
     enough, after_ms = _fed(cost, facts, rest_ms, inline) if cost is not None else (None, None)
     most_ms = CROWDED * after_ms if after_ms is not None else math.inf
-    if crowded := not inline and crowds_the_training(result):
+    crowded = not inline and crowds_the_training(result)
+    if crowded:
         enough = after_ms = None
     suffice = not inline and enough is not None and enough <= workers  # more than these take turns on the cores
+    changes: tuple[CodeChange, ...]
+    if crowded:
+        fix, changes = CPU_LIMITS, (DECODED_ONCE,)
+    elif suffice:
+        fix, changes = _with_needed(CHEAPER_SAMPLE, facts, after_ms or rest_ms), ()
+    else:
+        fix = _with_needed(_more(inline, enough, workers), facts, after_ms or rest_ms)
+        changes = (_num_workers(0 if inline else workers, enough),)
     gains = after_ms is not None and after_ms < (1 - WORTH_NAMING) * step_ms and not suffice
     sure = gains and most_ms < step_ms
+    predicted_ms = after_ms if sure else None
     yield Finding(
         rule=RULE.slug,
         severity=severity_of(waits_ms / step_ms),
-        title=f"The loop waits {in_words(waits_ms)} of each {in_words(step_ms)} step for batches, {where}{limited}",
-        fix=CPU_LIMITS
-        if crowded
-        else f"{CHEAPER_SAMPLE if suffice else _more(inline, enough, workers)} {workers_needed(facts, after_ms or rest_ms)}".rstrip(),
+        title=f"The loop waits {in_words(waits_ms)} of each {in_words(step_ms)} step for batches, {where}{held_up}",
+        fix=fix,
         confidence="medium",
         ceiling_ms_per_step=waits_ms,
-        predicted_step_ms=after_ms if sure else None,
-        predicted_low_ms=after_ms if sure else None,
+        predicted_step_ms=predicted_ms,
+        predicted_low_ms=predicted_ms,
         predicted_high_ms=most_ms if sure else None,
-        predicted_speedup=step_ms / after_ms if sure and after_ms else None,
+        predicted_speedup=step_ms / predicted_ms if predicted_ms else None,
         prediction_note=f"{(FED if sure else TOO_CROWDED) if gains else NOT_TIMED if cost is None else NOT_FED}{CORES_SHARED}",
         risk=COPIES,
-        changes=(DECODED_ONCE,) if crowded else () if suffice else (_num_workers(0 if inline else workers, enough),),
+        changes=changes,
         explains=RULE.explains,
         advised=None if suffice else enough,
     )

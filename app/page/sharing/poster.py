@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import streamlit as st
@@ -40,23 +41,7 @@ def show(result: RunResult) -> None:
     claimed = [(n, finding) for n, finding in findings.claimed(result) if not advice.same_as_lateness(result, finding)]
     # what a healthy run might still try is no first action: it is folded
     first = [] if headline.healthy(result) else (claimed or advice.about_the_loss(result))[:SHOWN_FIRST]
-    loss = advice.of_the_loss(result)
-    ticked: list[Finding] = []
-    if first or loss:
-        why, most = advice.why_first(result), max(ACTION_WIDTH)
-        with st.grid(min_column_width=ACTION_WIDTH[min(len(first) + (loss is not None), most)], gap="small"):
-            if loss:
-                _of_the_loss(*loss, recorded=len(result.lead.counted) > 0 if result.lead else False)
-            for number, finding in first:
-                lead = number == first[0][0]
-                ticked += _action(
-                    number,
-                    finding,
-                    result,
-                    advice.brings(result, finding),
-                    (why if lead else None) or advice.beside_others(result, finding),
-                    alone=len(first) == 1,
-                )
+    ticked = _actions(result, first)
     if any(finding.changes for _, finding in first) and result.lead is not None and not result.lead.trace.with_stack:
         cards.small(NO_LINES)
     with st.container(gap="xsmall"):
@@ -67,21 +52,43 @@ def show(result: RunResult) -> None:
         if result.manifest.failure is not None:
             cards.caution(fmt.clean(result.manifest.failure))
     before = savings.step(result)
-    if before is None:
-        with place:
-            _recorded(result)
-        return
-    forecast = findings.forecast(result, ticked) if ticked else headline.forecast(result)
-    change = headline.first_change(result)
-    st.set_page_config(page_title=headline.tab_title(result, ticked, forecast))
-    one = ticked[0] if len(ticked) == 1 else change[0] if change and not ticked else None
     with place:
-        _step(result, before, forecast, one, whole=not ticked)
-        if ticked:
-            if len(ticked) > NAMED:
-                cards.small(f"Included: {'; '.join(headline.action(finding) for finding in ticked)}.")
-            if forecast is None:
-                cards.small("The combined effect of these changes cannot be replayed.")
+        if before is None:
+            _recorded(result)
+        else:
+            _now_and_after(result, before, ticked)
+
+
+def _actions(result: RunResult, first: Sequence[tuple[int, Finding]]) -> list[Finding]:
+    """Show what to do about the largest loss, where no finding says it, and the ``first`` changes with their numbers; return those that are ticked."""
+    loss = advice.of_the_loss(result)
+    if not first and not loss:
+        return []
+    ticked: list[Finding] = []
+    beside_each_other = min(len(first) + (loss is not None), max(ACTION_WIDTH))
+    with st.grid(min_column_width=ACTION_WIDTH[beside_each_other], gap="small"):
+        if loss:
+            _of_the_loss(*loss, recorded=len(result.lead.counted) > 0 if result.lead else False)
+        why = advice.why_first(result)
+        for number, finding in first:
+            why_here, why = why or advice.beside_others(result, finding), None  # the reason is the first one's
+            ticked += _action(number, finding, result, advice.brings(result, finding), why_here, alone=len(first) == 1)
+    return ticked
+
+
+def _now_and_after(result: RunResult, before: Amount, ticked: list[Finding]) -> None:
+    """Show a step now and after the ``ticked`` changes, or after the first one while none is."""
+    if ticked:
+        forecast, one = findings.forecast(result, ticked), ticked[0] if len(ticked) == 1 else None
+    else:
+        change = headline.first_change(result)
+        forecast, one = headline.forecast(result), change[0] if change else None
+    st.set_page_config(page_title=headline.tab_title(result, ticked, forecast))
+    _step(result, before, forecast, one, whole=not ticked)
+    if len(ticked) > NAMED:
+        cards.small(f"Included: {'; '.join(headline.action(finding) for finding in ticked)}.")
+    if ticked and forecast is None:
+        cards.small("The combined effect of these changes cannot be replayed.")
 
 
 def _recorded(result: RunResult) -> None:

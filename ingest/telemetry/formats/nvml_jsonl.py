@@ -35,9 +35,7 @@ def read(lines: Iterator[bytes]) -> Telemetry:
     about: dict[str, Any] = {}
     host = SampleTable()
     torn, bad, example = False, 0, ""
-    for line in lines:
-        if not line.strip():
-            continue
+    for line in filter(bytes.strip, lines):
         try:
             record = json.loads(line.decode("utf-8-sig"))
         except (ValueError, RecursionError):
@@ -52,10 +50,10 @@ def read(lines: Iterator[bytes]) -> Telemetry:
             continue  # what happened to the sampler, not what the GPU did
         elif isinstance(record.get("machine"), dict):
             _add_host(host, record)
-        elif not 0 <= (_number(record.get("t_ns")) or -1) < LAST_NS or not 0 <= _device(record) < MOST_DEVICES:
-            bad += 1
-        else:
+        elif _is_sample(record):
             rows.append(record)
+        else:
+            bad += 1
     columns, impossible = _columns(rows)
     result = Telemetry(
         columns, metadata=json.dumps({k: v for k, v in about.items() if k not in ("meta", "name", "driver")}), truncated=torn
@@ -72,6 +70,11 @@ def read(lines: Iterator[bytes]) -> Telemetry:
             {"key": "line_unreadable", "severity": "data_loss", "sentence": sentence, "count": bad, "example": example or None}
         )
     return result
+
+
+def _is_sample(record: dict[str, Any]) -> bool:
+    """Tell whether a line has a time and a device that can be."""
+    return 0 <= (_number(record.get("t_ns")) or -1) < LAST_NS and 0 <= _device(record) < MOST_DEVICES
 
 
 def _add_host(host: SampleTable, record: dict[str, Any]) -> None:

@@ -1,0 +1,39 @@
+"""Whether two sides train one model: by the shapes of their matrix products, and where no shapes tell, by their kernels."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike, other_layers
+from sawtooth.analysis.compare.changed.programs import HARDLY_ANY, shared_kernels
+from sawtooth.analysis.compare.reasons import WORK_DIFFERS
+from sawtooth.analysis.compare.side import Side
+from sawtooth.analysis.compare.significance.measured import mean_of_all
+
+ONE_SHAPE = 0.8  # of the shapes of products: another batch leaves the weights' alone, a third to a half of them
+
+
+class Models(NamedTuple):
+    """``one_shape``: products of both sides take the same shapes. ``other``: the sides train different models; ``by_kernels``: their kernels tell that."""
+
+    one_shape: bool
+    other: bool
+    by_kernels: bool = False
+
+
+def models_of(a: Side, b: Side) -> Models:
+    """Return what shapes and kernels tell of both sides' models."""
+    same = alike(a.products, b.products)
+    if same is None:
+        kernels = shared_kernels(a.kernels, b.kernels)
+        other = kernels is not None and kernels < HARDLY_ANY
+        return Models(one_shape=False, other=other, by_kernels=other)
+    one_shape = same >= ONE_SHAPE
+    apart = same < OF_ONE_MODEL or (not one_shape and other_layers(a.weights, b.weights))
+    return Models(one_shape, other=apart and _other_work(a, b))
+
+
+def _other_work(a: Side, b: Side) -> bool:
+    """Tell whether a step of one side does more floating-point work than one of the other, as far as both are counted."""
+    left, right = (mean_of_all([run.metrics["flops_per_step"].value for run in side.runs]) for side in (a, b))
+    return not left or not right or max(left, right) / min(left, right) - 1 > WORK_DIFFERS

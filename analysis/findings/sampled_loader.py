@@ -1,0 +1,67 @@
+"""What holds the loader's workers up, by samples of the host: in words, and how far its cores let them keep up with the training."""
+
+from __future__ import annotations
+
+from sawtooth.analysis.findings.rule import RuleContext
+from sawtooth.analysis.replay.bisection import turning_point
+from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
+from sawtooth.analysis.telemetry import HostLoad, Limit
+from sawtooth.analysis.units import in_bytes, in_words
+
+SHARED_CORES = 0.6  # of its speed a worker keeps on one of the two threads of a core, as `cores` counts them
+SHARE_HALVINGS = 7  # of the loader's wait: to within 1 % of it
+
+
+def kept_up(context: RuleContext, host: HostLoad | None) -> tuple[list[Edit], str]:
+    """Return the edit by which the loader keeps up as far as the host's cores let it, and the sentence that says how far, empty where they do.
+
+    ``host`` is given where the workers compute all the time: what they compute for a step, over all cores, is the least that a batch then takes.
+    """
+    step, free = context.step_ms, context.predict_ms([WithoutHostCause("data_wait")])
+    workers, cores, busy = (host.means.get(key, 0.0) if host else 0.0 for key in ("workers", "cores", "workers_cpu_pct"))
+    if not step or free is None or step <= free or not workers or not cores:
+        return [WithoutHostCause("data_wait")], ""
+    core_ms = step * workers * busy / 100
+    kept, most = (_kept_share(context, core_ms / cores / share) for share in (1.0, SHARED_CORES))
+    if not most:
+        return [WithoutHostCause("data_wait")], ""
+    bound = f" A step's samples take {in_words(core_ms)} of a core: {cores:.0f} cores need {in_words(core_ms / cores)}, and {in_words(core_ms / cores / SHARED_CORES)} where two share one."
+    return [WithoutHostCause("data_wait", kept, None, most)], bound
+
+
+def _kept_share(context: RuleContext, wanted_ms: float) -> float:
+    """Return the share of the loader's wait with which a step takes ``wanted_ms``, 0 where it takes that without."""
+    return turning_point(
+        lambda share: (context.predict_ms([WithoutHostCause("data_wait", share)]) or 0.0) <= wanted_ms,
+        0.0,
+        1.0,
+        halvings=SHARE_HALVINGS,
+    )[0]
+
+
+def held_up_by(host: HostLoad, limit: Limit) -> tuple[str, str]:
+    """Return what holds the workers up, to end the title with, and what to do."""
+    cpu, worker, cores = host.cpu_pct or 0.0, host.means.get("workers_cpu_pct", 0.0), host.means.get("cores", 0.0)
+    read = in_bytes(host.means.get("disk_read_bps", 0.0))
+    received = in_bytes(host.means.get("network_received_bps", 0.0))
+    match limit:
+        case "cores":
+            return (
+                f"; all {cores:.0f} cores that it may use are busy ({cpu:.0f} %)",
+                "Make a sample cheaper: decode smaller images, cache what is decoded, decode on the GPU (DALI). More workers only take turns on these cores.",
+            )
+        case "worker":
+            return (
+                f": they compute, {worker:.0f} % of a core each, while {100 - cpu:.0f} % of the cores are free",
+                f"Give the loader more workers: {host.means.get('workers', 0.0):.0f} of them work on {cores:.0f} cores. Then make a sample cheaper.",
+            )
+        case "disk":
+            return (
+                f": they wait for the disk, which gives {read} a second, and compute {worker:.0f} % of the time",
+                "Read fewer and larger files (WebDataset, tar or record files), from a faster or a local disk, or keep the data in memory. Cheaper decoding brings nothing.",
+            )
+        case _:  # "elsewhere"
+            return (
+                f": they compute {worker:.0f} % of the time and wait for the rest, though no disk is busy; {received} a second come over the network",
+                "Find what the workers wait for: a network file system, a lock, a pause. Read larger pieces ahead, or copy the data to a local disk first.",
+            )
