@@ -92,17 +92,8 @@ def lanes(
     spoken_of = SIGNALS if sawtooth is not None and sawtooth.period_s is not None else (SLOW, *SIGNALS)
     signal = next((column for column in spoken_of if telemetry.has(column)), None)
     panels = _panels(telemetry, signal, wanted)
-    rows = max(len(panels), 1)
-    first = FIRST if rows > 1 else 1.0
-    drawn_px = height * (rows - 1 + first)
-    heading_px = LINE_PX * max((len(range(0, len(measured), IN_A_LINE)) for _, measured in panels), default=1) + 10
-    figure = make_subplots(
-        rows=rows,
-        cols=1,
-        shared_xaxes=True,
-        row_heights=[first] + [1.0] * (rows - 1),
-        vertical_spacing=min(heading_px / drawn_px, 0.6 / rows),
-    )
+    beside = _beside(telemetry, steady, origin_ns)
+    figure = _laid_out([len(measured) for _, measured in panels], height)
     for row, (panel, measured) in enumerate(panels, start=1):
         for column in measured:
             _line(
@@ -118,7 +109,7 @@ def lanes(
         figure.update_yaxes(**panel.axis(), row=row, col=1)
         named = measured if row > 1 else sorted(measured, key=lambda column: column != signal)
         _heading(figure, row, named, telemetry if steady is None else steady, dark)
-    shapes = [_band(a, b, MUTED.on(dark), 0.16) for a, b in _beside(telemetry, steady, origin_ns)]
+    shapes = [_band(a, b, MUTED.on(dark), 0.16) for a, b in beside]
     clock = next((row for row, (panel, _) in enumerate(panels, start=1) if panel is PANELS["clock"]), None)
     if clock is not None:  # what throttling lowers: over all panels the bands would drown the lines
         shapes += [
@@ -129,12 +120,11 @@ def lanes(
     shown = [(row, column) for column in SIGNALS for row, (_, measured) in enumerate(panels, start=1) if column in measured]
     if sawtooth is not None and shown:
         _tooth(figure, telemetry, sawtooth, shown[0], origin_ns=origin_ns, dark=dark)
-    _name_beside(figure, telemetry, steady, origin_ns)
-    framed(figure, round(drawn_px) + 50).update_layout(margin={"t": heading_px})
+    for a, b in ((a, b) for a, b in beside if (b - a) * 1e9 >= NAMED_SHARE * telemetry.span.ns):
+        figure.add_annotation(x=(a + b) / 2, y=1, yref="y domain", yanchor="top", text="not averaged", showarrow=False)
     figure.update_layout(dragmode="select", selectdirection="h", hovermode="x unified")
-    low, high = (telemetry.span.start_ns - origin_ns) / 1e9, (telemetry.span.end_ns - origin_ns) / 1e9
-    figure.update_xaxes(range=[low, high], zeroline=False)
-    figure.update_xaxes(title={"text": "time since the telemetry began, s"}, row=rows, col=1)
+    figure.update_xaxes(range=_drawn_s(telemetry, origin_ns), zeroline=False)
+    figure.update_xaxes(title={"text": "time since the telemetry began, s"}, row=max(len(panels), 1), col=1)
     columns = [column for _, measured in panels for column in measured]
     table = telemetry.samples[["time_ns", *columns]].assign(time_s=seconds(telemetry.samples["time_ns"].to_numpy(), origin_ns))
     return Chart(
@@ -146,7 +136,7 @@ def lanes(
         metrics=("nvml_gpu_util_mean", "tensor_active_measured"),
         method="A sample describes the window that ends at its time, so a value is drawn back to the sample before. Lines are thinned so that every "
         "peak and valley stays; times without samples are left empty; bands on the clock mark throttling.",
-        legend=_legend(telemetry, dark, throttled=clock is not None, aside=bool(_beside(telemetry, steady, origin_ns))),
+        legend=_legend(telemetry, dark, throttled=clock is not None, aside=bool(beside)),
     )
 
 
@@ -162,13 +152,24 @@ def _panels(telemetry: Telemetry, signal: str | None, wanted: Sequence[str] | No
     return [(panel, columns) for panel, columns in (*first, *rest) if columns]
 
 
-def _name_beside(figure: go.Figure, telemetry: Telemetry, steady: Telemetry | None, origin_ns: int) -> None:
-    """Write into each wide stretch that is shaded, in the first panel, that no average has it."""
-    for start, end in _beside(telemetry, steady, origin_ns):
-        if (end - start) * 1e9 >= NAMED_SHARE * telemetry.span.ns:
-            figure.add_annotation(
-                x=(start + end) / 2, y=1, yref="y domain", yanchor="top", text="not averaged", showarrow=False
-            )
+def _laid_out(named: Sequence[int], height: int) -> go.Figure:
+    """Return an empty figure with a panel of ``height`` pixels for each number of quantities that its heading has to name, the first one higher."""
+    rows = max(len(named), 1)
+    first = FIRST if rows > 1 else 1.0
+    drawn_px = height * (rows - 1 + first)
+    heading_px = LINE_PX * max((len(range(0, count, IN_A_LINE)) for count in named), default=1) + 10
+    figure = make_subplots(
+        rows=rows,
+        cols=1,
+        shared_xaxes=True,
+        row_heights=[first] + [1.0] * (rows - 1),
+        vertical_spacing=min(heading_px / drawn_px, 0.6 / rows),
+    )
+    return framed(figure, round(drawn_px) + 50).update_layout(margin={"t": heading_px})
+
+
+def _drawn_s(telemetry: Telemetry, origin_ns: int) -> list[float]:
+    return [(end - origin_ns) / 1e9 for end in (telemetry.span.start_ns, telemetry.span.end_ns)]
 
 
 def _beside(telemetry: Telemetry, steady: Telemetry | None, origin_ns: int) -> list[tuple[float, float]]:
@@ -294,6 +295,5 @@ def overview(telemetry: Telemetry, shown: tuple[float, float] | None, *, origin_
     framed(figure, 100).update_layout(margin={"b": 26})
     figure.update_layout(dragmode="select", selectdirection="h")
     figure.update_yaxes(visible=False, fixedrange=True, rangemode="tozero")
-    low, high = (telemetry.span.start_ns - origin_ns) / 1e9, (telemetry.span.end_ns - origin_ns) / 1e9
-    figure.update_xaxes(range=[low, high], showgrid=False, ticksuffix=" s", zeroline=False)
+    figure.update_xaxes(range=_drawn_s(telemetry, origin_ns), showgrid=False, ticksuffix=" s", zeroline=False)
     return figure
