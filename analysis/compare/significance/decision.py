@@ -55,16 +55,16 @@ PROFILED_ALONE = 1.0  # the profiler makes steps of one program twice as long an
 MIN_STRETCHES = 3  # with fewer independent stretches a side, 10 to 20 % of intervals miss (AR(1) at 0.9, 20 to 50 steps)
 
 
-def verdict(a: Sequence[Measured], b: Sequence[Measured], *, stored_floor_share: float = 0.0) -> Verdict:
+def verdict(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
     """Say whether B's best step time differs from A's. Each side is one or more runs.
 
-    ``stored_floor_share`` is an A/A noise floor known beforehand (share). "faster" and "slower" need an interval without
-    zero and a change of at least max(2 %, floor); below 20 steps a side the interval comes from the step times' own, and a word that
+    "faster" and "slower" need an interval without zero and a change of at least max(2 %, floor), the floor being what steps of one program and
+    step times of two sources differ by; below 20 steps a side the interval comes from the step times' own, and a word that
     it does not carry is of low confidence and needs at least 4 steps, ranges that do not overlap and max(10 %, floor); from 3 runs a
     side, runs are the unit. How sure it is says the table of ``certainty`` beside this; of a change that the host may have made by
     itself nobody is as sure, nor of one whose interval leaves its size open.
     """
-    judged = _varied(a, b, stored_floor_share)
+    judged = _varied(a, b)
     return limited(judged, _ratio(judged, a, b))
 
 
@@ -79,9 +79,9 @@ def _ratio(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> Int
     return (1 + ends[0] / faster, 1 + ends[1] / faster) if len(ends) == len(judged.ci95_ms) else (None, None)
 
 
-def _varied(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: float) -> Verdict:
+def _varied(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
     """Return the verdict, of single runs that their hosts limit no surer than hosts vary."""
-    judged = _possible(_verdict(a, b, stored_floor_share), a, b)
+    judged = _possible(_verdict(a, b), a, b)
     single = min(len(a), len(b)) < MIN_RUNS_AS_UNIT
     if not (single and judged.shown and judged.ci95_ms is not None and any(run.host_bound for run in (*a, *b))):
         return judged
@@ -109,14 +109,14 @@ def _possible(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> 
     return replace(judged, ci95_ms=(low, high))
 
 
-def _verdict(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: float) -> Verdict:
-    by_steps = _by_steps(a, b, stored_floor_share)
+def _verdict(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
+    by_steps = _by_steps(a, b)
     best_a, best_b = _mean_best(a), _mean_best(b)
     if best_a is None or best_b is None or best_a <= 0 or best_b <= 0 or by_steps.ci95_ms == (0.0, 0.0):
         return by_steps
     estimated = any(run.source in ESTIMATED for run in (*a, *b))
     alike = len({run.source for run in (*a, *b)}) == 1
-    change, floor = best_b - best_a, max(stored_floor_share, _source_floor(a, b))
+    change, floor = best_b - best_a, _source_floor(a, b)
     if by_steps.ci95_ms is None:
         interval, source = change_interval(a, b, change), OF_ESTIMATES
         if any(run.low_ms is None for run in (*a, *b)):
@@ -128,7 +128,7 @@ def _verdict(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: f
     return settled(by_steps, Evidence(change, min(best_a, best_b), interval, floor, alike), source)
 
 
-def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: float) -> Verdict:
+def _by_steps(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
     """Judge by the spread of steps or runs alone."""
     if sorted(run.recordings for run in a) == sorted(run.recordings for run in b) and all(run.recordings for run in a):
         return Verdict("no_difference_shown", "high", "Both sides are the same recording.", (0.0, 0.0))
@@ -136,7 +136,7 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: 
     if best_a is None or best_b is None or best_a <= 0 or best_b <= 0:
         side = "A" if best_a is None or best_a <= 0 else "B"
         return Verdict("inconclusive", "low", f"No step time is known for {side}.")
-    floor = max(stored_floor_share, _source_floor(a, b))
+    floor = _source_floor(a, b)
     if min(len(a), len(b)) >= MIN_RUNS_AS_UNIT:
         return _by_runs(a, b, best_b - best_a, floor)
     if _times_lead((*a, *b)):

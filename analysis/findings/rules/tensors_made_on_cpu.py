@@ -61,7 +61,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     maker = str(made.frame["maker"].mode()[0])
     yield context.finding(
         RULE.slug,
-        f"{in_number(made.count, 'tensor a step is', 'tensors a step are')} made on the CPU ({maker}) and copied while the host waits: {_cost(context, max(gain, lost), slower)}",
+        f"{in_number(made.count, 'tensor a step is', 'tensors a step are')} made on the CPU ({maker}) and copied while the host waits: {_cost(max(gain, lost), slower)}",
         "Make tensors on the GPU: with device=…, or once before the loop as a buffer.",
         ceiling_ms=max(gain, lost),
         edits=edits,
@@ -94,7 +94,7 @@ def _of_tensor(context: RuleContext, frame: pd.DataFrame, maker: str) -> tuple[C
     )
 
 
-def _cost(context: RuleContext, gain_ms: float, slower: bool) -> str:
+def _cost(gain_ms: float, slower: bool) -> str:
     """Return what it costs, in words; where most of it is no part of the profiled steps, that it is likely."""
     return (
         f"most likely {in_words(gain_ms)} of the run's step, which is longer than the profiled ones"

@@ -140,8 +140,8 @@ def test_the_same_recording_on_both_sides_differs_in_nothing():
     assert (found.word, found.confidence, found.ci95_ms) == ("no_difference_shown", "high", (0.0, 0.0))
 
 
-def word(a, b, **options):
-    return verdict([measured(a, "a")], [measured(b, "b")], **options)
+def word(a, b):
+    return verdict([measured(a, "a")], [measured(b, "b")])
 
 
 def test_four_steps_apart_by_a_tenth_are_told_with_low_confidence():
@@ -156,7 +156,6 @@ def test_few_steps_need_four_a_side_ten_percent_and_ranges_apart():
     assert word([100.0, 101, 102], [150.0, 151, 152]).word == "inconclusive"  # three steps
     assert word([100.0, 100, 101, 101], [108.0, 108, 109, 109]).word == "inconclusive"  # 8 %
     assert word([100.0, 101, 102, 118], [115.0, 116, 130, 140]).word == "inconclusive"  # 115 lies below 118
-    assert word([100.0, 100, 100, 100], [111.0, 111, 111, 111], stored_floor_share=0.12).word == "inconclusive"  # floor of 12 %
     assert word([100.0, 100, 100, 100], [110.0, 110, 110, 110]).word == "slower"
 
 

@@ -52,7 +52,6 @@ def test_runs_without_spread():
     assert verdict(bests(100, 100, 100), bests(101.9, 101.9, 101.9)).word == "no_difference_shown"
     none = verdict(bests(100, 100, 100), bests(101, 101, 101))
     assert none.confidence == "high" and "within the 2.0%" in none.why
-    assert verdict(bests(100, 100, 100), bests(104, 104, 104), stored_floor_share=0.05).word == "no_difference_shown"
 
 
 def test_runs_with_little_spread_are_limited_by_two_percent():
@@ -112,16 +111,16 @@ def test_how_many_steps_it_takes():
     assert verdict([run(around(100, 20))], [run(around(150, 40))]).ci95_ms is not None
 
 
-@pytest.mark.parametrize(("change", "floor", "word", "confidence"), [(1.05, 0.0, "slower", "medium"), (1.12, 0.0, "slower", "high"), (1.12, 0.07, "slower", "medium"), (0.9, 0.0, "faster", "high"), (1.015, 0.0, "no_difference_shown", "high"), (1.05, 0.06, "no_difference_shown", "medium")])  # fmt: skip
-def test_intervals_and_their_confidence(change, floor, word, confidence):
+@pytest.mark.parametrize(("change", "word", "confidence"), [(1.05, "slower", "medium"), (1.12, "slower", "high"), (0.9, "faster", "high"), (1.015, "no_difference_shown", "high")])  # fmt: skip
+def test_intervals_and_their_confidence(change, word, confidence):
     a = around(100)
     b = a[::-1] * change
-    found = verdict([run(a)], [run(b)], stored_floor_share=floor)
+    found = verdict([run(a)], [run(b)])
     assert (found.word, found.confidence) == (word, confidence)
     interval = median_change_interval([a], [b])
     assert found.ci95_ms == (interval.low_ms, interval.high_ms)
     error = interval.half_width_ms / 1.96 / min(np.median(a), np.median(b))
-    assert found.smallest_visible_share == pytest.approx(max(0.02, floor, 1.96 * error) + 0.84 * error)
+    assert found.smallest_visible_share == pytest.approx(max(0.02, 1.96 * error) + 0.84 * error)
 
 
 def test_a_median_and_a_mean_that_disagree_decide_nothing():
