@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -27,6 +28,9 @@ def test_a_file_that_holds_what_was_stored_is_closed(tmp_path: Path) -> None:
     writer = written(tmp_path / "whole.duckdb")
     writer.finish()
     writer.close()
+    with duckdb.connect(str(tmp_path / "whole.duckdb"), read_only=True) as kept:
+        assert kept.execute("SELECT count(*), count(DISTINCT name), max(name_id) FROM names").fetchone() == (3000, 3000, 2999)
+        assert kept.execute('SELECT key, "count" FROM diagnostics').fetchall() == [("unknown", 2)]
 
 
 def test_rows_that_the_engine_lost_are_told_and_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
