@@ -11,5 +11,6 @@ SCRATCH_BYTES = 8 << 20
 
 
 def layers_and_directions(dims: Any) -> int:
-    """Return how many layers × directions a pass with these shapes has."""
-    return int(dims[HIDDEN_STATE][0])
+    """Return how many layers × directions a pass with these shapes has, 0 where they do not tell."""
+    state = dims[HIDDEN_STATE] if isinstance(dims, list) and len(dims) > HIDDEN_STATE else None
+    return state[0] if isinstance(state, list) and state and isinstance(state[0], int) else 0

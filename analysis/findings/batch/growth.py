@@ -19,7 +19,7 @@ from sawtooth.analysis.knowledge.traffic import operator_bytes
 THREADS_OF_SM = 2048  # elements below this for every SM leave the GPU partly empty: more of them take no longer
 OFF = 0.05  # exponent of the batch's factor by which a moving kernel's time may be off: 7 % at 4 times, 15 % at 16 times
 WHOLE_SPREAD = 16.0  # a batch so many times another has the model's whole interval; nearer ones share its error
-TILE = re.compile(r"(?:tilesize|gemm_)\d+x(\d+)[x_]")  # of kernels of cuDNN's own and of CUTLASS
+TILE = re.compile(r"(?:tilesize|gemm_)\d+x([1-9]\d*)[x_]")  # of kernels of cuDNN's own and of CUTLASS
 OF_PARAMETERS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_")  # work on lists of parameters and gradients
 
 
@@ -151,14 +151,17 @@ class Scale:
 
 def _more_tiles(row: Any, times: float) -> float | None:
     """How many times as many tiles a product of a recurrent layer has: one for each time step multiplies a row for each sample, which a tile may
-    hold all of, several of them together more rows. None where it is no such product or the kernel's name tells no tile.
+    hold all of, several of them together more rows. None where it is no such product, or its shapes or the kernel's name do not tell.
 
     cuDNN keeps matrices by columns, as cuBLAS does: of a tile's two sizes the second is of the batch.
     """
     tile = TILE.search(row.kernel)
-    if row.operator not in RECURRENT or not tile or not row.launches > 0:
+    layers = layers_and_directions(row.dims) if row.operator in RECURRENT and tile and row.launches > 0 else 0
+    if not tile or not layers or not isinstance(row.dims[0], list):
         return None
-    rows = numel(row.dims[0][:-1]) * layers_and_directions(row.dims) / row.launches
+    rows = numel(row.dims[0][:-1]) * layers / row.launches
+    if rows <= 0:
+        return None
     return math.ceil(times * rows / int(tile[1])) / math.ceil(rows / int(tile[1]))
 
 

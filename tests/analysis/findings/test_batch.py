@@ -164,6 +164,14 @@ def test_a_time_steps_product_grows_once_its_tile_is_full_of_samples(name, launc
     assert Scale(H200, OWN, times).law(product).factor == pytest.approx(factor)
 
 
+@pytest.mark.parametrize(
+    "dims", [None, [], [[], [], [], [], []], [[0, 4, 8], [], [], [], [2, 0, 8]], [[4, 4, 8], [], [], [], []]]
+)
+def test_a_recurrent_product_whose_shapes_do_not_tell_has_full_tiles(dims):
+    product = kernel(category="gemm", operator="aten::_cudnn_rnn", kernel="gemm_tilesize64x64x32", dims=dims, blocks=132.0)
+    assert Scale(H200, OWN, 4.0).law(product).factor == 4.0
+
+
 def test_operations_that_overlap_share_the_time():
     # from 0 to 10 and from 5 to 15: each has 5 ns to itself and half of 5
     overlap = Overlap.of(pd.DataFrame({"start_ns": [0, 5, 20], "end_ns": [10, 15, 30]}))
