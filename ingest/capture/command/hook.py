@@ -23,6 +23,7 @@ from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.between_steps import BETWEEN_STEPS, BetweenSteps
 from sawtooth.ingest.capture.command.agreement import agreed
 from sawtooth.ingest.capture.command.call_site import CallSite, CallSites
+from sawtooth.ingest.capture.command.graphs import GRAPHS
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, Extent, LoopWatch
 from sawtooth.ingest.capture.command.updates import UPDATES
 from sawtooth.ingest.capture.devices import current_gpu
@@ -81,6 +82,7 @@ class HookSettings:
 
 
 watch_evaluation, watch_saving, watch_updates = BETWEEN_STEPS.watch_evaluation, BETWEEN_STEPS.watch_saving, UPDATES.watch
+watch_graphs = GRAPHS.watch
 
 
 class Hook:
@@ -117,8 +119,8 @@ class Hook:
         self._broken = False
 
     def on_step(self, optimizer: Any, *_: Any) -> None:
-        """Mark a step, and start or end the profile where its time has come."""
-        if self._broken or (UPDATES.within and UPDATES.is_again()):
+        """Mark a step, and start or end the profile where its time has come. A step that a CUDA graph captures is one at each replay."""
+        if self._broken or GRAPHS.captures(optimizer) or (UPDATES.within and UPDATES.is_again()):
             return
         try:
             self._advance(id(optimizer))
@@ -277,6 +279,7 @@ def install(optimizers: Any) -> None:
         return  # PyTorch before 2.1: telemetry alone
     hook = Hook(HookSettings.of(os.environ))
     register(hook.on_step)
+    GRAPHS.on_step = hook.on_step
     atexit.register(hook.finish)
     _write_before_leaving(hook)
     if hasattr(os, "register_at_fork"):

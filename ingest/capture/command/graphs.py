@@ -1,0 +1,53 @@
+"""Optimizer steps inside CUDA graphs: the optimizer is called once, while the graph is captured, and each replay of it is a step. Standard library only."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+
+class Graphs:
+    """The graphs of this process that hold a step, and who is told of each replay (``on_step``)."""
+
+    def __init__(self) -> None:
+        self.capturing = False
+        self.on_step: Callable[[Any], None] | None = None
+        self._optimizer: Any = None  # that stepped in the graph being captured, the first of them
+        self._of: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    def captures(self, optimizer: Any) -> bool:
+        """Tell whether a graph is being captured, and note that ``optimizer`` stepped in it."""
+        if self.capturing:
+            self._optimizer = self._optimizer or optimizer
+        return self.capturing
+
+    def watch(self, module: Any) -> None:
+        """Follow captures and replays; ``module`` is torch.cuda.graphs, just imported."""
+        graph = module.CUDAGraph
+        begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
+
+        @functools.wraps(begin)
+        def begun(its: Any, *arguments: Any, **named: Any) -> Any:
+            self.capturing, self._optimizer = True, None
+            return begin(its, *arguments, **named)
+
+        @functools.wraps(end)
+        def ended(its: Any) -> Any:
+            self.capturing = False
+            if self._optimizer is not None:
+                self._of[its], self._optimizer = self._optimizer, None
+            return end(its)
+
+        @functools.wraps(replay)
+        def replayed(its: Any) -> Any:
+            result = replay(its)
+            if self.on_step is not None and (optimizer := self._of.get(its)) is not None:
+                self.on_step(optimizer)
+            return result
+
+        graph.capture_begin, graph.capture_end, graph.replay = begun, ended, replayed
+
+
+GRAPHS = Graphs()  # of this process, for `sawtooth run`
