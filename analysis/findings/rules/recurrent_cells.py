@@ -9,7 +9,8 @@ Why it costs time
 What to do
     ``nn.LSTM``, ``nn.GRU`` or ``nn.RNN`` over the whole sequence: cuDNN does just that.
 When it is wrong
-    Where the next input depends on the last output (decoding, attention between time steps), the loop must stay: compile it.
+    Where the next input depends on the last output (decoding), the loop must stay: compile it. Nothing is said where attention or messages between
+    nodes stand between the calls, or where each few of them have a batch of their own size: those are no time steps of one sequence.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html
 """
@@ -41,6 +42,7 @@ CUDNN = "tf32"  # what cuDNN multiplies FP32 in unless told otherwise (torch.bac
 # What a loop's host does before each launch; inside one call of cuDNN only the launches are left.
 OPERATORS = ("launch_bound", "python_host")
 IN_ONE_LAUNCH = 0.05  # of the launches' time: for some sizes cuDNN takes all time steps of a layer in one kernel
+MIXES = r"^aten::(index_add_?|scatter_(add|reduce)_?|_?softmax|bmm)$"  # attention, messages: the next input is not known before
 SLICED = "SelectBackward"  # the gradient of x[:, t]: zeros as large as x, for each time step
 
 CHANGES = (
@@ -55,7 +57,7 @@ CHANGES = (
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when recurrent cells called one by one take more than WORTH_NAMING of the step."""
     gpu, cells = context.rank.gpu, operators(context, CELLS)
-    if gpu is None or cells.count < FEWEST:
+    if gpu is None or cells.count < FEWEST or not _are_time_steps(context, cells.frame):
         return
     mine = passes(context, cells.ids)
     sliced = _slices(context, cells.count)
@@ -76,6 +78,23 @@ def check(context: RuleContext) -> Iterator[Finding]:
         changes=CHANGES,
         evidence=evidence_of(mine.both, context.work_steps, ("operator",)),
     )
+
+
+def _are_time_steps(context: RuleContext, cells: pd.DataFrame) -> bool:
+    """Tell whether the calls (a frame as of ``operators``) can be time steps of sequences, all of whose inputs are known before the first.
+
+    A sequence keeps its batch, or its short members end; one call after the other for graphs or sentences of their own sizes is none.
+    """
+    rows = context.recording.rows(
+        "SELECT s.input_dims->>'$[0][0]' FROM cpu_ops o JOIN signatures s USING (signature_id) WHERE o.cpu_op_id IN (SELECT unnest(?::BIGINT[])) ORDER BY o.start_ns",
+        [cells["id"].tolist()],
+    )
+    change = np.diff(np.array([size for (size,) in rows if size is not None], np.int64))
+    if (change > 0).any() and len(cells) / (np.count_nonzero(change) + 1) < FEWEST:
+        return False
+    mixing = operators(context, MIXES).frame["start_ns"].to_numpy(np.int64)
+    between = np.diff(np.searchsorted(np.sort(mixing), np.sort(cells["start_ns"].to_numpy(np.int64))))
+    return np.count_nonzero(between) < len(between) / 2
 
 
 def _slices(context: RuleContext, cells: float) -> pd.DataFrame:
