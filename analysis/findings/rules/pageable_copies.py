@@ -79,7 +79,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         SMALLER
         if slow_thread
         else "Pin the loader's memory and copy without blocking: pin_memory=True and .to(device, non_blocking=True).",
-        ceiling_ms=max((context.step_ms or 0.0) - thread_ms, 0.0) if slow_thread else lost,
+        ceiling_ms=lost,
         edits=[] if slow_thread else edits,
         confidence="medium" if slow_thread else "high",
         note=THREAD.format(ms=in_words(thread_ms)) if slow_thread else PINNED,
