@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.knowledge.causes import HOST_CAUSES
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
@@ -21,6 +22,7 @@ from sawtooth.analysis.replay.machine import I64
 from sawtooth.analysis.store.library import Recording
 
 REGION = "Torch-Compiled Region"
+LOOKUP = "TorchDynamo Cache Lookup"  # before each region, and before what is not compiled any more
 BACKWARD = "CompiledFunctionBackward"  # each piece of a broken graph has a backward pass of its own
 # Looking up code, checking guards and calling functions, inside operators and between them.
 DYNAMO_CAUSES = ("launch_bound", "python_host")
@@ -132,6 +134,11 @@ class Breaks:
     @staticmethod
     def _dynamo(parts: I64) -> I64:
         return np.asarray(parts[:, [HOST_CAUSES.index(cause) for cause in DYNAMO_CAUSES]].sum(axis=1))
+
+
+def uncompiled(context: RuleContext) -> float:
+    """Return how many calls a step Dynamo looks up in vain: no code is kept for them, and none is made any more, so they run as they are written."""
+    return operators(context, f"^{LOOKUP}").count - operators(context, f"^{REGION}").count
 
 
 def breaks(context: RuleContext) -> Breaks:

@@ -3,6 +3,7 @@
 What it checks
     Compiled regions inside compiled regions: what Dynamo calls after a break of the graph. Their number is counted in the trace; places and reasons
     come from torch.compile's log, where it was dropped beside the trace; it also tells functions that were given up as a whole, as after a break in a loop.
+    Lookups of compiled code that no region follows: functions that were compiled too often, and are not any more.
 Why it costs time
     At each break the host returns to Python, looks the next piece up and checks its guards, runs a wrapper, and does the same on the way back: 0.1
     to 0.5 ms. Kernels cannot be fused across it, and no CUDA graph spans it.
@@ -22,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sawtooth.analysis.findings.queries.compiled import Breaks, breaks
+from sawtooth.analysis.findings.queries.compiled import Breaks, breaks, uncompiled
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.compile_log import CompileLog, CompileReason
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -51,12 +52,23 @@ CHANGES = (
 )
 
 
+GIVEN_UP = (
+    CodeChange(
+        "PyTorch",
+        "self.seen.append(x.mean().item())   # in a compiled module: another length at each call",
+        "self.seen = x.mean()   # a tensor; read it between steps, outside what is compiled",
+    ),
+)
+
+
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding where steps leave compiled code."""
     broken = breaks(context)
     log = context.run.compile_log
     if given_up := [entry for entry in log.breaks if entry.gives_up] if log is not None else []:
         yield _given_up(context, given_up)
+    if (calls := uncompiled(context)) >= LEAST_A_STEP:
+        yield _in_vain(context, calls, log)
     if broken.per_step < LEAST_A_STEP:
         return
     cost, count = broken.host_ms, f"{significant(broken.per_step)} graph break{'' if round(broken.per_step, 2) == 1 else 's'}"
@@ -103,6 +115,23 @@ def _given_up(context: RuleContext, entries: list[CompileReason]) -> Finding:
             {"place": entry.place, "reason": entry.reason, "hint": entry.hint, "times": entry.times}
             for entry in entries[:MOST_ROWS]
         ],
+    )
+
+
+def _in_vain(context: RuleContext, calls: float, log: CompileLog | None) -> Finding:
+    """Return the finding on ``calls`` a step for which compiled code is looked up and none is there."""
+    reason = log.recompiled[0] if log is not None and log.recompiled else None
+    why = f" In the log: {reason.reason.rstrip('.')} ({reason.place})." if reason else ""
+    return context.finding(
+        RULE.slug,
+        f"torch.compile looks for compiled code of {significant(calls)} call{'' if round(calls, 2) == 1 else 's'} a step and has none: they run uncompiled",
+        "Find what differs from call to call (TORCH_LOGS=recompiles): a number or a list's length of Python that the code depends on. "
+        f"After 8 versions (torch._dynamo.config.recompile_limit) the function is not compiled again.{why}",
+        ceiling_ms=None,
+        severity="warning",
+        confidence="high",
+        note="What compiling would bring is not known. Each lookup that has code begins a compiled region; these begin none.",
+        changes=GIVEN_UP,
     )
 
 

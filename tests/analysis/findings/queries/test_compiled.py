@@ -145,3 +145,22 @@ def test_each_breaks_time_and_that_between_backward_pieces_are_the_whole(run):
     whole = sum(row["ms_per_step"] for row in found.evidence)
     assert f"spends {whole:.3g} ms of each step there ({100 * whole / result.lead.best.ms:.2g} %)" in found.title
     assert sum(row["share_of_step"] for row in found.evidence) == pytest.approx(whole / result.lead.best.ms)
+
+
+@pytest.mark.parametrize("lookups", [1, 4])
+def test_calls_whose_code_is_looked_up_in_vain_run_uncompiled(tmp_path, lookups):
+    trace = ChromeTrace(made_for=f"{lookups} lookups")
+    for k in range(4):
+        at = 1000 * k
+        trace.step(k + 1, at, at + 1000)
+        for place in range(lookups):
+            trace.op("TorchDynamo Cache Lookup", at + 10 + 100 * place, at + 20 + 100 * place)
+        trace.op("Torch-Compiled Region: 0/0", at + 30, at + 90)
+        trace.launch((at + 40, at + 50), (at + 60, at + 900), "triton_poi_fused_add_0")
+    folder = DataFolder(tmp_path / "data").create()
+    with Library(folder) as opened:
+        manifest = bring_in(folder, [(trace.write(tmp_path / "trace.json"), "trace.json")], name="vain").runs[0]
+        told = [f for f in analyse(manifest, opened).findings if f.rule == "graph-breaks"]
+    assert [f.title for f in told] == (
+        ["torch.compile looks for compiled code of 3 calls a step and has none: they run uncompiled"] if lookups > 1 else []
+    )
