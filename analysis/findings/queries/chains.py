@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,11 +105,17 @@ def compiled(work: pd.DataFrame, joined: list[np.ndarray]) -> list[Edit]:
 
 
 def marked(
-    context: RuleContext, marks: frozenset[str], *, shortest: int = SHORTEST_CHAIN, begins: bool = False
+    context: RuleContext,
+    marks: frozenset[str],
+    *,
+    shortest: int = SHORTEST_CHAIN,
+    begins: bool = False,
+    only: Callable[[pd.DataFrame, Chain], bool] = lambda work, chain: True,
 ) -> tuple[pd.DataFrame, list[Edit]]:
     """Return the kernels of chains that hold one of the operators ``marks`` with those of their backward passes, and the edits that fuse each.
 
-    ``begins``: the marked work begins with the first reduction or mark of its chain, as a norm does: what comes before stays.
+    ``begins``: the marked work begins with the first reduction or mark of its chain, as a norm does: what comes before stays. ``only`` tells which of
+    the chains that hold a mark are meant.
     """
     work = context.work
     if not work["operator"].isin(marks).any():
@@ -118,6 +125,7 @@ def marked(
         for c in chains(context, with_statistics=begins)
         if c.operators & marks
         and len(c.rows) >= shortest
+        and only(work, c)
         and not (c.operators & marks == EXPONENTIAL and (c.operators & OVER_ROWS or _of_softmax(work, c)))
     ]
     marked_chains = [_from_the_first(work, chain, marks) for chain in whole] if begins else whole

@@ -1,13 +1,14 @@
 """An activation is written out of small operators.
 
 What it checks
-    Chains of elementwise kernels over one tensor that hold ``tanh``, ``erf``, ``sigmoid`` or ``exp``: a GELU, SiLU or Mish by hand.
+    Chains of elementwise kernels over one tensor that hold ``erf`` or ``softplus``, or ``tanh``, ``sigmoid`` or ``exp`` and a number (0.5, 1, 1.702):
+    a GELU, quick GELU or Mish by hand. Gates and scans of recurrent layers hold only tensors.
 Why it costs time
     Each operator of it reads and writes the whole activation, usually the largest of a layer.
 What to do
     ``F.gelu``, ``F.silu``, or ``torch.compile`` around the module.
 When it is wrong
-    A sigmoid that is a gate of its own, beside other elementwise work, is no activation: compile it instead.
+    A sigmoid that is a gate of its own, beside other elementwise work with numbers, is no activation: compile it instead.
 References
     https://docs.pytorch.org/docs/stable/nn.functional.html#non-linear-activation-functions
 """
@@ -16,14 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pandas as pd
+
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.queries.chains import marked
+from sawtooth.analysis.findings.queries.chains import Chain, marked
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.02  # one call to change: worth it from 2 % of the step
 MARKS = frozenset(("aten::tanh", "aten::erf", "aten::sigmoid", "aten::exp", "aten::softplus"))
 LONG = 3  # an activation by hand is at least three operators
+TAKES_NUMBER = tuple(f"aten::{name}" for name in ("add", "sub", "rsub", "mul", "div", "pow"))
+OF_ACTIVATIONS = frozenset(("aten::erf", "aten::softplus"))
 
 CHANGES = (
     CodeChange(
@@ -36,7 +41,7 @@ CHANGES = (
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when chains that hold an activation take more than WORTH_NAMING of the step."""
-    rows, edits = marked(context, MARKS, shortest=LONG)
+    rows, edits = marked(context, MARKS, shortest=LONG, only=_is_activation)
     yield from of_kernels(
         context,
         RULE.slug,
@@ -50,6 +55,13 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="Results differ in the last bits.",
         changes=CHANGES,
     )
+
+
+def _is_activation(work: pd.DataFrame, chain: Chain) -> bool:
+    """Tell whether a chain holds what only activations do, or a number: without one it may be a gate, or a time step of a scan."""
+    rows = work.iloc[chain.rows]
+    operands = rows["dims"][rows["operator"].str.removesuffix("_").isin(TAKES_NUMBER)]
+    return bool(chain.operators & OF_ACTIVATIONS) or any(dims is not None and dims[1:2] == [[]] for dims in operands)
 
 
 RULE = Rule("unfused-activation", ("steps", "shapes"), check, Explains(sets=("compile",)))

@@ -401,6 +401,43 @@ def test_repeats_whose_sum_the_host_reads_stand_before_the_graph_that_they_cut(t
         assert "8 times a step" in found[0].title and "output_size" in found[0].fix and found[0].predicted_step_ms is None
 
 
+@pytest.mark.parametrize(
+    "sizes", [(64,) * 24, (64, 64, 48, 40) * 6, (17, 25, 12) * 8], ids=("one", "shrinking", "each its own")
+)
+@pytest.mark.parametrize("between", ["aten::tanh", "aten::index_add_"])
+def test_cells_are_time_steps_only_of_sequences(tmp_path: Path, sizes: tuple[int, ...], between: str) -> None:
+    """Graphs of 17, 25 and 12 nodes pass one after the other, and messages between nodes make the next input: neither is a sequence."""
+    trace = ChromeTrace(made_for=f"cells {sizes} {between}")
+    for k in range(4):
+        begin = 8000 * k
+        trace.step(k + 1, begin, begin + 8000)
+        for place, rows in enumerate(sizes):
+            at = begin + 10 + 320 * place
+            trace.op("aten::gru_cell", at, at + 280, [[rows, 128], [rows, 128]], ["float", "float"])
+            for product in range(2):
+                start = at + 5 + 130 * product
+                trace.op("aten::addmm", start, start + 120, [[384], [rows, 128], [128, 384]], ["float"] * 3)
+                trace.launch((start + 5, start + 100), (start + 102, start + 115), "ampere_sgemm_32x128_tn")
+            trace.op(between, at + 285, at + 315, [[rows, 128], [rows, 128]], FLOAT)
+            trace.launch((at + 287, at + 300), (at + 302, at + 310), ADDS)
+    named = of_rule(analysed(tmp_path, trace), "recurrent-cells") is not None
+    assert named == (len(set(sizes)) == 1 and between == "aten::tanh")
+
+
+@pytest.mark.parametrize(("second", "named"), [([], True), ([512, 8192], False)], ids=("number", "tensor"))
+def test_a_gate_or_a_scan_of_tensors_alone_is_no_activation(tmp_path: Path, second: list[int], named: bool) -> None:
+    """h = tanh(a * h + b) has no number in it, x / (1 + exp(-1.702 * x)) has."""
+    trace = ChromeTrace(made_for=f"gate {second}")
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        for place, name in enumerate(("aten::fill_", "aten::mul", "aten::add", "aten::tanh")):
+            start = at + 20 + 40 * place
+            trace.op(name, start, start + 30, [[512, 8192], [] if name == "aten::fill_" else second], FLOAT)
+            trace.launch((start + 5, start + 10), (at + 200 + 190 * place, at + 385 + 190 * place), ADDS)
+    assert (of_rule(analysed(tmp_path, trace), "unfused-activation") is not None) == named
+
+
 @pytest.mark.parametrize(("last", "named"), [("aten::sum", False), ("aten::mul", True)])
 def test_a_softmax_written_out_is_no_activation(tmp_path: Path, last: str, named: bool) -> None:
     trace = ChromeTrace()
@@ -409,7 +446,7 @@ def test_a_softmax_written_out_is_no_activation(tmp_path: Path, last: str, named
         trace.step(k + 1, at, at + STEP_US)
         for place, name in enumerate(("aten::sub", "aten::exp", last, "aten::add")):
             start = at + 20 + 40 * place
-            trace.op(name, start, start + 30, [[512, 8192], [512, 8192]], FLOAT)
+            trace.op(name, start, start + 30, [[512, 8192], [] if name == "aten::mul" else [512, 8192]], FLOAT)
             kernel = "void at::native::reduce_kernel<512, 1>()" if name == "aten::sum" else ADDS
             trace.launch((start + 5, start + 10), (at + 200 + 190 * place, at + 385 + 190 * place), kernel)
     assert (of_rule(analysed(tmp_path, trace), "unfused-activation") is not None) == named
@@ -474,7 +511,7 @@ def activation_by_hand(power_us: float) -> ChromeTrace:
         host, gpu = at + 10, at + 410
         for i, name in enumerate(("mul", "mul", "pow", "mul", "add", "mul", "tanh", "add", "mul", "mul")):
             lasts = power_us if name == "pow" else 40
-            trace.op(f"aten::{name}", host, host + 9, shape, ["float" if name == "pow" else "c10::BFloat16"])
+            trace.op(f"aten::{name}", host, host + 9, [*shape, []], ["float" if name == "pow" else "c10::BFloat16", "Scalar"])
             kernel = f"void at::native::vectorized_elementwise_kernel<4, at::native::{name}_{i}>(int)"
             trace.launch((host + 2, host + 4), (gpu, gpu + lasts), kernel)
             host, gpu = host + 10, gpu + lasts
