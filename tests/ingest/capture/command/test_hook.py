@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from sawtooth.ingest.capture.between_steps import BetweenSteps
+from sawtooth.ingest.capture.command import hook
 from sawtooth.ingest.capture.command.agreement import RANKS_LEAD
 from sawtooth.ingest.capture.command.call_site import CallSite
+from sawtooth.ingest.capture.command.graphs import Graphs
 from sawtooth.ingest.capture.command.hook import (
     ALONE_STEPS,
     AT,
@@ -436,3 +438,37 @@ def test_an_engine_that_updates_its_groups_one_by_one_takes_one_step(tmp_path: P
     loop.hook.finish()
     marks = marks_of(tmp_path)
     assert [(mark["i"], mark["o"]) for mark in marks] == [(i, 0) for i in range(8)]
+
+
+class CUDAGraph:
+    """As torch.cuda.graphs has it, without a GPU."""
+
+    def capture_begin(self, pool: Any = None) -> None:
+        """Begin."""
+
+    def capture_end(self) -> None:
+        """End."""
+
+    def replay(self) -> None:
+        """Replay."""
+
+
+@pytest.mark.parametrize("holds_step", [True, False])
+def test_each_replay_of_a_graph_that_holds_a_step_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holds_step: bool
+) -> None:
+    graphs, loop, graph = Graphs(), Loop(tmp_path), type("CUDAGraph", (CUDAGraph,), {})
+    graphs.watch(SimpleNamespace(CUDAGraph=graph))
+    graphs.on_step = loop.hook.on_step
+    monkeypatch.setattr(hook, "GRAPHS", graphs)
+    loop.run(3, 10.0)
+    step = graph()
+    step.capture_begin(pool=None)
+    if holds_step:
+        loop.run(1, 10.0)  # captured, which is no step
+    step.capture_end()
+    for _ in range(5):
+        loop.now_ns += 1_000_000
+        step.replay()
+    loop.hook.finish()
+    assert len(marks_of(tmp_path)) == 3 + (5 if holds_step else 0)
