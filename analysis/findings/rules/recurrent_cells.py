@@ -94,7 +94,7 @@ def _are_time_steps(context: RuleContext, cells: pd.DataFrame) -> bool:
         return False
     mixing = operators(context, MIXES).frame["start_ns"].to_numpy(np.int64)
     between = np.diff(np.searchsorted(np.sort(mixing), np.sort(cells["start_ns"].to_numpy(np.int64))))
-    return np.count_nonzero(between) < len(between) / 2
+    return bool(np.count_nonzero(between) < len(between) / 2)
 
 
 def _slices(context: RuleContext, cells: float) -> pd.DataFrame:
