@@ -1,4 +1,7 @@
-"""What a loop does between its training steps, by its own marks: it evaluates, writes a checkpoint, or stands still for a reason that nobody knows."""
+"""What a loop does between its training steps, by its own marks: it evaluates, writes a checkpoint, or stands still for a reason that nobody knows.
+
+Where something long comes before every few steps, evenly, it goes in rounds, as reinforcement learning does: those are told by themselves.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,13 @@ import numpy.typing as npt
 
 from sawtooth.analysis.metrics.reading import Reading, worst
 from sawtooth.analysis.units import in_times, in_words, significant
+from sawtooth.ingest.loop.rounds import LEAST_SHARE, rhythm_of
 
 Reason = Literal["evaluation", "checkpoint", "unknown"]
 REASONS: dict[str, Reason] = {"eval": "evaluation", "checkpoint": "checkpoint"}  # by the phase of the mark that ends a span
 EVEN = 1  # steps that distances may differ by: a loop counts from 0 or from 1
 DOES: dict[Reason, str] = {"evaluation": "evaluated", "checkpoint": "wrote a checkpoint", "unknown": "stood still"}
+MOSTLY = 0.5  # of the rounds' first steps, or of what comes before them
 
 
 @dataclass(frozen=True)
@@ -138,3 +143,71 @@ def with_doubt(step: Reading, pauses: Sequence[Pauses]) -> Reading:
     if step.value is None or step.high is None or step.value + apart <= step.high:
         return step
     return replace(step, trust=worst(step.trust, "caution"))
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round of ``steps`` steps, of which each takes ``step_ms`` on average with what comes before the first, and ``usual_ms`` without it.
+
+    ``evaluates``: the model is set to evaluate there. ``profiled``: the profile holds a whole one.
+    """
+
+    steps: int
+    step_ms: float
+    usual_ms: float
+    evaluates: bool = False
+    profiled: bool = False
+
+    @property
+    def between_ms(self) -> float:
+        """What comes before the first step of a round takes so long."""
+        return self.steps * (self.step_ms - self.usual_ms)
+
+    @property
+    def sentence(self) -> str:
+        """What a round takes: A round of 8 steps takes 49.4 ms: 24.1 ms in its steps and 25.3 ms before the first (a rollout, say)."""
+        of_steps, before = in_words(self.steps * self.usual_ms), in_words(self.between_ms)
+        such = "a rollout or an evaluation" if self.evaluates else "a rollout, say"
+        return f"A round of {self.steps} steps takes {in_words(self.steps * self.step_ms)}: {of_steps} in its steps and {before} before the first ({such})."
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """What a profile tells of rounds: its counted steps, how long each waits for batches on average, whether anything ``loads`` them, and how long the
+    GPU's own work of one keeps it, all ms; ``floor_ms`` is None where that is not known."""
+
+    steps_ms: Sequence[float]
+    waits_ms: float = 0.0
+    loads: bool = False
+    floor_ms: float | None = None
+
+
+def round_of(spans: Sequence[Span], kept_ns: npt.NDArray[np.float64]) -> Round | None:
+    """Return the rounds of consecutive ``spans``; ``kept_ns`` are the times that make the step time. None where the loop goes in none, or writes a checkpoint before each."""
+    rhythm = rhythm_of([span.ns for span in spans])
+    if rhythm is None:
+        return None
+    phases = [span.phase for span in spans if span.ns > rhythm.over]
+    if phases.count("checkpoint") > MOSTLY * len(phases):
+        return None
+    usual_ns = kept_ns[kept_ns <= rhythm.over]
+    step_ms, usual_ms = float(kept_ns.mean()) / 1e6, float(usual_ns.mean()) / 1e6
+    return Round(rhythm.steps, step_ms, usual_ms, phases.count("eval") > MOSTLY * len(phases))
+
+
+def rounds_beside(by_marks: Round, profiled: Profiled) -> Round | None:
+    """Return the rounds that ``by_marks`` shows as far as they can be told beside a profile; None where the host waits there for the GPU or for batches.
+
+    Where steps are shorter than their kernels, the host runs ahead of the GPU and waits for it now and then: then its marks do not tell what takes long, the
+    device's steps do. A loader of so many workers makes the same rhythm: it is told by the waits of profiled rounds, else wherever batches are loaded.
+    """
+    ms = sorted(profiled.steps_ms)
+    usual_ms = by_marks.usual_ms
+    if profiled.floor_ms is not None and usual_ms < profiled.floor_ms and ms:
+        usual_ms = min(by_marks.step_ms * ms[(len(ms) - 1) // 2] * len(ms) / sum(ms), by_marks.step_ms)
+    known = replace(by_marks, usual_ms=usual_ms, profiled=len(ms) >= by_marks.steps)
+    before_ms = known.step_ms - known.usual_ms
+    if before_ms < LEAST_SHARE * known.step_ms:
+        return None
+    loading = profiled.waits_ms >= MOSTLY * before_ms if known.profiled else profiled.loads
+    return None if loading else known

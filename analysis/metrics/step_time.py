@@ -13,7 +13,7 @@ import pandas as pd
 
 from sawtooth.analysis.metrics.device_facts import StepEstimate
 from sawtooth.analysis.metrics.feeding import Feeding
-from sawtooth.analysis.metrics.pauses import Pauses
+from sawtooth.analysis.metrics.pauses import Pauses, Profiled, Round, rounds_beside
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.metrics.witness import (
@@ -51,7 +51,7 @@ class BestStepTime:
 
     ``witnesses`` are all there are, best first. ``floor_ms`` is what a step's kernels keep the GPU for. ``represented`` is False where a
     better witness shows that the run takes longer than its profiled steps: then the rest of a step is not in the trace. ``feeding`` is what the
-    loader's workers need for a step, None where they were not timed.
+    loader's workers need for a step, None where they were not timed. ``round`` are the rounds that the loop goes in, None where it goes in none.
     """
 
     source: StepSource
@@ -63,6 +63,7 @@ class BestStepTime:
     floor_ms: float | None = None
     represented: bool = True
     feeding: Feeding | None = None
+    round: Round | None = None
 
     @property
     def ms(self) -> float | None:
@@ -73,11 +74,12 @@ class BestStepTime:
     def pauses(self) -> tuple[Pauses, ...]:
         """What the loop does between its steps, by its marks; none where they show nothing, or do not speak for the run.
 
-        Where its steps are shorter than their kernels, the host may wait there for what it launched ahead.
+        Where its steps are shorter than their kernels, the host may wait there for what it launched ahead. What comes before each round is told with that.
         """
         pauses = next((w.pauses for w in self.witnesses if w.source == self.source), ())
         waits = self.floor_ms is not None and self.ms is not None and self.ms < FLOOR_MARGIN * self.floor_ms
-        return tuple(its for its in pauses if not waits or its.reason != "unknown")
+        told_otherwise = {*(["unknown"] if waits else ()), *(["evaluation"] if self.round and self.round.evaluates else ())}
+        return tuple(its for its in pauses if its.reason not in told_otherwise)
 
     @property
     def gpu_may_limit(self) -> bool:
@@ -124,21 +126,33 @@ def choose_step_time(
         marks = None
     witnesses = [w for w in (user, marks, _above(telemetry, work if floor is not None else None), trace) if w is not None]
     source, reading = _chosen(witnesses, _by_profile(profiled, est, mean_ms, trace), durations.tolist(), floor)
+    rounds = _rounds(marks, durations.tolist(), work, floor) if source == "marks" else None
     chosen = BestStepTime(
         source=source,
-        reading=_with_others(source, reading, witnesses),
+        reading=_with_note(_with_others(source, reading, witnesses), *([rounds.sentence] if rounds else ())),
         profiled=profiled,
         estimate=est,
         mean_ms=mean_ms,
         witnesses=tuple(witnesses),
         floor_ms=floor,
-        represented=not much_longer(source, reading, est, mean_ms, fed) or of_slower_host(marks, source, est, mean_ms),
+        represented=not much_longer(source, reading, est, mean_ms, fed) or of_slower_host(marks, source, est, mean_ms, rounds),
         feeding=fed,
+        round=rounds,
     )
     by_recording = STEP_SOURCES[source].of_trace
     if floor is not None and by_recording and chosen.gpu_may_limit and not _bound_by_gpu(durations.tolist(), floor):
         chosen = replace(chosen, reading=_with_note(chosen.reading, MAY_BE_GPU.format(floor=in_words(floor))))
     return chosen
+
+
+def _rounds(marks: Witness | None, profiled_ms: Sequence[float], work: StepWork | None, floor: float | None) -> Round | None:
+    """Return the rounds that the run's loop goes in, as far as its marks and the profile tell."""
+    if marks is None or marks.round is None:
+        return None
+    if work is None:
+        return rounds_beside(marks.round, Profiled(profiled_ms))
+    loads = work.hidden_loader or work.waits_ns > 0
+    return rounds_beside(marks.round, Profiled(profiled_ms, work.waits_ns / 1e6, loads, floor))
 
 
 def _profiled(steps: pd.DataFrame) -> tuple[Reading, pd.Series]:

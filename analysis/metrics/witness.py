@@ -12,7 +12,7 @@ import numpy as np
 
 from sawtooth.analysis.knowledge.hardware import GRAPH_DISPATCH, UNMEASURED_DISPATCH, Dispatch
 from sawtooth.analysis.metrics.feeding import Feeding
-from sawtooth.analysis.metrics.pauses import Pauses
+from sawtooth.analysis.metrics.pauses import Pauses, Round
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.units import in_words
@@ -40,7 +40,7 @@ class Witness:
 
     ``source`` is user, marks, telemetry or estimate. ``ms`` is None where it only bounds the step from below; ``high_ms`` is None where
     nothing bounds it from above. ``notes`` say what it rests on and what widens it. ``pauses`` are those that the loop's marks show, by reason.
-    ``typical_ms`` is the median of single steps, None where they were not timed one by one.
+    ``typical_ms`` is the median of single steps, None where they were not timed one by one; ``round`` the rounds that they come in.
     """
 
     source: StepSource
@@ -50,6 +50,7 @@ class Witness:
     notes: tuple[str, ...] = ()
     pauses: tuple[Pauses, ...] = ()
     typical_ms: float | None = None
+    round: Round | None = None
 
     @property
     def alike(self) -> bool:
@@ -80,7 +81,8 @@ class StepWork:
 
     ``communication_ns`` of the kernels' union is collectives, ``copies_ns`` and ``pageable_ns`` are sums of copies to and from the GPU, ``allocating_ns`` of the driver's calls for new memory. ``hidden_loader``: batches
     come from worker processes that the profiled steps never waited for, so that the trace cannot tell whether the run does.
-    ``loading_ns`` is waited for batches that the training process loads itself: no step of the run goes without. It is at least ``loading_least_ns``, as
+    ``waits_ns`` is waited for batches, whoever loads them;
+    ``loading_ns`` for those that the training process loads itself: no step of the run goes without. It is at least ``loading_least_ns``, as
     recording the operators inside may have slowed it.
     """
 
@@ -94,6 +96,7 @@ class StepWork:
     pageable_ns: float = 0.0
     allocating_ns: float = 0.0
     hidden_loader: bool = False
+    waits_ns: float = 0.0
     loading_ns: float = 0.0
     loading_least_ns: float = 0.0
     dispatch: Dispatch = UNMEASURED_DISPATCH
@@ -168,12 +171,16 @@ def much_longer(source: StepSource, reading: Reading, est: Reading, mean_ms: flo
     return longer_than_profile(reading.value, reading.low or reading.value, est.value, mean_ms, bounded=est.high is not None)
 
 
-def of_slower_host(marks: Witness | None, source: StepSource, est: Reading, mean_ms: float | None) -> bool:
+def of_slower_host(
+    marks: Witness | None, source: StepSource, est: Reading, mean_ms: float | None, rounds: Round | None
+) -> bool:
     """Tell whether the run's steps are longer one and all, and by no more than a host's pace changes: they are the profiled ones on a slower host.
 
-    What the profile does not hold is rare, or comes from loader workers that it never waited for (then the estimate has no high end).
+    Whole rounds in the profile hold what their first steps wait for. What the profile does not hold is rare, or comes from loader workers that it never waited for (then the estimate has no high end).
     """
-    if marks is None or source != "marks" or est.high is None or not marks.alike:
+    if marks is None or source != "marks" or est.high is None:
+        return False
+    if not (marks.alike or (rounds is not None and rounds.profiled)):
         return False
     return marks.ms is not None and mean_ms is not None and marks.ms <= HOST_PACE * mean_ms
 

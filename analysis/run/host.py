@@ -6,9 +6,10 @@ import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
-from sawtooth.analysis.metrics.pauses import with_doubt
+from sawtooth.analysis.metrics.pauses import Profiled, Round, rounds_beside, with_doubt
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.witness import Witness, by_user
 from sawtooth.analysis.store.library import Recording
@@ -42,7 +43,7 @@ class HostWork:
     ``loading_ms``, ``operators_ms`` and ``rest_ms`` are the loop's own thread: waiting for batches, inside operators, and outside both;
     in ``communication_ms`` of the last a collective runs on the CPU, mostly ``collective``.
     ``step_ms`` are the profiled steps in order; ``loads_inline``: the loop's own process loads its batches;
-    ``functions``: the user's own, ``file.py(12): name``, with their ms outside operators and loading, empty where no Python calls were recorded.
+    ``round`` are the rounds that the loop goes in, None where it goes in none; ``functions``: the user's own, ``file.py(12): name``, with their ms outside operators and loading, empty where no Python calls were recorded.
     """
 
     steps: int
@@ -57,6 +58,7 @@ class HostWork:
     functions: tuple[tuple[str, float], ...] = ()
     communication_ms: float = 0.0
     collective: str = ""
+    round: Round | None = None
 
     @property
     def total_ms(self) -> float:
@@ -82,9 +84,10 @@ def host_work(recording: Recording, user_ms: float | None, marks: Witness | None
         return None
     inline = recording.named(LOADS_INLINE)
     names = {row[0]: row[1] or f"thread {row[2]}" for row in recording.rows("SELECT thread_id, name, tid FROM threads")}
+    rounds = _rounds(work, marks) if user_ms is None else None
     return HostWork(
         steps=len(work["step_ns"]),
-        step=_step(work["step_ns"], user_ms, marks),
+        step=_step(work["step_ns"], user_ms, marks, rounds),
         loading_ms=work["loading_ns"] / 1e6,
         operators_ms=work["operators_ns"] / 1e6,
         rest_ms=work["rest_ns"] / 1e6,
@@ -95,14 +98,24 @@ def host_work(recording: Recording, user_ms: float | None, marks: Witness | None
         functions=tuple((name, ns / 1e6) for name, ns in work.get("functions", ())),
         communication_ms=work.get("communication_ns", 0.0) / 1e6,
         collective=work.get("collective", ""),
+        round=rounds,
     )
 
 
-def _step(step_ns: Sequence[int], user_ms: float | None, marks: Witness | None) -> Reading:
+def _rounds(work: Any, marks: Witness | None) -> Round | None:
+    """Return the rounds that the loop goes in: its marks tell, and what a profiled step waits for batches."""
+    if marks is None or marks.round is None:
+        return None
+    loading_ms = work["loading_ns"] / 1e6
+    return rounds_beside(marks.round, Profiled([ns / 1e6 for ns in work["step_ns"]], loading_ms, loading_ms > 0))
+
+
+def _step(step_ns: Sequence[int], user_ms: float | None, marks: Witness | None, rounds: Round | None) -> Reading:
     """Return the run's step time: by the user's stopwatch, the loop's own marks, else the profiled steps."""
     witness = by_user(user_ms) if user_ms is not None else marks
     if witness is not None and witness.ms is not None:
-        reading = Reading(witness.ms, low=witness.low_ms, high=witness.high_ms, notes=witness.notes)
+        notes = (*witness.notes, rounds.sentence) if rounds is not None else witness.notes
+        reading = Reading(witness.ms, low=witness.low_ms, high=witness.high_ms, notes=notes)
         return with_doubt(reading, witness.pauses)
     if not step_ns:
         return missing(NO_STEPS)

@@ -162,6 +162,7 @@ class RankTrace:
             copies_ns=float(copies) / counted,
             pageable_ns=float(pageable) / counted,
             allocating_ns=float(allocating) / counted,
+            waits_ns=waits,
             loading_ns=0.0 if workers else loading,
             loading_least_ns=0.0 if workers else least,
             hidden_loader=bool(workers) and waits < NEVER_WAITED * sum(owned.values()),

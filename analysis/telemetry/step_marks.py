@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sawtooth.analysis.metrics.pauses import Pauses, Span, pauses_of, seldom, stretches
+from sawtooth.analysis.metrics.pauses import Pauses, Round, Span, pauses_of, round_of, seldom, stretches
 from sawtooth.analysis.metrics.witness import Witness
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.recording_row import row_of
@@ -92,7 +92,8 @@ def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | No
     if reading is None:
         return None
     pauses = pauses_of([*earlier, *later], reading.kept, reading.left_out)
-    return _witness(reading, pauses, " outside the profile" if profiled else "")
+    rounds = round_of(max(earlier, later, key=len), reading.kept)
+    return _witness(reading, pauses, rounds, " outside the profile" if profiled else "")
 
 
 class _Reading(NamedTuple):
@@ -144,12 +145,13 @@ def _of_host_alone(before: Sequence[npt.NDArray[np.float64]], after: Sequence[np
     return _Reading(kept, left_out, notes, "others use the host too, or the loop pauses")
 
 
-def _witness(reading: _Reading, pauses: tuple[Pauses, ...], where: str) -> Witness:
+def _witness(reading: _Reading, pauses: tuple[Pauses, ...], rounds: Round | None, where: str) -> Witness:
     """Return the mean of the steps that count with its interval, and notes on it; ``where`` says which were marked."""
     kept = reading.kept
     mean = float(kept.mean())
     half = max(NORMAL_90 * _error(kept), LEAST_HALF_WIDTH * mean)
-    of = f"The step time is the mean of {len(kept):,} steps that the loop marked{where}; {_median_in_words(kept, reading.why_uneven)}."
+    why_uneven = f"one in {rounds.steps} is long" if rounds is not None else reading.why_uneven
+    of = f"The step time is the mean of {len(kept):,} steps that the loop marked{where}; {_median_in_words(kept, why_uneven)}."
     what_not = [its.left_out(mean / 1e6) for its in pauses if not its.in_step]
     notes = (" ".join([of, *what_not]), *reading.notes)
     return Witness(
@@ -160,6 +162,7 @@ def _witness(reading: _Reading, pauses: tuple[Pauses, ...], where: str) -> Witne
         notes,
         pauses,
         float(np.median(kept)) / 1e6,
+        rounds,
     )
 
 

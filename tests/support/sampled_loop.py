@@ -63,6 +63,21 @@ def paused(folder: Path, *, every_us: int = 1000, phase: str = "train", apart: i
     return [*write(folder, util=70), marks]
 
 
+def in_rounds(folder: Path, *, whole: bool) -> list[Path]:
+    """Steps of 1 ms, before each eighth of which the host plays for 8 ms; the profile holds four steps between two of these, or one round and a step."""
+    marks, t_ns = folder / "marks.jsonl", BASE_NS + 60_000_000_000
+    with marks.open("w") as lines:
+        for step in range(251):
+            t_ns += 9_000_000 if step % 8 == 0 else 1_000_000
+            lines.write(json.dumps({"step": step, "t_ns": t_ns, "phase": "train"}) + "\n")
+    loop = matmul_loop(9 if whole else 4)
+    for event in loop.events if whole else ():
+        event["ts"] += 8000.0 * (event["ts"] >= 4000)
+        if event["name"] == "ProfilerStep#7":
+            event["ts"], event["dur"] = 4000.0, 9000.0
+    return [*write(folder, util=35, loop=loop), marks]
+
+
 def full_queue(folder: Path) -> list[Path]:
     """Kernels work 0.7 of each profiled step of 1 ms, and 10 % of the time outside the profile: there a step seems to take 7 ms."""
     loop = matmul_loop()
@@ -165,6 +180,8 @@ HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     "swapping": partial(starved, cpu_pct=50, workers_cpu_pct=60, swap_in_bps=4e7, ram_used_bytes=63e9, ram_total_bytes=64e9),
     "held_down_by_heat": partial(write, throttled=12, reason=SOFTWARE_HEAT),  # 1.2 s of 5.9 s
     "pauses": paused,
+    "rounds": partial(in_rounds, whole=True),
+    "rounds_not_profiled": partial(in_rounds, whole=False),
     "pauses_to_evaluate": partial(paused, phase="eval"),
     "pauses_often_to_save": partial(paused, phase="checkpoint", apart=20),
     "pauses_to_save": partial(paused, phase="checkpoint"),

@@ -47,7 +47,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     pauses = [its for its in context.rank.best.pauses if its.reason != "evaluation" and its.share(step_ms) >= WORTH_NAMING]
     if pauses and not len(checkpoint_copies(context).frame):  # else a rule of its own sees what it costs
         yield _between_steps(context, max(pauses, key=lambda its: its.ms_per_step), step_ms)
-    else:
+    elif context.rank.best.round is None:  # else the first step of each round is longer, and holds what rounds are for
         yield from _in_profile(context)
 
 

@@ -15,10 +15,12 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from sawtooth.analysis.findings.queries.copies import slower_in_run
 from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit, profiled_steps
 from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.metrics.pauses import Round
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words, significant
 
@@ -32,6 +34,11 @@ EVERY_STEP = (
     "See what every step of the run does or waits for and the profiled ones do not, or what else its host is busy with: nothing rare, "
     "since most of its steps are that long. Then profile again."
 )
+WHOLE_ROUND = (
+    "Profile a whole round: {steps} steps or more, with what comes before the first. None of the profiled steps shows that. `sawtooth run` does so where a "
+    "round takes no more than three seconds, else with `--steps {steps}`."
+)
+EVERY_ROUND = "See what every round of the run does or waits for and the profiled one does not, or what else its host is busy with: nothing rare. Then profile again."
 
 CHANGES = (
     CodeChange(
@@ -51,20 +58,36 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if saving_ms >= MOSTLY * (hidden.run_ms - hidden.estimate_ms):
         return  # as has this, periodic-stalls
     tooth = context.telemetry.sawtooth.period_s if context.telemetry is not None else None
-    alike = any(one.alike and one.source == context.rank.best.source for one in context.rank.best.witnesses)
+    rounds = context.rank.best.round
+    alike = (rounds is not None and rounds.profiled) or any(
+        one.alike and one.source == context.rank.best.source for one in context.rank.best.witnesses
+    )
     every = f", and stops about every {significant(tooth, 2)} s" if tooth else ""
     yield context.finding(
         RULE.slug,
         f"The profiled steps are not the run: they take {in_words(hidden.estimate_ms)}, {hidden.witness} {in_words(hidden.run_ms)}{every}",
-        EVERY_STEP if alike else WHAT_IS_RARE,
+        _fix(rounds, alike),
         ceiling_ms=max(hidden.run_ms - hidden.estimate_ms, 0.0),
         severity="warning",
         confidence="medium",
         note="Not predicted: what the run does between the profiled steps is not in the trace.",
         risk="Longer traces are larger; steps profiled without stacks stay small.",
-        changes=() if alike else CHANGES,
+        changes=() if alike else CHANGES if rounds is None else _whole(rounds),
         evidence=[{"outside the profile": hidden.proof}, *profiled_steps(context)],
     )
+
+
+def _fix(rounds: Round | None, alike: bool) -> str:
+    """Say what to profile, or to look for where the profile holds steps of every kind."""
+    if rounds is None:
+        return EVERY_STEP if alike else WHAT_IS_RARE
+    return EVERY_ROUND if rounds.profiled else WHOLE_ROUND.format(steps=rounds.steps)
+
+
+def _whole(rounds: Round) -> tuple[CodeChange, ...]:
+    (usual,) = CHANGES
+    after = f"schedule(wait={rounds.steps}, warmup=1, active={2 * rounds.steps})   # two rounds of {rounds.steps} steps"
+    return (replace(usual, after=after),)
 
 
 RULE = Rule("profile-not-representative", ("steps", "run's step"), check, Explains(hidden=True))

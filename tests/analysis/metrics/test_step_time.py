@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
 from sawtooth.analysis.metrics.device_facts import StepEstimate
 from sawtooth.analysis.metrics.feeding import Feeding
+from sawtooth.analysis.metrics.pauses import Pauses, Round
 from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
 from sawtooth.analysis.metrics.witness import StepWork, Witness, by_trace
 
@@ -115,6 +118,50 @@ def test_steps_longer_one_and_all_are_the_profiled_ones_on_a_slower_host(
 ) -> None:
     marks = Witness("marks", ms, 0.95 * ms, 1.05 * ms, typical_ms=typical_ms)
     assert chosen((13.9, 13.9), 7.2, work=StepWork(2.1e6, 440), marks=marks).represented is represented
+
+
+ROUND, SHORT = Round(8, step_ms=6.0, usual_ms=3.0), (3.2,) * 5
+WHOLE = (3.2, 3.2, 28.0, *(3.2,) * 5)
+
+
+@pytest.mark.parametrize(
+    ("profiled", "work", "usual_ms"),
+    [
+        (SHORT, StepWork(0.5e6, 100), 3.0),  # by the marks alone
+        (WHOLE, StepWork(0.5e6, 100), 3.0),
+        (WHOLE, StepWork(0.5e6, 100, waits_ns=1e6), 3.0),  # a loader that is not what takes long
+        (WHOLE, StepWork(0.5e6, 100, waits_ns=3e6), None),  # eight workers, and each eighth batch is waited for
+        (SHORT, StepWork(0.5e6, 100, waits_ns=1e4), None),  # the rounds may be a loader's
+        (SHORT, StepWork(0.5e6, 100, hidden_loader=True), None),
+        ((6.0,) * 8, StepWork(5.8e6, 100), None),  # the host reads the loss every eighth step, and waits there for the GPU
+        ((4.0, 4.0, 20.0, *(4.0,) * 5), StepWork(5.0e6, 100), 4.0),  # and here for what the GPU does in a rollout, too
+    ],
+)
+def test_rounds_are_told_where_neither_batches_nor_the_gpu_make_them(
+    profiled: tuple[float, ...], work: StepWork, usual_ms: float | None
+) -> None:
+    marks = Witness("marks", 6.0, 5.9, 6.1, ("by marks",), typical_ms=3.0, round=ROUND)
+    best = chosen(profiled, 5.8 if len(profiled) == 8 else 3.1, work=work, marks=marks)
+    assert (best.round and best.round.usual_ms) == (usual_ms and pytest.approx(usual_ms))
+    sentence = "A round of 8 steps takes 48 ms: 24 ms in its steps and 24 ms before the first (a rollout, say)."
+    assert (sentence in {note.replace("\xa0", " ") for note in best.reading.notes}) is (usual_ms == 3.0)
+    if best.round is not None:
+        assert best.round.profiled is (len(profiled) == 8)
+
+
+@pytest.mark.parametrize(("profiled", "represented"), [(WHOLE, True), (SHORT, False)])
+def test_whole_rounds_on_a_slower_host_are_the_runs(profiled: tuple[float, ...], represented: bool) -> None:
+    marks = Witness("marks", 6.0, 5.9, 6.1, typical_ms=3.0, round=ROUND)
+    assert chosen(profiled, 3.1, work=StepWork(0.5e6, 100), marks=marks).represented is represented
+
+
+def test_an_evaluation_before_each_round_is_told_as_the_round() -> None:
+    often = Pauses("evaluation", (8, 16, 24), (24.0,) * 3, 24, in_step=True)
+    marks = Witness("marks", 6.0, 5.9, 6.1, pauses=(often,), round=replace(ROUND, evaluates=True))
+    best = chosen(WHOLE, 5.8, work=StepWork(0.5e6, 100), marks=marks)
+    assert best.pauses == () and best.round is not None and "a rollout or an evaluation" in best.round.sentence
+    alone = chosen(WHOLE, 5.8, work=StepWork(0.5e6, 100), marks=replace(marks, round=None))
+    assert alone.pauses == (often,)
 
 
 def test_workers_timed_to_take_the_step_own_what_a_full_queue_hid_however_slow_the_profiled_steps_were() -> None:

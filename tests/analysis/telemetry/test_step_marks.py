@@ -81,6 +81,24 @@ def test_pauses_have_a_period_where_they_are_equally_far_apart(steps: tuple[int,
     assert Pauses("unknown", steps, known.ms, 300, in_step=False).every == 300 / len(steps)
 
 
+@pytest.mark.parametrize(
+    ("phase", "known"), [("train", True), ("eval", True), ("checkpoint", False)]
+)  # the last is told as that
+def test_rounds_are_known_by_what_comes_before_each(phase: str, known: bool) -> None:
+    """A rollout of 25 ms and 8 updates of 3 ms, before and after a profile that is no whole round."""
+    gaps = [*([28.0] + [3.0] * 7) * 20, *[5.0] * 6, *[3.0] * 2, *([28.0] + [3.0] * 7) * 4]
+    rounds = [
+        mark._replace(phase=phase) if gap == 28.0 else mark
+        for mark, gap in zip(marks(*gaps, profiled=range(161, 167)), [0.0, *gaps], strict=True)
+    ]
+    witness = by_marks(rounds)
+    assert witness is not None and (witness.round is not None) is known
+    if witness.round is not None:
+        assert (witness.round.steps, witness.round.evaluates) == (8, phase == "eval")
+        assert witness.round.usual_ms == pytest.approx(3.0) and witness.round.between_ms == pytest.approx(25.0, rel=0.05)
+        assert "one in 8 is long" in witness.notes[0]
+
+
 def test_warm_up_and_a_queue_that_fills_are_left_out() -> None:
     slow_start = by_marks(marks(900.0, 120.0, *[30.0] * 60))
     assert slow_start is not None and slow_start.ms == pytest.approx(30.0)
@@ -116,7 +134,7 @@ def test_steps_of_the_profile_count_for_nothing_and_those_before_it_speak_first(
     witness = by_marks(marks(*gaps, profiled=range(41, 47)))
     assert witness is not None and witness.ms == pytest.approx(20.0)
     few_before = by_marks(marks(*[20.0] * 5, *[90.0] * 6, *[25.0] * 40, profiled=range(6, 12)))
-    assert few_before is not None and few_before.ms == pytest.approx(25.0, rel=0.03)
+    assert few_before is not None and few_before.ms == pytest.approx(25.0, rel=0.05)
 
 
 def test_steps_after_the_profile_count_unless_they_are_slower() -> None:
@@ -211,7 +229,7 @@ def test_a_longer_loop_of_the_same_optimizer_after_the_profiled_one_is_told_of()
     """Marks cannot tell it from a busy host, so both count: who reads the mean is told."""
     gaps = [*[20.0] * 100, *[90.0] * 6, *[20.0] * 100, *[60.0] * 100]
     both = by_marks(marks(*gaps, profiled=range(101, 107)), host_alone=True)
-    assert both is not None and both.ms == pytest.approx(33.5, rel=0.03)
+    assert both is not None and both.ms == pytest.approx(33.5, rel=0.05)
     assert "2 × as long: others use the host, or it is another loop" in both.notes[1]
 
 

@@ -263,6 +263,18 @@ def test_what_pauses_between_steps_cost_is_said_of_the_run_and_not_of_its_step(n
     assert with_them in step.notes[0].replace("\xa0", " ")
 
 
+@pytest.mark.parametrize(("name", "advised"), [("rounds", None), ("rounds_not_profiled", "Profile a whole round: 8 steps")])
+def test_what_comes_before_each_round_is_no_rare_step_where_the_profile_holds_it(name: str, advised: str | None) -> None:
+    result = result_of(name)
+    hidden = next((f for f in result.findings if f.rule == "profile-not-representative"), None)
+    assert (hidden and hidden.fix[: len(advised or "")]) == advised
+    assert hidden is None or "active=16" in hidden.changes[0].after
+    assert "periodic-stalls" not in {f.rule for f in result.findings}
+    assert (between_steps(result) or "").replace("\xa0", " ") == (
+        "A round of 8 steps takes 16 ms: 8 ms in its steps and 8 ms before the first (a rollout, say)."
+    )
+
+
 def test_a_larger_batch_is_no_advice_where_the_host_takes_longer_for_it() -> None:
     """Linear layers over 8 sequences at once leave the GPU waiting for launches; so do 16 samples one by one, where a larger batch launches more."""
     memory = SimpleNamespace(memory_peak_bytes=1e9, memory_total_bytes=150e9)
