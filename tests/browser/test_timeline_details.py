@@ -118,7 +118,7 @@ def test_a_stretch_that_is_dragged_over_is_summed_up(server: Server, run: str, p
     for table, row in (
         ("Who owned the time", "idle"),
         ("Lost time by cause", "kernel launches"),
-        ("GPU operations", "ampere_bf16"),
+        ("GPU operations", "s16816gemm"),
     ):
         expect(details.locator("table", has_text=table)).to_contain_text(row)
 
@@ -166,7 +166,7 @@ def test_what_is_in_view_stands_under_the_picture_as_a_table_and_perfetto_beside
         page.get_by_role("tabpanel", name=f"{what} in view").get_by_test_id("stDataFrame")
         for what in ("GPU operations", "Lost time")
     ]
-    expect(tables[0]).to_contain_text("ampere_bf16")  # once the picture has told that it is drawn
+    expect(tables[0]).to_contain_text("s16816gemm")  # once the picture has told that it is drawn
     assert page.evaluate("performance.getEntriesByName('timeline-whole').length") == 1
     page.get_by_role("tab", name="Lost time in view").click()
     expect(tables[1]).to_contain_text("kernel launches")

@@ -53,6 +53,7 @@ def test_a_thread_that_does_almost_nothing_is_quiet(monkeypatch: pytest.MonkeyPa
         Lane("calls", 2, 1, 9, ms),
         Lane("python", 2, 1, 9, ms),
     ]
+    monkeypatch.setattr(tracks.views, "summed", lambda recording: None)
     monkeypatch.setattr(tracks.views, "lanes", lambda recording, device: (lanes, {}, {0}))
     monkeypatch.setattr(tracks.views, "extent", lambda recording: Span(0, 1000 * ms))
     shown = {lane["id"]: lane.get("quiet", False) for lane in tracks._lanes(None, "r")}

@@ -28,4 +28,4 @@ def test_pinning_promises_nothing_where_the_thread_that_pins_would_be_the_limit(
     assert unknown.fix.startswith("Pin the loader's memory"), "nothing tells that the thread would be slower"
     assert alone.predicted_step_ms == quick.predicted_step_ms is not None
     assert slow.predicted_step_ms is None and not slow.edits and slow.fix.startswith("Send fewer bytes")
-    assert slow.ceiling_ms_per_step == pytest.approx(0.05 * context.step_ms, rel=0.2)
+    assert slow.ceiling_ms_per_step == alone.ceiling_ms_per_step, "fewer bytes may save all that the copies lose"
