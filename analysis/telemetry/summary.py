@@ -179,9 +179,8 @@ def _rhythm(series: Series, profiles: Sequence[tuple[int, int]]) -> _Rhythm:
     shadows = tuple(profile_shadow(times, values, profile) for profile in profiles)
     steady = find_steady(times, values, shadows)
     tooth = _sawtooth(series, steady, shadows, signal)
-    if (
-        signal == FAINT and tooth.period_s is None and "util_pct" in series
-    ):  # a few SMs at work are next to none on the mean of all
+    # A few SMs at work are next to none on the mean of all.
+    if signal == FAINT and tooth.period_s is None and "util_pct" in series:
         by_util = _sawtooth(series, steady, shadows, ACTIVITY[-1])
         if by_util.period_s is not None:
             tooth, signal = by_util, ACTIVITY[-1]

@@ -30,8 +30,9 @@ class Graphs:
 
         @functools.wraps(begin)
         def begun(its: Any, *arguments: Any, **named: Any) -> Any:
+            result = begin(its, *arguments, **named)  # one that fails begins nothing, and no end would follow it
             self.capturing, self._optimizer = True, None
-            return begin(its, *arguments, **named)
+            return result
 
         @functools.wraps(end)
         def ended(its: Any) -> Any:

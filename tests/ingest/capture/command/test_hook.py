@@ -472,3 +472,18 @@ def test_each_replay_of_a_graph_that_holds_a_step_is_one(
         step.replay()
     loop.hook.finish()
     assert len(marks_of(tmp_path)) == 3 + (5 if holds_step else 0)
+
+
+def test_a_capture_that_does_not_begin_hides_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(CUDAGraph):
+        def capture_begin(self, pool: Any = None) -> None:
+            raise RuntimeError("a stream is capturing already")
+
+    graphs, loop = Graphs(), Loop(tmp_path)
+    graphs.watch(SimpleNamespace(CUDAGraph=Refusing))
+    monkeypatch.setattr(hook, "GRAPHS", graphs)
+    with pytest.raises(RuntimeError, match="already"):
+        Refusing().capture_begin()
+    loop.run(3, 10.0)
+    loop.hook.finish()
+    assert len(marks_of(tmp_path)) == 3
