@@ -17,7 +17,6 @@ SAMPLER_STOP_S = 10.0  # it answers within a tick; longer means a hung driver
 PUSHING_START_S = 12.0  # it asks the dashboard first, which may take a request's whole time
 SAMPLER_START_S = 1.0  # it starts in 0.2 to 0.5 s; a slower one is not waited for
 LOOK_EVERY_S = 0.02
-INTERRUPTED = "KeyboardInterrupt"  # how Python ends where it is stopped before it listens
 
 
 def start_sampler(out: Path, *more: str) -> subprocess.Popen[bytes]:
@@ -41,7 +40,7 @@ def starts(process: Any, live: Path, clock: Callable[[], float] = time.monotonic
 def stop_sampler(process: Any) -> str | None:
     """Stop the sampler; return what it complained of."""
     if process.poll() is None:
-        process.send_signal(signal.SIGINT)
+        process.terminate()  # not SIGINT, which whatever a shell started in the background ignores until it listens
     try:
         _, stderr = process.communicate(timeout=SAMPLER_STOP_S)
     except subprocess.TimeoutExpired:
@@ -49,7 +48,7 @@ def stop_sampler(process: Any) -> str | None:
         _, stderr = process.communicate()
     every = (stderr or b"").decode(errors="replace").splitlines()
     lines = [line for line in every if not line.startswith(("sampling into", "watch it at"))]
-    if lines[-1:] == [INTERRUPTED]:
+    if process.returncode == -signal.SIGTERM:
         return "the training ended before the sampler had started"
     return lines[-1].removeprefix("sawtooth sample: ") if lines else None
 

@@ -45,12 +45,13 @@ class FakeSampler:
         if not says:
             recorded(out)
         self.says = says
+        self.returncode = 0
         self.stopped = False
 
     def poll(self) -> None:
         return None
 
-    def send_signal(self, number: int) -> None:
+    def terminate(self) -> None:
         self.stopped = True
 
     def communicate(self, timeout: float | None = None) -> tuple[None, bytes]:
