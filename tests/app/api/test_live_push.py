@@ -280,7 +280,9 @@ def test_killing_receiver_and_sampler_loses_and_doubles_nothing(tmp_path: Path) 
             sampler.wait()
             sampler = _sampler(spool, url, token)
         until(
-            lambda: [p.name for p in spool.iterdir() if _lines(p) <= LEAST_LINES] == [] and len([*spool.iterdir()]) == kills + 1
+            lambda: (
+                len(sessions := [*spool.iterdir()]) == kills + 1 and all(_lines(session) > LEAST_LINES for session in sessions)
+            )
         )
         sampler.terminate()
         sampler.wait(60)
