@@ -69,6 +69,16 @@ def marked_gpus(manifest: Manifest, library: Library) -> dict[int | None, str | 
     return uuids
 
 
+def marked_ns(manifest: Manifest, library: Library) -> tuple[int, int] | None:
+    """Return when the first and the last step of the run were marked, Unix ns; None without marks."""
+    spans = []
+    for ref in manifest.recordings:
+        if ref.kind == "marks":
+            with library.open(ref.id, derived=False) as recording:
+                spans += recording.rows("SELECT min(end_ns), max(end_ns) FROM step_marks HAVING count(*) > 0")
+    return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
+
+
 def metadata_of(recording: Recording) -> dict[str, Any]:
     """Return what a recording's source said beside its events; empty where that is damaged."""
     try:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sawtooth.analysis.metrics.witness import StepWork, Witness
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.recording_row import RecordingRow
-from sawtooth.analysis.telemetry.attribution import attribute, candidates, metadata_of, trace_devices, unknown
+from sawtooth.analysis.telemetry.attribution import attribute, candidates, marked_ns, metadata_of, trace_devices, unknown
 from sawtooth.analysis.telemetry.clock import Origin, SampleClock, origin_of, place
 from sawtooth.analysis.telemetry.dispatch_law import by_telemetry
 from sawtooth.analysis.telemetry.host import HostLoad, host_load
@@ -70,13 +70,15 @@ def load(manifest: Manifest, library: Library, traces: Sequence[RecordingRow]) -
         with library.open(ref.id, derived=False) as recording:
             origins[ref.id] = origin_of(recording)
     clocks = place(manifest.telemetry, origins, traces)
+    marked = marked_ns(manifest, library) if manifest.telemetry else None
     sampled: list[DeviceTelemetry] = []
     host: HostLoad | None = None
     for ref in manifest.telemetry:
         with library.open(ref.id, derived=False) as recording:
             clock, own = clocks[ref.id], ref.kind == "trace"
             pids = metadata_of(recording).get("processes")
-            for device in summarize(recording, () if own else _profiles(traces, clock), clock):
+            profiles, steps = ([], None) if own else (_profiles(traces, clock), marked if clock.shares("unix") else None)
+            for device in summarize(recording, profiles, clock, steps):
                 ran = pids.get(str(device.device), ()) if isinstance(pids, dict) else ()
                 sampled.append(replace(device, host=ref.host or origins[ref.id].host, profiled=own, pids=tuple(ran)))
             here = [device.steady for device in sampled if device.recording_id == ref.id]

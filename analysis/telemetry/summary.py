@@ -98,33 +98,39 @@ def load_series(recording: Recording, device: int, column: str, clock: SampleClo
 
 
 def summarize(
-    recording: Recording, profiles: Sequence[tuple[int, int]] = (), clock: SampleClock = AS_RECORDED
+    recording: Recording,
+    profiles: Sequence[tuple[int, int]] = (),
+    clock: SampleClock = AS_RECORDED,
+    marked: tuple[int, int] | None = None,
 ) -> list[DeviceTelemetry]:
     """Summarize every device of a telemetry recording.
 
     ``profiles`` are (first, last) times of the run's traces on ``clock``: what was sampled under the profiler is left out of the means.
+    ``marked`` are those of the steps that the training marked: what was sampled before and after is none of the loop's.
     """
     devices = recording.rows(
         "SELECT DISTINCT s.device, d.name, d.uuid FROM samples s LEFT JOIN devices d USING (device) ORDER BY 1"
     )
     return [
-        _summary(recording=recording, device=int(d), name=name, uuid=uuid, clock=clock, profiles=profiles)
+        _summary(recording=recording, device=int(d), name=name, uuid=uuid, clock=clock, profiles=profiles, marked=marked)
         for d, name, uuid in devices
     ]
 
 
 def _summary(
+    *,
     recording: Recording,
     device: int,
     name: str | None,
     uuid: str | None,
     clock: SampleClock,
     profiles: Sequence[tuple[int, int]],
+    marked: tuple[int, int] | None,
 ) -> DeviceTelemetry:
     series = _all_series(recording, device, clock)
     times = np.unique(np.concatenate([t for t, _ in series.values()])) if series else np.empty(0, np.int64)
     first_ns, last_ns = (int(times[0]), int(times[-1])) if len(times) else (0, 0)
-    rhythm = _rhythm(series, profiles)
+    rhythm = _rhythm(series, profiles, marked)
     signal, steady, tooth = rhythm.signal, rhythm.steady, rhythm.sawtooth
     averaged = Steady(first_ns - 1, last_ns) if steady.why_none is not None and len(times) else steady
     means = {c: weighted_mean(*series[c], averaged, rhythm.shadows) for c in MEANS if c in series}
@@ -170,14 +176,14 @@ class _Rhythm(NamedTuple):
     sawtooth: Sawtooth
 
 
-def _rhythm(series: Series, profiles: Sequence[tuple[int, int]]) -> _Rhythm:
+def _rhythm(series: Series, profiles: Sequence[tuple[int, int]], marked: tuple[int, int] | None) -> _Rhythm:
     signal = next((s for s in ACTIVITY if s.column in series), None)
     if signal is None:
         no_tooth = Sawtooth(None, "no signal that shows GPU activity was recorded", None)
         return _Rhythm(None, (), Steady(None, None, "no activity was recorded"), no_tooth)
     times, values = series[signal.column]
     shadows = tuple(profile_shadow(times, values, profile) for profile in profiles)
-    steady = find_steady(times, values, shadows)
+    steady = find_steady(times, values, shadows, marked)
     tooth = _sawtooth(series, steady, shadows, signal)
     # A few SMs at work are next to none on the mean of all.
     if signal == FAINT and tooth.period_s is None and "util_pct" in series:

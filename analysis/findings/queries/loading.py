@@ -70,7 +70,9 @@ def hidden_time(context: RuleContext) -> HiddenTime | None:
     estimate = best.estimate.value
     if estimate is None:
         return None
-    if not STEP_SOURCES[best.source].timed or best.represented or best.ms is None:
+    if best.represented and STEP_SOURCES[best.source].timed:
+        return None  # a clock of the run outranks what telemetry makes of it
+    if not STEP_SOURCES[best.source].timed or best.ms is None:
         if fit is None or fit.represents is not False or not fit.step_ns:
             return None
         return HiddenTime(fit.step_ns / 1e6, estimate, "telemetry says about", fit.sentence, timed=False)

@@ -4,8 +4,8 @@ A recording begins before the loop and ends after it. Inside it the loop may sto
 before and after the loop are a process that starts or ends. Three blocks and more that come at regular times are a rhythm (a checkpoint every ten steps), and
 a rhythm's waits are the loop's own: whole periods of it count. Else the longest block speaks, with the others of its level. What is left
 of another level (start-up, evaluation) is cut where it is plainly so: below half or above twice the rest, in at most two places. Smaller
-differences stay, since hosts drift: they widen the interval of the mean instead. Where the training process marked its steps,
-the marks say when it trained, and nothing is guessed.
+differences stay, since hosts drift: they widen the interval of the mean instead. Where the training process marked its steps, what the GPU
+did before the first and after the last is none of the loop's, however long it took (a search for kernels takes a GPU longer than a short training).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Steady:
     ``pauses`` are long idle times between active stretches, ``warm_up_ns`` the length of a start of another level that was left out,
     ``runs_ns`` the whole stretch that the loop ran. ``left_out`` are times inside the part that are no training (pauses that are no rhythm,
     the profile); ``doubtful`` those of them that might be (a stretch of another level). ``periods`` are the ends of a rhythm's whole periods,
-    empty without one. ``marked``: the training process told when it trained.
+    empty without one.
     """
 
     start_ns: int | None
@@ -65,7 +65,6 @@ class Steady:
     left_out: tuple[Span, ...] = ()
     doubtful: tuple[Span, ...] = ()
     periods: tuple[int, ...] = ()
-    marked: bool = False
 
     def mask(self, time_ns: I64, *, doubtful: bool = False) -> NDArray[np.bool_]:
         """Tell which samples lie in the training part (``doubtful``: with the times that may be of it); none where there is none."""
@@ -78,10 +77,11 @@ class Steady:
         return inside
 
 
-def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: Sequence[Span] = ()) -> Steady:
+def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: Span | None = None) -> Steady:
     """Segment one device's samples by its busiest-resolved activity in percent (GPM graphics, else NVML utilization).
 
-    ``shadows`` are the times that profiles spoil (``profile_shadow``); ``marked`` those in which the process marked training steps.
+    ``shadows`` are the times that profiles spoil (``profile_shadow``); ``marked`` is the time from the first step that the process marked to the
+    last: activity outside is not looked at, unless the GPU hardly worked inside.
     """
     times, values = known(time_ns, busy)
     if len(times) < MIN_SAMPLES:
@@ -89,14 +89,15 @@ def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: S
     threshold = max(ACTIVE_POINTS, ACTIVE_SHARE * float(np.percentile(values, 98)))
     if (values > threshold).sum() < 2:
         return Steady(None, None, "the GPU never worked while it was sampled")
-    if marked:
-        return _by_marks(times, marked, shadows)
     clear = np.ones(len(times), bool)
     for start, end in shadows:
         clear &= (times <= start) | (times > end)
     active = np.flatnonzero((values > threshold) & clear)
     if len(active) < 2:
         return Steady(None, None, "the GPU worked under the profiler only while it was sampled")
+    if marked is not None:
+        inside = active[(times[active] > marked[0]) & (times[active] <= marked[1])]
+        active = inside if len(inside) >= MIN_SAMPLES else active
     blocks, pauses = _blocks(times, active, shadows)
     groups = _apart(times, blocks, shadows)
     tries = [_training(times, values, group) for group in groups]
@@ -144,15 +145,6 @@ def known(time_ns: I64, value: F64) -> tuple[I64, F64]:
 
 def _length(part: Steady) -> int:
     return part.end_ns - part.start_ns if part.start_ns is not None and part.end_ns is not None else 0
-
-
-def _by_marks(times: I64, marked: Sequence[Span], shadows: Sequence[Span]) -> Steady:
-    """Return the time that the process marked as training, less what a profile spoils."""
-    start, end = min(s for s, _ in marked), max(e for _, e in marked)
-    between = [(a, b) for (_, a), (b, _) in itertools.pairwise(sorted(marked)) if b > a]
-    steady = Steady(start, end, None, runs_ns=(start, end), left_out=(*between, *shadows), marked=True)
-    inside = int(steady.mask(times).sum())
-    return steady if inside >= MIN_SAMPLES else Steady(None, None, f"{inside} samples lie between the marks of training steps")
 
 
 def _blocks(times: I64, active: I64, shadows: Sequence[Span]) -> tuple[list[Span], tuple[Span, ...]]:

@@ -14,6 +14,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, summarize
+from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.manifest import UserFacts, new_manifest
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
@@ -98,6 +99,19 @@ def test_an_offset_moves_the_profile_out_of_the_means(tmp_path: Path) -> None:
     (outside,) = summary(path, tmp_path, ((int(times[100]) - 10**8, int(times[150])),))
     assert plain.means["util_pct"] == pytest.approx(58, abs=3)
     assert outside.means["util_pct"] == pytest.approx(50, abs=2)
+
+
+def test_what_the_gpu_did_before_the_first_marked_step_is_none_of_the_loop_s(tmp_path: Path) -> None:
+    times, marks = START_NS + np.arange(160) * 10**8, iter(range(START_NS + 10**10, START_NS + 15 * 10**9, 5 * 10**7))
+    path = write_plain(tmp_path / "n.jsonl", times, [{"gpu_util": 33.0 if i < 100 else 98.0} for i in range(160)])
+    writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: START_NS, monotonic_ns=lambda: START_NS)
+    for step, ns in enumerate(marks):
+        writer.mark(step, now_ns=ns)
+    writer.close()
+    result = run_of(tmp_path, path, tmp_path / "marks.jsonl")
+    assert result.telemetry.devices[0].means["util_pct"] == pytest.approx(98, abs=1)
+    alone = run_of(tmp_path / "alone", path)
+    assert alone.telemetry.devices[0].means["util_pct"] < 90
 
 
 def test_holes_lower_the_coverage_and_the_trust(tmp_path: Path) -> None:

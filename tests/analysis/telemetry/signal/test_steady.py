@@ -115,11 +115,21 @@ def test_the_profile_is_no_pause_and_what_follows_it_is_not_needed() -> None:
     assert found.pauses == () and weighted_mean(times, values, found) == 80
 
 
-def test_marks_say_when_the_run_trained() -> None:
-    times, values = series((4, 30), (10, 80), (3, 30), (10, 80))
-    marked = [(START_NS + 4 * 10**9, START_NS + 14 * 10**9 - 1), (START_NS + 17 * 10**9, START_NS + 27 * 10**9 - 1)]
-    found = find_steady(times, values, marked=marked)
-    assert found.marked and weighted_mean(times, values, found) == pytest.approx(80, abs=1)
+@pytest.mark.parametrize(
+    ("before", "level"), [((7, 33), 98), ((7, 98), 33), ((0.3, 0), 98)], ids=["a search", "a full GPU", "nothing"]
+)
+def test_marks_say_when_the_run_trained(before: tuple[float, float], level: float) -> None:
+    """A search for kernels before the first step is no training, though it is longer."""
+    times, values = series((1, 0), before, (5, level), (1, 0), (3, 60))
+    first = START_NS + round((1 + before[0]) * 1e9)
+    part = find_steady(times, values, marked=(first, first + 5 * 10**9))
+    assert weighted_mean(times, values, part) == pytest.approx(level, abs=1)
+
+
+def test_marks_of_another_time_do_not_silence_the_telemetry() -> None:
+    times, values = series((1, 0), (5, 80), (1, 0))
+    part = find_steady(times, values, marked=(START_NS - 2 * 10**9, START_NS - 10**9))
+    assert weighted_mean(times, values, part) == pytest.approx(80, abs=1)
 
 
 @settings(deadline=None)

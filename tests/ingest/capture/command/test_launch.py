@@ -99,10 +99,10 @@ def test_a_script_with_flags_keeps_its_output_and_exit_code_and_is_recorded(tmp_
     assert {line.partition(":")[0] for line in done.stderr.splitlines()} == {
         "sawtooth"
     }  # the profiler's own lines are not the training's
-    assert done.stdout == "trained 60\n"
+    assert done.stdout == f"trained {STEADY}\n"
     recorded = members(tmp_path / "run.sawtooth")
     marks = [json.loads(line) for line in recorded["marks"].splitlines()]
-    assert [mark["i"] for mark in marks[1:]] == list(range(60))
+    assert [mark["i"] for mark in marks[1:]] == list(range(int(STEADY)))
     assert b"Optimizer.step#SGD.step" in recorded["trace"]
     with zipfile.ZipFile(tmp_path / "run.sawtooth") as archive:
         packed_by = json.loads(archive.read("manifest.json"))["tool_version"]
