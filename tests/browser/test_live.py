@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from playwright.sync_api import Page, expect
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chromium import Seen
 from tests.support.paths import ROOT
-from tests.support.servers import start_server, without_bundled
+from tests.support.servers import start_server, until, without_bundled
 
 pytestmark = pytest.mark.browser
 
@@ -87,7 +86,5 @@ def test_without_a_gpu_the_bundled_recording_plays_and_stops(tmp_path: Path, pag
         expect(page.get_by_role("button", name="Stop")).to_be_visible(timeout=60_000)
     finally:
         server.stop()
-    time.sleep(0.5)
-    (first, second) = sorted((data / "live").glob("*/samples-0001.jsonl"))
-    for path in (first, second):  # the server took its sampler along
-        assert b'{"k":"end"' in path.read_bytes().splitlines()[-1]
+    (first, second) = sorted((data / "live").glob("*/samples-0001.jsonl"))  # the server took its sampler along
+    until(lambda: all(b'{"k":"end"' in path.read_bytes().splitlines()[-1] for path in (first, second)), 30)
