@@ -28,7 +28,7 @@ NO_SURER = (
     + SAMPLE_IT
 )
 WAITS_FIRST = "“{title}” comes first: one graph cannot hold these waits, and where they stay a step is several graphs."
-GATHERS_FIRST = "“{title}” comes first: it is the smaller change, and a CUDA graph of a step that frees its weights and gathers them again often cannot be captured."
+BEFORE_GRAPH = "“{title}” comes first: it is the smaller change, and {why}."
 ANOTHER_WAY = "Another way out of the same:"
 ONCE = "The profiled steps capture a CUDA graph, which the run does once: its steps after that launch otherwise."
 PART_FIRST = "“{title}” is part of it, and has a remedy of its own: it comes first."
@@ -153,7 +153,7 @@ def _before_graph(findings: list[Finding]) -> list[Finding]:
     graph = next((f for f in findings if f.explains.as_graph), None)
     if first is None or graph is None:
         return findings
-    noted = _with_note(graph, GATHERS_FIRST.format(title=first.title))
+    noted = _with_note(graph, BEFORE_GRAPH.format(title=first.title, why=first.explains.before_graph))
     ordered = [noted if f is graph else f for f in findings if f is not first]
     ordered.insert(min(ordered.index(noted), findings.index(first)), first)
     return ordered

@@ -86,6 +86,7 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("Gradients set to None", PYTORCH, ("zeroed-gradients",), None, "Optimizer\\.zero_grad", works_on="calls of zero_grad"),
     Technique("Debugging off (anomaly detection)", PYTORCH, ("anomaly-detection",), None, "Backward", works_on="backward passes"),
     Technique("Deterministic algorithms only where they are needed", PYTORCH, ("deterministic-algorithms",)),
+    Technique("No gradients for what is not trained", PYTORCH, ("unused-gradients",), None, "AccumulateGrad", works_on="gradients of parameters"),
     Technique("No graph in evaluation", PYTORCH, ("evaluation-records-graph",), apart="the profile holds training steps; profile one evaluation too"),
     Technique("A batch that fills the GPU", NVIDIA, ("small-batch", "memory-headroom")),
     Technique("Batches of like lengths, memory allocated for the longest", PYTORCH, ("shapes-vary", "plans-for-new-shapes"), rare="batches of other lengths"),

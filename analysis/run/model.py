@@ -59,7 +59,7 @@ class Explains:
 
     ``host_pace`` rests on how fast the host is without the profiler, and makes all of its work cheaper. ``chosen`` is what somebody decided, and
     no fault while it costs little. ``as_graph`` launches a step as a CUDA graph, ``cuts_graph`` is what no graph can hold, and
-    ``before_graph`` is to be mended before one is tried. ``captures_graph`` says that the profiled steps capture one, which the run does once.
+    ``before_graph`` is why it is to be mended before one is tried. ``captures_graph`` says that the profiled steps capture one, which the run does once.
     ``memory`` is advice about the GPU's memory, ``spare_memory`` that it is not used. ``schedule`` is a matter of how a pipeline's microbatches follow each other. ``marks_steps`` says how steps come to be marked, without which no
     advice has a time.
 
@@ -75,7 +75,7 @@ class Explains:
     chosen: bool = False
     as_graph: bool = False
     cuts_graph: bool = False
-    before_graph: bool = False
+    before_graph: str = ""
     captures_graph: bool = False
     schedule: bool = False
     memory: bool = False

@@ -61,11 +61,29 @@ def prepared(trace: ChromeTrace, at: float, samples: int, product: bool = False,
     return at
 
 
+def made_on_host(trace: ChromeTrace, at: float, filled: bool) -> float:
+    """Add zeros of the host's that are copied to the GPU while the host waits, after 40 rows of Python's numbers were written into them if they are ``filled``, and a product."""
+    trace.op("aten::zeros", at, at + 120, [[]], ["ScalarList"])
+    at += 125
+    for _ in range(40 if filled else 0):
+        trace.op("aten::lift_fresh", at, at + 1, [[64]], ["long int"])
+        trace.op("aten::select", at + 2, at + 5, [[SAMPLES, 64]], ["long int"])
+        trace.op("aten::copy_", at + 6, at + 9, [[64], [64]], ["long int"] * 2)
+        at += 20
+    for name, before in (("aten::to", 2), ("aten::_to_copy", 1), ("aten::copy_", 0)):
+        trace.op(name, at + 10 - before, at + 60 + before, [[SAMPLES, 64]], ["long int"])
+    trace.launch((at + 15, at + 40), (at + 25, at + 35), "Memcpy HtoD (Pageable -> Device)", "gpu_memcpy", bytes=8192)
+    trace.host("cuda_runtime", "cudaStreamSynchronize", at + 42, at + 55)
+    return op(trace, at + 65, "aten::mm", [[1024, 1024], [1024, 1024]], kernel=GEMM, kernel_us=200)
+
+
 SAMPLE_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
     "called_sample_by_sample": partial(loop, add=partial(called, batch=1, weights=1)),
     "layers_of_one_sample": partial(loop, add=partial(called, batch=1, weights=SAMPLES)),
     "called_batch_by_batch": partial(loop, add=partial(called, batch=8, weights=1)),
     "prepared_one_by_one": partial(loop, add=partial(prepared, samples=SAMPLES)),
+    "zeros_copied": partial(loop, add=partial(made_on_host, filled=False)),
+    "zeros_filled_and_copied": partial(loop, add=partial(made_on_host, filled=True)),
     "few_prepared": partial(loop, add=partial(prepared, samples=6)),
     "states_one_by_one": partial(loop, add=partial(prepared, samples=SAMPLES, product=True)),
     "learned_one_by_one": partial(loop, add=partial(prepared, samples=SAMPLES, learned=True)),

@@ -11,6 +11,7 @@ from sawtooth.ingest.capture.packing import pack_run
 from tests.support.anti_patterns import ANTI_PATTERNS
 from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 from tests.support.collective_loops import COLLECTIVE_LOOPS
+from tests.support.gradient_loops import GRADIENT_LOOPS
 from tests.support.length_loops import LENGTH_LOOPS
 from tests.support.paths import GRAPH_BREAKS
 from tests.support.refused_loops import REFUSED_LOOPS
@@ -166,6 +167,7 @@ HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     **LENGTH_LOOPS,
     **ANTI_PATTERNS,
     **COLLECTIVE_LOOPS,
+    **GRADIENT_LOOPS,
     **REFUSED_LOOPS,
     **SAMPLE_LOOPS,
     "filled_gradients": filled_gradients,

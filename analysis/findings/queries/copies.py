@@ -51,6 +51,7 @@ SAVE_LESS = (
 )
 LOSES_MORE = "Fewer checkpoints lose more steps after a crash; background saving holds a copy of the state in host memory."
 MAKERS = r"^aten::(triu|tril|ones|zeros|full|arange|eye|linspace|rand|randn|randint|randperm|normal_|uniform_|bernoulli_|fill_|masked_fill_?|tril_|triu_|one_hot)$"
+FILLERS = r"^aten::(lift_fresh|copy_|index_put_)$"  # torch.tensor of Python's numbers, and x[i] = …; within no other operator: .bool() copies too
 
 
 @once
@@ -67,7 +68,8 @@ def checkpoint_copies(context: RuleContext) -> Events:
 def copies_of_made_tensors(context: RuleContext) -> Events:
     """Return the pageable copies that follow, since the thread's previous launch, an operator that makes a tensor (column ``maker``).
 
-    Operators inside the data loader's own annotation are left out: that is loading.
+    Operators inside the data loader's own annotation are left out: that is loading. So are tensors that are filled afterwards with what only the host has:
+    texts that Python turns into numbers and writes into zeros row by row.
     """
     pageable = copies(context, PAGEABLE_TO_DEVICE)
     calls = [int(c) for c in pageable.frame["call_id"].dropna()]
@@ -77,12 +79,15 @@ def copies_of_made_tensors(context: RuleContext) -> Events:
     makers = context.recording.frame(
         "WITH launching AS (SELECT call_id, thread_id, start_ns, start_ns + dur_ns AS end_ns, "
         "lag(start_ns + dur_ns) OVER (PARTITION BY thread_id ORDER BY start_ns) AS since FROM runtime_calls WHERE gpu_ops > 0), "
-        "made AS (SELECT o.* FROM (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns, dur_ns, name FROM cpu_ops JOIN names USING (name_id) "
-        f"WHERE regexp_matches(name, $2)) o ASOF LEFT JOIN ({reach(loading)}) d ON d.thread_id = o.thread_id AND o.start_ns >= d.start_ns "
-        "WHERE d.end_ns IS NULL OR o.start_ns >= d.end_ns) "
-        "SELECT l.call_id, arg_max(o.name, o.dur_ns) AS maker FROM made o ASOF JOIN launching l ON l.thread_id = o.thread_id AND o.end_ns <= l.start_ns "
-        "WHERE o.start_ns >= l.since AND l.call_id IN (SELECT unnest($1::BIGINT[])) GROUP BY l.call_id",
-        [calls, MAKERS],
+        "made AS (SELECT o.* FROM (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns, dur_ns, name, regexp_matches(name, $2) AS makes FROM cpu_ops "
+        "JOIN names USING (name_id) WHERE regexp_matches(name, $2) OR (regexp_matches(name, $3) AND NOT EXISTS "
+        "(FROM cpu_ops p WHERE p.cpu_op_id = cpu_ops.parent_id AND p.kind = 'op'))) o "
+        f"ASOF LEFT JOIN ({reach(loading)}) d ON d.thread_id = o.thread_id AND o.start_ns >= d.start_ns WHERE d.end_ns IS NULL OR o.start_ns >= d.end_ns) "
+        "SELECT l.call_id, arg_max(o.name, o.dur_ns) FILTER (o.makes) AS maker FROM made o "
+        "ASOF JOIN launching l ON l.thread_id = o.thread_id AND o.end_ns <= l.start_ns "
+        "WHERE o.start_ns >= l.since AND l.call_id IN (SELECT unnest($1::BIGINT[])) GROUP BY l.call_id "
+        "HAVING max_by(o.makes, o.start_ns)",
+        [calls, MAKERS, FILLERS],
     )
     frame = pageable.frame.merge(makers, on="call_id", how="inner") if len(makers) else pageable.frame.iloc[:0].assign(maker="")
     return Events(frame, pageable.steps)

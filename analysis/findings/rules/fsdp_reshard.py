@@ -86,4 +86,12 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("fsdp-reshard", ("steps",), check, Explains(part_of="exposed-communication", before_graph=True))
+RULE = Rule(
+    "fsdp-reshard",
+    ("steps",),
+    check,
+    Explains(
+        part_of="exposed-communication",
+        before_graph="a CUDA graph of a step that frees its weights and gathers them again often cannot be captured",
+    ),
+)

@@ -49,12 +49,12 @@ NSIGHT_CHANGES = (
 
 
 def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield information where steps were not marked by the profiler, nor by annotations that the run's own marks stand beside."""
-    nsight = context.rank.trace.by_nsight
-    annotated = context.rank.step_source == "annotation" and (nsight or context.rank.best.source == "marks")
-    if context.rank.step_source in MARKED or annotated:
+    """Yield information where steps were not marked by the profiler, nor found in a trace that the run's own marks stand beside."""
+    nsight, none = context.rank.trace.by_nsight, context.rank.step_source == "none"
+    annotated = nsight and context.rank.step_source == "annotation"
+    marked_by_run = context.rank.best.source == "marks" and not none
+    if context.rank.step_source in MARKED or annotated or marked_by_run:
         return
-    none = context.rank.step_source == "none"
     yield context.finding(
         RULE.slug,
         "The trace marks no steps, so nothing can be said per step"

@@ -2,7 +2,7 @@
 
 What it checks
     Pageable copies to the GPU in the step that follow operators which make a tensor on the host (``triu``, ``ones``, ``full``, ``arange``,
-    ``randn`` …), outside the data loader.
+    ``randn`` …), outside the data loader. Not those that are filled with the host's data afterwards.
 Why it costs time
     The host spends the time of making it, stages the copy, and waits for it, once for each such tensor.
 What to do

@@ -71,6 +71,9 @@ def test_what_would_bring_something_is_the_finding_s_own_gain():
         ("gpt_small", "No graph in evaluation", "not checked"),  # a profile of training steps holds no evaluation
         ("gpt_small", "Checkpoints out of the loop", "not checked"),  # a few steps rarely hold one
         ("gpt_small", "No allocation in the step", "not checked"),  # what grows from step to step needs the allocations
+        ("trained_above", "No gradients for what is not trained", "brings"),
+        ("all_trained", "No gradients for what is not trained", "nothing"),
+        ("zeros_copied", "No gradients for what is not trained", "not applicable"),
         ("gpt_small", "Debugging off (anomaly detection)", "nothing"),  # every backward pass would show it
     ],
 )

@@ -79,7 +79,7 @@ def test_the_first_step_is_its_finding_s_own_prediction_and_compiling_comes_afte
     assert (then.rule, then.predicted_step_ms) == ("chains", whatif.predict_ms(best, [*graph.edits, *compiled.edits]))
 
 
-@pytest.mark.parametrize("first", [Explains(cuts_graph=True), Explains(before_graph=True)])
+@pytest.mark.parametrize("first", [Explains(cuts_graph=True), Explains(before_graph="it is smaller")])
 def test_what_has_to_be_done_before_a_graph_is_a_step_of_the_plan(loop, first):
     _, whatif, best = loop
     waits = replace(finding("waits"), explains=first)

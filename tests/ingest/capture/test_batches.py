@@ -99,7 +99,9 @@ def test_batches_are_timed_where_they_are_fetched(tmp_path, workers):
     cost, of_workers = loading.cost, loading.workers
     assert of_workers == workers and cost.batch == 8
     assert cost.wall_s >= PAUSE_S  # a sleep is never shorter
-    assert cost.cpu_s < PAUSE_S  # and takes no core
+    assert (
+        cost.wall_s - cost.cpu_s >= 0.9 * PAUSE_S
+    )  # and takes no core, however much a busy machine's own work around it takes
 
 
 class Files:

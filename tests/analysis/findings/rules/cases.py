@@ -167,7 +167,9 @@ CASES = {
         leads=("ddp_straggler",), quiet=("ddp_balanced",), measured=(("ddp_straggler", "ddp_balanced", 0.15),)
     ),
     "tensors-made-on-cpu": Case(
-        leads=("mask_from_cpu",), quiet=("mask_on_gpu",), measured=(("mask_from_cpu", "mask_on_gpu", 0.15),)
+        leads=("mask_from_cpu", "zeros_copied"),
+        quiet=("mask_on_gpu", "zeros_filled_and_copied"),
+        measured=(("mask_from_cpu", "mask_on_gpu", 0.15),),
     ),
     "tf32-off": Case(beside=("gpt_fp32",), quiet=("gpt_tf32",), measured=(("gpt_fp32", "gpt_tf32", 0.20),)),
     "thermal-slowdown": Case(beside=("held_down_by_heat",), quiet=("mm_fp8", "two_hot_samples", "held_down_by_power")),
@@ -176,6 +178,10 @@ CASES = {
         leads=("attention_math",), quiet=("attention_sdpa", "math_backend"), measured=(("attention_math", "attention_sdpa", 0.20),)
     ),
     "unfused-norm": Case(leads=("norm_by_hand",), quiet=("gpt_small",)),
+    "unused-gradients": Case(
+        leads=("trained_above", "trained_above_twice"),
+        quiet=("all_trained", "never_cleared", "trained_below", "gathered", "gathered_of_experts", "cleared_rarely"),
+    ),
     "workers-start-again": Case(leads=("loader_restarts",), quiet=("loader_keeps_workers",)),
     "workers-beyond-cores": Case(beside=("loader_on_full_cores", "main_thread_without_a_core"), quiet=("loader_short_of_workers",)),
     "zeroed-gradients": Case(

@@ -30,7 +30,7 @@ from sawtooth.app.words.run import first_line
 from sawtooth.ingest.manifest import Manifest, UserFacts
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
-from tests.support.findings_of import library, result_of
+from tests.support.findings_of import finding, library, result_of
 from tests.support.run_results import run_of
 from tests.support.sampled_loop import HARDWARE_SLOWDOWN, SOFTWARE_HEAT, write
 
@@ -373,10 +373,11 @@ def test_time_outside_the_profiled_steps_has_one_explanation_that_is_no_surer_th
 
 
 @pytest.mark.parametrize(
-    ("steps", "best", "told"), [("annotation", "marks", 0), ("annotation", "estimate", 1), ("inferred", "marks", 1)]
+    ("steps", "best", "told"),
+    [("annotation", "marks", 0), ("annotation", "estimate", 1), ("inferred", "marks", 0), ("none", "marks", 1)],
 )
 def test_who_recorded_marks_of_the_run_is_not_told_to_mark_the_profile(steps: str, best: str, told: int) -> None:
-    """`sawtooth run` marks each optimizer step, and PyTorch annotates the same ones in the profile."""
+    """`sawtooth run` marks each optimizer step, which PyTorch annotates in the profile too; of a graph that holds the whole step it marks each replay."""
     rank = SimpleNamespace(
         trace=SimpleNamespace(by_nsight=False), step_source=steps, best=SimpleNamespace(source=best), counted=[1]
     )
@@ -390,3 +391,14 @@ def test_what_waits_for_a_first_read_that_is_over_is_no_fault_of_the_loader() ->
     assert "slow-first-read" in over and not over & {"data-loader-starves-gpu", "batches-in-bursts", "periodic-stalls"}
     again = {finding.rule for finding in result_of("read_first_and_again").findings}
     assert "data-loader-starves-gpu" in again
+
+
+def test_without_unused_gradients_the_step_ends_behind_the_last_that_is_trained() -> None:
+    # Six products forward (24 µs of the host each), ones_like; backward two that are trained (25 each), four that are not (49.5 each); the optimizer's step.
+    found = finding("trained_above", "unused-gradients")
+    assert found is not None and "4 of 6 parameters" in found.title and "96 µs" in found.title  # 4 × (20 + 4) µs of kernels
+    step_us = 15 + 6 * 24 + 24 + 2 * 25 + 4 * 49.5 + 24
+    without_us = step_us - 4 * 49.5
+    assert found.predicted_speedup == pytest.approx(step_us / without_us, rel=0.05)
+    twice = finding("trained_above_twice", "unused-gradients")
+    assert twice is not None and "4 of 6 parameters" in twice.title and "192 µs" in twice.title  # in both passes

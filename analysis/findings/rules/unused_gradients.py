@@ -1,0 +1,114 @@
+"""Gradients are computed for parameters that no optimizer trains.
+
+What it checks
+    Whether a backward pass ends with parameters whose gradient is added to the one of the step before, at every step, while others start anew: an
+    optimizer's ``zero_grad`` clears what it trains, and nobody clears these. All after the last parameter that is cleared serves them alone.
+Why it costs time
+    Autograd goes on through every layer below: a backward pass takes about twice as long as the forward pass. Activations are kept for it as well.
+What to do
+    Run what is not trained (a teacher, a frozen trunk) under ``torch.no_grad()``, or call ``requires_grad_(False)`` on its parameters.
+When it is wrong
+    When a second optimizer trains them, but steps more rarely than the profile is long, or when gradients are gathered over many steps on purpose.
+    Parameters before the last one that is trained, and a model whose ``zero_grad`` clears all, are not seen.
+References
+    https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+ACCUMULATES = r"^torch::autograd::AccumulateGrad$"
+WORTH_NAMING = 0.01  # of the step
+# One parameter's gradient at each visit of a backward pass: ``added`` to what was there, or put in an empty place.
+_GRADIENTS = """
+SELECT a.thread_id, a.start_ns, a.start_ns + a.dur_ns AS end_ns, t.step, added.parent_id IS NOT NULL AS added FROM cpu_ops a
+JOIN steps t ON t.device = $device AND t.step <= $last AND a.start_ns >= t.host_start_ns AND a.start_ns < t.host_end_ns
+LEFT JOIN (SELECT DISTINCT parent_id FROM named_cpu_ops WHERE name = 'aten::add_') added ON added.parent_id = a.cpu_op_id
+WHERE list_contains($names, a.name_id) ORDER BY a.thread_id, a.start_ns"""
+_LAUNCHED = """
+SELECT g.gpu_op_id, c.thread_id, c.start_ns FROM gpu_ops g JOIN runtime_calls c USING (call_id)
+WHERE g.device = $device AND c.start_ns < (SELECT max(host_end_ns) FROM steps WHERE device = $device AND step <= $last) ORDER BY c.start_ns"""
+
+CHANGES = (
+    CodeChange("PyTorch", "target = teacher(x)", "with torch.no_grad():\n    target = teacher(x)"),
+    CodeChange("PyTorch", "optimizer = AdamW(model.head.parameters())", "model.trunk.requires_grad_(False)\noptimizer = AdamW(model.head.parameters())"),
+    CodeChange("Lightning", "self.trunk = resnet50()", "self.trunk = resnet50()\nself.trunk.requires_grad_(False)   # or self.trunk.freeze() of a LightningModule"),
+)  # fmt: skip
+
+
+def check(context: RuleContext) -> Iterator[Finding]:
+    """Yield a finding where every step's backward pass goes on behind the last gradient that is cleared, and that takes WORTH_NAMING of the step."""
+    names = context.recording.named(ACCUMULATES)
+    if not names or not len(context.work):
+        return
+    steps = set(context.work["step"].tolist())
+    until = {"device": context.rank.device, "last": max(steps)}
+    gradients = context.recording.frame(_GRADIENTS, until | {"names": names})
+    if gradients["added"].all() or not gradients["added"].any():
+        return
+    launched = context.recording.frame(_LAUNCHED, until)
+    tails = _tails(gradients, launched)
+    telling = set(
+        gradients.loc[~gradients["added"], "step"].tolist()
+    )  # a step that does not count may show who clears them, too
+    if not steps | telling <= set(tails["step"].tolist()):
+        return
+    unused, every = round(tails["unused"].mean()), round(tails["every"].mean())
+    yield from of_kernels(
+        context,
+        RULE.slug,
+        context.work[context.work["gpu_op_id"].isin(_launched_in(tails, launched))],
+        f"{unused} of {every} parameters get gradients that nobody clears, as if no optimizer trained them: {{cost}} of each step",
+        "Turn gradients off for what is not trained: torch.no_grad() around it, or requires_grad_(False) on its parameters.",
+        worth_naming=WORTH_NAMING,
+        confidence="medium",
+        note="Without the end of the backward pass, which serves these gradients alone. That the forward pass then keeps less for it is not in the prediction.",
+        risk="None where no optimizer has these parameters. One that has them and steps rarely needs their gradients.",
+        changes=CHANGES,
+    )
+
+
+def _tails(gradients: pd.DataFrame, launched: pd.DataFrame) -> pd.DataFrame:
+    """Return the ends of backward passes that serve gradients which nobody clears: step, thread_id, start_ns, end_ns, the ``unused`` of ``every`` gradient.
+
+    A pass ends where another thread launches something: the next forward pass, or the first gradient of another backward pass. Only passes like the
+    step's first count: later ones add to what that left, cleared before or not.
+    """
+    tails = []
+    for thread, mine in gradients.groupby("thread_id"):
+        others = launched.loc[launched["thread_id"] != thread, "start_ns"].to_numpy()
+        if not len(others):  # a pass of the thread that launches the forward pass too: nothing tells where it ends
+            continue
+        for step, of_step in mine.groupby("step"):
+            first: tuple[int, int] | None = None
+            for _, one in of_step.groupby(np.searchsorted(others, of_step["start_ns"].to_numpy())):
+                kind = len(one), int(one["added"].sum())
+                first = first or kind
+                cleared = one.loc[~one["added"], "end_ns"]
+                if kind != first or cleared.empty:
+                    continue
+                unused = one[one["start_ns"] >= cleared.max()]
+                if len(unused):
+                    tails.append((step, thread, cleared.max(), unused["end_ns"].max(), len(unused), len(one)))
+    return pd.DataFrame(tails, columns=["step", "thread_id", "start_ns", "end_ns", "unused", "every"])
+
+
+def _launched_in(tails: pd.DataFrame, launched: pd.DataFrame) -> NDArray[np.int64]:
+    """Return the GPU operations that were launched in these tails."""
+    inside = np.zeros(len(launched), bool)
+    for tail in tails.itertuples():
+        at = launched["start_ns"].between(tail.start_ns, tail.end_ns, inclusive="left")
+        inside |= (at & (launched["thread_id"] == tail.thread_id)).to_numpy()
+    return launched["gpu_op_id"].to_numpy(np.int64)[inside]
+
+
+RULE = Rule("unused-gradients", ("steps",), check, Explains(before_graph="a CUDA graph would hold work that nobody needs"))
