@@ -9,7 +9,8 @@ import pytest
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_time import choose_step_time
-from sawtooth.analysis.run.verdict import Judgement, judge
+from sawtooth.analysis.run.model import Explains, Finding
+from sawtooth.analysis.run.verdict import Judgement, explains, judge
 from sawtooth.app.words.efficiency import mfu_sentence
 from sawtooth.app.words.run import headline, is_lower_bound, mfu_fact
 from tests.support.by_hand import ADDS, analysed
@@ -39,6 +40,17 @@ def test_a_cause_that_owns_little_of_what_is_lost_is_no_headline() -> None:
 def test_a_cause_that_owns_most_is_the_headline() -> None:
     verdict = judged(("unattributed", 200_000), ("host_sync", 400_000), ("launch_latency", 900_000))
     assert verdict.loss is not None and verdict.loss.cause == "host_sync"
+
+
+@pytest.mark.parametrize(("launches", "python", "explained"), [(400_000, 150_000, True), (150_000, 400_000, False)])
+def test_a_graph_that_takes_python_along_is_no_reason_to_say_that_launches_take_the_time(launches, python, explained) -> None:
+    verdict = judged(("launch_bound", launches), ("python_host", python))
+    graph = Finding(
+        "graph", "critical", "Launches", "One graph.", "high", predicted_step_ms=0.45, predicted_speedup=2.1, explains=Explains(("launch_bound",), host_pace=True)
+    )  # fmt: skip
+    assert graph.gain_ms == pytest.approx(0.495)  # more than either
+    assert (explains(verdict, [graph]) is graph) == explained
+    assert ("launch kernels" in headline(verdict, explains(verdict, [graph]))) == explained
 
 
 def test_copies_that_own_most_are_the_headline_though_nothing_tells_why_they_were_made() -> None:
