@@ -63,4 +63,9 @@ def outlook(library: Library, rank: RankResult, gpus: int, findings: Sequence[Fi
         low, high = plan[-1].predicted_low_ms, plan[-1].predicted_high_ms
     elif (between := whatif.predict_range_ms(best, edits)) is not None:
         low, high = whatif.of_another_run(best, edits, between)
-    return Outlook(best.ms, after, rank.metrics["mfu"].value, gpus, low, high)
+    return Outlook(best.ms, after, mfu_of(rank, findings), gpus, low, high)
+
+
+def mfu_of(rank: RankResult, findings: Sequence[Finding]) -> float | None:
+    """Return the MFU that rises as the step gets shorter by the changes of ``findings``; None where it is not known, and where they take FLOPs away."""
+    return None if any(finding.explains.fewer_flops for finding in findings) else rank.metrics["mfu"].value

@@ -60,7 +60,7 @@ class Explains:
     ``host_pace`` rests on how fast the host is without the profiler, and makes all of its work cheaper. ``chosen`` is what somebody decided, and
     no fault while it costs little. ``as_graph`` launches a step as a CUDA graph, ``cuts_graph`` is what no graph can hold, and
     ``before_graph`` is why it is to be mended before one is tried. ``captures_graph`` says that the profiled steps capture one, which the run does once.
-    ``memory`` is advice about the GPU's memory, ``spare_memory`` that it is not used. ``schedule`` is a matter of how a pipeline's microbatches follow each other. ``marks_steps`` says how steps come to be marked, without which no
+    ``fewer_flops`` takes work away that counts as the model's, so that MFU does not rise with the speed. ``memory`` is advice about the GPU's memory, ``spare_memory`` that it is not used. ``schedule`` is a matter of how a pipeline's microbatches follow each other. ``marks_steps`` says how steps come to be marked, without which no
     advice has a time.
 
     ``sets`` are the choices of a run's set-up that the advice makes (``compare.changed.traits``), with the value where only that is meant: "dtype TF32".
@@ -76,6 +76,7 @@ class Explains:
     as_graph: bool = False
     cuts_graph: bool = False
     before_graph: str = ""
+    fewer_flops: bool = False
     captures_graph: bool = False
     schedule: bool = False
     memory: bool = False

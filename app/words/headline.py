@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sawtooth.analysis.findings.plan import needed_before
 from sawtooth.analysis.metrics.pauses import Pauses
 from sawtooth.analysis.metrics.registry import METRICS
-from sawtooth.analysis.outlook import Outlook
+from sawtooth.analysis.outlook import Outlook, mfu_of
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app import format as fmt
@@ -254,7 +254,7 @@ def forecast(result: RunResult) -> Outlook | None:
     if result.lead is None:
         return Outlook(step_ms, finding.predicted_step_ms, None, gpus)
     metrics = result.lead.metrics
-    return with_known_mfu(Outlook(step_ms, finding.predicted_step_ms, metrics["mfu"].value, gpus), metrics)
+    return with_known_mfu(Outlook(step_ms, finding.predicted_step_ms, mfu_of(result.lead, [finding]), gpus), metrics)
 
 
 def _ends_before_the_gpu(result: RunResult) -> bool:

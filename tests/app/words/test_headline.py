@@ -19,6 +19,7 @@ from sawtooth.app.reports.html import run_html
 from sawtooth.app.words import advice, causes
 from sawtooth.app.words.headline import CUT_OFF_EARLY, action, below, forecast, headline, on_poster, prepared_by, tab_title
 from sawtooth.app.words.run import first_line
+from tests.support.findings_of import result_of
 from tests.support.paths import ROOT
 from tests.support.run_results import run_of
 
@@ -255,3 +256,11 @@ def test_a_forecast_is_for_the_whole_job_where_one_of_its_ranks_was_recorded() -
     result = run_of(ledger=SLOW, best_ms=65.7, source="estimate", world_size=8)
     change = forecast(replace(result, findings=[PAD]))
     assert change is not None and change.gpus == 8
+
+
+def test_a_change_that_takes_flops_away_promises_no_larger_share_of_the_peak() -> None:
+    """Without the backward pass through a frozen trunk the step is shorter, and so is the model's work in it."""
+    result = result_of("trained_above")
+    assert result.metrics["mfu"].value is not None
+    change = forecast(result)
+    assert change is not None and change.speedup > 1.5 and change.mfu is None
