@@ -21,6 +21,7 @@ References
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.calls import Events, operators
@@ -33,6 +34,7 @@ from sawtooth.analysis.units import in_words
 WORTH_NAMING = 0.03  # one line to change, or lengths to round up
 MOSTLY = 0.5  # of the time: attention, which has another way than padding
 ATTENTION = r"^aten::_cudnn_attention_"
+CONVOLUTION = "convolution"  # its sizes are those of images, more often than lengths
 # Flash attention's kernels against cuDNN's: 1.7 to 2.3 times as long on Hopper (H100, training shapes), as long or shorter elsewhere.
 FLASH_LASTS, FLASH_LEAST, FLASH_MOST = 1.7, 1.0, 2.3
 
@@ -45,6 +47,11 @@ PAD = CodeChange(
     "PyTorch",
     "length = max(map(len, batch))",
     "length = -(-max(map(len, batch)) // 128) * 128   # few lengths: round up to 128",
+)
+PAD_SIZES = CodeChange(
+    "PyTorch",
+    "y = model(images)",
+    "height, width = images.shape[-2:]\nimages = F.pad(images, (0, -width % 64, 0, -height % 64))   # few sizes: round up to 64\ny = model(images)",
 )
 BACKEND = (
     CodeChange(
@@ -84,7 +91,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="Flash attention rounds differently in the last bits; where a mask is given, memory-efficient attention runs instead."
         if another
         else "Padding adds work, and needs a mask.",
-        changes=(*BACKEND, PAD) if another else (PAD,),
+        changes=(*BACKEND, PAD) if another else (PAD_SIZES if re.search(CONVOLUTION, longest["name"]) else PAD,),
         evidence=builds.rows(),
         places=builds.places(),
     )

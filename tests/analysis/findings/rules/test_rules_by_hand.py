@@ -402,3 +402,9 @@ def test_without_unused_gradients_the_step_ends_behind_the_last_that_is_trained(
     assert found.predicted_speedup == pytest.approx(step_us / without_us, rel=0.05)
     twice = finding("trained_above_twice", "unused-gradients")
     assert twice is not None and "4 of 6 parameters" in twice.title and "192 µs" in twice.title  # in both passes
+
+
+@pytest.mark.parametrize(("name", "pads"), [("convolutions_planned", "images"), ("attention_planned", "length")])
+def test_what_plans_for_new_shapes_is_padded_as_its_shapes_are_called(name: str, pads: str) -> None:
+    planned = finding(name, "plans-for-new-shapes")
+    assert planned is not None and pads in planned.changes[-1].after
