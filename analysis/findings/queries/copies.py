@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pandas as pd
+
 from sawtooth.analysis.findings.queries.calls import Events
 from sawtooth.analysis.findings.rule import RuleContext, once
 from sawtooth.analysis.findings.within import reach
@@ -79,15 +81,30 @@ def copies_of_made_tensors(context: RuleContext) -> Events:
     makers = context.recording.frame(
         "WITH launching AS (SELECT call_id, thread_id, start_ns, start_ns + dur_ns AS end_ns, "
         "lag(start_ns + dur_ns) OVER (PARTITION BY thread_id ORDER BY start_ns) AS since FROM runtime_calls WHERE gpu_ops > 0), "
-        "made AS (SELECT o.* FROM (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns, dur_ns, name, regexp_matches(name, $2) AS makes FROM cpu_ops "
-        "JOIN names USING (name_id) WHERE regexp_matches(name, $2) OR (regexp_matches(name, $3) AND NOT EXISTS "
-        "(FROM cpu_ops p WHERE p.cpu_op_id = cpu_ops.parent_id AND p.kind = 'op'))) o "
-        f"ASOF LEFT JOIN ({reach(loading)}) d ON d.thread_id = o.thread_id AND o.start_ns >= d.start_ns WHERE d.end_ns IS NULL OR o.start_ns >= d.end_ns) "
-        "SELECT l.call_id, arg_max(o.name, o.dur_ns) FILTER (o.makes) AS maker FROM made o "
+        "made AS (SELECT o.* FROM (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns, dur_ns, name FROM cpu_ops JOIN names USING (name_id) "
+        f"WHERE regexp_matches(name, $2)) o ASOF LEFT JOIN ({reach(loading)}) d ON d.thread_id = o.thread_id AND o.start_ns >= d.start_ns "
+        "WHERE d.end_ns IS NULL OR o.start_ns >= d.end_ns) "
+        "SELECT l.call_id, arg_max(o.name, o.dur_ns) AS maker, max(o.end_ns) AS made_ns FROM made o "
         "ASOF JOIN launching l ON l.thread_id = o.thread_id AND o.end_ns <= l.start_ns "
-        "WHERE o.start_ns >= l.since AND l.call_id IN (SELECT unnest($1::BIGINT[])) GROUP BY l.call_id "
-        "HAVING max_by(o.makes, o.start_ns)",
-        [calls, MAKERS, FILLERS],
+        "WHERE o.start_ns >= l.since AND l.call_id IN (SELECT unnest($1::BIGINT[])) GROUP BY l.call_id",
+        [calls, MAKERS],
     )
+    makers = makers[~makers["call_id"].isin(_filled(context, makers))]
     frame = pageable.frame.merge(makers, on="call_id", how="inner") if len(makers) else pageable.frame.iloc[:0].assign(maker="")
     return Events(frame, pageable.steps)
+
+
+def _filled(context: RuleContext, makers: pd.DataFrame) -> set[int]:
+    """Return the calls of ``makers`` (call_id, made_ns) whose tensor is filled between its making and the call with what the host has."""
+    fillers = context.recording.named(FILLERS)
+    if not len(makers) or not fillers:
+        return set()
+    rows = context.recording.rows(
+        "WITH made AS (SELECT c.call_id, c.thread_id, c.start_ns, m.made_ns FROM runtime_calls c JOIN "
+        "(SELECT unnest($calls::BIGINT[]) AS call_id, unnest($made::BIGINT[]) AS made_ns) m USING (call_id)) "
+        "SELECT DISTINCT m.call_id FROM (SELECT * FROM cpu_ops WHERE list_contains($fillers, name_id) AND start_ns BETWEEN (SELECT min(made_ns) FROM made) "
+        "AND (SELECT max(start_ns) FROM made)) f ASOF JOIN made m ON m.thread_id = f.thread_id AND f.start_ns + f.dur_ns <= m.start_ns "
+        "WHERE f.start_ns >= m.made_ns AND NOT EXISTS (FROM cpu_ops p WHERE p.cpu_op_id = f.parent_id AND p.kind = 'op')",
+        {"calls": makers["call_id"].tolist(), "made": makers["made_ns"].tolist(), "fillers": fillers},
+    )
+    return {int(row[0]) for row in rows}

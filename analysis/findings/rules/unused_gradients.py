@@ -28,15 +28,17 @@ from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 ACCUMULATES = r"^torch::autograd::AccumulateGrad$"
 WORTH_NAMING = 0.01  # of the step
+# Up to the end of the last step that is looked at: a long recording has millions of operators behind it.
+_UNTIL = "(SELECT max(host_end_ns) FROM steps WHERE device = $device AND step <= $last)"
 # One parameter's gradient at each visit of a backward pass: ``added`` to what was there, or put in an empty place.
-_GRADIENTS = """
-SELECT a.thread_id, a.start_ns, a.start_ns + a.dur_ns AS end_ns, t.step, added.parent_id IS NOT NULL AS added FROM cpu_ops a
-JOIN steps t ON t.device = $device AND t.step <= $last AND a.start_ns >= t.host_start_ns AND a.start_ns < t.host_end_ns
-LEFT JOIN (SELECT DISTINCT parent_id FROM named_cpu_ops WHERE name = 'aten::add_') added ON added.parent_id = a.cpu_op_id
-WHERE list_contains($names, a.name_id) ORDER BY a.thread_id, a.start_ns"""
-_LAUNCHED = """
+_GRADIENTS = f"""
+SELECT a.thread_id, a.start_ns, a.start_ns + a.dur_ns AS end_ns, t.step, a.cpu_op_id IN (
+    SELECT parent_id FROM cpu_ops WHERE list_contains($adding, name_id) AND start_ns < {_UNTIL} AND parent_id IS NOT NULL) AS added
+FROM cpu_ops a JOIN steps t ON t.device = $device AND t.step <= $last AND a.start_ns >= t.host_start_ns AND a.start_ns < t.host_end_ns
+WHERE list_contains($names, a.name_id) AND a.start_ns < {_UNTIL} ORDER BY a.thread_id, a.start_ns"""
+_LAUNCHED = f"""
 SELECT g.gpu_op_id, c.thread_id, c.start_ns FROM gpu_ops g JOIN runtime_calls c USING (call_id)
-WHERE g.device = $device AND c.start_ns < (SELECT max(host_end_ns) FROM steps WHERE device = $device AND step <= $last) ORDER BY c.start_ns"""
+WHERE g.device = $device AND c.start_ns < {_UNTIL} ORDER BY c.start_ns"""
 
 CHANGES = (
     CodeChange(
@@ -50,12 +52,12 @@ CHANGES = (
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding where every step's backward pass goes on behind the last gradient that is cleared, and that takes WORTH_NAMING of the step."""
-    names = context.recording.named(ACCUMULATES)
-    if not names or not len(context.work):
+    names, adding = context.recording.named(ACCUMULATES), context.recording.named(r"^aten::add_$")
+    if not names or not adding or not len(context.work):
         return
     steps = set(context.work["step"].tolist())
     until = {"device": context.rank.device, "last": max(steps)}
-    gradients = context.recording.frame(_GRADIENTS, until | {"names": names})
+    gradients = context.recording.frame(_GRADIENTS, until | {"names": names, "adding": adding})
     if gradients["added"].all() or not gradients["added"].any():
         return
     launched = context.recording.frame(_LAUNCHED, until)
