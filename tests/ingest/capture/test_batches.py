@@ -66,8 +66,11 @@ def test_a_batch_without_a_sample_tells_nothing_of_one(tmp_path):
 
 
 class Pauses:
+    def __init__(self, count=64):
+        self.count = count
+
     def __len__(self):
-        return 64
+        return self.count
 
     def __getitem__(self, index):
         time.sleep(PAUSE_S)
@@ -89,19 +92,18 @@ def test_batches_are_timed_where_they_are_fetched(tmp_path, workers):
     from torch.utils.data._utils import fetch
 
     unwatched = fetch._MapDatasetFetcher.fetch
+    count = 256  # so many that what a busy machine's new process does first weighs little in a worker's mean
     end = batches.watch(fetch, tmp_path, data.get_worker_info)
     try:
-        got = [int(i) for batch in data.DataLoader(Pauses(), batch_size=8, num_workers=workers) for i in batch]
+        got = [int(i) for batch in data.DataLoader(Pauses(count), batch_size=8, num_workers=workers) for i in batch]
     finally:
         end()
-    assert got == list(range(64)) and fetch._MapDatasetFetcher.fetch is unwatched
+    assert got == list(range(count)) and fetch._MapDatasetFetcher.fetch is unwatched
     loading = batches.loading_of(tmp_path)
     cost, of_workers = loading.cost, loading.workers
     assert of_workers == workers and cost.batch == 8
     assert cost.wall_s >= PAUSE_S  # a sleep is never shorter
-    assert (
-        cost.wall_s - cost.cpu_s >= 0.9 * PAUSE_S
-    )  # and takes no core, however much a busy machine's own work around it takes
+    assert cost.cpu_s < PAUSE_S  # and takes no core
 
 
 class Files:
