@@ -95,7 +95,11 @@ class Launches:
     def during(self, operators: I64) -> I64:
         """Return the positions of what was launched on their threads while any of these operators or annotations was open."""
         ops = self._ops
-        return self._launched_at.within(ops.thread[operators], ops.start[operators], ops.end[operators])
+        return self.between(ops.thread[operators], ops.start[operators], ops.end[operators])
+
+    def between(self, thread: NDArray[np.int32], start: I64, end: I64) -> I64:
+        """Return the positions of what was launched on these threads in these half-open intervals (ns, absolute)."""
+        return self._launched_at.within(thread, start, end)
 
     def begun_in(self, operators: I64) -> I64:
         """Return the ids of the operators that began while any of these was open, themselves among them."""

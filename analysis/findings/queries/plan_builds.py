@@ -45,8 +45,8 @@ def plan_builds(context: RuleContext) -> Events:
 def excess_ms(context: RuleContext, builds: Events) -> float:
     """Return what ``builds`` take beyond the usual, ms per step of the run.
 
-    Recording slows a plan no more than it slows other code without operators, so it takes what it took in the profile. Where the run's step is shorter than the profiled one
-    without the profiler's cost, it plans less often, by as much.
+    Recording makes operators and launches slower, not a plan: it takes what it took in the profile. Where the run's step is shorter than the profiled
+    one without the profiler's cost, the run plans less often, by as much.
     """
     ms = float(builds.frame["excess_ns"].sum()) / 1e6 / max(builds.steps, 1)
     best = context.rank.best

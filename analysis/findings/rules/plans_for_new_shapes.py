@@ -21,7 +21,6 @@ References
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.calls import Events, operators
@@ -91,7 +90,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         risk="Flash attention rounds differently in the last bits; where a mask is given, memory-efficient attention runs instead."
         if another
         else "Padding adds work, and needs a mask.",
-        changes=(*BACKEND, PAD) if another else (PAD_SIZES if re.search(CONVOLUTION, longest["name"]) else PAD,),
+        changes=(*BACKEND, PAD) if another else (PAD_SIZES if CONVOLUTION in longest["name"] else PAD,),
         evidence=builds.rows(),
         places=builds.places(),
     )

@@ -20,7 +20,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from sawtooth.analysis.findings.builders import of_kernels
 from sawtooth.analysis.findings.rule import Rule, RuleContext
@@ -37,7 +36,7 @@ SELECT a.thread_id, a.start_ns, a.start_ns + a.dur_ns AS end_ns, t.step, a.cpu_o
 FROM cpu_ops a JOIN steps t ON t.device = $device AND t.step <= $last AND a.start_ns >= t.host_start_ns AND a.start_ns < t.host_end_ns
 WHERE list_contains($names, a.name_id) AND a.start_ns < {_UNTIL} ORDER BY a.thread_id, a.start_ns"""
 _LAUNCHED = f"""
-SELECT g.gpu_op_id, c.thread_id, c.start_ns FROM gpu_ops g JOIN runtime_calls c USING (call_id)
+SELECT c.thread_id, c.start_ns FROM gpu_ops g JOIN runtime_calls c USING (call_id)
 WHERE g.device = $device AND c.start_ns < {_UNTIL} ORDER BY c.start_ns"""
 
 CHANGES = (
@@ -62,16 +61,17 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     launched = context.recording.frame(_LAUNCHED, until)
     tails = _tails(gradients, launched)
-    telling = set(
-        gradients.loc[~gradients["added"], "step"].tolist()
-    )  # a step that does not count may show who clears them, too
+    # A step that does not count may show who clears them, too.
+    telling = set(gradients.loc[~gradients["added"], "step"].tolist())
     if not steps | telling <= set(tails["step"].tolist()):
         return
+    thread, start, end = (tails[name].to_numpy() for name in ("thread_id", "start_ns", "end_ns"))
+    inside = context.launches.between(thread, start, end)
     unused, every = round(tails["unused"].mean()), round(tails["every"].mean())
     yield from of_kernels(
         context,
         RULE.slug,
-        context.work[context.work["gpu_op_id"].isin(_launched_in(tails, launched))],
+        context.work.iloc[np.sort(inside)],
         f"{unused} of {every} parameters get gradients that nobody clears, as if no optimizer trained them: {{cost}} of each step",
         "Turn gradients off for what is not trained: torch.no_grad() around it, or requires_grad_(False) on its parameters.",
         worth_naming=WORTH_NAMING,
@@ -105,15 +105,6 @@ def _tails(gradients: pd.DataFrame, launched: pd.DataFrame) -> pd.DataFrame:
                 if len(unused):
                     tails.append((step, thread, cleared.max(), unused["end_ns"].max(), len(unused), len(one)))
     return pd.DataFrame(tails, columns=["step", "thread_id", "start_ns", "end_ns", "unused", "every"])
-
-
-def _launched_in(tails: pd.DataFrame, launched: pd.DataFrame) -> NDArray[np.int64]:
-    """Return the GPU operations that were launched in these tails."""
-    inside = np.zeros(len(launched), bool)
-    for tail in tails.itertuples():
-        at = launched["start_ns"].between(tail.start_ns, tail.end_ns, inclusive="left")
-        inside |= (at & (launched["thread_id"] == tail.thread_id)).to_numpy()
-    return launched["gpu_op_id"].to_numpy(np.int64)[inside]
 
 
 RULE = Rule(
