@@ -41,3 +41,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(notebook, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the public names too, so that ``help(sawtooth)`` and completion show them."""
+    return sorted({*globals(), *__all__})

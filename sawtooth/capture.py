@@ -1,6 +1,6 @@
 """Record a training loop: ``from sawtooth.capture import profile``; try batch sizes: ``find_batch_size``.
 
-A face of ``sawtooth.ingest.capture``, short enough to type in a training script; it loads nothing but the standard library.
+The public names of ``sawtooth.ingest.capture``. Importing them loads nothing but the standard library.
 """
 
 from sawtooth.ingest.capture.batch_size.finder import find_batch_size

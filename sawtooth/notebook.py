@@ -54,6 +54,11 @@ class Report:
         """Return the report's contract, as ``sawtooth report --format json`` prints it."""
         return report_json(self.result)
 
+    def __repr__(self) -> str:
+        step = self.step_time_ms
+        time = "no step time" if step is None else f"{step:.3g} ms a step"
+        return f"<Report of {self.result.manifest.name!r}: {time}, {len(self.findings)} findings>"
+
     def __str__(self) -> str:
         return report_text.text(self.result)
 
@@ -75,6 +80,12 @@ class ComparisonReport:
     def to_json(self) -> dict[str, Any]:
         """Return the comparison's contract, as ``sawtooth compare --format json`` prints it."""
         return compare_json(self.comparison)
+
+    def __repr__(self) -> str:
+        before, after = (
+            " and ".join(repr(run.manifest.name) for run in side.runs) for side in (self.comparison.a, self.comparison.b)
+        )
+        return f"<ComparisonReport of {before} against {after}: {self.verdict}>"
 
     def __str__(self) -> str:
         return comparison_text.text(self.comparison, [])

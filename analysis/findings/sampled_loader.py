@@ -5,7 +5,7 @@ from __future__ import annotations
 from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
-from sawtooth.analysis.telemetry import HostLoad, Limit
+from sawtooth.analysis.telemetry.host import HostLoad, Limit
 from sawtooth.analysis.units import in_bytes, in_words
 
 SHARED_CORES = 0.6  # of its speed a worker keeps on one of the two threads of a core, as `cores` counts them

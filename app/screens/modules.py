@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.findings import about_modules
+from sawtooth.analysis.findings.about_kernel import about_modules
 from sawtooth.analysis.findings.phases import work_by_phase
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.tables import kernels as kernel_tables

@@ -5,38 +5,3 @@ and unit in every source. The sampler, the readers, the store's schema, the anal
 is a row (and, where NVML has a call of its own for it, that call in ``sawtooth.ingest.sampler.nvml.fields``). The sampler runs beside a
 training job, so this room uses the standard library only.
 """
-
-from sawtooth.faces import lazy
-
-__getattr__, __all__ = lazy(
-    __name__,
-    {
-        "host": ("HOST",),
-        "quantity": (
-            "RATIO",
-            "Quantity",
-            "Range",
-        ),
-        "registry": (
-            "BY_COLUMN",
-            "GAP_PERIODS",
-            "HOST_COLUMNS",
-            "INTEGER_COLUMNS",
-            "QUANTITIES",
-            "SAMPLE_COLUMNS",
-            "names_in",
-            "possible",
-            "possible_ones",
-            "samples_sql",
-        ),
-        "throttling": (
-            "BY_LABEL",
-            "HOLDING",
-            "HOLDING_BITS",
-            "THROTTLE_REASONS",
-            "ReasonKind",
-            "ThrottleReason",
-            "holding",
-        ),
-    },
-)

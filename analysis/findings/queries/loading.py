@@ -15,7 +15,7 @@ from sawtooth.analysis.metrics.feeding import Feeding, cores_of, feeding, first_
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, RunResult
-from sawtooth.analysis.telemetry import Limit
+from sawtooth.analysis.telemetry.host import Limit
 from sawtooth.analysis.units import in_words, significant
 from sawtooth.ingest.loop.loading import BEYOND_CORES, SEVERAL_CORES, Rate, SampleCost, least_workers, pinning_limits, predict
 from sawtooth.ingest.manifest import UserFacts

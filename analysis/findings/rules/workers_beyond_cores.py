@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.metrics.feeding import sample_cost
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RunResult
-from sawtooth.analysis.telemetry import CORES_FULL_PCT, HostLoad
+from sawtooth.analysis.telemetry.host import CORES_FULL_PCT, HostLoad
 from sawtooth.analysis.units import in_number
 
 CHANGES = (

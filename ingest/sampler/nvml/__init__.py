@@ -2,25 +2,3 @@
 
 The rest of the sampler knows a ``NvmlDriver`` and its readings, and no call of NVML.
 """
-
-from sawtooth.faces import lazy
-
-__getattr__, __all__ = lazy(
-    __name__,
-    {
-        "driver": (
-            "DriverLostError",
-            "NvmlDriver",
-            "Reading",
-        ),
-        "fields": (
-            "COLUMNS",
-            "SOURCES",
-        ),
-        "gpu": (
-            "Gpu",
-            "RETRY_FIRST_NS",
-            "RETRY_LONGEST_NS",
-        ),
-    },
-)

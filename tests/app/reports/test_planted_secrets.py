@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sawtooth.analysis.compare import compare, side_of
+from sawtooth.analysis.compare.comparison import compare
+from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from sawtooth.analysis.derive import ensure_derived, sums_file
+from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.analysis.derive.sums import sums_file
 from sawtooth.app.page import panel
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop

@@ -7,9 +7,10 @@ from contextlib import closing
 
 import pytest
 
-from sawtooth.analysis.compare import compare, side_of
+from sawtooth.analysis.compare.comparison import compare
+from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.run_analysis import analyse
-from sawtooth.analysis.store import Library
+from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.manifest import new_manifest
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
