@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.launches import Launches
+from sawtooth.analysis.findings.model import Source
 from sawtooth.analysis.findings.source_lines import as_known, user_lines
 from sawtooth.analysis.findings.work import step_work
 from sawtooth.analysis.metrics.feeding import first_read_of, sample_cost
@@ -242,7 +243,8 @@ def once(make: Callable[Concatenate[RuleContext, P], T]) -> Callable[Concatenate
 class Rule:
     """A rule: its slug (the name of its file), what data it needs (keys of NEEDS), its check, and which lost time its findings account for.
 
-    ``of_the_host`` checks a run without GPU work; most rules have nothing to say of one.
+    ``of_the_host`` checks a run without GPU work; most rules have nothing to say of one. ``reads`` is the evidence that its findings rest on: they
+    are worth no more than the least certain of it.
     """
 
     slug: str
@@ -250,6 +252,7 @@ class Rule:
     check: Callable[[RuleContext], Iterable[Finding]]
     explains: Explains
     of_the_host: Callable[[RunResult], Iterable[Finding]] | None = None
+    reads: frozenset[Source] = frozenset()
 
 
 NO_HOST = "the telemetry has no samples of the host: record it with a newer `sawtooth sample`"

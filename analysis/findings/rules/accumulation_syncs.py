@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.communication import by_pass, calls_inside, collectives, evidence_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutOps
@@ -85,4 +86,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("accumulation-syncs", ("steps",), check, Explains(part_of="exposed-communication"))
+RULE = Rule("accumulation-syncs", ("steps",), check, Explains(part_of="exposed-communication"), reads=OF_TRACE)

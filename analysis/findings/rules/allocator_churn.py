@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.allocator import GIVES_BACK, DriverCalls, driver_calls
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutWaits
@@ -123,4 +124,4 @@ def _why(asked: DriverCalls) -> _Why:
     )
 
 
-RULE = Rule("allocator-churn", ("steps",), check, Explains(("allocator",)))
+RULE = Rule("allocator-churn", ("steps",), check, Explains(("allocator",)), reads=OF_TRACE | {"allocations"})

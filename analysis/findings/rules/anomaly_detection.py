@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.reads import nan_checks
 from sawtooth.analysis.findings.rule import Rule, RuleContext
@@ -91,5 +92,9 @@ def _stack_traces(context: RuleContext) -> float:
 
 
 RULE = Rule(
-    "anomaly-detection", ("steps",), check, Explains(("launch_bound", "host_sync"), called="autograd's anomaly detection")
+    "anomaly-detection",
+    ("steps",),
+    check,
+    Explains(("launch_bound", "host_sync"), called="autograd's anomaly detection"),
+    reads=OF_TRACE,
 )

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.attention import as_fused, written_out
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.passes import passes
@@ -90,4 +91,10 @@ def _finding(context: RuleContext, rows: pd.DataFrame, edits: list[Edit], how: s
     )
 
 
-RULE = Rule("attention-fallback", ("steps", "shapes", "gpu"), check, Explains(sets=("attention",)))
+RULE = Rule(
+    "attention-fallback",
+    ("steps", "shapes", "gpu"),
+    check,
+    Explains(sets=("attention",)),
+    reads=OF_TRACE | {"shapes", "gpu_peaks"},
+)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.loading import of_first_read, worker_starts
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -63,4 +64,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("batches-in-bursts", ("steps",), check, Explains(("data_wait",)))
+RULE = Rule("batches-in-bursts", ("steps",), check, Explains(("data_wait",)), reads=OF_TRACE | {"loader_timing"})

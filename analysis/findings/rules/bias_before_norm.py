@@ -20,6 +20,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.passes import passes
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -66,4 +67,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("bias-before-norm", ("steps", "shapes"), check, Explains())
+RULE = Rule("bias-before-norm", ("steps", "shapes"), check, Explains(), reads=OF_TRACE | {"shapes"})

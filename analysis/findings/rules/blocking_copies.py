@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.copies import copies, waits_beside
 from sawtooth.analysis.findings.rule import Rule, RuleContext
@@ -54,4 +55,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("blocking-copies", ("steps",), check, Explains(("blocking_copy",)))
+RULE = Rule("blocking-copies", ("steps",), check, Explains(("blocking_copy",)), reads=OF_TRACE)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_waits
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, OUTPUT_SIZE, REPEATS, SAME_SHAPE, waiting_calls
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import Explains, Finding
@@ -51,4 +52,5 @@ RULE = Rule(
     ("steps",),
     check,
     Explains(("host_sync",), called="boolean masks, whose size the host waits for", sets=("reads",)),
+    reads=OF_TRACE,
 )

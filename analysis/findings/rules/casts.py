@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import chosen
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -58,4 +59,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("casts", ("steps", "shapes"), check, Explains())
+RULE = Rule("casts", ("steps", "shapes"), check, Explains(), reads=OF_TRACE | {"shapes"})

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_LESS, checkpoint_copies
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutHostCause
@@ -69,5 +70,9 @@ def check(context: RuleContext) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    "checkpoint-in-the-loop", ("steps",), check, Explains(("host_sync", "python_host"), called="checkpoints in the loop")
+    "checkpoint-in-the-loop",
+    ("steps",),
+    check,
+    Explains(("host_sync", "python_host"), called="checkpoints in the loop"),
+    reads=OF_TRACE,
 )

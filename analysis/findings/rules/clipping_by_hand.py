@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.passes import at_once, in_backward
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import count_in_words, evidence_of, launched_by_optimizer, ms_per_step
@@ -78,4 +79,10 @@ def _clipping(context: RuleContext) -> pd.DataFrame:
     return mine[shape.isin(both)]
 
 
-RULE = Rule("clipping-by-hand", ("steps", "shapes"), check, Explains(("launch_bound",), called="gradients clipped one by one"))
+RULE = Rule(
+    "clipping-by-hand",
+    ("steps", "shapes"),
+    check,
+    Explains(("launch_bound",), called="gradients clipped one by one"),
+    reads=OF_TRACE | {"shapes"},
+)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -66,5 +67,9 @@ def _of_run(context: RuleContext, ms: float) -> float:
 
 
 RULE = Rule(
-    "convolution-search", ("steps",), check, Explains(("launch_bound",), called="cuDNN's search for convolution algorithms")
+    "convolution-search",
+    ("steps",),
+    check,
+    Explains(("launch_bound",), called="cuDNN's search for convolution algorithms"),
+    reads=OF_TRACE,
 )

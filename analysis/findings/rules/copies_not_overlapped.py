@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.copies import copies
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.knowledge.hardware import LINK_FULL
@@ -74,4 +75,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("copies-not-overlapped", ("steps",), check, Explains())
+RULE = Rule("copies-not-overlapped", ("steps",), check, Explains(), reads=OF_TRACE)

@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.loading import (
     CPU_LIMITS,
     DECODED_ONCE,
@@ -270,4 +271,11 @@ def _num_workers(before: int, after: int | None) -> CodeChange:
     )
 
 
-RULE = Rule("data-loader-starves-gpu", ("steps",), check, Explains(("data_wait",), sets=("loader",)), check_host)
+RULE = Rule(
+    "data-loader-starves-gpu",
+    ("steps",),
+    check,
+    Explains(("data_wait",), sets=("loader",)),
+    check_host,
+    reads=OF_TRACE | {"telemetry", "host_telemetry", "loader_timing"},
+)

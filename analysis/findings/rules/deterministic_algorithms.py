@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -57,4 +58,6 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("deterministic-algorithms", ("steps",), check, Explains(("launch_bound",), called="fills of new memory"))
+RULE = Rule(
+    "deterministic-algorithms", ("steps",), check, Explains(("launch_bound",), called="fills of new memory"), reads=OF_TRACE
+)

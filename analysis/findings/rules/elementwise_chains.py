@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.chains import between_products, compiled
 from sawtooth.analysis.findings.queries.recurrent import OF_A_LAYER, recurrent_layer
 from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
@@ -74,4 +75,6 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("elementwise-chains", ("steps", "shapes"), check, Explains(chosen=True, sets=("compile",)))
+RULE = Rule(
+    "elementwise-chains", ("steps", "shapes"), check, Explains(chosen=True, sets=("compile",)), reads=OF_TRACE | {"shapes"}
+)

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.passes import Passes, at_once, in_backward, passes
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import count_in_words, evidence_of, ms_per_step
@@ -127,5 +128,9 @@ def _work_of(context: RuleContext, products: list[int]) -> Passes:
 
 
 RULE = Rule(
-    "expert-loops", ("steps", "shapes"), check, Explains(("launch_bound",), called="experts computed one after the other")
+    "expert-loops",
+    ("steps", "shapes"),
+    check,
+    Explains(("launch_bound",), called="experts computed one after the other"),
+    reads=OF_TRACE | {"shapes"},
 )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.retimed import retimed_products
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
@@ -61,4 +62,6 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("fp8-products", ("steps", "shapes", "gpu"), check, Explains(sets=("dtype fp8",)))
+RULE = Rule(
+    "fp8-products", ("steps", "shapes", "gpu"), check, Explains(sets=("dtype fp8",)), reads=OF_TRACE | {"shapes", "gpu_peaks"}
+)

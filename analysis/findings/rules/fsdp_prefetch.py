@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.communication import collectives, cost_beside, evidence_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import TimedOps
@@ -68,4 +69,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("fsdp-prefetch", ("steps",), check, Explains(part_of="exposed-communication"))
+RULE = Rule("fsdp-prefetch", ("steps",), check, Explains(part_of="exposed-communication"), reads=OF_TRACE)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, evidence_of
 from sawtooth.analysis.findings.queries.sampled import memory_use
 from sawtooth.analysis.findings.rule import Rule, RuleContext
@@ -94,4 +95,5 @@ RULE = Rule(
         part_of="exposed-communication",
         before_graph="a CUDA graph of a step that frees its weights and gathers them again often cannot be captured",
     ),
+    reads=OF_TRACE | {"allocations", "telemetry"},
 )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.calls import frames
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.source_lines import most_from
@@ -58,4 +59,10 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("garbage-collection", ("steps", "stacks"), check, Explains(("python_host",), called="Python's garbage collection"))
+RULE = Rule(
+    "garbage-collection",
+    ("steps", "stacks"),
+    check,
+    Explains(("python_host",), called="Python's garbage collection"),
+    reads=OF_TRACE | {"python_stacks"},
+)

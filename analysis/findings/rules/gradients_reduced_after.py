@@ -21,6 +21,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, cost_beside, evidence_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import Edit, MoreLaunches, TimedOps
@@ -107,4 +108,4 @@ def _calls_ms(context: RuleContext) -> float:
     return float((calls["end_ns"] - calls["launch_ns"]).sum()) / max(len(context.rank.counted), 1) / 1e6
 
 
-RULE = Rule("gradients-reduced-after", ("steps",), check, Explains(part_of="exposed-communication"))
+RULE = Rule("gradients-reduced-after", ("steps",), check, Explains(part_of="exposed-communication"), reads=OF_TRACE)

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.compiled import Breaks, breaks, uncompiled
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.compile_log import CompileLog, CompileReason
@@ -158,4 +159,4 @@ def _evidence(broken: Breaks, log: CompileLog | None) -> Iterator[dict[str, Any]
         yield {"name": BETWEEN_PIECES, "ms_per_step": backward_ms, "share_of_step": broken.context.share(backward_ms)}
 
 
-RULE = Rule("graph-breaks", ("steps",), check, Explains(sets=("compile",)))
+RULE = Rule("graph-breaks", ("steps",), check, Explains(sets=("compile",)), reads=OF_TRACE | {"compile_log"})

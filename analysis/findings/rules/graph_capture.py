@@ -56,4 +56,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("graph-capture", ("steps",), check, Explains(captures_graph=True))
+RULE = Rule("graph-capture", ("steps",), check, Explains(captures_graph=True), reads=frozenset({"host_records", "steps"}))

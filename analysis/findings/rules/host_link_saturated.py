@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.calls import Events
 from sawtooth.analysis.findings.queries.copies import copies
 from sawtooth.analysis.findings.rule import Rule, RuleContext
@@ -139,4 +140,4 @@ def _finding(context: RuleContext, title: str, use: Use, note: str, *edits: Edit
     )
 
 
-RULE = Rule("host-link-saturated", ("steps",), check, Explains())
+RULE = Rule("host-link-saturated", ("steps",), check, Explains(), reads=OF_TRACE | {"gpu_peaks", "telemetry"})

@@ -53,4 +53,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("host-swaps", ("host",), check, Explains())
+RULE = Rule("host-swaps", ("host",), check, Explains(), reads=frozenset({"host_telemetry"}))

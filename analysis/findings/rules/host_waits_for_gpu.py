@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sawtooth.analysis.findings.builders import of_waits, without_reads
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.convolution_searches import calls_of_searches
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
@@ -157,4 +158,4 @@ def _in_the_way(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("host-waits-for-gpu", ("steps",), check, Explains(("host_sync",), cuts_graph=True, sets=("reads",)))
+RULE = Rule("host-waits-for-gpu", ("steps",), check, Explains(("host_sync",), cuts_graph=True, sets=("reads",)), reads=OF_TRACE)

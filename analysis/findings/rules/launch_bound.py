@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit
@@ -275,4 +276,10 @@ def _advice(context: RuleContext, tokens: Generation | None) -> _Advice:
     return _Advice(BY_HAND_FIX.format(layer=layer), CAPTURED_NOTE + beside, risk, (BY_HAND,))
 
 
-RULE = Rule("launch-bound", ("steps",), check, Explains(("launch_bound",), host_pace=True, as_graph=True, sets=("graph",)))
+RULE = Rule(
+    "launch-bound",
+    ("steps",),
+    check,
+    Explains(("launch_bound",), host_pace=True, as_graph=True, sets=("graph",)),
+    reads=OF_TRACE | {"telemetry"},
+)

@@ -24,6 +24,7 @@ from typing import Any
 
 import pandas as pd
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.retimed import NORMS, channels_last, channels_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step
@@ -130,4 +131,10 @@ def _is_wide(row: Any) -> bool:
     return channels is None or max(channels) >= FEW_CHANNELS
 
 
-RULE = Rule("layout-conversions", ("steps", "shapes", "gpu"), check, Explains(sets=("layout",)))
+RULE = Rule(
+    "layout-conversions",
+    ("steps", "shapes", "gpu"),
+    check,
+    Explains(sets=("layout",)),
+    reads=OF_TRACE | {"shapes", "gpu_peaks"},
+)

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.passes import at_once, passes
 from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
 from sawtooth.analysis.findings.work import count_in_words, evidence_of, ms_per_step
@@ -108,4 +109,6 @@ def _repeats(names: Sequence[str], at: int, body: int) -> int:
     return times
 
 
-RULE = Rule("loop-indexing", ("steps",), check, Explains(("launch_bound",), called="a loop over the rows of a tensor"))
+RULE = Rule(
+    "loop-indexing", ("steps",), check, Explains(("launch_bound",), called="a loop over the rows of a tensor"), reads=OF_TRACE
+)

@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.chains import elements
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import chosen, numel
@@ -146,4 +147,4 @@ def _edits(rows: pd.DataFrame, passes: pd.Series, gpu: Gpu) -> list[Edit]:
     ]
 
 
-RULE = Rule("loss-head", ("steps", "shapes", "gpu"), check, Explains())
+RULE = Rule("loss-head", ("steps", "shapes", "gpu"), check, Explains(), reads=OF_TRACE | {"shapes", "gpu_peaks"})

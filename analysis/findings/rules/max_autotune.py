@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.retimed import flop_work, retimed_products
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
@@ -79,4 +80,4 @@ def _is_slow(row: Any, dtype: str, gpu: Gpu) -> bool:
     return expected is not None and row.dur_ns / 1e6 > expected.high
 
 
-RULE = Rule("max-autotune", ("steps", "shapes", "gpu"), check, Explains())
+RULE = Rule("max-autotune", ("steps", "shapes", "gpu"), check, Explains(), reads=OF_TRACE | {"shapes", "gpu_peaks"})

@@ -72,4 +72,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("memory-creep", ("steps", "memory"), check, Explains(memory=True))
+RULE = Rule("memory-creep", ("steps", "memory"), check, Explains(memory=True), reads=frozenset({"steps", "allocations"}))

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.batch.code import larger_batch_code
 from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, larger_batches, sentence
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.sampled import memory_use
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import Explains, Finding
@@ -46,4 +47,10 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("memory-headroom", ("steps",), check, Explains(memory=True, spare_memory=True))
+RULE = Rule(
+    "memory-headroom",
+    ("steps",),
+    check,
+    Explains(memory=True, spare_memory=True),
+    reads=OF_TRACE | {"allocations", "telemetry"},
+)

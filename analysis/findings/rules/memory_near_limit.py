@@ -52,4 +52,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("memory-near-limit", (), check, Explains(memory=True))
+RULE = Rule("memory-near-limit", (), check, Explains(memory=True), reads=frozenset({"allocations", "telemetry"}))

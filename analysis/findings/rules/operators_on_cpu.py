@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.own_code import function_of
 from sawtooth.analysis.findings.queries.copies import copies_of_made_tensors
 from sawtooth.analysis.findings.rule import Rule, RuleContext
@@ -89,4 +90,6 @@ def _of_function(name: str | None) -> tuple[CodeChange, ...]:
     return (CodeChange("PyTorch", before, after, of_run=True),)
 
 
-RULE = Rule("operators-on-cpu", ("steps",), check, Explains(("host_compute",), called="operators on CPU tensors"))
+RULE = Rule(
+    "operators-on-cpu", ("steps",), check, Explains(("host_compute",), called="operators on CPU tensors"), reads=OF_TRACE
+)

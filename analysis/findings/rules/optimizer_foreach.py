@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.own_code import FUSED_ON_GPU, optimizers, with_optimizer
 from sawtooth.analysis.findings.retimed import fused_optimizer
 from sawtooth.analysis.findings.rule import Rule, RuleContext
@@ -67,4 +68,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("optimizer-foreach", ("steps",), check, Explains(sets=("optimizer",)))
+RULE = Rule("optimizer-foreach", ("steps",), check, Explains(sets=("optimizer",)), reads=OF_TRACE)

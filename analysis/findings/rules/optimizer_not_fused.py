@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.own_code import FUSED_ON_GPU, optimizers, with_optimizer
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import count_in_words, evidence_of, launched_by_optimizer, ms_per_step, numel
@@ -108,4 +109,5 @@ RULE = Rule(
     ("steps",),
     check,
     Explains(("launch_bound",), called="an optimizer that launches tensor by tensor", sets=("optimizer",)),
+    reads=OF_TRACE,
 )

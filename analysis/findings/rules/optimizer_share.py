@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import OPTIMIZER_STEP, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -56,4 +57,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("optimizer-share", ("steps",), check, Explains())
+RULE = Rule("optimizer-share", ("steps",), check, Explains(), reads=OF_TRACE)

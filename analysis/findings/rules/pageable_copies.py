@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.copies import PAGEABLE_TO_DEVICE, PINNED_BYTES_PER_NS, copies, copies_of_made_tensors
 from sawtooth.analysis.findings.queries.loading import loads_in_workers
@@ -90,4 +91,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("pageable-copies", ("steps",), check, Explains(("blocking_copy",), sets=("host_memory",)))
+RULE = Rule("pageable-copies", ("steps",), check, Explains(("blocking_copy",), sets=("host_memory",)), reads=OF_TRACE)

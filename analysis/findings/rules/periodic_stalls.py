@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_LESS, checkpoint_copies
 from sawtooth.analysis.findings.queries.loading import of_first_read
 from sawtooth.analysis.findings.rule import Rule, RuleContext
@@ -113,4 +114,4 @@ def _in_profile(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("periodic-stalls", ("steps",), check, Explains())
+RULE = Rule("periodic-stalls", ("steps",), check, Explains(), reads=OF_TRACE | {"telemetry"})

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.findings.batch.step import kernels_at
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.ranks.pipeline import shortest_ms
 from sawtooth.analysis.replay.edits import ScaledOps, WithoutWaits
@@ -143,4 +144,10 @@ def _host_ms(context: RuleContext) -> float:
     return context.predict_ms([ScaledOps(ops, 0.0), WithoutWaits()]) or 0.0
 
 
-RULE = Rule("pipeline-bubble", ("steps", "ranks"), check, Explains(schedule=True))
+RULE = Rule(
+    "pipeline-bubble",
+    ("steps", "ranks"),
+    check,
+    Explains(schedule=True),
+    reads=OF_TRACE | {"shapes", "gpu_peaks", "other_ranks"},
+)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.calls import Events, operators
 from sawtooth.analysis.findings.queries.plan_builds import excess_ms, plan_builds
 from sawtooth.analysis.findings.rule import Rule, RuleContext
@@ -115,4 +116,5 @@ RULE = Rule(
     ("steps", "shapes"),
     check,
     Explains(("launch_bound",), called="plans for new shapes", part_of="launch-bound"),
+    reads=OF_TRACE | {"shapes"},
 )

@@ -47,4 +47,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("power-cap", ("telemetry",), check, Explains())
+RULE = Rule("power-cap", ("telemetry",), check, Explains(), reads=frozenset({"telemetry"}))

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.loading import (
     HiddenTime,
     at_their_limit,
@@ -125,4 +126,10 @@ def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[dict[str, An
     return replace(finding, sets_pace=bool(ceiling))
 
 
-RULE = Rule("prefetch-queue-hid-the-loader", ("steps", "run's step"), check, Explains(("data_wait",), hidden=True))
+RULE = Rule(
+    "prefetch-queue-hid-the-loader",
+    ("steps", "run's step"),
+    check,
+    Explains(("data_wait",), hidden=True),
+    reads=OF_TRACE | {"telemetry", "loader_timing"},
+)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.copies import slower_in_run
 from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit, profiled_steps
 from sawtooth.analysis.findings.rule import Rule, RuleContext
@@ -90,4 +91,10 @@ def _whole(rounds: Round) -> tuple[CodeChange, ...]:
     return (replace(usual, after=after),)
 
 
-RULE = Rule("profile-not-representative", ("steps", "run's step"), check, Explains(hidden=True))
+RULE = Rule(
+    "profile-not-representative",
+    ("steps", "run's step"),
+    check,
+    Explains(hidden=True),
+    reads=OF_TRACE | {"telemetry", "loader_timing"},
+)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -56,4 +57,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("profiler-distorts", ("steps",), check, Explains())
+RULE = Rule("profiler-distorts", ("steps",), check, Explains(), reads=OF_TRACE | {"telemetry"})

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.source_lines import in_user_code
@@ -86,4 +87,4 @@ def how_often(times: int, steps: int) -> str:
     return f"{ONCE.get(each, f'{each} times')} {of}"
 
 
-RULE = Rule("python-between-operators", ("steps",), check, Explains(("python_host",), host_pace=True))
+RULE = Rule("python-between-operators", ("steps",), check, Explains(("python_host",), host_pace=True), reads=OF_TRACE)

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.replay.edits import WithoutHostCause
@@ -160,4 +161,4 @@ def _reasons(context: RuleContext) -> Iterator[dict[str, Any]]:
         yield {"place": entry.place, "reason": entry.reason, "times": entry.times}
 
 
-RULE = Rule("recompilation", ("steps",), check, Explains(("compilation",)))
+RULE = Rule("recompilation", ("steps",), check, Explains(("compilation",)), reads=OF_TRACE | {"compile_log"})

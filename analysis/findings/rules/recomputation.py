@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.calls import calls_of, operators
 from sawtooth.analysis.findings.queries.passes import in_backward, run_again
 from sawtooth.analysis.findings.rule import Rule, RuleContext
@@ -88,4 +89,6 @@ def _without_hooks(context: RuleContext, again: pd.DataFrame) -> list[Edit]:
     return [FasterHost(likely, calls_of(context, first["gpu_op_id"].tolist()), low=least, high=1.0)]
 
 
-RULE = Rule("recomputation", ("steps", "shapes"), check, Explains(memory=True, chosen=True))
+RULE = Rule(
+    "recomputation", ("steps", "shapes"), check, Explains(memory=True, chosen=True), reads=OF_TRACE | {"shapes", "allocations"}
+)

@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.builders import without_freeing
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.calls import CELLS, calls_of, operators
 from sawtooth.analysis.findings.queries.passes import Passes, at_once, passes
 from sawtooth.analysis.findings.rule import Rule, RuleContext
@@ -179,4 +180,5 @@ RULE = Rule(
     ("steps", "shapes", "gpu"),
     check,
     Explains(("launch_bound",), called="recurrent cells called one by one"),
+    reads=OF_TRACE | {"shapes", "gpu_peaks"},
 )

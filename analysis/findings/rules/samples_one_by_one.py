@@ -26,6 +26,7 @@ import pandas as pd
 from sawtooth.analysis.findings.batch.sample_loop import SampleLoop, sample_loop
 from sawtooth.analysis.findings.batch.step import kernels_at
 from sawtooth.analysis.findings.builders import without_freeing
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.passes import passes
 from sawtooth.analysis.findings.rule import Rule, RuleContext
@@ -120,4 +121,5 @@ RULE = Rule(
     ("steps", "shapes"),
     check,
     Explains(("launch_bound",), called="samples that go through the model one by one"),
+    reads=OF_TRACE | {"shapes"},
 )

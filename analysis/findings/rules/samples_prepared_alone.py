@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.passes import at_once
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import count_in_words, evidence_of, ms_per_step
@@ -133,4 +134,5 @@ RULE = Rule(
     ("steps", "shapes"),
     check,
     Explains(("launch_bound",), called="samples that are prepared one by one"),
+    reads=OF_TRACE | {"shapes"},
 )

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.shapes import LEAST_STEPS, unlike_steps
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import numel
@@ -65,4 +66,4 @@ def _largest(part: pd.DataFrame) -> dict[str, str | None]:
     return {"largest_input": str(max(shapes, key=numel)) if shapes else None}
 
 
-RULE = Rule("shapes-vary", ("steps", "shapes"), check, Explains())
+RULE = Rule("shapes-vary", ("steps", "shapes"), check, Explains(), reads=OF_TRACE | {"shapes"})

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.loading import WORTH_NAMING, loader_may_limit, of_first_read
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.metrics.feeding import feeding, first_read_of, sample_cost
@@ -118,4 +119,10 @@ def _evidence(context: RuleContext, first: FirstRead) -> list[dict[str, Any]]:
     return [{key: value for key, value in counted.items() if value is not None}, *sampled, *context.gap_evidence("data_wait")]
 
 
-RULE = Rule("slow-first-read", ("steps", "reads"), check, Explains(("data_wait",), part_of="data-loader-starves-gpu"))
+RULE = Rule(
+    "slow-first-read",
+    ("steps", "reads"),
+    check,
+    Explains(("data_wait",), part_of="data-loader-starves-gpu"),
+    reads=OF_TRACE | {"loader_timing"},
+)

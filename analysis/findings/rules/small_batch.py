@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.batch.code import larger_batch_code
 from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, host_grows_with_batch, larger_batches, sentence
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.findings.queries.plan_builds import plan_builds
 from sawtooth.analysis.findings.queries.sampled import memory_use
@@ -69,4 +70,10 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("small-batch", ("steps",), check, Explains(("launch_bound", "python_host"), memory=True))
+RULE = Rule(
+    "small-batch",
+    ("steps",),
+    check,
+    Explains(("launch_bound", "python_host"), memory=True),
+    reads=OF_TRACE | {"allocations", "telemetry"},
+)

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, evidence_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutCalls, WithoutOps
@@ -131,4 +132,4 @@ def _together(context: RuleContext, rows: pd.DataFrame, bucket: pd.Series, gone:
     ]
 
 
-RULE = Rule("small-collectives", ("steps",), check, Explains(part_of="exposed-communication"))
+RULE = Rule("small-collectives", ("steps",), check, Explains(part_of="exposed-communication"), reads=OF_TRACE)

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.communication import calls_inside
 from sawtooth.analysis.findings.queries.copies import copies, copies_of_made_tensors, waits_beside
 from sawtooth.analysis.findings.rule import Rule, RuleContext
@@ -73,4 +74,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("small-copies", ("steps",), check, Explains(("launch_bound",), called="many small copies"))
+RULE = Rule("small-copies", ("steps",), check, Explains(("launch_bound",), called="many small copies"), reads=OF_TRACE)

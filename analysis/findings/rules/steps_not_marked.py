@@ -71,4 +71,6 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("steps-not-marked", (), check, Explains(marks_steps=True))
+RULE = Rule(
+    "steps-not-marked", (), check, Explains(marks_steps=True), reads=frozenset({"gpu_records", "launch_links", "host_records"})
+)

@@ -21,6 +21,7 @@ from statistics import median
 from typing import Any
 
 from sawtooth.analysis.findings.late_ranks import LEADS, waited_for_ms
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.rule import CRITICAL_SHARE, SUREST_SHARE, Rule, RuleContext, as_sure_as_its_interval
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.ranks.job_step import own_works
@@ -256,4 +257,4 @@ def _skewed(communication: Communication, step_ms: float) -> RankWaits | None:
     return first
 
 
-RULE = Rule("straggling-rank", ("steps", "ranks"), check, Explains(late_rank=True))
+RULE = Rule("straggling-rank", ("steps", "ranks"), check, Explains(late_rank=True), reads=OF_TRACE | {"other_ranks"})

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.copies import copies_of_made_tensors, slower_in_run
 from sawtooth.analysis.findings.rule import Rule, RuleContext
@@ -104,5 +105,9 @@ def _cost(gain_ms: float, slower: bool) -> str:
 
 
 RULE = Rule(
-    "tensors-made-on-cpu", ("steps",), check, Explains(("blocking_copy", "host_compute"), called="tensors made on the CPU")
+    "tensors-made-on-cpu",
+    ("steps",),
+    check,
+    Explains(("blocking_copy", "host_compute"), called="tensors made on the CPU"),
+    reads=OF_TRACE | {"telemetry"},
 )

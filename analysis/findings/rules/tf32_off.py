@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.calls import FP32_BY_NEED, factorizes
 from sawtooth.analysis.findings.retimed import retimed_products
 from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
@@ -67,4 +68,10 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("tf32-off", ("steps", "shapes", "gpu"), check, Explains(sets=("dtype TF32", "dtype bf16", "dtype fp16")))
+RULE = Rule(
+    "tf32-off",
+    ("steps", "shapes", "gpu"),
+    check,
+    Explains(sets=("dtype TF32", "dtype bf16", "dtype fp16")),
+    reads=OF_TRACE | {"shapes", "gpu_peaks"},
+)

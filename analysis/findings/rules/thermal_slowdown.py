@@ -46,4 +46,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("thermal-slowdown", ("telemetry",), check, Explains())
+RULE = Rule("thermal-slowdown", ("telemetry",), check, Explains(), reads=frozenset({"telemetry"}))

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.chains import Chain, marked
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -64,4 +65,4 @@ def _is_activation(work: pd.DataFrame, chain: Chain) -> bool:
     return bool(chain.operators & OF_ACTIVATIONS) or any(dims is not None and dims[1:2] == [[]] for dims in operands)
 
 
-RULE = Rule("unfused-activation", ("steps", "shapes"), check, Explains(sets=("compile",)))
+RULE = Rule("unfused-activation", ("steps", "shapes"), check, Explains(sets=("compile",)), reads=OF_TRACE | {"shapes"})

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.attention import as_fused, written_out
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
@@ -64,4 +65,10 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("unfused-attention", ("steps", "shapes", "gpu"), check, Explains(sets=("attention",)))
+RULE = Rule(
+    "unfused-attention",
+    ("steps", "shapes", "gpu"),
+    check,
+    Explains(sets=("attention",)),
+    reads=OF_TRACE | {"shapes", "gpu_peaks"},
+)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.chains import marked
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -54,4 +55,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("unfused-norm", ("steps", "shapes"), check, Explains(sets=("compile",)))
+RULE = Rule("unfused-norm", ("steps", "shapes"), check, Explains(sets=("compile",)), reads=OF_TRACE | {"shapes"})

@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -112,4 +113,5 @@ RULE = Rule(
     ("steps",),
     check,
     Explains(before_graph="a CUDA graph would hold work that nobody needs", fewer_flops=True),
+    reads=OF_TRACE,
 )

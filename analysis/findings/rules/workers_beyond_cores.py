@@ -113,4 +113,11 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("workers-beyond-cores", ("host or loader",), check, Explains(), check_host)
+RULE = Rule(
+    "workers-beyond-cores",
+    ("host or loader",),
+    check,
+    Explains(),
+    check_host,
+    reads=frozenset({"host_telemetry", "loader_timing"}),
+)

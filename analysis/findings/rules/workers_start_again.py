@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.loading import worker_starts
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -64,4 +65,10 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("workers-start-again", ("steps", "stacks"), check, Explains(("data_wait",), called="loader workers that restart"))
+RULE = Rule(
+    "workers-start-again",
+    ("steps", "stacks"),
+    check,
+    Explains(("data_wait",), called="loader workers that restart"),
+    reads=OF_TRACE | {"python_stacks"},
+)

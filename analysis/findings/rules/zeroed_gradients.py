@@ -19,6 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.within import launches_within
 from sawtooth.analysis.findings.work import launched_inside
@@ -62,4 +63,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("zeroed-gradients", ("steps",), check, Explains())
+RULE = Rule("zeroed-gradients", ("steps",), check, Explains(), reads=OF_TRACE)

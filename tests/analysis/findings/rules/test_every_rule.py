@@ -15,6 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from sawtooth.analysis.findings import rules as rules_folder
 from sawtooth.analysis.findings.checking import FAILED, all_rules
+from sawtooth.analysis.findings.model import SOURCES
 from sawtooth.analysis.findings.rule import NEEDS, Rule
 from sawtooth.analysis.knowledge.causes import NOT_RANKED_FIRST
 from sawtooth.analysis.run.model import Finding
@@ -102,6 +103,17 @@ def test_a_rule_needs_and_explains_what_there_is(rule: Rule) -> None:
         assert cause not in NOT_RANKED_FIRST, f"nothing of the user's own removes {cause}"
         assert cause_words.waits_for(cause) != cause_words.waits_for(None), f"{cause} is no cause of the ledger"
     assert rule.explains.called is None or rule.explains.causes, "what has a name of its own has a mechanism"
+
+
+NEEDS_READ = {"shapes": "shapes", "stacks": "python_stacks", "memory": "allocations", "telemetry": "telemetry", "host": "host_telemetry",
+              "ranks": "other_ranks", "steps": "steps"}  # fmt: skip
+
+
+@every_rule
+def test_a_rule_declares_the_evidence_it_reads(rule: Rule) -> None:
+    """What it cannot do without is evidence that it reads; a rule that reads nothing could not be silenced."""
+    assert rule.reads and rule.reads <= SOURCES
+    assert {NEEDS_READ[need] for need in rule.needs if need in NEEDS_READ} <= rule.reads
 
 
 @pytest.mark.parametrize("name", [*NAMES, *HAND_MADE])
