@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.app.cli import COMMANDS
+from tests.support import command_reference
 from tests.support.paths import ROOT
 
 DOCUMENTS = [
@@ -60,3 +61,8 @@ def test_the_readme_is_a_page_with_two_pictures_and_commands_that_exist() -> Non
         assert f"\n```sh\n{command}" in text, "the two commands that people begin with, word for word"
     called = set(re.findall(r"^(?:\S+=\S+ )?(?:\.venv/bin/)?sawtooth (\w+)", text, re.MULTILINE))
     assert {"run", "sample", "compare", "report", "ingest"} <= called <= COMMANDS.keys()
+
+
+def test_the_command_reference_says_what_the_commands_say() -> None:
+    written = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert written == command_reference.page(), "python -m tests.support.command_reference > docs/commands.md"

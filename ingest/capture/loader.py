@@ -155,8 +155,8 @@ def report(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: fl
     return lines
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Benchmark a loader; return 0, or 2 with a sentence on stderr."""
+def loader_parser() -> argparse.ArgumentParser:
+    """Return the parser of `sawtooth loader`."""
     parser = argparse.ArgumentParser(
         prog="sawtooth loader", description="Time a DataLoader by itself, and say how many workers feed the GPU."
     )
@@ -167,7 +167,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--workers", default=None, metavar="LIST", help="numbers of workers to run, such as 0,2,8 (default: 0, 2 and the cores)"
     )
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Benchmark a loader; return 0, or 2 with a sentence on stderr."""
+    options = loader_parser().parse_args(arguments)
     cores = usable_cores()
     try:
         counts = [int(word) for word in options.workers.split(",")] if options.workers else [0, 2, cores]
