@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.loop.cores import usable_cores
-from sawtooth.ingest.loop.loading import SampleCost
-from sawtooth.ingest.loop.page_cache import FirstRead, bytes_read, first_read, room_for_files
+from ..loop.cores import usable_cores
+from ..loop.loading import SampleCost
+from ..loop.page_cache import FirstRead, bytes_read, first_read, room_for_files
+from .in_process import shared
 
 MOST = 2000  # batches of one process: their mean is known, and a long training fills no disk
 FEWEST = 3  # batches: fewer are the loader's start
@@ -34,7 +35,7 @@ class BatchTimes:
     """Writes one process's batches into ``folder``. A forked process writes a file of its own."""
 
     def __init__(self, folder: Path, worker: Callable[[], Any]) -> None:
-        self._folder, self._worker = folder, worker
+        self._folder, self.worker = folder, worker
         self._pid, self._file, self._left = 0, -1, 0
 
     def note(self, dataset: Any, samples: int, whole: Spent, collate: Spent, read: dict[str, int]) -> None:
@@ -49,7 +50,7 @@ class BatchTimes:
     def _open(self, dataset: Any) -> None:
         self._pid, self._left = os.getpid(), 0
         self._file = os.open(self._folder / f"batches-{self._pid}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        info = self._worker()
+        info = self.worker()
         workers, parent = (info.num_workers, os.getppid()) if info is not None else (0, self._pid)
         head = {"dataset": _name(dataset), "workers": workers, "parent": parent, "room": room_for_files()}
         os.write(self._file, (json.dumps(head) + "\n").encode())
@@ -60,48 +61,43 @@ QUICK_SHARE = 10  # one in so many batches lay ready in the workers' queue: then
 
 
 class PinTimes:
-    """Times what the thread that pins the workers' batches takes for each: however many workers there are, their batches go through it one by one."""
+    """Writes what the thread that pins the workers' batches takes for each: however many workers there are, their batches go through it one by one."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._pid, self._file, self._left = folder, 0, -1, MOST
-        self._inside = threading.local()  # a batch's parts are pinned by the same function
+        self._folder, self._pid, self._file, self.left = folder, 0, -1, MOST
 
-    def timed(self, pin: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``pin`` (torch.utils.data._utils.pin_memory.pin_memory), timed."""
-
-        def pinned(*arguments: Any, **options: Any) -> Any:
-            if getattr(self._inside, "pinning", False) or self._left <= 0:
-                return pin(*arguments, **options)
-            self._inside.pinning, before = True, time.perf_counter_ns()
-            try:
-                return pin(*arguments, **options)
-            finally:
-                self._inside.pinning, after = False, time.perf_counter_ns()
-                with contextlib.suppress(Exception):  # the training must not notice
-                    self._note(after - before, getattr(self._inside, "end", None), before)
-                self._inside.end = after
-
-        return pinned
-
-    def _note(self, ns: int, end_before: int | None, begin: int) -> None:
+    def note(self, ns: int, end_before: int | None, begin: int) -> None:
         """Note what a batch took, and how long before it the thread was done with its last one; nothing of that for a thread's first."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._file = os.open(self._folder / f"pins-{self._pid}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self._left -= 1
+        self.left -= 1
         since = "" if end_before is None else f" {begin - end_before}"
         os.write(self._file, f"{ns}{since}\n".encode())
 
 
+def _timed_pinning(pin: Callable[..., Any], watchers: list[PinTimes]) -> Callable[..., Any]:
+    inside = threading.local()  # a batch's parts are pinned by the same function
+
+    def pinned(*arguments: Any, **options: Any) -> Any:
+        if getattr(inside, "pinning", False) or all(times.left <= 0 for times in watchers):
+            return pin(*arguments, **options)
+        inside.pinning, before = True, time.perf_counter_ns()
+        try:
+            return pin(*arguments, **options)
+        finally:
+            inside.pinning, after = False, time.perf_counter_ns()
+            for times in watchers:
+                with contextlib.suppress(Exception):  # the training must not notice
+                    times.note(after - before, getattr(inside, "end", None), before)
+            inside.end = after
+
+    return pinned
+
+
 def watch_pinning(module: Any, folder: Path) -> Callable[[], None]:
     """Time what loaders pin from now on; return what ends it. ``module`` is torch.utils.data._utils.pin_memory."""
-    before = module.pin_memory
-    module.pin_memory = PinTimes(folder).timed(before)
-
-    def end() -> None:
-        module.pin_memory = before
-
-    return end
+    return shared.watch(module, "pin_memory", PinTimes(folder), _timed_pinning)
 
 
 class _Timed:
@@ -128,15 +124,10 @@ class _Timed:
 def watch(fetchers: Any, folder: Path, worker: Callable[[], Any]) -> Callable[[], None]:
     """Time what the loaders fetch from now on; return what ends it. ``fetchers`` is torch.utils.data._utils.fetch, ``worker`` its get_worker_info."""
     times = BatchTimes(folder, worker)
-    before = {name: getattr(fetchers, name).fetch for name in FETCHERS}
-    for name, fetch in before.items():
-        getattr(fetchers, name).fetch = _timed(fetch, times, worker)
-
-    def end() -> None:
-        for name, fetch in before.items():
-            getattr(fetchers, name).fetch = fetch
-
-    return end
+    with contextlib.ExitStack() as leave:
+        for name in FETCHERS:
+            leave.callback(shared.watch(getattr(fetchers, name), "fetch", times, _timed))
+        return leave.pop_all().close
 
 
 def watch_loaders(folder: Path) -> list[Callable[[], None]]:
@@ -152,20 +143,25 @@ def watch_loaders(folder: Path) -> list[Callable[[], None]]:
         raise
 
 
-def _timed(fetch: Callable[[Any, Any], Any], times: BatchTimes, worker: Callable[[], Any]) -> Callable[[Any, Any], Any]:
+def _timed(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Callable[[Any, Any], Any]:
     epochs: Counter[tuple[int, str]] = Counter()  # a forked process goes on with its parent's
 
     def timed(self: Any, wanted: Any) -> Any:
+        if not watchers:
+            return fetch(self, wanted)
         if not isinstance(self.collate_fn, _Timed):  # each iterator of a loader has a fetcher of its own
             who = os.getpid(), _name(self.dataset)
             epochs[who] += 1
-            self.collate_fn = _Timed(self.collate_fn, worker() is not None, epochs[who], _size(self.dataset))
+            self.collate_fn = _Timed(self.collate_fn, watchers[0].worker() is not None, epochs[who], _size(self.dataset))
         collate = self.collate_fn
         read, before = bytes_read(collate.who), collate.now()
         made = fetch(self, wanted)
         whole = _since(before, collate.now())
-        with contextlib.suppress(Exception):  # the training must not notice
-            times.note(self.dataset, len(wanted) if self.auto_collation else 1, whole, collate.took, collate.read_since(read))
+        for times in watchers:
+            with contextlib.suppress(Exception):  # the training must not notice
+                times.note(
+                    self.dataset, len(wanted) if self.auto_collation else 1, whole, collate.took, collate.read_since(read)
+                )
         return made
 
     return timed

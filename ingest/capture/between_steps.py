@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from .in_process.shared import process_wide, watch
 
 
 @dataclass
@@ -34,46 +35,38 @@ class BetweenSteps:
 
     def watch_evaluation(self, modules: Any) -> Callable[[], None]:
         """Count until what is returned is called; ``modules`` is the module torch.nn.modules.module, which may be all of PyTorch that is imported yet."""
-        module, torch = modules.Module, sys.modules["torch"]
-        evaluate = module.eval
+        torch = sys.modules["torch"]
 
-        @functools.wraps(evaluate)
-        def counted(model: Any) -> Any:
-            compiler: Any = getattr(torch, "compiler", None)
-            compiling = hasattr(compiler, "is_compiling") and compiler.is_compiling()
-            if not compiling:  # a count would compile its function anew each time
-                self.evaluated += 1
-            return evaluate(model)
+        def patch(evaluate: Callable[[Any], Any], watchers: list[BetweenSteps]) -> Callable[[Any], Any]:
+            def counted(model: Any) -> Any:
+                compiler: Any = getattr(torch, "compiler", None)
+                compiling = hasattr(compiler, "is_compiling") and compiler.is_compiling()
+                if not compiling:  # a count would compile its function anew each time
+                    for watcher in watchers:
+                        watcher.evaluated += 1
+                return evaluate(model)
 
-        return _replace(module, "eval", counted)
+            return counted
+
+        return watch(modules.Module, "eval", self, patch)
 
     def watch_saving(self, module: Any) -> Callable[[], None]:
         """Count until what is returned is called; ``module`` is the one that ``save`` is called of, or torch.serialization before torch has it.
 
         torch.distributed.checkpoint saves each tensor so, in a thread of its own where it saves in the background.
         """
-        save = module.save
 
-        @functools.wraps(save)
-        def counted(*arguments: Any, **named: Any) -> Any:
-            if threading.current_thread() is threading.main_thread():
-                self.saved += 1
-            return save(*arguments, **named)
+        def patch(save: Callable[..., Any], watchers: list[BetweenSteps]) -> Callable[..., Any]:
+            def counted(*arguments: Any, **named: Any) -> Any:
+                if threading.current_thread() is threading.main_thread():
+                    for watcher in watchers:
+                        watcher.saved += 1
+                return save(*arguments, **named)
 
-        counted._torchdynamo_disable = True  # type: ignore[attr-defined]  # as the hook of a step: the compiler leaves its function for PyTorch's own as well
-        return _replace(module, "save", counted)
+            counted._torchdynamo_disable = True  # type: ignore[attr-defined]  # as the hook of a step: the compiler leaves its function for PyTorch's own as well
+            return counted
 
-
-def _replace(owner: Any, name: str, by: Any) -> Callable[[], None]:
-    """Put a function in the place of another; return what undoes it."""
-    before = getattr(owner, name)
-
-    def leave() -> None:
-        if getattr(owner, name) is by:  # whoever replaced it since then has it
-            setattr(owner, name, before)
-
-    setattr(owner, name, by)
-    return leave
+        return watch(module, "save", self, patch)
 
 
-BETWEEN_STEPS = BetweenSteps()  # of this process, for `sawtooth run`
+BETWEEN_STEPS = process_wide("between_steps", BetweenSteps)  # for `sawtooth run`

@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sawtooth.ingest.sampler.clock import boot_id
+from ..sampler.clock import boot_id
 
 FORMAT_VERSION = 1
 PHASES = ("train", "profile", "eval", "checkpoint")

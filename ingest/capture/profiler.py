@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from sawtooth.ingest.capture.devices import AllocatorNotes, name_gpus
+from .devices import AllocatorNotes, name_gpus
 
 
 def let_go_after_the_profile() -> None:

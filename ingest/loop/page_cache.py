@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.loop.cores import GROUPS, PROC
+from .cores import GROUPS, PROC
 
 FROM_CACHE = 0.1  # of what is read: with less from the disk its waits are few
 MAPPED = 2.0  # times what was read, in what the disk gave: reading ahead explains no more, so that the files are mapped and what they hold is not known

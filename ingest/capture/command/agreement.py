@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sawtooth.ingest.capture.command.loop_times import Extent
+from .loop_times import Extent
 
 RANKS_LEAD = 20  # steps between rank 0's decision and the profile: ranks are a step or two apart, and look every ten
 

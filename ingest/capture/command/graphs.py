@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from ..in_process.shared import process_wide
+
 
 class Graphs:
     """The graphs of this process that hold a step, and who is told of each replay (``on_step``)."""
@@ -51,4 +53,4 @@ class Graphs:
         graph.capture_begin, graph.capture_end, graph.replay = begun, ended, replayed
 
 
-GRAPHS = Graphs()  # of this process, for `sawtooth run`
+GRAPHS = process_wide("graphs", Graphs)  # for `sawtooth run`

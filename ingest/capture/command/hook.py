@@ -19,18 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sawtooth.ingest.capture import batches
-from sawtooth.ingest.capture.between_steps import BETWEEN_STEPS, BetweenSteps
-from sawtooth.ingest.capture.command.agreement import agreed
-from sawtooth.ingest.capture.command.call_site import CallSite, CallSites
-from sawtooth.ingest.capture.command.graphs import GRAPHS
-from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, Extent, LoopWatch
-from sawtooth.ingest.capture.command.updates import UPDATES
-from sawtooth.ingest.capture.devices import current_gpu
-from sawtooth.ingest.capture.job_place import number_of
-from sawtooth.ingest.capture.marks import MarkWriter
-from sawtooth.ingest.capture.profiler import StepProfiler
-from sawtooth.ingest.loop.leading import LeadingOptimizer
+from ...loop.leading import LeadingOptimizer
+from .. import batches
+from ..between_steps import BETWEEN_STEPS, BetweenSteps
+from ..devices import current_gpu
+from ..job_place import number_of
+from ..marks import MarkWriter
+from ..profiler import StepProfiler
+from .agreement import agreed
+from .call_site import CallSite, CallSites
+from .graphs import GRAPHS
+from .loop_times import LEAST_STEPS, Extent, LoopWatch
+from .updates import UPDATES
 
 FOLDER = "SAWTOOTH_RUN_FOLDER"
 PROFILED_STEPS = "SAWTOOTH_RUN_STEPS"

@@ -6,7 +6,7 @@ from collections import deque
 from itertools import pairwise
 from typing import NamedTuple
 
-from sawtooth.ingest.loop.rounds import LEAST_ROUNDS, MOST_STEPS, rhythm_of
+from ...loop.rounds import LEAST_ROUNDS, MOST_STEPS, rhythm_of
 
 LEAST_STEPS = 20  # before the profile: in most loops the loader's first queue and cuDNN's searches are over by then
 STEADY_WITHIN = 0.10  # the last ten steps and the ten before differ by less in the median: warm-up is over

@@ -6,6 +6,8 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+from ..in_process.shared import process_wide
+
 
 @dataclass
 class Updates:
@@ -34,4 +36,4 @@ class Updates:
         engines.DeepSpeedEngine._take_model_step = followed
 
 
-UPDATES = Updates()  # of this process, for `sawtooth run`
+UPDATES = process_wide("updates", Updates)  # for `sawtooth run`

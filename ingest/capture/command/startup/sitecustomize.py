@@ -6,6 +6,7 @@ environment's own ``sitecustomize``, which this one hides, is run afterwards.
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -15,6 +16,8 @@ from collections.abc import Sequence
 from types import ModuleType
 
 HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib would cost every child its import
+PACKAGE = "_sawtooth_recorder"  # a private name, because the training may have a `sawtooth` of its own
+HOOK = f"{PACKAGE}.ingest.capture.command.hook"
 AWAITED = {  # modules of PyTorch and DeepSpeed, and what of the hook is called with each once it is there
     "torch.optim.optimizer": "install",
     "torch.nn.modules.module": "watch_evaluation",
@@ -26,23 +29,13 @@ AWAITED = {  # modules of PyTorch and DeepSpeed, and what of the hook is called 
 }
 
 
-def _load_hook() -> ModuleType:
-    """Import the hook from this copy of Sawtooth without putting its folder on the path of somebody's training."""
-    if "sawtooth" not in sys.modules:
-        place = os.environ["SAWTOOTH_IMPORT_ROOT"]
-        folder = os.path.join(place, "sawtooth")  # noqa: PTH118
-        spec = importlib.util.spec_from_file_location(
-            "sawtooth",
-            os.path.join(folder, "__init__.py"),  # noqa: PTH118
-            submodule_search_locations=[folder],
-        )
-        assert spec is not None and spec.loader is not None
-        package = importlib.util.module_from_spec(spec)
-        sys.modules["sawtooth"] = package
-        spec.loader.exec_module(package)
-    from sawtooth.ingest.capture.command import hook
-
-    return hook
+def _add_package(place: str) -> None:
+    """Make this copy of Sawtooth importable as PACKAGE: its modules import each other relatively. Nothing is read from the disk yet."""
+    folder = os.path.join(place, "sawtooth")  # noqa: PTH118
+    installed = os.path.isdir(os.path.join(folder, "ingest"))  # noqa: PTH112, PTH118 - in a checkout it lies beside this folder
+    spec = importlib.machinery.ModuleSpec(PACKAGE, None, is_package=True)
+    spec.submodule_search_locations = [folder] if installed else [folder, place]
+    sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)
 
 
 class _Loader(importlib.abc.Loader):
@@ -59,7 +52,7 @@ class _Loader(importlib.abc.Loader):
         """As the loader does, then hook."""
         self.loader.exec_module(module)
         try:
-            getattr(_load_hook(), AWAITED[module.__name__])(module)
+            getattr(importlib.import_module(HOOK), AWAITED[module.__name__])(module)
         except Exception as error:
             if os.environ.get("SAWTOOTH_DEBUG"):
                 print(f"sawtooth: the training is not hooked ({error!r})", file=sys.stderr)
@@ -90,6 +83,8 @@ def _run_the_hidden_one() -> None:
         spec.loader.exec_module(module)
 
 
-if os.environ.get("SAWTOOTH_RUN_FOLDER") and os.environ.get("SAWTOOTH_IMPORT_ROOT"):
+# Another copy has done it where one `sawtooth run` starts another.
+if os.environ.get("SAWTOOTH_RUN_FOLDER") and os.environ.get("SAWTOOTH_IMPORT_ROOT") and PACKAGE not in sys.modules:
+    _add_package(os.environ["SAWTOOTH_IMPORT_ROOT"])
     sys.meta_path.insert(0, _Finder())
 _run_the_hidden_one()
