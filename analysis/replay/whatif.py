@@ -35,7 +35,9 @@ PACE_HALVINGS = 7  # to within 1 % of that
 HIDDEN_HOST = 1.6  # times or a part of what the replay says a host takes that its GPU hides: so far off a step is that its host limits, told by the trace
 HIDDEN_HALVINGS = 3  # to within 6 % of that
 RUNS_DIFFER = 0.03  # two runs of one program that the GPU limits, and the step time before the change
-HOSTS_DIFFER = 0.12  # two that the host limits: stretches of one loop differed by 0 to 14 % (docs/accuracy.md, usual example)
+HOSTS_DIFFER = (
+    0.12  # two that the host limits: stretches of one loop differed by 0 to 14 % (docs/evidence/accuracy.md, usual example)
+)
 ROUNDING = 1e-9
 REACHED = 1.01  # times the step of the quickest host: from there on the GPU sets the pace, and no host is known to be quicker
 

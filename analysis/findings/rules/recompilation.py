@@ -35,7 +35,9 @@ WORTH_NAMING = 0.02  # of the step: loading a kernel once costs less than that o
 MOSTLY = 0.5  # of the time: launches loaded code, nothing was compiled
 REASONS = 5  # of the log, the first: the same guard fails again and again
 RARER = 1.25  # times the run's step, as it was timed, in the profiled ones: the run compiles less often than they do
-LEFT_OFF = 0.15  # of the step without compiling, by the replay: what it is off at most on the pairs of docs/accuracy.md
+LEFT_OFF = (
+    0.15  # of the step without compiling, by the replay: what it is off at most on the pairs of docs/evidence/accuracy.md
+)
 SIZES = re.compile(r"size mismatch|\.size\(\)")  # in Dynamo's reasons: a guard on a tensor's size failed
 FIND = "find what changes between steps (TORCH_LOGS=recompiles), keep shapes the same, or compile with dynamic=True."
 OTHER = "Stop the recompilation: {reason} changes between calls ({place}). Keep it the same, or hand it over as a tensor; shapes are not what changes."

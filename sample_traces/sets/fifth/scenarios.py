@@ -1,6 +1,6 @@
 """The fifth set: everyday loops of models in none of the sets before, one trouble or none each; a pair differs in one thing.
 
-Recorded on an H200 with a slow host after the analysis was settled (`record.py --set fifth`); `docs/accuracy.md` says what was seen first.
+Recorded on an H200 with a slow host after the analysis was settled (`record.py --set fifth`); `docs/evidence/accuracy.md` says what was seen first.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The fourth set: tokens one by one, captures of one step, evaluation between steps, and models of none of the sets before.
 
-Recorded on an H200 after the analysis was settled; some were then looked at, the others only judged (`docs/accuracy.md` says which).
+Recorded on an H200 after the analysis was settled; some were then looked at, the others only judged (`docs/evidence/accuracy.md` says which).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The sixth set: loops of models in none of the sets before, with the habits that slow them down in practice; a pair differs in one thing.
 
-Recorded on an H200 after the analysis was settled (`record.py --set sixth`); `docs/accuracy.md` says what was seen first.
+Recorded on an H200 after the analysis was settled (`record.py --set sixth`); `docs/evidence/accuracy.md` says what was seen first.
 """
 
 from __future__ import annotations
