@@ -43,7 +43,8 @@ def test_each_file_that_cannot_be_read_is_named_with_its_reason(tmp_path: Path) 
     folder = tmp_path / "job"
     folder.mkdir()
     (folder / "job.json").write_bytes(msgspec.json.encode(JobOrder(str(tmp_path / "data"), files)))
-    assert subprocess.run(child_command(folder), stdin=subprocess.PIPE, timeout=120).returncode == 1
+    with subprocess.Popen(child_command(folder), stdin=subprocess.PIPE) as process:  # it ends where its input does
+        assert process.wait(120) == 1
     outcome = msgspec.json.decode((folder / "result.json").read_bytes(), type=Outcome)
     assert outcome.sentence.startswith("bad-0.json: ") and "PDF" in outcome.sentence
     assert [notice.split(":")[0] for notice in outcome.notices] == [f"Left out bad-{number}.json" for number in range(1, 8)]
