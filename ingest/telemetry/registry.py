@@ -81,8 +81,8 @@ def _each_once(columns: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], i
 def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
     """Read ``source``, write its tables, return the recording row. Raises SourceError where it holds no sample."""
     try:
-        with closing(lines(source)) as given:
-            telemetry = reader.read(given)
+        with closing(lines(source)) as text:
+            telemetry = reader.read(text)
     except READ_ERRORS as error:
         raise SourceError(
             "E-JSON", f"This begins like {reader.name} but goes on as something else ({error}). Record or copy it again."
