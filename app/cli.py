@@ -45,6 +45,7 @@ COMMANDS = {
         "Make a run of a job's summaries: who holds it up, why, and what it would gain; prints the run's id.",
     ),
     "run": ("run", "run", "Run a training command as it is, and record why its GPU waits: sawtooth run train.py --epochs 3"),
+    "attach": ("attach", "attach", "Record a training that already runs, and say why its GPU waits: sawtooth attach PID"),
     "sample": ("sample", "sample", "Sample the GPUs beside a training job, here or pushed to a dashboard (--push)."),
     "calibrate": (
         "calibrate",
@@ -57,6 +58,7 @@ COMMANDS = {
     "demo": ("serve", "demo", "Serve the dashboard with the bundled examples and open it in the browser."),
 }
 NAME_A_RUN = ("report", "audit", "sweep")  # commands whose first word is a run or a file
+PARSED_BY_RECORDER = ("run", "attach", "sample", "loader")
 # The recorder parses the options of these itself: it must run where typer is not installed.
 THEIR_OWN_OPTIONS = {
     "ignore_unknown_options": True,
@@ -84,7 +86,7 @@ def loaded(name: str) -> Any:
     if not isinstance(entry, typer.Typer):
         function, entry = entry, typer.Typer(add_completion=False)
         own: dict[str, Any] = (
-            {"context_settings": THEIR_OWN_OPTIONS, "add_help_option": False} if name in ("run", "sample", "loader") else {}
+            {"context_settings": THEIR_OWN_OPTIONS, "add_help_option": False} if name in PARSED_BY_RECORDER else {}
         )
         entry.command(name, **own)(function)
     return typer.main.get_command(entry)

@@ -96,7 +96,7 @@ def _absolute(node: ast.ImportFrom, path: Path, module: str) -> str:
 def test_the_hook_of_a_training_imports_nothing_by_the_name_sawtooth() -> None:
     """`sawtooth run` loads it under a private name: ``sawtooth`` may be a module of the training."""
     files, seen = dict(_modules()), set()
-    waiting = ["sawtooth.ingest.capture.command.hook"]
+    waiting = ["sawtooth.ingest.capture.command.hook", "sawtooth.ingest.capture.attach.inside"]
     while waiting:
         module = waiting.pop()
         if module not in files or module in seen or module == "sawtooth":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 
@@ -23,10 +24,15 @@ def run(context: typer.Context) -> None:
     parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder the run is kept in")
     arguments = parser.parse_args(context.args)
     launched = commands.record(arguments, commands.command_in(parser, arguments))
+    end(launched, arguments.data)
+
+
+def end(launched: launch.Launched, data: Path | None) -> NoReturn:
+    """Say what came of a recording, and end with its exit code."""
     for sentence in launched.at_end:
         say(f"sawtooth: {sentence}", err=True)
     if launched.bundle is not None:
-        _print_result(launched, arguments.data)
+        _print_result(launched, data)
     raise typer.Exit(launched.exit_code)
 
 

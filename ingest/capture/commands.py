@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sawtooth.ingest.capture import loader
+from sawtooth.ingest.capture.attach import command as attaching
 from sawtooth.ingest.capture.command import hook, launch
 from sawtooth.ingest.capture.job_place import member_of_job
+from sawtooth.ingest.capture.packing import name_by
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.ingest.sampler import __main__ as sampler
 from sawtooth.place import recorder_version
 
-SAY_NOTHING = ("run", "trace", "sawtooth", "output", "out")  # as a file's name
 USAGE = """usage: sawtooth run [OPTIONS] COMMAND …      record a training command: telemetry, step marks, a short profile
+       sawtooth attach PID [OPTIONS]              record a training that already runs
        sawtooth sample [OPTIONS] [-- COMMAND …]   sample the GPUs, here or pushed to a dashboard
        sawtooth loader MODULE:NAME [OPTIONS]      time a DataLoader by itself
 
@@ -86,16 +88,10 @@ def command_in(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
     return command
 
 
-def told_by(output: Path | None) -> str:
-    """Return the name that the chosen file gives a run, "" where it gives none: runs of one script are told apart by their files."""
-    name = output.name.removesuffix(".sawtooth") if output is not None else ""
-    return "" if name.lower() in SAY_NOTHING else name
-
-
 def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Launched:
     """Run ``command`` by the options that were parsed; ends with exit code 2, before the training starts, where the file cannot be written."""
     member = member_of_job()  # where each rank is recorded by itself, each has its own name and file
-    name = arguments.name or told_by(arguments.output) or name_of(command)
+    name = arguments.name or name_by(arguments.output) or name_of(command)
     stem = "-".join(filter(None, (name.replace("/", "-"), (member or "").replace(" ", ""))))
     bundle = arguments.output or Path(f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth")
     if (why := launch.why_unwritable(bundle)) is not None:
@@ -130,11 +126,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if words == ["--version"]:
         print(f"sawtooth-recorder {recorder_version()}")
         sys.exit(0)
-    if words[:1] != ["run"]:
+    if words[:1] == ["attach"]:
+        launched = attaching.record(attaching.attach_parser().parse_args(words[1:]))
+    elif words[:1] == ["run"]:
+        parsed = (parser := run_parser()).parse_args(words[1:])
+        launched = record(parsed, command_in(parser, parsed))
+    else:
         print(USAGE)
         sys.exit(0 if words[:1] in ([], ["-h"], ["--help"]) else 2)
-    parsed = (parser := run_parser()).parse_args(words[1:])
-    launched = record(parsed, command_in(parser, parsed))
     for sentence in launched.at_end:
         print(f"sawtooth: {sentence}", file=sys.stderr)
     if launched.bundle is not None:

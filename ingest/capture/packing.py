@@ -22,6 +22,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 SOURCE = re.compile(r"sources/\d{4}\.gz")
 COPY_BYTES = 1 << 20
+SAY_NOTHING = ("run", "trace", "sawtooth", "output", "out")  # as a file's name
 
 
 def is_bundle(path: Path) -> bool:
@@ -86,3 +87,9 @@ def folder_beside(wanted: Path) -> Path:
     with contextlib.suppress(OSError):
         return Path(tempfile.mkdtemp(prefix=f"{wanted.stem}-recording-", dir=wanted.parent))
     return Path(tempfile.mkdtemp(prefix="sawtooth-"))
+
+
+def name_by(file: Path | None) -> str:
+    """Return the name that the chosen file gives a run, "" where it gives none: runs of one script are told apart by their files."""
+    name = file.name.removesuffix(".sawtooth") if file is not None else ""
+    return "" if name.lower() in SAY_NOTHING else name

@@ -122,7 +122,8 @@ def _sample(options: argparse.Namespace, sinks: list[Sink], nvml: Any, clock: Cl
         except OSError as error:
             return _refuse(f"{options.command[0]!r} cannot be run ({error.strerror}).")
     alive = _alive(options.watch_pid, child)
-    host = None if options.no_host else HostReader([pid for pid in (options.watch_pid, child.pid if child else None) if pid])
+    roots = options.follow or [pid for pid in (options.watch_pid, child.pid if child else None) if pid]
+    host = None if options.no_host else HostReader(roots)
     pace = PaceReader(options.pace) if options.pace is not None else None
     sampler = Sampler(
         driver, sinks, clock=clock, stop=stop, interval_s=options.interval, caller=caller, alive=alive, host=host, pace=pace

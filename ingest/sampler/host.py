@@ -138,7 +138,7 @@ class HostReader:
             with contextlib.suppress(self._psutil.Error):  # it has just ended
                 lines[pid], parents[pid] = process.cmdline(), process.ppid()
         self._below = frozenset(below)
-        workers = [pid for pid, parent in parents.items() if pid not in on_gpu and _is_worker(lines[pid], lines.get(parent))]
+        workers = [pid for pid, parent in parents.items() if pid not in on_gpu and is_worker(lines[pid], lines.get(parent))]
         self._workers = workers[:MOST_WORKERS]
 
     def _cpu(self, pid: int, elapsed: float) -> float | None:
@@ -170,7 +170,8 @@ class HostReader:
             return False
 
 
-def _is_worker(line: list[str], parents: list[str] | None) -> bool:
+def is_worker(line: list[str], parents: list[str] | None) -> bool:
+    """Tell by its command line, and its parent's, whether a process is a copy of its parent or was spawned by multiprocessing."""
     command = " ".join(line)
     return bool(line) and not any(word in command for word in HELPERS) and (line == parents or SPAWNED in command)
 

@@ -66,6 +66,9 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--pace", type=Path, default=None, help=argparse.SUPPRESS)  # `sawtooth run` writes it
     p.add_argument(
+        "--follow", type=int, action="append", default=[], help=argparse.SUPPRESS
+    )  # `sawtooth attach` gives processes
+    p.add_argument(
         "command",
         nargs=argparse.REMAINDER,
         metavar="COMMAND",

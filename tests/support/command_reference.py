@@ -10,11 +10,17 @@ from typing import Any
 import click
 
 from sawtooth.app.cli import COMMANDS, loaded
+from sawtooth.ingest.capture.attach.command import attach_parser
 from sawtooth.ingest.capture.commands import run_parser
 from sawtooth.ingest.capture.loader import loader_parser
 from sawtooth.ingest.sampler.options import parser as sample_parser
 
-PARSERS = {"run": run_parser, "sample": sample_parser, "loader": loader_parser}  # commands that parse their own options
+PARSERS = {
+    "run": run_parser,
+    "attach": attach_parser,
+    "sample": sample_parser,
+    "loader": loader_parser,
+}  # commands that parse their own options
 HEAD = """# Commands
 
 Every command and option of `sawtooth`. This page is generated: `python -m tests.support.command_reference > docs/commands.md`.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ..in_process.shared import process_wide
+from ..in_process.shared import process_wide, watch
 
 
 class Graphs:
@@ -25,32 +25,39 @@ class Graphs:
             self._optimizer = self._optimizer or optimizer
         return self.capturing
 
-    def watch(self, module: Any) -> None:
-        """Follow captures and replays; ``module`` is torch.cuda.graphs, just imported."""
-        graph = module.CUDAGraph
-        begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
+    def watch(self, module: Any) -> Callable[[], None]:
+        """Follow captures and replays until what is returned is called; ``module`` is torch.cuda.graphs."""
 
-        @functools.wraps(begin)
-        def begun(its: Any, *arguments: Any, **named: Any) -> Any:
-            result = begin(its, *arguments, **named)  # one that fails begins nothing, and no end would follow it
-            self.capturing, self._optimizer = True, None
-            return result
+        def begins(begin: Callable[..., Any], _: list[Graphs]) -> Callable[..., Any]:
+            def begun(its: Any, *arguments: Any, **named: Any) -> Any:
+                result = begin(its, *arguments, **named)  # one that fails begins nothing, and no end would follow it
+                self.capturing, self._optimizer = True, None
+                return result
 
-        @functools.wraps(end)
-        def ended(its: Any) -> Any:
-            self.capturing = False
-            if self._optimizer is not None:
-                self._of[its], self._optimizer = self._optimizer, None
-            return end(its)
+            return begun
 
-        @functools.wraps(replay)
-        def replayed(its: Any) -> Any:
-            result = replay(its)
-            if self.on_step is not None and (optimizer := self._of.get(its)) is not None:
-                self.on_step(optimizer)
-            return result
+        def ends(end: Callable[[Any], Any], _: list[Graphs]) -> Callable[[Any], Any]:
+            def ended(its: Any) -> Any:
+                self.capturing = False
+                if self._optimizer is not None:
+                    self._of[its], self._optimizer = self._optimizer, None
+                return end(its)
 
-        graph.capture_begin, graph.capture_end, graph.replay = begun, ended, replayed
+            return ended
+
+        def replays(replay: Callable[[Any], Any], _: list[Graphs]) -> Callable[[Any], Any]:
+            def replayed(its: Any) -> Any:
+                result = replay(its)
+                if self.on_step is not None and (optimizer := self._of.get(its)) is not None:
+                    self.on_step(optimizer)
+                return result
+
+            return replayed
+
+        with contextlib.ExitStack() as leave:
+            for name, patch in (("capture_begin", begins), ("capture_end", ends), ("replay", replays)):
+                leave.callback(watch(module.CUDAGraph, name, self, patch))
+            return leave.pop_all().close
 
 
 GRAPHS = process_wide("graphs", Graphs)  # for `sawtooth run`

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import json
 import os
 import sys
@@ -23,6 +22,7 @@ from ...loop.leading import LeadingOptimizer
 from .. import batches
 from ..between_steps import BETWEEN_STEPS, BetweenSteps
 from ..devices import current_gpu
+from ..in_process.shared import watch
 from ..job_place import number_of
 from ..marks import MarkWriter
 from ..profiler import StepProfiler
@@ -281,18 +281,20 @@ def install(optimizers: Any) -> None:
     register(hook.on_step)
     GRAPHS.on_step = hook.on_step
     atexit.register(hook.finish)
-    _write_before_leaving(hook)
+    write_before_leaving(hook)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=hook.forget)  # a loader's worker trains nothing
 
 
-def _write_before_leaving(hook: Hook) -> None:
-    """Have os._exit, which runs nothing that waits for the end, lose no marks."""
-    leave = os._exit
+def write_before_leaving(hook: Hook) -> Callable[[], None]:
+    """Have os._exit, which runs nothing that waits for the end, lose no marks, until what is returned is called."""
 
-    @functools.wraps(leave)
-    def write_and_leave(status: int) -> NoReturn:
-        hook.leave()
-        leave(status)
+    def patch(leave: Callable[[int], NoReturn], watchers: list[Hook]) -> Callable[[int], NoReturn]:
+        def write_and_leave(status: int) -> NoReturn:
+            for each in watchers:
+                each.leave()
+            leave(status)
 
-    os._exit = write_and_leave
+        return write_and_leave
+
+    return watch(os, "_exit", hook, patch)

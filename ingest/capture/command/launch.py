@@ -99,7 +99,7 @@ def run(
         print(f"sawtooth: {python}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="sawtooth-run-") as scratch:
         folder = Path(scratch)
-        sampler, missing = _start_sampler(folder, push, name) if sample else (None, [])
+        sampler, missing = start_sampler(folder, push, name) if sample else (None, [])
         for sentence in missing:  # at once, not after hours of training
             print(f"sawtooth: {sentence} The training runs without it.", file=sys.stderr, flush=True)
         options = {
@@ -117,8 +117,8 @@ def run(
         launched = Launched(code, missing=missing, at_start=at_start)
         try:
             if sampler is not None:
-                launched.missing += _without(beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl"))
-            launched.missing += [*_troubles(folder), *left_out(folder)]
+                launched.missing += without(beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl"))
+            launched.missing += [*troubles(folder), *left_out(folder)]
             runs = runs_of(folder)
             if launched.exit_code and no_loop(runs) is not None:
                 kept = _keep_samples(folder, bundle) if seconds >= AT_ONCE_S else ""
@@ -129,10 +129,11 @@ def run(
                 one.facts.update({"samples_per_step": samples} if samples else {})
                 one.facts.update({"flops_per_step": flops} if flops else {})
             if runs:
-                _write(bundle, name, command, runs, launched)
+                recorded = f"{RECORDED_BY} {' '.join(_text(command))}`."
+                write(bundle, name, command, recorded, runs, launched)
         except Exception as error:
             # a full disk or a bug of ours: the training's exit code stands, and what it recorded is kept
-            launched.missing.append(_unpacked(error, folder, bundle))
+            launched.missing.append(unpacked(error, folder, bundle))
         return launched
 
 
@@ -191,9 +192,12 @@ def _progress(
     return stack
 
 
-def _start_sampler(folder: Path, push: str | None, name: str) -> tuple[Any, list[str]]:
-    """Start the sampler; return it, or None and why there is no telemetry. A dashboard that cannot be reached costs the watching alone."""
-    options = ("--pace", str(folder / PACE_FILE), "--name", name)
+def start_sampler(folder: Path, push: str | None, name: str, *more: str) -> tuple[Any, list[str]]:
+    """Start the sampler; return it, or None and why there is no telemetry. A dashboard that cannot be reached costs the watching alone.
+
+    ``more`` are options of the sampler's.
+    """
+    options = ("--pace", str(folder / PACE_FILE), "--name", name, *more)
     missing: list[str] = []
     if push is not None:
         sampler, trouble = _started(folder, beside.PUSHING_START_S, *options, "--push", push)
@@ -216,7 +220,8 @@ def _started(folder: Path, limit_s: float, *options: str) -> tuple[Any, str]:
     return None, _first_sentence(beside.take_session(sampler, live, folder / "telemetry.jsonl") or "the sampler ended at once")
 
 
-def _without(why_not: str | None) -> list[str]:
+def without(why_not: str | None) -> list[str]:
+    """Return the sentence about a session that was not taken; nothing where it was."""
     return [f"No telemetry: {_first_sentence(why_not)}"] if why_not else []
 
 
@@ -238,7 +243,8 @@ def _environment(folder: Path, options: dict[str, float]) -> dict[str, str]:
     return {**variables, "PYTHONPATH": path, **own}
 
 
-def _troubles(folder: Path) -> list[str]:
+def troubles(folder: Path) -> list[str]:
+    """Return what hooks that failed said of it."""
     sentences = []
     for path in sorted(folder.glob("trouble-*.json")):
         with contextlib.suppress(OSError, ValueError):
@@ -247,20 +253,24 @@ def _troubles(folder: Path) -> list[str]:
     return sentences
 
 
-def _write(bundle: Path, name: str, command: Sequence[str], runs: Sequence[Stretch], launched: Launched) -> None:
-    words = [word.encode(errors="replace").decode() for word in command]  # a file's name may be no text
-    notes = "\n".join([f"{RECORDED_BY} {' '.join(words)}`.", *launched.missing])
+def _text(words: Sequence[str]) -> list[str]:
+    return [word.encode(errors="replace").decode() for word in words]  # a file's name may be no text
+
+
+def write(bundle: Path, name: str, command: Sequence[str], recorded: str, runs: Sequence[Stretch], launched: Launched) -> None:
+    """Write ``runs`` of a training that was started by ``command`` into ``bundle``; ``recorded`` is the first line of their notes, which says how."""
+    notes = "\n".join([recorded, *launched.missing])
     packed = []
     for run in runs:
         title = name if run is runs[0] else f"{name}, step {run.step:,}"
         settings = {} if len(runs) == 1 else {STEP: str(run.step)}
-        about = {"name": title, "notes": notes, "settings": settings, "facts": run.facts, "command": words}
+        about = {"name": title, "notes": notes, "settings": settings, "facts": run.facts, "command": _text(command)}
         packed.append((about, run.sources))
     pack_runs(bundle, packed)
     launched.bundle = bundle
 
 
-def _unpacked(error: Exception, folder: Path, bundle: Path) -> str:
+def unpacked(error: Exception, folder: Path, bundle: Path) -> str:
     """Keep the files of ``folder`` beside ``bundle``, or where they are if they do not fit there; return the sentence that says why and where."""
     kept = folder
     for target in (bundle.with_name(f"{bundle.stem}-files"), folder.with_name(f"{folder.name}-files")):
@@ -271,12 +281,12 @@ def _unpacked(error: Exception, folder: Path, bundle: Path) -> str:
     return f"{bundle} cannot be written: {why}. What was recorded is in {kept}."
 
 
-def why_unwritable(bundle: Path) -> str | None:
-    """Return why nothing could be recorded into ``bundle``, as known before the training; None where a file can be made beside it, as packing does."""
+def why_unwritable(bundle: Path, so: str = "so the training was not started") -> str | None:
+    """Return why nothing could be recorded into ``bundle``, as known before the recording; None where a file can be made beside it, as packing does."""
     if bundle.is_dir():
         return f"{bundle} is a folder: give the name of a file, such as -o {bundle / 'run.sawtooth'}."
     try:
         with tempfile.TemporaryFile(dir=bundle.parent):
             return None
     except OSError as error:
-        return f"{bundle} cannot be written ({error.strerror}), so the training was not started. Give another file with -o."
+        return f"{bundle} cannot be written ({error.strerror}), {so}. Give another file with -o."

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..in_process.shared import process_wide
+from ..in_process.shared import process_wide, watch
 
 
 @dataclass
@@ -21,19 +21,20 @@ class Updates:
         before, self.stepped = self.stepped, True
         return self.within and before
 
-    def watch(self, engines: Any) -> None:
-        """Follow the updates of DeepSpeed's engines, its pipelines' too; ``engines`` is the module deepspeed.runtime.engine, just imported."""
-        update = engines.DeepSpeedEngine._take_model_step
+    def watch(self, engines: Any) -> Callable[[], None]:
+        """Follow the updates of DeepSpeed's engines, its pipelines' too, until what is returned is called; ``engines`` is the module deepspeed.runtime.engine."""
 
-        @functools.wraps(update)
-        def followed(*arguments: Any, **named: Any) -> Any:
-            self.within, self.stepped = True, False
-            try:
-                return update(*arguments, **named)
-            finally:
-                self.within = False
+        def patch(update: Callable[..., Any], _: list[Updates]) -> Callable[..., Any]:
+            def followed(*arguments: Any, **named: Any) -> Any:
+                self.within, self.stepped = True, False
+                try:
+                    return update(*arguments, **named)
+                finally:
+                    self.within = False
 
-        engines.DeepSpeedEngine._take_model_step = followed
+            return followed
+
+        return watch(engines.DeepSpeedEngine, "_take_model_step", self, patch)
 
 
 UPDATES = process_wide("updates", Updates)  # for `sawtooth run`

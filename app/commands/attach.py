@@ -1,0 +1,18 @@
+"""``sawtooth attach``: record a training that already runs, then say what its GPU waits for and where to read more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from sawtooth.app.commands.run import end
+from sawtooth.ingest.capture.attach import command
+
+
+def attach(context: typer.Context) -> None:
+    """Record a training that already runs: `sawtooth attach PID`; `sawtooth attach --help` lists the options."""
+    parser = command.attach_parser()
+    parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder the run is kept in")
+    arguments = parser.parse_args(context.args)
+    end(command.record(arguments), arguments.data)

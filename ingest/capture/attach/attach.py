@@ -1,0 +1,223 @@
+"""`sawtooth attach PID`: a training that runs already is recorded for a while, and goes on as if nobody had looked.
+
+Where its Python takes code from outside, the hook of `sawtooth run` marks its steps and profiles a few. Elsewhere the process and its GPU are watched.
+Standard library only, as all recording.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sawtooth.ingest.capture import beside
+from sawtooth.ingest.capture.attach import readings, stacks
+from sawtooth.ingest.capture.attach.injection import Injection
+from sawtooth.ingest.capture.attach.remote import RemoteExecution
+from sawtooth.ingest.capture.attach.targets import AttachError, Process, trainings_of
+from sawtooth.ingest.capture.command import hook, launch
+from sawtooth.ingest.capture.command.stretches import Stretch, left_out, loop_of, runs_of
+from sawtooth.ingest.loop.command import name_of
+from sawtooth.place import recorder_version
+
+LOOK_EVERY_S = 0.2
+LEAST_S = 30.0  # with a profile: marks and telemetry around it
+MOST_S = 600.0  # a loop of 20 s a step is profiled by then
+OUTSIDE_S = 60.0  # without a hook, or without a profile to wait for
+RECORDED = "Recorded by `sawtooth attach {pid}` for {seconds:.0f} s."
+RUNNING = "recording {which}, {until}. Ctrl-C ends it sooner and writes the file; the training goes on."
+RECORDED_ALREADY = "Process {pid} was started by sawtooth run, which records it: there is nothing to attach."
+OUTSIDE = "No step marks and no profile: {why}. The GPU and the process are sampled from outside instead. `sawtooth run` records both from a training's start."
+NO_STEP = "No optimizer of PyTorch took a step while attached, so no step was marked. A loop inside a CUDA graph that was captured before is not seen."
+NO_PROFILE = (
+    "No profile: {steps:,} steps were seen in {seconds:.3g} s, and one is taken after {after:g} s of steady steps, 20 or more. Attach for longer "
+    "(--seconds), or with a smaller --after."
+)
+ENDED = "The training ended while it was recorded."
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to record. ``seconds`` None: until the profile is taken, or for a minute where none is."""
+
+    name: str = ""
+    steps: int = launch.PROFILED_STEPS  # to profile; 0: no profile
+    after_s: float = hook.LEAST_SECONDS
+    seconds: float | None = None
+    sample: bool = True
+    time_loader: bool = True
+    stacks: bool = False
+
+
+def attach(
+    pid: int, bundle: Path | None, wanted: Wanted, *, remote: RemoteExecution | None = None, stop: threading.Event | None = None
+) -> launch.Launched:
+    """Record the training that ``pid`` stands for into ``bundle`` (None: a file named after it), until ``stop`` is set. Raises AttachError."""
+    targets = trainings_of(pid)
+    recorded = next((target.pid for target in targets if hook.FOLDER in target.environment), None)
+    if recorded is not None:
+        raise AttachError(RECORDED_ALREADY.format(pid=recorded))
+    name = wanted.name or name_of(targets[0].command)
+    bundle = bundle or Path(f"{name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth")
+    if (why := launch.why_unwritable(bundle, "so nothing was recorded")) is not None:
+        raise AttachError(why)
+    remote, stop = remote or RemoteExecution(), stop or threading.Event()
+    with tempfile.TemporaryDirectory(prefix="sawtooth-run-") as scratch, _set_by_signals(stop):
+        recording = _Recording(targets, Path(scratch), wanted, remote)
+        recording.begin(name)
+        try:
+            recording.watch(stop)
+        finally:
+            launched = recording.end()
+        try:
+            _write(recording, bundle, name, RECORDED.format(pid=pid, seconds=recording.seconds), launched)
+        except Exception as error:  # a full disk or a bug of ours: what was recorded is kept
+            launched.missing.append(launch.unpacked(error, recording.folder, bundle))
+        return launched
+
+
+class _Recording:
+    """One time of watching ``targets``: what runs beside them and inside them meanwhile, and what became of it."""
+
+    def __init__(self, targets: Sequence[Process], folder: Path, wanted: Wanted, remote: RemoteExecution) -> None:
+        self.targets, self.folder, self.wanted = targets, folder, wanted
+        self._remote = remote
+        self.injection: Injection | None = None
+        self._sampler: object = None
+        self._stacks: stacks.Stacks | None = None
+        self._missing: list[str] = []
+        self._at_start: list[str] = []
+        self._began_ns = time.monotonic_ns()
+        self._first = {target.pid: readings.read(target.pid, self._began_ns) for target in targets}
+        self._last = dict(self._first)
+        self.seconds = 0.0
+
+    def begin(self, name: str) -> None:
+        """Start the sampler and put the hook in; say what cannot be."""
+        if self.wanted.sample:
+            follow = [word for target in self.targets for word in ("--follow", str(target.pid))]
+            self._sampler, self._at_start = launch.start_sampler(self.folder, None, name, *follow)
+        why_not = next(filter(None, map(self._remote.why_not, self.targets)), None)
+        injection = Injection(self.targets, self.folder, self._environment(), self._remote)
+        why_not = why_not or injection.attach()
+        if why_not is None:
+            self.injection = injection
+        else:
+            self._at_start.append(OUTSIDE.format(why=why_not))
+            self._stacks = stacks.Stacks(self.targets[0].pid, self.folder)
+        for sentence in self._at_start:
+            _say(sentence)
+        _say(RUNNING.format(which=_named(self.targets), until=self._until()))
+
+    def _environment(self) -> dict[str, str]:
+        options = {
+            hook.FOLDER: self.folder,
+            hook.PROFILED_STEPS: self.wanted.steps,
+            hook.AFTER_SECONDS: self.wanted.after_s,
+            hook.LOADER: int(self.wanted.time_loader),
+            hook.STACKS: int(self.wanted.stacks),
+            hook.RECORDER: recorder_version(),
+        }
+        return {name: str(value) for name, value in options.items()}
+
+    @property
+    def _waits_for_profile(self) -> bool:
+        return self.wanted.seconds is None and self.injection is not None and self.wanted.steps > 0
+
+    @property
+    def _limit_s(self) -> float:
+        if self.wanted.seconds is not None:
+            return self.wanted.seconds
+        return MOST_S if self._waits_for_profile else OUTSIDE_S
+
+    def _until(self) -> str:
+        if self._waits_for_profile:
+            return f"for {LEAST_S:.0f} s or more, until a profile is taken"
+        return f"for {self._limit_s:g} s"
+
+    def watch(self, stop: threading.Event) -> None:
+        """Wait until it has been recorded for long enough, the training has ended, or ``stop`` is set."""
+        while not stop.wait(LOOK_EVERY_S):
+            now_ns = time.monotonic_ns()
+            self.seconds = (now_ns - self._began_ns) / 1e9
+            alive = [target for target in self.targets if target.is_alive()]
+            for target in alive:
+                self._last[target.pid] = readings.read(target.pid, now_ns) or self._last[target.pid]
+            if self.injection is not None:
+                self.injection.renew()
+            if not alive or self.seconds >= self._limit_s:
+                return
+            if self._waits_for_profile and self.seconds >= LEAST_S and next(self.folder.glob("trace-*.json"), None) is not None:
+                return
+
+    def end(self) -> launch.Launched:
+        """Take the hook out and stop what runs beside; say what came of it."""
+        if self.injection is not None:
+            for sentence in self.injection.detach():
+                _say(sentence)
+        if self._sampler is not None:
+            session = beside.take_session(self._sampler, self.folder / "live", self.folder / "telemetry.jsonl")
+            self._missing += launch.without(session)
+        of_processes = [readings.in_words(pid, first, self._last[pid]) for pid, first in self._first.items()]
+        self._missing += list(filter(None, of_processes))
+        if self._stacks is not None:
+            self._missing += self._stacks.end()
+        if not any(target.is_alive() for target in self.targets):
+            self._missing.append(ENDED)
+        self._missing += launch.troubles(self.folder)
+        return launch.Launched(0, missing=[*self._at_start, *self._missing], at_start=frozenset(self._at_start))
+
+
+def _write(recording: _Recording, bundle: Path, name: str, recorded: str, launched: launch.Launched) -> None:
+    """Write what was recorded, if anything was."""
+    launched.missing += left_out(recording.folder)
+    runs = runs_of(recording.folder)
+    if recording.injection is not None:
+        launched.missing += _lacks(runs, recording.wanted)
+    if runs:
+        launch.write(bundle, name, recording.targets[0].command, recorded, runs, launched)
+    else:
+        launched.exit_code = 1
+        launched.missing.append("Nothing was recorded, so no file was written.")
+
+
+def _lacks(runs: Sequence[Stretch], wanted: Wanted) -> list[str]:
+    """Return the sentence that says that the hook saw no loop, or took no profile of it; nothing where all is there."""
+    kinds = {about["kind"]: path for run in runs[:1] for path, about in run.sources}
+    if "marks" not in kinds:
+        return [NO_STEP]
+    if "trace" in kinds or wanted.steps <= 0:
+        return []
+    steps, seconds = loop_of(kinds["marks"])
+    return [NO_PROFILE.format(steps=steps, seconds=seconds, after=wanted.after_s)]
+
+
+def _named(targets: Sequence[Process]) -> str:
+    each = [f"{target.pid}" + (f" (rank {target.rank})" if target.rank is not None else "") for target in targets]
+    program = name_of(targets[0].command)
+    return f"process {each[0]}, {program}" if len(each) == 1 else f"the {len(each)} processes of {program}: {', '.join(each)}"
+
+
+def _say(sentence: str) -> None:
+    print(f"sawtooth: {sentence}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _set_by_signals(stop: threading.Event) -> Iterator[None]:
+    """Have Ctrl-C, and what asks this process to end, set ``stop``: the hook must come out of the training whatever ends the recording."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,65 @@
+"""The command line of `sawtooth attach`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from sawtooth.ingest.capture.attach.attach import Wanted, attach
+from sawtooth.ingest.capture.attach.targets import AttachError
+from sawtooth.ingest.capture.command import hook, launch
+from sawtooth.ingest.capture.packing import name_by
+
+
+def attach_parser() -> argparse.ArgumentParser:
+    """Return the parser of `sawtooth attach`."""
+    parser = argparse.ArgumentParser(
+        prog="sawtooth attach",
+        description="Record a training that already runs, and say why its GPU waits. The training goes on. With Python 3.14 or newer its steps are "
+        "marked and a few are profiled, as `sawtooth run` does; elsewhere its GPU and its process are sampled from outside.",
+    )
+    parser.add_argument(
+        "pid", type=int, metavar="PID", help="the training's process, or its launcher's: torchrun, accelerate, a shell"
+    )
+    parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help="where the .sawtooth file goes")
+    parser.add_argument("--name", default="", help="a name for the run (default: the script's)")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=None,
+        help="record for this long (default: until the profile is taken, or 60 without one)",
+    )
+    parser.add_argument("--no-profile", action="store_true", help="only telemetry and step marks")
+    parser.add_argument("--no-sample", action="store_true", help="no telemetry")
+    parser.add_argument("--no-loader", action="store_true", help="do not time the loader's workers")
+    parser.add_argument("--steps", type=int, default=launch.PROFILED_STEPS, help="steps to profile (default %(default)s)")
+    parser.add_argument(
+        "--after",
+        type=float,
+        default=hook.LEAST_SECONDS,
+        metavar="SECONDS",
+        help="profile once steps were marked for this long and are steady (default %(default)g)",
+    )
+    parser.add_argument(
+        "--stacks", action="store_true", help="record Python calls in the profile, which slows the profiled steps"
+    )
+    return parser
+
+
+def record(arguments: argparse.Namespace) -> launch.Launched:
+    """Attach by the options that were parsed; ends with exit code 2 where that cannot be."""
+    wanted = Wanted(
+        name=arguments.name or name_by(arguments.output),
+        steps=0 if arguments.no_profile else arguments.steps,
+        after_s=arguments.after,
+        seconds=arguments.seconds,
+        sample=not arguments.no_sample,
+        time_loader=not arguments.no_loader,
+        stacks=arguments.stacks,
+    )
+    try:
+        return attach(arguments.pid, arguments.output, wanted)
+    except AttachError as error:
+        print(f"sawtooth attach: {error}", file=sys.stderr)
+        sys.exit(2)

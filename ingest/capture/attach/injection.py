@@ -1,0 +1,134 @@
+"""The recorder's hook put into running trainings and taken out again, from outside: scripts sent, answers awaited. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sawtooth.ingest.capture.attach.remote import RemoteExecution
+from sawtooth.ingest.capture.attach.targets import Process
+from sawtooth.place import IMPORT_ROOT
+
+ENTER = Path(__file__).with_name("enter.py")
+ANSWER_S = 30.0  # a main thread that waits for its GPU or a batch comes back to Python within seconds
+LOOK_EVERY_S = 0.01
+AGAIN_S = 0.02  # after an answer that the moment was bad: a hook of an optimizer is over by then
+LEASE = "attached"  # the file whose time says that somebody still records
+BEGIN = "begin_ns"  # the file that says when all ranks count their first step
+LEAD_NS = 500_000_000  # until then, so that each rank has read it
+SILENT = "process {pid} did not answer within {seconds:.0f} s. Its main thread is in a long call outside Python, or its system lacks room for a file"
+
+
+class Injection:
+    """The hook in ``targets``, which write into ``folder``. ``environment`` is what the hook reads of `sawtooth run`'s variables."""
+
+    def __init__(
+        self,
+        targets: Sequence[Process],
+        folder: Path,
+        environment: Mapping[str, str],
+        remote: RemoteExecution,
+        answer_s: float = ANSWER_S,
+    ) -> None:
+        self._targets, self._folder, self._remote, self._answer_s = targets, folder, remote, answer_s
+        self._settings = {"folder": str(folder), "root": str(IMPORT_ROOT), "environment": dict(environment)}
+        self._sent = 0
+
+    def attach(self) -> str | None:
+        """Put the hook into all targets, or into none of them; return why there is none, None where all have it."""
+        self.renew()
+        answers = self._ask(self._targets, "attach", processes=len(self._targets))
+        trouble = next((str(answer["error"]) for answer in answers.values() if "error" in answer), None)
+        if trouble is not None:
+            self._ask([each for each in self._targets if "error" not in answers[each.pid]], "detach")
+            return trouble
+        part = self._folder / f"{BEGIN}.part"
+        part.write_text(str(time.monotonic_ns() + (LEAD_NS if len(self._targets) > 1 else 0)))
+        part.replace(self._folder / BEGIN)
+        return None
+
+    def renew(self) -> None:
+        """Say that somebody still records: a hook that nobody renews for half a minute ends itself."""
+        with contextlib.suppress(OSError):
+            (self._folder / LEASE).touch()
+
+    def detach(self) -> list[str]:
+        """Take the hook out of the targets that still run; return the sentences that say what stays loaded, or that it could not be taken out."""
+        running = [target for target in self._targets if target.is_alive()]
+        sentences = []
+        for pid, answer in self._ask(running, "detach").items():
+            ended = not next(target for target in running if target.pid == pid).is_alive()
+            if "error" not in answer:
+                sentences.append(f"Detached from process {pid}. What stays there: {', '.join(answer['stays'])}.")
+            elif not ended:
+                sentences.append(f"Not detached from process {pid}: {answer['error']}. Its hook ends itself within a minute.")
+        return sentences
+
+    def _ask(self, targets: Sequence[Process], what: str, **more: Any) -> dict[int, dict[str, Any]]:
+        """Have each target obey; return the answers by PID. A target that says that the moment is bad is asked again."""
+        until = time.monotonic() + self._answer_s
+        answers: dict[int, dict[str, Any]] = {}
+        awaited = {target.pid: (target, self._send(target, what, more)) for target in targets}
+        while awaited:
+            for pid, (target, sent) in list(awaited.items()):
+                answer = sent.answer(is_over=time.monotonic() > until or not target.is_alive())
+                if answer is None:
+                    continue
+                if answer.get("again") and time.monotonic() < until:
+                    time.sleep(AGAIN_S)
+                    awaited[pid] = target, self._send(target, what, more)
+                    continue
+                del awaited[pid]
+                answers[pid] = (
+                    answer if "again" not in answer else {"error": f"process {pid} is never outside its optimizer's hooks"}
+                )
+                if answer.get("silent"):
+                    seconds = self._answer_s
+                    why = SILENT.format(pid=pid, seconds=seconds) if target.is_alive() else f"process {pid} has ended"
+                    answers[pid] = {"error": why}
+            time.sleep(LOOK_EVERY_S)
+        return answers
+
+    def _send(self, target: Process, what: str, more: Mapping[str, Any]) -> _Sent:
+        self._sent += 1
+        sent = _Sent(self._folder / f"answer-{target.pid}-{self._sent}.json", what)
+        sent.write({**self._settings, **more, "do": what, "answer": str(sent.file)})
+        if (trouble := self._remote.execute(target, sent.script)) is not None:
+            sent.trouble = trouble
+        return sent
+
+
+class _Sent:
+    """A script that was sent, and where its answer comes. The script lies apart: a process that reads it late must still find it."""
+
+    def __init__(self, file: Path, what: str) -> None:
+        self.file, self._what = file, what
+        self.trouble: str | None = None
+        handle, name = tempfile.mkstemp(prefix="sawtooth-attach-", suffix=".py")
+        os.close(handle)
+        self.script = Path(name)
+
+    def write(self, settings: Mapping[str, Any]) -> None:
+        """Write the script."""
+        self.script.write_text(f"{ENTER.read_text()}\n\nenter(json.loads({json.dumps(settings)!r}))\n")
+
+    def answer(self, *, is_over: bool) -> dict[str, Any] | None:
+        """Return the answer, None while there is none; {"silent": True} where none came and nobody waits longer."""
+        if self.trouble is not None:
+            self.script.unlink(missing_ok=True)  # it was never asked to run it
+            return {"error": self.trouble}
+        with contextlib.suppress(OSError):
+            answer: dict[str, Any] = json.loads(self.file.read_text())
+            self.script.unlink(missing_ok=True)
+            return answer
+        if not is_over:
+            return None
+        if self._what == "attach":
+            self.script.write_text("")  # it may still be read, and then must do nothing; what detaches may come late
+        return {"silent": True}

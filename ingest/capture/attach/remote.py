@@ -1,0 +1,92 @@
+"""Have a Python process run a file of ours between two of its instructions: ``sys.remote_exec`` of Python 3.14 (PEP 768). Standard library only.
+
+Both sides must run the same version of Python, so the target's own executable makes the call. Nothing is paused: the call writes the file's name into
+the target's memory, and its main thread reads it where it next looks for signals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from sawtooth.ingest.capture.attach.targets import Process
+from sawtooth.ingest.loop.command import PYTHON
+
+LEAST_VERSION = (3, 14)
+CALL_S = 20.0  # a Python starts in a tenth of a second, on a shared file system in some
+DISABLED = "PYTHON_DISABLE_REMOTE_DEBUG"
+DISABLED_OPTIONS = ("disable_remote_debug", "disable-remote-debug")  # of -X
+ASK = "import json, sys; print(json.dumps([list(sys.version_info[:2]), hasattr(sys, 'remote_exec')]))"
+CALL = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
+PERMISSION = (
+    "this user may not write into the memory of process {pid}: it takes `sysctl kernel.yama.ptrace_scope=0`, or CAP_SYS_PTRACE (root; "
+    "docker run --cap-add=SYS_PTRACE)"
+)
+
+
+class RemoteExecution:
+    """The call into a process. Tests put another way of running a file in its place."""
+
+    def why_not(self, target: Process) -> str | None:
+        """Return why ``target`` cannot be made to run a file, and what that would take; None where nothing speaks against it."""
+        if _namespace(target.pid) != _namespace(os.getpid()):
+            return f"process {target.pid} is in a container: run sawtooth attach inside it"
+        if target.environment.get(DISABLED) or _disabled_by(target.command):
+            return f"process {target.pid} was started with remote execution turned off ({DISABLED} or -X disable_remote_debug)"
+        program = _program(target.pid)
+        if not PYTHON.fullmatch(Path(program).name):
+            return f"process {target.pid} runs {program or 'an unknown program'}, which is no Python of its own or was replaced since it began"
+        answer, trouble = _ask(target, ASK)
+        try:
+            version, has_it = json.loads(answer)
+        except ValueError:
+            return f"{program} cannot be asked for its version ({trouble or 'no answer'})"
+        if tuple(version) < LEAST_VERSION:
+            least, own = (".".join(map(str, each)) for each in (LEAST_VERSION, version))
+            return f"process {target.pid} runs Python {own}, and code can be added to a running process from Python {least} on"
+        return None if has_it else f"{program} was built without remote execution (--without-remote-debug)"
+
+    def execute(self, target: Process, script: Path) -> str | None:
+        """Ask ``target`` to run ``script`` soon; return why that cannot be, None where it was asked."""
+        if not target.is_alive():
+            return f"process {target.pid} has ended"
+        _, trouble = _ask(target, CALL, str(target.pid), str(script))
+        if trouble.startswith("PermissionError"):
+            return PERMISSION.format(pid=target.pid)
+        return trouble or None
+
+
+def _ask(target: Process, program: str, *arguments: str) -> tuple[str, str]:
+    """Run ``program`` by the target's Python, without what its environment or folder would add; return what it printed and the error it ended with."""
+    command = [_program(target.pid), "-I", "-S", "-c", program, *arguments]
+    try:
+        done = subprocess.run(command, env=_libraries(target), timeout=CALL_S, capture_output=True, text=True, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", str(error)
+    return done.stdout, (done.stderr.strip().splitlines() or ["it failed"])[-1] if done.returncode else ""
+
+
+def _libraries(target: Process) -> Mapping[str, str]:
+    """This process's environment with the target's search path for libraries: a Python may need its own."""
+    path = target.environment.get("LD_LIBRARY_PATH")
+    return {**os.environ, "LD_LIBRARY_PATH": path} if path else os.environ
+
+
+def _program(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return str(Path(f"/proc/{pid}/exe").readlink())  # " (deleted)" after its name where it was replaced
+    return ""
+
+
+def _namespace(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return str(Path(f"/proc/{pid}/ns/mnt").readlink())
+    return ""
+
+
+def _disabled_by(command: tuple[str, ...]) -> bool:
+    return any(word.removeprefix("-X") in DISABLED_OPTIONS for word in command)

@@ -1,0 +1,98 @@
+"""Where a process's main thread spends its time, by the stacks that py-spy reads from outside without pausing it. Standard library only.
+
+py-spy (https://github.com/benfred/py-spy) is a program of its own, used where it is installed. ``--nonblocking`` keeps it from stopping the process for
+a stack; a few stacks are then read while they change, and are left out or wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+RATE = 20  # stacks a second: some hundreds in a quarter of a minute, and little work for the host
+END_S = 10.0  # it writes its file within a second
+MOST = 5  # functions that are named
+LEAST_STACKS = 20  # fewer name no function with any certainty
+INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|^<")
+FRAME = re.compile(r"(?P<function>.+) \((?P<file>.+?)(:(?P<line>\d+))?\)")
+INSTALL = "Without its Python stacks: py-spy is not installed. `pip install py-spy` beside Sawtooth adds them."
+PERMISSION = (
+    "Without its Python stacks: this user may not read another process's memory. It takes `sysctl kernel.yama.ptrace_scope=0`, or CAP_SYS_PTRACE "
+    "(root; docker run --cap-add=SYS_PTRACE)."
+)
+FAILED = "Without its Python stacks: py-spy failed ({why})."
+FEW = "Without its Python stacks: py-spy read {count} stacks, too few to name a function."
+DENIED = ("permission denied", "operation not permitted")  # how the kernel's refusal reads in py-spy's words
+
+
+class Stacks:
+    """Reads stacks of a process from when it is made until ``end``."""
+
+    def __init__(self, pid: int, folder: Path, program: str | None = None) -> None:
+        self._pid, self._file = pid, folder / "stacks.txt"
+        program = program or installed_program()
+        self._spy: subprocess.Popen[bytes] | None = None
+        if program is not None:
+            with contextlib.suppress(OSError):
+                self._spy = subprocess.Popen(
+                    _command(program, pid, self._file), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+                )
+
+    def end(self) -> list[str]:
+        """Return the sentences that say where the main thread was, or why that is not known."""
+        if self._spy is None:
+            return [INSTALL]
+        if self._spy.poll() is None:
+            self._spy.send_signal(signal.SIGINT)
+        try:
+            _, errors = self._spy.communicate(timeout=END_S)
+        except subprocess.TimeoutExpired:
+            self._spy.kill()
+            _, errors = self._spy.communicate()
+        with contextlib.suppress(OSError):
+            return in_words(self._file.read_text(errors="replace"), self._pid)
+        text = errors.decode(errors="replace").strip()
+        if any(word in text.lower() for word in DENIED):
+            return [PERMISSION]
+        return [FAILED.format(why=(text.splitlines() or ["it wrote nothing"])[0].removeprefix("Error: ").rstrip("."))]
+
+
+def installed_program() -> str | None:
+    """Return the py-spy that is installed beside this Python or on the PATH."""
+    return shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
+
+
+def _command(program: str, pid: int, file: Path) -> list[str]:
+    options = ("--nonblocking", "--idle", "--threads", "--full-filenames", "--rate", str(RATE), "--format", "raw")
+    return [program, "record", *options, "--output", str(file), "--pid", str(pid)]
+
+
+def in_words(stacks: str, pid: int) -> list[str]:
+    """Say in which functions the main thread of ``pid`` was, by stacks in py-spy's raw format: frames from the outermost on, then how often."""
+    functions: Counter[tuple[str, str]] = Counter()
+    lines: Counter[tuple[str, str, str]] = Counter()
+    for stack in stacks.splitlines():
+        frames, _, count = stack.rpartition(" ")
+        thread, *calls = frames.split(";")
+        if not thread.startswith(f"thread ({pid})") or not calls or not count.isdecimal():
+            continue
+        parsed = [match for match in map(FRAME.fullmatch, calls) if match is not None]
+        own = [match for match in parsed if not INSTALLED.search(match["file"])]
+        for call in (own or parsed)[-1:]:  # the innermost of the user's own
+            function = call["function"], call["file"]
+            functions[function] += int(count)
+            lines[(*function, call["line"] or "")] += int(count)
+    every = sum(functions.values())
+    if every < LEAST_STACKS:
+        return [FEW.format(count=every)]
+    named = []
+    for place, times in functions.most_common(MOST):
+        line = max((key for key in lines if key[:2] == place), key=lambda key: lines[key])[2]
+        named.append(f"{place[0]} ({Path(place[1]).name}:{line}) {times / every:.0%}")
+    return [f"Its main thread was in these functions of the training ({every} stacks): {', '.join(named)}."]

@@ -1,0 +1,168 @@
+"""Find the training processes that a PID stands for: itself, or the ranks that a launcher has started. Linux's /proc, standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sawtooth.ingest.capture.job_place import number_of
+from sawtooth.ingest.sampler.host import HELPERS, is_worker
+
+PROC = Path("/proc")
+PYTORCH = "/libtorch_python"  # in a process's map of memory once it has imported PyTorch
+GPU_FILES = ("/dev/nvidia", "/dev/kfd")  # NVIDIA's and AMD's
+NOT_A_GPU = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-modeset")  # open where a GPU is only asked about
+NO_PROC = "sawtooth attach reads processes from /proc, so it works on Linux only."
+NO_PROCESS = "There is no process {pid}. `pgrep -af python` lists the Python processes."
+NOT_YOURS = "Process {pid} belongs to user {owner}, you are user {user}. sawtooth attach records your own processes only: run it as that user."
+NO_PYTORCH = (
+    "Neither process {pid} nor any process below it has imported PyTorch. Give the PID of the training or of its launcher; "
+    "if the training has just started, try again in a few seconds."
+)
+
+
+class AttachError(Exception):
+    """A sentence that says why nothing can be recorded."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process as /proc describes it. ``started`` (clock ticks since boot) tells it from a later process with the same PID."""
+
+    pid: int
+    parent: int
+    started: int
+    owners: frozenset[int]  # real, effective, saved and file-system user
+    command: tuple[str, ...]
+    environment: Mapping[str, str]  # as it was started with
+    uses_pytorch: bool
+    holds_gpu: bool
+
+    @property
+    def rank(self) -> int | None:
+        """The rank in its job that a launcher gave to it."""
+        return number_of("RANK", self.environment)
+
+    def is_alive(self, proc: Path = PROC) -> bool:
+        """Tell whether this very process still runs."""
+        stat = _stat(self.pid, proc)
+        return stat is not None and stat[0] != "Z" and int(stat[19]) == self.started
+
+
+def trainings_of(pid: int, *, user: int | None = None, proc: Path = PROC) -> list[Process]:
+    """Return the training processes that ``pid`` stands for, by rank. Raises AttachError."""
+    user = os.geteuid() if user is None else user
+    if not (proc / "self").exists():
+        raise AttachError(NO_PROC)
+    root = read_process(pid, proc)
+    if root is None:
+        raise AttachError(NO_PROCESS.format(pid=pid))
+    if root.owners != {user}:
+        raise AttachError(NOT_YOURS.format(pid=pid, owner=min(root.owners - {user}), user=user))
+    tree = {each.pid: each for each in (root, *_below(pid, proc)) if each.owners == {user}}
+    using = {
+        each.pid: each
+        for each in tree.values()
+        if each.uses_pytorch and not any(helper in " ".join(each.command) for helper in HELPERS)
+    }
+    if not using:
+        raise AttachError(NO_PYTORCH.format(pid=pid))
+    return _ranks(using) or _trainings(using, tree)
+
+
+def _ranks(using: Mapping[int, Process]) -> list[Process]:
+    """Return the processes that a launcher numbered. A loader's worker inherits its rank's number, and is none."""
+    ranked = [each for each in using.values() if each.rank is not None]
+    own = [each for each in ranked if each.parent not in using or using[each.parent].rank != each.rank]
+    return sorted(own, key=lambda each: each.rank or 0)
+
+
+def _trainings(using: Mapping[int, Process], tree: Mapping[int, Process]) -> list[Process]:
+    """Return the topmost processes that are no launcher, or those below them that alone hold a GPU, as torch.multiprocessing starts them."""
+    launchers = {
+        parent.pid
+        for child in using.values()
+        if not _is_copy(child, tree) and (parent := _above(child, using, tree)) is not None and not parent.holds_gpu
+    }
+    rest = {pid: each for pid, each in using.items() if pid not in launchers}
+    top = _topmost(rest, tree)
+    if not any(each.holds_gpu for each in top):
+        top = _topmost({pid: each for pid, each in rest.items() if each.holds_gpu}, tree) or top
+    return sorted(top, key=lambda each: each.pid)
+
+
+def _topmost(some: Mapping[int, Process], tree: Mapping[int, Process]) -> list[Process]:
+    return [each for each in some.values() if _above(each, some, tree) is None]
+
+
+def _above(process: Process, some: Mapping[int, Process], tree: Mapping[int, Process]) -> Process | None:
+    """Return the nearest ancestor that is one of ``some``."""
+    parent = tree.get(process.parent)
+    while parent is not None and parent.pid not in some:
+        parent = tree.get(parent.parent)
+    return parent
+
+
+def _is_copy(process: Process, tree: Mapping[int, Process]) -> bool:
+    parent = tree.get(process.parent)
+    return is_worker(list(process.command), list(parent.command) if parent is not None else None)
+
+
+def read_process(pid: int, proc: Path = PROC) -> Process | None:
+    """Return what /proc says of a process, None where there is none or it has ended."""
+    stat = _stat(pid, proc)
+    if stat is None or stat[0] == "Z":
+        return None
+    folder = proc / str(pid)
+    owners = next((line for line in _text(folder / "status").splitlines() if line.startswith("Uid:")), "Uid:")
+    return Process(
+        pid,
+        int(stat[1]),
+        int(stat[19]),
+        frozenset(map(int, owners.split()[1:])),
+        tuple(_text(folder / "cmdline").rstrip("\0").split("\0")),
+        dict(entry.split("=", 1) for entry in _text(folder / "environ").split("\0") if "=" in entry),
+        PYTORCH in _text(folder / "maps"),
+        any(_is_gpu(file) for file in _open_files(folder / "fd")),
+    )
+
+
+def _below(pid: int, proc: Path) -> list[Process]:
+    """Return the descendants of a process."""
+    parents: dict[int, list[int]] = {}
+    for folder in proc.iterdir():
+        if folder.name.isdecimal() and (stat := _stat(int(folder.name), proc)) is not None:
+            parents.setdefault(int(stat[1]), []).append(int(folder.name))
+    descendants, to_see = [], [pid]
+    while to_see:
+        children = parents.get(to_see.pop(), [])
+        to_see += children
+        descendants += [process for child in children if (process := read_process(child, proc)) is not None]
+    return descendants
+
+
+def _stat(pid: int, proc: Path) -> Sequence[str] | None:
+    """Return the fields of /proc/PID/stat from the state on; the name before them may hold any character."""
+    return _text(proc / str(pid) / "stat").rpartition(")")[2].split() or None
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_bytes().decode(errors="replace")
+    return ""
+
+
+def _open_files(folder: Path) -> list[str]:
+    files = []
+    with contextlib.suppress(OSError):
+        for link in folder.iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                files.append(str(link.readlink()))
+    return files
+
+
+def _is_gpu(file: str) -> bool:
+    return file.startswith(GPU_FILES) and not file.startswith(NOT_A_GPU)

@@ -1,0 +1,37 @@
+"""`sawtooth attach` in the whole product: the same verdict as of `sawtooth run`, and an exit code for what cannot be recorded."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import typer
+
+from sawtooth.app.commands import run
+from sawtooth.app.commands.attach import attach
+from sawtooth.ingest.capture.attach import command
+from sawtooth.ingest.capture.command.launch import Launched
+
+
+def _called(*words: str) -> int:
+    with pytest.raises((SystemExit, typer.Exit)) as ended:
+        attach(cast(typer.Context, SimpleNamespace(args=list(words))))
+    error = ended.value
+    return error.exit_code if isinstance(error, typer.Exit) else int(error.code or 0)
+
+
+def test_what_was_recorded_is_explained_and_what_is_missing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explained: list[Any] = []
+    launched = Launched(0, tmp_path / "a.sawtooth", ["at once", "at the end"], frozenset({"at once"}))
+    monkeypatch.setattr(command, "record", lambda arguments: launched)
+    monkeypatch.setattr(run, "_explain", lambda *given: explained.append(given))
+    assert _called("4711", "--data", str(tmp_path)) == 0
+    assert explained == [(launched, tmp_path)]
+    assert capsys.readouterr().err == "sawtooth: at the end\n"
+
+
+def test_a_process_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _called("4194999") == 2
+    assert "There is no process 4194999." in capsys.readouterr().err

@@ -1,0 +1,245 @@
+"""`sawtooth attach`: trainings that run already are hooked, recorded and let go of.
+
+``sys.remote_exec`` is Python 3.14's. Here a training executes a file between two instructions of its main thread when a signal comes, as
+that call would have it do; the call itself is not made.
+"""
+
+import contextlib
+import gzip
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sawtooth.ingest.capture.attach import attach as attaching
+from sawtooth.ingest.capture.attach.attach import ENDED, RECORDED_ALREADY, Wanted, attach
+from sawtooth.ingest.capture.attach.injection import Injection
+from sawtooth.ingest.capture.attach.remote import RemoteExecution
+from sawtooth.ingest.capture.attach.targets import AttachError, Process, read_process
+from sawtooth.ingest.capture.command import hook
+
+STAND_IN = """
+import os, signal, sys
+def execute(*_):
+    with open(f"script-{os.getpid()}") as note, open(note.read()) as script:
+        exec(compile(script.read(), "<string>", "exec"), {})
+signal.signal(signal.SIGUSR1, execute)
+"""
+TRAINING = (
+    STAND_IN
+    + """
+import importlib, pathlib, time, torch
+from torch.utils.data import DataLoader
+from torch.utils.data._utils import fetch, pin_memory
+torch.set_num_threads(1)
+rank = os.environ["RANK"]
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+optimizer.register_step_post_hook(lambda *_: sum(range(100)))  # the training's own: its hooks are gone through for a while
+hooks = importlib.import_module("torch.optim.optimizer")._global_optimizer_post_hooks
+def patched():
+    return [torch.nn.Module.eval, torch.save, os._exit, pin_memory.pin_memory, fetch._MapDatasetFetcher.fetch,
+            torch.cuda.graphs.CUDAGraph.replay, list(hooks), "sawtooth" in sys.modules]
+before = patched()
+for step, batch in enumerate(DataLoader(torch.ones(10**6, 8), batch_size=4)):
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+    time.sleep(0.001)
+    if step == 5:
+        pathlib.Path(f"trains-{rank}").touch()
+    if step % 10 == 0 and os.path.exists("look") and not os.path.exists(f"unchanged-{rank}"):
+        pathlib.Path(f"unchanged-{rank}").write_text(str(patched() == before))
+    if step % 10 == 0 and os.path.exists("stop"):
+        break
+print("trained", rank)
+sys.exit(3)
+"""
+)
+RANKS = "for RANK in 0 1; do RANK=$RANK {python} train.py & done; wait"
+
+
+class BySignal(RemoteExecution):
+    """Has a training execute a file by a signal."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def why_not(self, target: Process) -> str | None:
+        return None
+
+    def execute(self, target: Process, script: Path) -> str | None:
+        (self._folder / f"script-{target.pid}").write_text(str(script))
+        os.kill(target.pid, signal.SIGUSR1)
+        return None
+
+
+def until(*files: Path) -> None:
+    limit = time.monotonic() + 170
+    while not all(file.exists() for file in files):
+        assert time.monotonic() < limit, files
+        time.sleep(0.02)
+
+
+def recorded(bundle: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The run, and what was recorded by name."""
+    with zipfile.ZipFile(bundle) as archive:
+        (run,) = json.loads(archive.read("manifest.json"))["runs"]
+        return run, {one["source_name"]: gzip.decompress(archive.read(one["member"])) for one in run["recordings"]}
+
+
+def marks_in(lines: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines.splitlines()][1:]
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> "Iterator[subprocess.Popen[str]]":
+    """A shell that has started two ranks, which train."""
+    (tmp_path / "train.py").write_text(TRAINING)
+    words = ("bash", "-c", RANKS.format(python=sys.executable))
+    variables = os.environ | {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(words, cwd=tmp_path, env=variables, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    try:
+        until(tmp_path / "trains-0", tmp_path / "trains-1")
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_a_launchers_ranks_are_recorded_twice_left_as_they_were_and_may_end_meanwhile(
+    launcher: "subprocess.Popen[str]", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attaching, "LEAST_S", 0.0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    wanted, remote = Wanted(steps=2, after_s=0.05, sample=False), BySignal(tmp_path)
+    launched = attach(launcher.pid, tmp_path / "first.sawtooth", wanted, remote=remote)
+    assert launched.exit_code == 0 and [sentence.partition(" ")[0] for sentence in launched.missing] == ["Process"] * 2
+    (tmp_path / "look").touch()
+    until(*(tmp_path / f"unchanged-{rank}" for rank in (0, 1)))
+    assert [(tmp_path / f"unchanged-{rank}").read_text() for rank in (0, 1)] == ["True", "True"]
+
+    def stop_once_marked() -> None:
+        until_marked = iter(lambda: len(list(tmp_path.glob("sawtooth-run-*/marks-rank*.jsonl"))) == 2, True)
+        for _ in until_marked:
+            time.sleep(0.02)
+        (tmp_path / "stop").touch()
+
+    stopping = threading.Thread(target=stop_once_marked)
+    stopping.start()
+    ended = attach(launcher.pid, tmp_path / "second.sawtooth", replace(wanted, steps=0, seconds=60), remote=remote)
+    stopping.join()
+    out, err = launcher.communicate(timeout=30)
+    assert sorted(out.split("\n")) == ["", "trained 0", "trained 1"] and err == ""
+    assert ENDED in ended.missing
+
+    for bundle in (launched.bundle, ended.bundle):
+        assert bundle is not None
+        run, sources = recorded(bundle)
+        assert run["name"] == "train" and run["command"][-1] == "train.py"
+        assert run["notes"].startswith(f"Recorded by `sawtooth attach {launcher.pid}` for")
+        assert {one["rank"] for one in run["recordings"]} == {0, 1}
+        for rank in (0, 1):
+            marks = marks_in(sources[f"marks-rank{rank}.jsonl"])
+            assert [mark["i"] for mark in marks] == list(range(len(marks))) != []
+            assert any(line.startswith("train.py:") for line in marks[0]["at"])
+    run, sources = recorded(tmp_path / "first.sawtooth")
+    assert run["facts"]["loader_batch"] == 4  # of a loader whose iterator was there before
+    assert all(b"Optimizer.step#Adam.step" in sources[f"rank{rank}.json.gz"] for rank in (0, 1))
+    profiled = [[m["i"] for m in marks_in(sources[f"marks-rank{rank}.jsonl"]) if m["p"] == "profile"] for rank in (0, 1)]
+    assert profiled[0] == profiled[1] != []
+
+
+def test_a_hook_that_nobody_renews_ends_itself(tmp_path: Path) -> None:
+    """The recorder was killed, and took nothing out."""
+    torch = pytest.importorskip("torch")
+    from sawtooth.ingest.capture.attach import inside
+
+    class Clock:
+        now_ns = 0
+
+        def __call__(self) -> int:
+            return self.now_ns
+
+    clock, folder = Clock(), tmp_path / "recording"
+    folder.mkdir()
+    for name, text in ((inside.LEASE, ""), (inside.BEGIN, "10")):
+        (folder / name).write_text(text)
+    attached = inside.Attachment(hook.HookSettings(folder, 0, 1.0, None, 1, 1), clock)
+    evaluate, leave = torch.nn.Module.eval, os._exit
+    optimizers = importlib.import_module("torch.optim.optimizer")
+    attached.begin(optimizers, time_loader=True)
+    try:
+        assert torch.nn.Module.eval is not evaluate and os._exit is not leave
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters())
+        for clock.now_ns in (0, 20, 30 + inside.LEASE_NS // 2, 40 + 2 * inside.LEASE_NS, 50 + 2 * inside.LEASE_NS):
+            optimizer.step()
+        assert attached.is_over and torch.nn.Module.eval is evaluate and os._exit is leave
+        (marks,) = folder.glob("marks-*.jsonl")
+        assert len(marks_in(marks.read_bytes())) == 2  # not the one before all ranks begin, and none after the end
+    finally:
+        attached.remove()
+    assert not optimizers._global_optimizer_post_hooks
+
+
+def test_the_hooks_of_an_optimizer_are_not_changed_while_they_are_gone_through() -> None:
+    torch = pytest.importorskip("torch")
+    from sawtooth.ingest.capture.attach.inside import obey
+
+    answers: list[dict[str, Any]] = []
+    parameter = torch.nn.Parameter(torch.ones(1))
+    parameter.grad = torch.ones(1)
+    optimizer = torch.optim.LBFGS([parameter])
+
+    def closure() -> Any:
+        answers.append(obey({"do": "detach"}))  # within the step, where no hook is gone through
+        return (parameter * parameter).sum()
+
+    handle = optimizer.register_step_post_hook(lambda *_: answers.append(obey({"do": "detach"})))
+    optimizer.step(closure)
+    handle.remove()
+    assert "stays" in answers[0] and answers[-1] == {"again": True}
+
+
+def test_what_sawtooth_run_watches_is_watched_in_a_running_training_too() -> None:
+    from sawtooth.ingest.capture.attach.inside import OPTIMIZERS, PATCHES
+
+    startup = Path(hook.__file__).with_name("startup") / "sitecustomize.py"
+    awaited = next(part for part in startup.read_text().split("\n}") if "AWAITED = {" in part).partition("AWAITED = {")[2]
+    modules = {line.split('"')[1] for line in awaited.splitlines() if '":' in line}
+    assert {"torch.serialization" if name == "torch" else name for name in PATCHES} | {OPTIMIZERS} == modules
+
+
+def test_a_process_that_does_not_answer_or_is_recorded_already_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Deaf(BySignal):
+        def execute(self, target: Process, script: Path) -> str | None:
+            self.script = script
+            return None
+
+    me = read_process(os.getpid())
+    assert me is not None
+    deaf = Deaf(tmp_path)
+    why_not = Injection([me], tmp_path, {}, deaf, answer_s=0.05).attach()
+    assert why_not is not None and "did not answer" in why_not
+    assert deaf.script.read_text() == ""  # read late, it does nothing
+    deaf.script.unlink()
+    recorded_already = replace(me, environment={hook.FOLDER: "/there"})
+    monkeypatch.setattr(attaching, "trainings_of", lambda pid: [recorded_already])
+    with pytest.raises(AttachError) as refused:
+        attach(me.pid, None, Wanted())
+    assert str(refused.value) == RECORDED_ALREADY.format(pid=me.pid)

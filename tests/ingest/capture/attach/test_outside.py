@@ -1,0 +1,140 @@
+"""A process watched from outside: why its Python takes no code, where its time goes, and which functions its stacks show."""
+
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sawtooth.ingest.capture.attach import readings, remote, stacks
+from sawtooth.ingest.capture.attach.attach import OUTSIDE, Wanted, attach
+from sawtooth.ingest.capture.attach.targets import Process, read_process
+from sawtooth.ingest.capture.command import launch
+
+
+def me() -> Process:
+    process = read_process(os.getpid())
+    assert process is not None
+    return process
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python takes code from outside")
+def test_a_python_that_takes_no_code_is_asked_for_its_version() -> None:
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert f"runs Python {version}, and code can be added to a running process from Python 3.14 on" in str(
+        remote.RemoteExecution().why_not(me())
+    )
+    assert "has no attribute 'remote_exec'" in str(remote.RemoteExecution().execute(me(), Path("/nothing.py")))
+
+
+@pytest.mark.parametrize(
+    ("answer", "why_not"),
+    [
+        ("[[3, 14], true]", None),
+        ("[[3, 15], true]", None),
+        ("[[3, 14], false]", "built without remote execution"),
+        ("[[3, 13], false]", "runs Python 3.13"),
+        ("", "cannot be asked for its version (no answer)"),
+    ],
+)
+def test_why_a_python_takes_no_code_is_said(answer: str, why_not: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_ask", lambda *_: (answer, ""))
+    why = remote.RemoteExecution().why_not(me())
+    assert why is None if why_not is None else why_not in str(why)
+
+
+def test_a_process_that_refuses_remote_execution_is_not_asked() -> None:
+    call = remote.RemoteExecution()
+    for refusing in (
+        replace(me(), environment={remote.DISABLED: "1"}),
+        replace(me(), command=("python", "-X", "disable_remote_debug", "train.py")),
+        replace(me(), command=("python", "-Xdisable-remote-debug", "train.py")),
+    ):
+        assert "turned off" in str(call.why_not(refusing))
+    gone = replace(me(), started=1)
+    assert call.execute(gone, Path("/nothing.py")) == f"process {gone.pid} has ended"
+
+
+def test_a_refused_call_says_what_it_would_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_ask", lambda *_: ("", "PermissionError: [Errno 1] Operation not permitted"))
+    assert "ptrace_scope=0" in str(remote.RemoteExecution().execute(me(), Path("/nothing.py")))
+
+
+def test_what_a_process_takes_is_said() -> None:
+    first = readings.Reading(0, 5.0, 4.0, 1.0, 2 * readings.GIB, 40)
+    last = readings.Reading(10_000_000_000, 20.0, 13.0, 1.5, 2.5 * readings.GIB, 48)
+    assert readings.in_words(7, first, last) == (
+        "Process 7 used 1.50 cores for 10 s. Its main thread ran 90% of the time and waited for a core 5%. It has 2.50 GiB of memory "
+        "(+0.50 GiB in 10 s) and 48 threads."
+    )
+    assert readings.in_words(7, first, first) == readings.in_words(7, None, last) == ""
+
+
+def test_this_process_is_read() -> None:
+    before = readings.read(os.getpid(), 0)
+    until = time.process_time() + 0.05
+    while time.process_time() < until:
+        pass
+    after = readings.read(os.getpid(), 1)
+    assert before is not None and after is not None
+    assert after.cpu_s >= before.cpu_s + 0.03 and after.main_s >= before.main_s + 0.03
+    assert after.memory_bytes > 1e7 and after.threads >= 1
+    assert readings.read(2**22 + 1, 0) is None
+
+
+def test_the_functions_of_the_main_thread_are_named_by_their_innermost_own_frame() -> None:
+    torch = "step (/env/lib/python3.14/site-packages/torch/optim/sgd.py:65)"
+    lines = [
+        f"thread (7): MainThread;<module> (/home/me/train.py:9);main (/home/me/train.py:30);{torch} 30",
+        "thread (7): MainThread;<module> (/home/me/train.py:9);main (/home/me/train.py:20);decode (/home/me/data.py:4) 50",
+        "thread (7): MainThread;<module> (/home/me/train.py:9);main (/home/me/train.py:20);decode (/home/me/data.py:5) 20",
+        "thread (8): Thread-1;run (/home/me/other.py:1) 400",
+    ]
+    assert stacks.in_words("\n".join(lines), 7) == [
+        "Its main thread was in these functions of the training (100 stacks): decode (data.py:4) 70%, main (train.py:30) 30%."
+    ]
+    assert stacks.in_words("", 7) == [stacks.FEW.format(count=0)]
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        ("Error: Permission Denied: Try running again with elevated permissions", stacks.PERMISSION),
+        ("Error: no Python", "failed (no Python)"),
+    ],
+)
+def test_a_py_spy_that_reads_nothing_says_why(error: str, sentence: str, tmp_path: Path) -> None:
+    program = tmp_path / "py-spy"
+    program.write_text(f"#!/bin/sh\necho '{error}' >&2\nexit 1\n")
+    program.chmod(0o755)
+    spying = stacks.Stacks(os.getpid(), tmp_path, str(program))
+    time.sleep(0.1)
+    assert sentence in spying.end()[0]
+    assert stacks.Stacks(os.getpid(), tmp_path, str(tmp_path / "missing")).end() == [stacks.INSTALL]
+
+
+def test_a_process_without_a_hook_is_sampled_and_asked_for_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The telemetry becomes a file, with what was seen of the process in its notes."""
+
+    class No(remote.RemoteExecution):
+        def why_not(self, target: Process) -> str | None:
+            return "it is old"
+
+    options: list[str] = []
+
+    def start(live: Path, *more: str) -> object:
+        options.extend(more)
+        return object()
+
+    monkeypatch.setattr(launch.beside, "start_sampler", start)
+    monkeypatch.setattr(launch.beside, "starts", lambda process, live, limit_s: True)
+    monkeypatch.setattr(launch.beside, "take_session", lambda process, live, target: target.write_text("{}\n") and None)
+    monkeypatch.setattr(stacks, "installed_program", lambda: None)
+    monkeypatch.setattr("sawtooth.ingest.capture.attach.attach.trainings_of", lambda pid: [me()])
+    launched = attach(os.getpid(), tmp_path / "outside.sawtooth", Wanted(name="mine", seconds=0.8), remote=No())
+    assert launched.bundle == tmp_path / "outside.sawtooth" and launched.exit_code == 0
+    assert launched.missing[0] == OUTSIDE.format(why="it is old") and launched.missing[-1] == stacks.INSTALL
+    assert launched.missing[1].startswith(f"Process {os.getpid()} used ")
+    assert options[-2:] == ["--follow", str(os.getpid())]
