@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from string import Template
 from typing import Any, Literal
 
 import pandas as pd
@@ -41,53 +42,77 @@ def may_gain_nothing(high_ms: float | None, before_ms: float | None) -> bool:
 
 @dataclass(frozen=True)
 class CodeChange:
-    """One way to write the fix. ``framework`` is PyTorch, Lightning or Transformers; ``of_run``: names and sizes in it are the run's own, as far as the trace has them."""
+    """One way to write the fix. ``framework`` is PyTorch, Lightning or Transformers; ``of_run``: names and sizes in it are the run's own.
+
+    Both texts may hold slots, such as ``$model``; ``usual`` stands in those of which the run's own is not known.
+    """
 
     framework: str
     before: str
     after: str
     of_run: bool = False
+    usual: tuple[tuple[str, str], ...] = ()
+
+    def filled(self, **names: str) -> CodeChange:
+        """Return the change with ``names`` in its slots, and the usual ones in the others."""
+        if not self.usual:
+            return self
+        before, after = (Template(text).substitute(dict(self.usual) | names) for text in (self.before, self.after))
+        return CodeChange(self.framework, before, after, self.of_run or any(slot in names for slot, _ in self.usual))
+
+
+@dataclass(frozen=True)
+class Action:
+    """What to change: a verb, its object with the ``$amount`` in it, and ``how`` it is done, which begins with its own punctuation."""
+
+    verb: str
+    object: str
+    how: str = "."
+    amount: float | None = None
+
+    @property
+    def short(self) -> str:
+        """The change without how it is done: Use 8 loader workers."""
+        return f"{self.verb} {Template(self.object).safe_substitute(amount=f'{self.amount or 0:g}')}".rstrip()
+
+    @property
+    def sentence(self) -> str:
+        """The change and how it is done."""
+        return f"{self.short}{self.how}"
+
+
+Topic = Literal[
+    "hidden",  # time that the profiled steps do not show, which what they show cannot be named by
+    "late_rank",  # one rank's lateness: the same time again as its own findings, and that it alone loses it
+    "host_pace",  # rests on how fast the host is without the profiler, and makes all of its work cheaper
+    "choice",  # what somebody decided, and no fault while it costs little
+    "cuda_graph",  # launches a step as a CUDA graph
+    "captures_graph",  # the profiled steps capture a graph, which the run does once
+    "fewer_flops",  # takes work away that counts as the model's, so that MFU does not rise with the speed
+    "schedule",  # how a pipeline's microbatches follow each other
+    "memory",  # advice about the GPU's memory
+    "spare_memory",  # that memory is not used
+    "marks_steps",  # how steps come to be marked, without which no advice has a time
+]
 
 
 @dataclass(frozen=True)
 class Explains:
-    """The lost time that the findings of a rule account for and how they stand to others', so that nobody else need know the rule by its name.
+    """The lost time that the findings of a rule account for, and what they are about: nobody else need know the rule by its name.
 
-    ``causes`` are the ledger's; where they are no more than the mechanism, ``called`` is what the time is called in a sentence. ``hidden``
-    is time that the profiled steps do not show, which what they show cannot be named by. ``late_rank`` is one rank's lateness: the same time
-    again as its own findings, and that it alone loses it. ``part_of`` is the rule whose general finding these are a part of.
-
-    ``host_pace`` rests on how fast the host is without the profiler, and makes all of its work cheaper. ``chosen`` is what somebody decided, and
-    no fault while it costs little. ``as_graph`` launches a step as a CUDA graph, ``cuts_graph`` is what no graph can hold, and
-    ``before_graph`` is why it is to be mended before one is tried. ``captures_graph`` says that the profiled steps capture one, which the run does once.
-    ``fewer_flops`` takes work away that counts as the model's, so that MFU does not rise with the speed. ``memory`` is advice about the GPU's memory, ``spare_memory`` that it is not used. ``schedule`` is a matter of how a pipeline's microbatches follow each other. ``marks_steps`` says how steps come to be marked, without which no
-    advice has a time.
-
+    ``causes`` are the ledger's; where they are no more than the mechanism, ``called`` is what the time is called in a sentence.
     ``sets`` are the choices of a run's set-up that the advice makes (``compare.changed.traits``), with the value where only that is meant: "dtype TF32".
     """
 
     causes: tuple[str, ...] = ()
     called: str | None = None
-    hidden: bool = False
-    late_rank: bool = False
-    part_of: str | None = None
-    host_pace: bool = False
-    chosen: bool = False
-    as_graph: bool = False
-    cuts_graph: bool = False
-    before_graph: str = ""
-    fewer_flops: bool = False
-    captures_graph: bool = False
-    schedule: bool = False
-    memory: bool = False
-    spare_memory: bool = False
-    marks_steps: bool = False
+    topics: frozenset[Topic] = frozenset()
     sets: tuple[str, ...] = ()
 
     @property
     def compiles(self) -> bool:
         """Whether torch.compile is the advice or a way to it: a CUDA graph is one of its modes."""
-        return self.as_graph or "compile" in self.sets
+        return "cuda_graph" in self.topics or "compile" in self.sets
 
 
 @dataclass(frozen=True)
@@ -98,7 +123,7 @@ class Finding:
     gain cannot be predicted (``prediction_note`` says why), with the interval that holds four of five such predictions. ``evidence`` rows are plain data; a row with ``start_ns`` and ``end_ns`` links
     to the timeline. ``places`` are start and end (absolute ns) of the events that it speaks of, in order of time; without any, its places are the gaps of
     the causes that it explains. ``edits`` are the replay's changes, so that several fixes can be combined. ``ends_the_run`` puts a finding before
-    those that only cost time. ``explains`` is its rule's. ``advised`` is the amount of what the advice sets, such as loader workers.
+    those that only cost time. ``explains`` is its rule's. ``needs_first`` are the rules whose change is to be made before this one's.
     ``sets_pace``: what it names takes as long as the run's step by a timing of its own, whatever the profiled steps show. ``fed_every_ms`` is how often the loader's workers
     give a batch, at the best where the finding has a ceiling, if that and nothing else bounds what it claims. ``samples_per_second_times``, at most, is what a change brings that leaves the step as long.
     """
@@ -106,7 +131,7 @@ class Finding:
     rule: str
     severity: Severity
     title: str
-    fix: str
+    action: Action
     confidence: Confidence
     ceiling_ms_per_step: float | None = None
     predicted_step_ms: float | None = None
@@ -122,9 +147,14 @@ class Finding:
     ends_the_run: bool = False
     explains: Explains = Explains()
     samples_per_second_times: float | None = None
-    advised: float | None = None
+    needs_first: tuple[str, ...] = ()
     sets_pace: bool = False
     fed_every_ms: float | None = None
+
+    @property
+    def fix(self) -> str:
+        """What to change, in a sentence."""
+        return self.action.sentence
 
     @property
     def gain_ms(self) -> float:
