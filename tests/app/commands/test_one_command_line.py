@@ -25,6 +25,7 @@ from sawtooth.app.cli import cli, main
 from sawtooth.app.commands import inputs, output, runs
 from sawtooth.app.commands.runs import size_of
 from sawtooth.app.printable import json_text
+from sawtooth.app.served_address import Served, keep_address
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import RecordingRef, new_manifest
 from sawtooth.ingest.schema import DataFolder
@@ -273,8 +274,12 @@ def test_opening_a_run_hands_its_verdict_to_the_browser_and_prints_no_secret(
     monkeypatch.setattr("webbrowser.open", visited.append)
     with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as dashboard:
         threading.Thread(target=dashboard.serve_forever, daemon=True).start()
-        opened = run("runs", "open", "my first run", "--port", str(dashboard.server_port), "--data", data)
+        with keep_address(DataFolder(Path(data)), Served(port=dashboard.server_port)):  # the port is not told
+            opened = run("runs", "open", "my first run", "--data", data)
+        told = run("runs", "open", "my first run", "--port", str(dashboard.server_port), "--data", data)
         dashboard.shutdown()
+    assert told.output == opened.output
+    assert len({visited.pop(0).partition("launch=")[0], visited[0].partition("launch=")[0]}) == 1
     assert opened.exit_code == 0, opened.output
     (manifest,) = json.loads(run("runs", "--json", "--data", data).output)
     verdict = f"http://127.0.0.1:{dashboard.server_port}/verdict?run={manifest['id']}"
@@ -283,6 +288,23 @@ def test_opening_a_run_hands_its_verdict_to_the_browser_and_prints_no_secret(
     asked = parse_qs(urlsplit(link).query)
     assert link.startswith(f"http://127.0.0.1:{dashboard.server_port}/")
     assert manifest["id"] in link and link != verdict and asked, "the browser gets a link that logs it in once"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], "https://box.test:8642/"),
+        (["--port", "8642"], "https://box.test:8642/"),
+        (["--port", "8700"], "http://127.0.0.1:8700/"),
+        (["--address", "10.0.0.7"], "http://10.0.0.7:8501/"),
+    ],
+)
+def test_a_link_is_for_the_server_that_runs(tmp_path: Path, options: list[str], expected: str) -> None:
+    with keep_address(DataFolder(tmp_path).create(), Served("box.test", 8642, secure=True)):
+        printed = run("serve", "--link", *options, "--data", str(tmp_path)).output
+    assert printed.startswith(f"{expected}?launch=")
+    without = run("serve", "--link", "--data", str(tmp_path)).output
+    assert "no server of" in without and "http://127.0.0.1:8501/?launch=" in without
 
 
 def test_a_terminal_shows_the_headline_in_colour_and_a_pipe_does_not(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
