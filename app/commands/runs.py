@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from sawtooth.analysis.compare.record import records
-from sawtooth.analysis.kept import RESULT, kept_file, remove_kept
+from sawtooth.analysis.kept import RESULT, analysed_before, kept_file, remove_kept
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder, run_named
@@ -34,6 +34,7 @@ from sawtooth.ingest.schema import DataFolder
 
 UNITS = " kmgt"  # each a thousand times the one before, or with an i behind it 1024 times
 LEAST_SIZE = 10**6  # bytes: a smaller number without a unit lacks one
+OLDER = "analysed by an older version: open it or run `sawtooth report {run}`"
 HEALTH_SECONDS = 2.0  # somebody waits for the browser
 WIDE = 400  # columns where the output is no terminal: programs cut for themselves
 
@@ -68,9 +69,11 @@ def list_runs(
         say(json_text([plain(m) for m in manifests]))
         return
     if not manifests:
-        say("No runs yet. `sawtooth ingest FILE…` brings one in.")
+        say(f"There are no runs in {folder.root}. `sawtooth ingest FILE…` brings one in, and --data DIR names another folder.")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
-    for line in _table([_row(*each) for each in zip(manifests, _cards(manifests, folder), strict=True)]):
+    cards = _cards(manifests, folder)
+    older = [card is None and analysed_before(folder, run) for run, card in zip(manifests, cards, strict=True)]
+    for line in _table([_row(*each) for each in zip(manifests, cards, older, strict=True)]):
         say(line if len(line) <= width else f"{line[: width - 1]}…")
 
 
@@ -85,11 +88,12 @@ def _cards(runs: Sequence[Manifest], folder: DataFolder) -> list[Card | None]:
     return cards
 
 
-def _row(run: Manifest, card: Card | None) -> tuple[str, ...]:
+def _row(run: Manifest, card: Card | None, older: bool) -> tuple[str, ...]:
     step = fmt.reading("best_step_time_ms", card.readings["best_step_time_ms"]) if card and card.readings else fmt.MISSING
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created_ns / 1e9))
     kinds = f"{fmt.many(len(run.traces), 'trace')}, {len(run.telemetry)} telemetry"
-    verdict = (card.headline or card.problem or "") if card else f"not analysed yet ({kinds})"
+    not_yet = OLDER.format(run=run.id) if older else f"not analysed yet ({kinds})"
+    verdict = (card.headline or card.problem or "") if card else not_yet
     return run.id, fmt.clean(run.name), step, when, ", ".join(fmt.clean(tag) for tag in run.tags), verdict
 
 

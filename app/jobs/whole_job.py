@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ def _open(folder: DataFolder, named: Iterable[tuple[str, str]], places: Sequence
     with tempfile.TemporaryDirectory(prefix="sawtooth-rank-") as temporary:
         for url, recording_id in dict.fromkeys(named):
             if not any(is_below(url, allowed) for allowed in places):
-                notices.append(OUTSIDE.format(url=clean_title(url), place=clean_title(url.rpartition("/")[0])))
+                notices.append(OUTSIDE.format(url=clean_title(url), place=shlex.quote(clean_title(url.rpartition("/")[0]))))
                 continue
             place, name = parent_of(Source(url, "", 0))
             try:

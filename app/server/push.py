@@ -13,7 +13,7 @@ from sawtooth.ingest.errors import UsageError
 
 PREFIX = "/api/v1/live/"
 FILE = "push_token"
-MASK = "•" * 12  # for the token, which a shared screen must not show
+MASK = "•" * 8  # for the token, which a shared screen must not show
 VARIABLE = "SAWTOOTH_PUSH_TOKEN"
 
 

@@ -20,6 +20,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
+from sawtooth.analysis import kept
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.cli import cli, main
 from sawtooth.app.commands import inputs, output, runs
@@ -148,13 +149,20 @@ def test_runs_are_listed_and_changed(data: str) -> None:
     assert run("runs", "prune", "--max-size", "1kB", "--data", data).exit_code == 0  # it has a tag: it stays
     assert identifier in run("runs", "--data", data).output
     assert run("runs", "rm", "second name", "--data", data).exit_code == 0
-    assert "No runs yet" in run("runs", "--data", data).output
+    assert f"There are no runs in {data}." in run("runs", "--data", data).output
 
 
-def test_the_list_has_the_verdict_of_what_was_reported_and_compared_names_tell_runs_apart(data: str, traces: Path) -> None:
+def test_the_list_has_the_verdict_of_what_was_reported_and_compared_names_tell_runs_apart(
+    data: str, traces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "not analysed yet" in run("runs", "--data", data).output
     assert run("report", "my first run", "--data", data).exit_code == 0
     assert "not analysed yet" not in run("runs", "--data", data).output
+    monkeypatch.setattr(kept, "analysis_code", lambda: "of the next version")
+    listed = run("runs", "--data", data).output
+    (run_id,) = (manifest.id for manifest in DataFolder(Path(data)).manifests())
+    assert f"analysed by an older version: open it or run `sawtooth report {run_id}`" in listed
+    monkeypatch.undo()
     second = run("ingest", str(traces / "below" / "second.json"), "--name", "my  first run", "--data", data).output.split()[-1]
     (first,) = [r["id"] for r in json.loads(run("runs", "--json", "--data", data).stdout) if r["id"] != second]
     said = run("compare", first, second, "--data", data).output
