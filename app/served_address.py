@@ -72,13 +72,13 @@ def keep_address(data: DataFolder, served: Served) -> Iterator[None]:
 
 def addresses(data: DataFolder) -> list[Served]:
     """Return where servers of ``data`` listen on this machine, the one that started last first."""
-    found = []
+    listening = []
     for path in data.access.glob("served-*.json"):
         with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError), path.open("rb") as file:
             served = from_json(file.read(), Served)
             if is_held(file) and served.host == socket.gethostname():
-                found.append((path.stat().st_mtime_ns, served))
-    return [served for _, served in sorted(found, key=lambda each: each[0], reverse=True)]
+                listening.append((path.stat().st_mtime_ns, served))
+    return [served for _, served in sorted(listening, key=lambda each: each[0], reverse=True)]
 
 
 def answering(data: DataFolder, within_s: float) -> Served | None:

@@ -103,10 +103,10 @@ def ingest_file(
     return read_ref(target)
 
 
-def _check_id(found: str, expected: str | None, name: str) -> None:
-    if expected is not None and found != expected:
+def _check_id(actual: str, expected: str | None, name: str) -> None:
+    if expected is not None and actual != expected:
         raise SourceError(
-            "E-CHANGED", f"{name} holds other content now (id {found}) than when it was summarised (id {expected})."
+            "E-CHANGED", f"{name} holds other content now (id {actual}) than when it was summarised (id {expected})."
         )
 
 

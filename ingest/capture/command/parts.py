@@ -46,17 +46,17 @@ def parts_folder() -> Iterator[Path]:
 
 def left_over() -> list[Path]:
     """Return the folders of killed runs of this user that hold something recorded."""
-    found: list[Path] = []
+    folders_left: list[Path] = []
     try:
         folders = sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
     except OSError:  # no temporary folder can be written
-        return found
+        return folders_left
     for folder in folders:
         with contextlib.suppress(OSError):
             own = not hasattr(os, "getuid") or folder.lstat().st_uid == os.getuid()
             if own and folder.is_dir() and not _in_use(folder) and any(any(folder.glob(kind)) for kind in RECORDED):
-                found.append(folder)
-    return found
+                folders_left.append(folder)
+    return folders_left
 
 
 def _in_use(folder: Path) -> bool:
