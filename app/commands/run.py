@@ -69,5 +69,5 @@ def _explain(launched: launch.Launched, data: Path | None) -> None:
     say(f"sawtooth: recorded into {launched.bundle}.", err=True)
     served = answering(folder, HEALTH_SECONDS)
     where = f" --data {shlex.quote(str(data))}" if data else ""
-    later = "" if served is not None else f"   (after `sawtooth serve{where}`)"
-    say(f"{(served or Served()).url(f'verdict?run={brought.runs[0].id}')}{later}", err=True)
+    hint = "" if served is not None else f"   (after `sawtooth serve{where}`)"
+    say(f"{(served or Served()).url(f'verdict?run={brought.runs[0].id}')}{hint}", err=True)
