@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sawtooth.ingest.capture import loader
 from sawtooth.ingest.capture.command import hook, launch
+from sawtooth.ingest.capture.command.parts import free_name
 from sawtooth.ingest.capture.job_place import member_of_job
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.ingest.sampler import __main__ as sampler
@@ -101,6 +102,9 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
     if (why := launch.why_unwritable(bundle)) is not None:
         print(f"sawtooth run: {why}", file=sys.stderr)
         sys.exit(2)
+    if (free := free_name(bundle)) != bundle:
+        print(f"sawtooth: {launch.TAKEN.format(taken=bundle, free=free)}", file=sys.stderr, flush=True)
+        bundle = free
     steps = 0 if arguments.no_profile else arguments.steps
     return launch.run(
         command,

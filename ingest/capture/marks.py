@@ -110,12 +110,15 @@ class MarkWriter:
         """Write what is not written yet, in one call: a line is whole or at the end of the file."""
         self._put_in_words()
         lines, self._lines = self._lines, []
-        if lines:
-            os.write(self._file, ("\n".join(lines) + "\n").encode())
+        unwritten = ("\n".join(lines) + "\n").encode() if lines else b""
+        while unwritten:  # a disk that becomes full takes a part, and refuses the rest
+            unwritten = unwritten[os.write(self._file, unwritten) :]
 
     def close(self) -> None:
         """Write the rest and close the file; a second close does nothing."""
         if self._file >= 0:
-            self.flush()
-            os.close(self._file)
-            self._file = -1
+            try:
+                self.flush()
+            finally:
+                os.close(self._file)
+                self._file = -1

@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import json
 import os
 import sys
 import time
@@ -30,6 +29,7 @@ from .agreement import agreed
 from .call_site import CallSite, CallSites
 from .graphs import GRAPHS
 from .loop_times import LEAST_STEPS, Extent, LoopWatch
+from .parts import check_whole, note_error
 from .updates import UPDATES
 
 FOLDER = "SAWTOOTH_RUN_FOLDER"
@@ -215,6 +215,7 @@ class Hook:
 
         Without ``every`` a later one is of a longer loop, and takes the first's place.
         """
+        check_whole(part)
         trace = self._file("trace", "json")
         if self._taken and self.settings.every > 0:
             trace = trace.with_stem(f"{trace.stem}{AT}{self._began}")
@@ -236,9 +237,11 @@ class Hook:
     def leave(self) -> None:
         """Write the marks that are left, and nothing else: who ends a process whose GPU hangs must not wait for it, as the profiler's end would."""
         self._broken = True  # another thread may be in its loop
-        with contextlib.suppress(Exception):
+        try:
             if self._marks is not None:
                 self._marks.close()
+        except Exception as error:  # a full disk
+            note_error(self._file("trouble", "json"), error, self.settings.rank)
 
     def forget(self) -> None:
         """Do nothing more, in a process that was forked: what is not written yet is the parent's to write."""
@@ -250,9 +253,7 @@ class Hook:
 
     def _break(self, error: Exception) -> None:
         self._broken = True
-        with contextlib.suppress(Exception):
-            record = {"pid": os.getpid(), "rank": self.settings.rank, "error": f"{type(error).__name__}: {error}"}
-            self._file("trouble", "json").write_text(json.dumps(record))
+        note_error(self._file("trouble", "json"), error, self.settings.rank)
         self.finish()
 
 

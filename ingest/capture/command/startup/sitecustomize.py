@@ -6,6 +6,7 @@ environment's own ``sitecustomize``, which this one hides, is run afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -73,6 +74,13 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
+def _say_that_it_is_loaded() -> None:
+    """Leave an empty file in the run's folder: `sawtooth run` tells from it whether any Python of its command came here."""
+    path = os.path.join(os.environ["SAWTOOTH_RUN_FOLDER"], "loaded")  # noqa: PTH118
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+
+
 def _run_the_hidden_one() -> None:
     """Run the ``sitecustomize`` that the environment has besides this one."""
     elsewhere = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]  # noqa: PTH100
@@ -87,4 +95,5 @@ def _run_the_hidden_one() -> None:
 if os.environ.get("SAWTOOTH_RUN_FOLDER") and os.environ.get("SAWTOOTH_IMPORT_ROOT") and PACKAGE not in sys.modules:
     _add_package(os.environ["SAWTOOTH_IMPORT_ROOT"])
     sys.meta_path.insert(0, _Finder())
+    _say_that_it_is_loaded()
 _run_the_hidden_one()
