@@ -9,16 +9,11 @@ from pathlib import Path
 from sawtooth.ingest.capture.command import hook
 from sawtooth.ingest.capture.command.agreement import RANKS_LEAD
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
-from sawtooth.ingest.capture.command.signs.stretch import SECONDS
 from sawtooth.ingest.capture.command.stretches import Stretch, loop_of
 
 NO_LOOP = (
-    "No loop was seen: no optimizer of PyTorch (2.1 or newer) stepped, and no backward pass, module or loader came again and again, so {recorded} was "
+    "No training loop was seen: no optimizer of PyTorch (2.1 or newer) stepped, and no backward pass, module or loader came again and again, so {recorded} was "
     "recorded. Give the command that trains, such as sawtooth run train.py, or record from inside: from sawtooth.capture import profile."
-)
-BY_TIME = (
-    f"No loop was seen: no optimizer step, backward pass, module call or loader batch came again and again. {SECONDS:g} s was profiled all the same; "
-    "times are of this time, not per step."
 )
 TOO_SHORT = (
     "No profile: the loop took {steps} in {seconds}, and a profile needs {needed} steps{at_pace}. Train longer{or_sooner}."
@@ -34,8 +29,6 @@ def no_loop(runs: Sequence[Stretch]) -> str | None:
     """Say that no loop was seen where ``runs`` hold no marks, and what was recorded then; None where they do."""
     if any(about["kind"] == "marks" for run in runs for _, about in run.sources):
         return None
-    if any(about["kind"] == "trace" for run in runs for _, about in run.sources):
-        return BY_TIME
     return NO_LOOP.format(recorded="telemetry alone" if runs else "nothing")
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.command.hook import AT, OF_SIGN
-from sawtooth.ingest.capture.command.signs.stretch import SUFFIX
 from sawtooth.ingest.capture.marks import MARK
 from sawtooth.ingest.loop.leading import LeadingOptimizer
 
@@ -39,13 +38,11 @@ def runs_of(folder: Path) -> list[Stretch]:
     """Return the runs to pack, the first profile's first. Only the process that stepped most (or each rank) is the training."""
     marks = _by_size(folder)
     ranked = [path for path in marks if path.stem.startswith("marks-rank")]
-    unmarked = [] if marks else sorted(folder.glob(f"trace-*{SUFFIX}.json"), key=lambda path: path.stat().st_size)
     by_step: dict[int, Stretch] = {}
     for path in sorted(ranked) or marks[:1]:
         for stretch in _of_process(folder, path):
             by_step.setdefault(stretch.step, Stretch(stretch.step)).sources.extend(stretch.sources)
     runs = [by_step[step] for step in sorted(by_step)]
-    runs += [Stretch(0, [(path, {"source_name": "trace.json.gz", "kind": "trace"})]) for path in unmarked[-1:]]
     telemetry = folder / "telemetry.jsonl"
     if telemetry.exists():
         runs = runs or [Stretch()]

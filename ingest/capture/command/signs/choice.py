@@ -2,7 +2,7 @@
 
 The rule: an optimizer that has stepped twice is the loop, and every sign is given up with all that was recorded by it. Until then the best sign of
 ``SIGNS`` that has come three times is marked. It is profiled as an optimizer's steps would be, but twelve times as late where an optimizer exists:
-it may step yet. Where no sign comes for that long and the program computes all the same, a stretch of time is profiled.
+it may step yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from ..call_site import RECORDER
 from ..settings import HookSettings
 from . import backward
 from .modules import OutermostModule
-from .stretch import SUFFIX, Stretch
 
 LEAST = 3  # times that a sign has come: a loop begins
 FEW = 20  # marks of a sign that has come no more for as long as another one came: it was no loop
@@ -30,7 +29,6 @@ PATIENCE = (
 )
 LOOK_S = 0.05  # between looks for the outermost module: 30 µs each
 LOOKS = 1200  # a minute of them; a module that was not seen in it takes no time
-COMPUTES = 0.5  # of a core: a program that waits (a launcher) is not profiled
 MOST_PLACES = 64
 DEEPEST = 30  # frames from a sign to the program's line
 
@@ -66,8 +64,6 @@ class Signs:
         self._undo: list[Callable[[], None]] = []
         self._module: OutermostModule | None = None
         self._over = False  # no Event: a fork may copy its lock held
-        self._stretch: Stretch | None = None
-        self._busy = (time.monotonic(), time.process_time())  # since when it may compute with no sign
         self._optimizers: Any = None
         self._made = False
         self._thread: threading.Thread | None = None
@@ -108,8 +104,6 @@ class Signs:
             self._counts[sign] += 1
             if sign != self.sign and not self._is_better(sign):
                 return
-            if self._stretch is not None and self._stretch.runs:
-                self._stretch.abandon()
             if sign != self.sign:
                 self._take(sign)
             self._marked += 1
@@ -149,34 +143,16 @@ class Signs:
 
     def _look_now_and_then(self) -> None:
         looks = 0
-        while not self._over:
+        while not self._over and looks < LOOKS:
             time.sleep(LOOK_S)
             with contextlib.suppress(Exception):
-                if looks < LOOKS and self._wants_module():
+                if self._wants_module():
                     looks += 1
                     assert self._module is not None
                     self._module.look()
-                self._profile_a_stretch()
 
     def _wants_module(self) -> bool:
         return self._module is not None and self.sign in (None, BATCH, CALL) and not self._module.is_found
-
-    def _profile_a_stretch(self) -> None:
-        stretch = self._stretch
-        if stretch is not None and (stretch.is_over or stretch.runs):
-            if stretch.is_due:
-                stretch.end()
-            return
-        now, (since, cpu_s) = time.monotonic(), self._busy
-        if self._last > since:
-            self._busy = now, time.process_time()
-        elif self._settings.steps > 0 and not self._settings.rank and now - since >= PATIENCE * self._settings.after_s:
-            if time.process_time() - cpu_s < COMPUTES * (now - since):
-                self._busy = now, time.process_time()
-                return
-            options = {"with_stack": True} if self._settings.stacks else {}
-            self._stretch = stretch or Stretch(self._settings.file("trace", "json", SUFFIX), options)
-            self._stretch.begin()
 
     def give_up(self) -> None:
         """Notice nothing more, and keep nothing: an optimizer makes the loop's steps."""
@@ -184,16 +160,12 @@ class Signs:
         self._leave()
         if hook is not None:
             hook.drop()
-        if self._stretch is not None:
-            self._stretch.abandon()
 
     def finish(self) -> None:
         """Write what is left at the process's end."""
         self._leave()
         if self._hook is not None:
             self._hook.finish()
-        if self._stretch is not None and self._stretch.runs:
-            self._stretch.abandon()
 
     def leave(self) -> None:
         """Write the marks that are left, where the process ends at once."""
@@ -202,7 +174,7 @@ class Signs:
 
     def forget(self) -> None:
         """Do nothing more, in a process that was forked."""
-        self._hook, self._stretch = None, None
+        self._hook = None
         self._leave()
 
     def _leave(self) -> None:
