@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sawtooth.ingest.capture import loader
-from sawtooth.ingest.capture.command import hook, launch
+from sawtooth.ingest.capture.command import launch, settings
 from sawtooth.ingest.capture.command.parts import free_name
 from sawtooth.ingest.capture.job_place import member_of_job
 from sawtooth.ingest.loop.command import name_of
@@ -38,7 +38,7 @@ def run_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--after",
         type=float,
-        default=hook.LEAST_SECONDS,
+        default=settings.LEAST_SECONDS,
         metavar="SECONDS",
         help="profile once the loop has run this long and is steady (default %(default)g)",
     )

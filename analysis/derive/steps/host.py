@@ -12,6 +12,7 @@ from sawtooth.analysis.derive.events import Events
 from sawtooth.analysis.derive.steps.inferred import find_periods
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.knowledge.host_names import ENGINE_OP
+from sawtooth.ingest.loop.sign import STEP_NAME
 
 PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
 # Annotations that repeat within a step or describe the profiler's and the libraries' own work, never a step.
@@ -62,7 +63,7 @@ def find_host_steps(events: Events) -> HostSteps:
 
 
 def marked_steps(events: Events) -> HostSteps | None:
-    """Return the steps that a profiler or an optimizer marks, None where there are none. Of ``ops`` the first, all annotations and the backward pass are enough."""
+    """Return the steps that a profiler, an optimizer or the recorder marks, None where there are none. Of ``ops`` the first, all annotations and the backward pass are enough."""
     return _marked(events, _annotations(events))
 
 
@@ -82,6 +83,9 @@ def _marked(events: Events, by_name: dict[str, list[int]]) -> HostSteps | None:
         rows_of = {name: _last_of_each_round(events, _last_of_each_step(events, rows)) for name, rows in optimizers.items()}
         name = min(rows_of, key=lambda n: (len(rows_of[n]), n))
         return _annotation_steps(events, name, rows_of[name])
+    signs = {name: rows for name, rows in by_name.items() if name.startswith(STEP_NAME)}
+    for name, rows in signs.items():  # the recorder marks one loop
+        return _annotation_steps(events, name, rows)
     return None
 
 

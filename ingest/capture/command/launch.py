@@ -19,7 +19,7 @@ from typing import Any
 
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import beside
-from sawtooth.ingest.capture.command import hook, progress
+from sawtooth.ingest.capture.command import progress, settings
 from sawtooth.ingest.capture.command.foreground import run_in_foreground
 from sawtooth.ingest.capture.command.interpreter import NEEDED, NOT_LOADED, has, sentences_before, words_of
 from sawtooth.ingest.capture.command.no_profile import no_loop, no_profile, steps_taken
@@ -73,7 +73,7 @@ def run(
     *,
     name: str = "",
     steps: int = PROFILED_STEPS,
-    after_s: float = hook.LEAST_SECONDS,
+    after_s: float = settings.LEAST_SECONDS,
     sample: bool = True,
     every: int = 0,
     time_loader: bool = True,
@@ -110,11 +110,11 @@ def run(
         for sentence in missing:  # at once, not after hours of training
             print(f"sawtooth: {sentence} The training runs without it.", file=sys.stderr, flush=True)
         options = {
-            hook.PROFILED_STEPS: steps,
-            hook.AFTER_SECONDS: after_s,
-            hook.EVERY: every,
-            hook.LOADER: int(time_loader),
-            hook.STACKS: int(stacks),
+            settings.PROFILED_STEPS: steps,
+            settings.AFTER_SECONDS: after_s,
+            settings.EVERY: every,
+            settings.LOADER: int(time_loader),
+            settings.STACKS: int(stacks),
         }
         with _progress(folder, samples=samples, flops=flops, seconds=progress_s, scalars=scalars, missing=missing):
             at_start = frozenset(missing)
@@ -239,10 +239,10 @@ def _environment(folder: Path, options: dict[str, float]) -> dict[str, str]:
     variables = children.environment_before()
     path = os.pathsep.join(filter(None, (str(STARTUP), variables.get("PYTHONPATH"))))
     own = {
-        hook.FOLDER: str(folder),
+        settings.FOLDER: str(folder),
         **{name: str(value) for name, value in options.items()},
-        hook.RECORDER: recorder_version(),
-        hook.BY_ITSELF: member_of_job(variables) or "",
+        settings.RECORDER: recorder_version(),
+        settings.BY_ITSELF: member_of_job(variables) or "",
         "SAWTOOTH_IMPORT_ROOT": str(IMPORT_ROOT),
     }
     return {**variables, "PYTHONPATH": path, **own}

@@ -25,6 +25,7 @@ AWAITED = {  # modules of PyTorch and DeepSpeed, and what of the hook is called 
     "torch.serialization": "watch_saving",
     "torch.cuda.graphs": "watch_graphs",
     "deepspeed.runtime.engine": "watch_updates",
+    "torch.utils.data.dataloader": "watch_batches",
     "torch.utils.data._utils.fetch": "watch_loaders",
     "torch.utils.data._utils.pin_memory": "watch_pinning",
 }
