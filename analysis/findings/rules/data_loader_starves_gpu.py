@@ -175,7 +175,7 @@ def _bounded(workers: int, edit: WithoutHostCause) -> str:
     return PACED.format(workers="One worker takes" if workers == 1 else f"{workers} workers take", ms=in_words(edit.paced_ms))
 
 
-def check_host(result: RunResult) -> Iterator[Evidence]:
+def check_host(result: RunResult) -> Iterator[Finding]:
     """Yield a finding where the loop of a run without GPU work waits for batches, by its trace or by the loader's own times."""
     step_ms, facts = result.metrics["best_step_time_ms"].value, result.manifest.facts
     waits_ms = host_parts(result).get(HOST_LOADING, 0.0)
@@ -236,7 +236,7 @@ def _fed(cost: SampleCost, facts: UserFacts, rest_ms: float, inline: bool) -> tu
     return enough.workers, max(rest_ms + core_ms, 1e3 * cost.batch / enough.value)
 
 
-def _paced(facts: UserFacts, step_ms: float) -> Iterator[Evidence]:
+def _paced(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
     """Yield a finding where step marks are all there is and the loop takes what the loader's workers give."""
     cost, workers, rates = sample_cost(facts), int(facts.loader_workers or 0), pace(facts, step_ms)
     if cost is None or not workers or rates is None or not rates[0].low <= rates[1] <= rates[0].high:

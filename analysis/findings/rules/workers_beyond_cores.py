@@ -103,7 +103,7 @@ def _starved(context: RuleContext, host: HostLoad, waits_pct: float) -> Evidence
     )
 
 
-def check_host(result: RunResult) -> Iterator[Evidence]:
+def check_host(result: RunResult) -> Iterator[Finding]:
     """Yield a finding when more workers than cores were timed, and their samples do not wait."""
     facts = result.manifest.facts
     cost, workers = sample_cost(facts), int(facts.loader_workers or 0)
