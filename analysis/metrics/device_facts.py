@@ -38,7 +38,7 @@ class DeviceFacts:
     """Counts and times (ns) of the GPU operations of a device.
 
     ``carried_over`` operations were launched before the capture began, ``orphan`` ones have no launch in it; ``graph_ns`` is what CUDA graphs launched of
-    ``gpu_ns``. ``launches`` of the counted steps have a record on the GPU, ``lost_launches`` there have none (``lost_graphs`` of them launch CUDA graphs);
+    ``gpu_ns``. ``launches`` are operations of the counted steps with a record on the GPU, ``lost_launches`` those that have none (``lost_graphs`` of them launch CUDA graphs);
     ``lost_anywhere`` in the trace have none, and ``lacking_steps`` steps hold one. ``gpus_left_out`` of the trace had the fewest operations. ``phases`` are the rows of the report's ``phases``.
     """
 

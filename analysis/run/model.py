@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding
 from sawtooth.analysis.intervals import Intervals
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
@@ -227,6 +228,7 @@ class LedgerRow:
 class RankResult:
     """One device of one ``trace``. ``steps`` has the derived table's columns; ``categories`` category, ns, launches, share.
 
+    ``failed`` are the checks that its recording failed; where one of them decides, ``ledger`` is empty.
     ``exposed_causes`` cuts the exposed communication by cause where other ranks tell it, else it is empty. ``work`` is what its GPU does in
     a step. Of several ranks that were replayed together ``best`` is the job's step time, but for what the profile shows.
     """
@@ -250,6 +252,7 @@ class RankResult:
     represents: Representativeness | None = None
     exposed_causes: dict[str, Intervals] = field(default_factory=dict)
     work: StepWork | None = None
+    failed: tuple[FailedCheck, ...] = ()
 
     @cached_property  # rules ask dozens of times
     def counted(self) -> pd.DataFrame:
@@ -275,7 +278,7 @@ class RunResult:
     ``plan`` are the fixes
     made one after the other. ``communication`` is what the ranks' collectives say together, None for one rank; ``host`` what the host
     did where no trace has GPU work; ``troughs`` what the lead's
-    sawtooth waits for; ``compile_log`` what torch.compile's own log says.
+    sawtooth waits for; ``compile_log`` what torch.compile's own log says; ``failed`` the checks that its recordings failed, the lead's first.
     """
 
     manifest: Manifest
@@ -292,6 +295,12 @@ class RunResult:
     troughs: Troughs | None = None
     host: HostWork | None = None
     compile_log: CompileLog | None = None
+    failed: tuple[FailedCheck, ...] = ()
+
+    @property
+    def withdrawn_by(self) -> FailedCheck | None:
+        """The failed check that takes the answer about the run away; None where none does."""
+        return deciding(self.failed)
 
     @property
     def gpus(self) -> int:

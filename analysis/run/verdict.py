@@ -119,6 +119,8 @@ def busy_ms(best: BestStepTime, ledger: Sequence[LedgerRow], counted: int) -> fl
 def busy_share_of_best(rank: RankResult) -> float | None:
     """Return the share of the run's own step in which the GPU works; never above 1."""
     counted, best = len(rank.counted), rank.best.ms
+    if not rank.ledger:  # a failed check of the recording has emptied it
+        return None
     if not counted or not best:
         share = rank.metrics["gpu_busy_share"].value
         return share * rank.window_ns / (rank.window_ns + outside_window_ns(rank)) if share and rank.window_ns else share

@@ -45,6 +45,8 @@ def step_now(result: RunResult) -> str | None:
 
 def first_line(result: RunResult) -> str:
     """Return the first line about a run, whatever it holds."""
+    if result.withdrawn_by is not None:
+        return result.withdrawn_by.sentence
     if result.lead is None:
         return no_verdict(result)
     verdict = judge(result.lead)

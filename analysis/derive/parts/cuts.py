@@ -53,7 +53,7 @@ def parts_of(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> Iterator[Par
         events = load_events(con)
         host = find_host_steps(events)
         devices, left_out = analysed(events.gpu.device)
-        lost = lost_launches(con, events.origin_ns)
+        lost = lost_launches(con, events.origin_ns, Intervals(host.starts, host.ends))
         placed = [device_steps(events, host, d, lost) for d in devices]
         yield whole(events, load_host_facts(con, events.origin_ns), host, placed, left_out)
         return
@@ -118,7 +118,7 @@ def _cut(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> _Cut | None:
     if host is None:
         return None
     chosen, left_out = analysed(spine.gpu.device)
-    lost = lost_launches(con, spine.origin_ns)
+    lost = lost_launches(con, spine.origin_ns, Intervals(host.starts, host.ends))
     devices = [device_steps(spine, host, d, lost) for d in chosen]
     tables = [device.table for device in devices if len(device.table)]
     if not tables:

@@ -40,7 +40,7 @@ def facts_of(work: Work) -> dict[str, Any]:
             "gpu_ns": int(dur.sum()),
             **({"gpus_left_out": left_out} if left_out else {}),
             **_lost(device, first=part.first),
-            "launches": len(np.unique(events.gpu.call[device.ops][in_counted if counted.any() else device.status == 0])),
+            "launches": int((in_counted if counted.any() else device.status == 0).sum()),
             "flops": device_flops(
                 events=events,
                 classes=work.classes,
