@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from sawtooth.analysis import doubts
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.derive.steps.lost import lost_launches
 from sawtooth.analysis.findings.checking import check, check_host
@@ -28,7 +29,7 @@ from sawtooth.analysis.ranks.job_step import at_job_step, leading, measured_ms
 from sawtooth.analysis.ranks.stragglers.lateness import who
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.whatif import WhatIf
-from sawtooth.analysis.run import compile_log, doubts
+from sawtooth.analysis.run import compile_log
 from sawtooth.analysis.run.host import host_work
 from sawtooth.analysis.run.job import Communication
 from sawtooth.analysis.run.model import RankResult, RunResult

@@ -131,6 +131,8 @@ def outside_window_ns(rank: RankResult) -> int:
     """Return how long the recording is beside a window without steps, which runs from the first to the last GPU operation: there none runs."""
     if len(rank.counted) or not rank.window_ns or rank.trace.span_ns is None:
         return 0
+    if rank.trace.truncated:  # the host's events come first in the file: what is cut off is the GPU's
+        return 0
     first, last = rank.trace.span_ns
     return max(last - first - rank.window_ns, 0)
 

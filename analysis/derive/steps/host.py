@@ -181,8 +181,10 @@ def _profiler_steps(events: Events, rows_of: dict[str, list[int]]) -> HostSteps:
 
 
 def _annotation_steps(events: Events, name: str, rows: list[int]) -> HostSteps:
-    rows = sorted(rows, key=lambda i: int(events.ops.end[i]))
-    ends = events.ops.end[rows]
+    rows = sorted(rows, key=lambda i: (int(events.ops.end[i]), int(events.ops.start[i])))
+    ends = _ended(events.ops.start[rows], events.ops.end[rows])
+    rows = [rows[i] for i in np.argsort(ends, kind="stable")]
+    ends = np.sort(ends)
     first = min(int(events.ops.start[0]) if len(events.ops) else 0, int(events.calls.start[0]) if len(events.calls) else 0)
     starts = np.concatenate(([min(first, int(ends[0]))], ends[:-1])).astype(np.int64)
     names = [events.names[events.ops.name[i]] for i in rows]
@@ -191,6 +193,20 @@ def _annotation_steps(events: Events, name: str, rows: list[int]) -> HostSteps:
     return HostSteps(
         source="annotation", annotation=name, names=names, starts=starts, ends=ends, cycle=np.zeros(len(rows), np.int64)
     )
+
+
+def _ended(starts: I64, ends: I64) -> I64:
+    """Return ``ends``, of ranges that were never popped where the next one begins.
+
+    A profiler ends all open ranges when it stops: several of one name then end at the same time. The last of them does.
+    """
+    closed = ends.copy()
+    for end in np.unique(ends):
+        together = np.flatnonzero(ends == end)
+        if len(together) > 1:
+            order = together[np.argsort(starts[together], kind="stable")]
+            closed[order[:-1]] = starts[order[1:]]
+    return closed
 
 
 def _inferred_steps(events: Events) -> HostSteps:

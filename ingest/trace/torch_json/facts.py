@@ -59,6 +59,10 @@ SENTENCES = {
     "tail": ("info", "Text after the end of the trace was ignored."),
     "tail_long": ("info", "Very much text follows the events; it was ignored."),
     "second_events": ("data_loss", "A second traceEvents list was ignored."),
+    "overrun": (
+        "data_loss",
+        "GPU operations ran into the next one of their stream, which a stream does not allow: they were cut off where that begins.",
+    ),
     "duplicate": ("data_loss", "GPU operations recorded twice (same stream, times, name and correlation) were kept once."),
     "correlation_repeated": (
         "info",
