@@ -29,6 +29,7 @@ def checked(rank: RankResult) -> RankResult:
 
 
 def _failed(rank: RankResult) -> Iterable[FailedCheck | None]:
+    yield from rank.failed
     yield lost_records.check(rank.facts, timed=STEP_SOURCES[rank.best.source].timed, steps=len(rank.steps))
 
 

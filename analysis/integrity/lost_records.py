@@ -17,7 +17,7 @@ FEWER = "Record again with fewer steps and without Python stacks: the profiler d
 NODES = "Record again with `nsys profile --cuda-graph-trace=node`, or with a newer CUDA driver: this one records no kernels inside CUDA graphs."
 COUNTERS = "Record again while no other profiler (DCGM profiling, Nsight) holds the GPU, and with fewer steps."
 
-_OF_GPU_RECORDS: dict[str, Effect] = {
+OF_GPU_RECORDS: dict[str, Effect] = {
     "gpu_busy_share": "least",
     "gpu_idle_share": "most",
     "kernel_launches_per_step": "least",
@@ -34,7 +34,7 @@ _OF_GPU_RECORDS: dict[str, Effect] = {
         "unknown",
     ),
 }  # fmt: skip
-_OF_STEP_TIME: dict[str, Effect] = dict.fromkeys(
+OF_STEP_TIME: dict[str, Effect] = dict.fromkeys(
     ("best_step_time_ms", "mfu", "hfu", "mfu_at_dtype", "achieved_tflops"), "unknown"
 )
 EVIDENCE = ("gpu_records", "launch_links", "steps")
@@ -49,7 +49,7 @@ def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
         return None
     launched = facts.launches + facts.lost_launches
     if facts.lost_launches and (facts.lost_share > TOLERATED or facts.lost_graphs):
-        effects = _OF_GPU_RECORDS if timed else _OF_GPU_RECORDS | _OF_STEP_TIME
+        effects = OF_GPU_RECORDS if timed else OF_GPU_RECORDS | OF_STEP_TIME
         if 2 * facts.lost_graphs > facts.lost_launches:
             what = f"{facts.lost_graphs:,} launches of CUDA graphs have no record of their kernels"
             headline, advice = "The kernels of CUDA graphs are missing: record their nodes too.", NODES
@@ -61,7 +61,7 @@ def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
         return FailedCheck("gpu_records_missing", facts.lost_launches, sentence, advice, headline, "error", EVIDENCE, effects)
     if facts.lost_launches:
         sentence = f"{facts.lost_launches:,} of {launched:,} GPU operations have no record: the profiler lost them."
-        caution = dict.fromkeys((*_OF_GPU_RECORDS, "best_step_time_ms"), "caution")
+        caution = dict.fromkeys((*OF_GPU_RECORDS, "best_step_time_ms"), "caution")
         return FailedCheck("gpu_records_missing", facts.lost_launches, sentence, FEWER, effects=caution)
     sentence = f"{facts.lacking_steps} of {steps} steps lack records of the GPU: {facts.lost_anywhere:,} launches have none. No number here counts these steps."
     if not facts.lacking_steps:
@@ -69,7 +69,7 @@ def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
             f"Outside of the steps {facts.lost_anywhere:,} launches have no record on the GPU. No number here counts them."
         )
     few = facts.lacking_steps > 0 and steps - facts.lacking_steps < FEW
-    less: dict[str, Effect] = dict.fromkeys((*_OF_GPU_RECORDS, "best_step_time_ms"), "caution") if few else {}
+    less: dict[str, Effect] = dict.fromkeys((*OF_GPU_RECORDS, "best_step_time_ms"), "caution") if few else {}
     return FailedCheck("gpu_records_missing", facts.lost_anywhere, sentence, FEWER, severity="info", effects=less)
 
 
