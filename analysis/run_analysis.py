@@ -77,12 +77,12 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     ranks = at_job_step(library, ranks, measured, communication, telemetry)
     ranks = [doubts.checked(rank) for rank in ranks]
     lead = leading(ranks, communication)
-    failed = doubts.failed_of(ranks, lead) if lead is not None else _without_records(manifest, library)
+    failed = doubts.failed_of(ranks, lead) if lead is not None else _without_records(manifest, library, diagnostics)
     if communication is not None:
         communication = with_parallelism(ranks, communication)
     diagnostics += trust.diagnostics_of(ranks)
     if failed and lead is None:  # the GPU worked, whatever its records say
-        diagnostics = [diagnostic for diagnostic in diagnostics if diagnostic.key != NO_GPU]
+        diagnostics = [diagnostic for diagnostic in diagnostics if diagnostic.key not in (NO_GPU, *(c.key for c in failed))]
     diagnostics += doubts.diagnostics_of(failed)
     diagnostics += [Diagnostic("telemetry_elsewhere", "error", sentence, 1) for sentence in _elsewhere(ranks, telemetry)]
     if telemetry.unknown is not None:
@@ -150,8 +150,11 @@ def _of_the_host(result: RunResult, library: Library, marks: Mapping[str, Witnes
     return replace(result, host=known[0], metrics={**result.metrics, "best_step_time_ms": known[0].step})
 
 
-def _without_records(manifest: Manifest, library: Library) -> tuple[FailedCheck, ...]:
-    """Return the failed check of traces that hold launches and no GPU operation."""
+def _without_records(manifest: Manifest, library: Library, noted: list[Diagnostic]) -> tuple[FailedCheck, ...]:
+    """Return the failed check of traces that hold launches and no GPU operation, or a device's events that were not read."""
+    unread = next((diagnostic for diagnostic in noted if diagnostic.key == "device_not_read"), None)
+    if unread is not None and (check := lost_records.check_unread(unread.count, unread.sentence)) is not None:
+        return (check,)
     launches = 0
     for ref in manifest.recordings:
         if ref.kind == "trace":

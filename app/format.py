@@ -195,7 +195,7 @@ def reading(key: str, value: Reading) -> str:
     """
     if value.value is None:
         return MISSING
-    sign = _BOUNDS.get(value.bound, "")
+    sign = _BOUNDS[value.bound] if value.bound is not None else ""
     return f"{sign}{in_unit(value.value, METRICS[key].unit)}"
 
 

@@ -61,7 +61,7 @@ def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
         return FailedCheck("gpu_records_missing", facts.lost_launches, sentence, advice, headline, "error", EVIDENCE, effects)
     if facts.lost_launches:
         sentence = f"{facts.lost_launches:,} of {launched:,} GPU operations have no record: the profiler lost them."
-        caution = dict.fromkeys((*OF_GPU_RECORDS, "best_step_time_ms"), "caution")
+        caution: dict[str, Effect] = dict.fromkeys((*OF_GPU_RECORDS, "best_step_time_ms"), "caution")
         return FailedCheck("gpu_records_missing", facts.lost_launches, sentence, FEWER, effects=caution)
     sentence = f"{facts.lacking_steps} of {steps} steps lack records of the GPU: {facts.lost_anywhere:,} launches have none. No number here counts these steps."
     if not facts.lacking_steps:
@@ -83,6 +83,15 @@ def check_without_records(launches: int) -> FailedCheck | None:
     return FailedCheck(
         "gpu_records_missing", launches, sentence, COUNTERS, headline, "error", (*EVIDENCE, "host_records"), effects
     )
+
+
+def check_unread(events: int, sentence: str) -> FailedCheck | None:
+    """Return the failed check of a trace whose device has events in a form that is not read; None where there are none."""
+    if not events:
+        return None
+    headline = "The device's events were not read: nothing is known of it."
+    effects: dict[str, Effect] = {"best_step_time_ms": "unknown", "step_time_ms": "unknown"}
+    return FailedCheck("device_not_read", events, sentence, "", headline, "error", (*EVIDENCE, "host_records"), effects)
 
 
 def _share(share: float) -> str:

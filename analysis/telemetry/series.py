@@ -14,7 +14,7 @@ from tsdownsample import MinMaxLTTBDownsampler
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.tables.timeline import Span
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
-from sawtooth.analysis.telemetry.dropouts import COUNTERS, dropouts
+from sawtooth.analysis.telemetry.signal.dropouts import COUNTERS, dropouts
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import QUANTITIES

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
-from sawtooth.analysis.telemetry.dropouts import COUNTERS, dropouts
 from sawtooth.analysis.telemetry.phases import Phase, ThrottleBand, phases, throttle_bands
+from sawtooth.analysis.telemetry.signal.dropouts import COUNTERS, dropouts
 from sawtooth.analysis.telemetry.signal.means import Mean, mean_over, weighted_mean
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth, find_sawtooth
 from sawtooth.analysis.telemetry.signal.steady import Steady, find_steady, profile_shadow

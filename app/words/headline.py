@@ -106,7 +106,7 @@ def _taken(pauses: Pauses, step_ms: float) -> str:
 
 def _below(result: RunResult, included: Sequence[Finding]) -> str | None:
     if (withdrawn := result.withdrawn_by) is not None:
-        return f"{withdrawn.sentence} {withdrawn.advice}"
+        return f"{withdrawn.sentence} {withdrawn.advice}".strip()
     change = first_change(result)
     if included:
         if change is not None and change[0].ends_the_run:

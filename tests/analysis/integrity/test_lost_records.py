@@ -117,3 +117,19 @@ def test_a_gate_and_a_comparison_do_not_judge_what_is_withheld() -> None:
     assert comparison.verdict.word == "inconclusive" and "Half of the GPU's records are missing" in comparison.verdict.why
     code, _ = judge(comparison, [parse_gate("gpu_busy_share:-5pp"), parse_gate("best_step_time_ms:+5%")])
     assert code == COULD_NOT_JUDGE
+
+
+@pytest.mark.parametrize("device", ["Ascend Hardware", "Gaudi HPU 0"])
+def test_a_device_in_a_form_that_is_not_read_is_named(device: str) -> None:
+    trace = matmul_loop(6)
+    for event in trace.events:
+        if event["cat"] == "kernel":
+            del event["cat"]
+            event["pid"] = 99
+    trace.events = [e for e in trace.events if e.get("cat") != "cuda_runtime"]
+    trace.events.append({"ph": "M", "name": "process_name", "pid": 99, "args": {"name": device}})
+    result = analysed([("t.json", trace.json())])
+    assert result is not None
+    assert headline(result) == "The device's events were not read: nothing is known of it."
+    assert device in result.failed[0].sentence and result.failed[0].count == 12
+    assert result.metrics["best_step_time_ms"].value is None and not result.findings
