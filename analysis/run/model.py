@@ -21,6 +21,7 @@ from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.run.compile_log import CompileLog
 from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.run.job import Communication
+from sawtooth.analysis.run.job import LedgerRow as LedgerRow
 from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.profile_fit import Representativeness
@@ -209,19 +210,6 @@ class NotChecked:
 
     rule: str
     because: str
-
-
-@dataclass(frozen=True)
-class LedgerRow:
-    """One owner (and, for lost time, one cause) of the steady window of a device."""
-
-    device: int
-    owner: str
-    cause: str | None
-    ns: int
-    ms_per_step: float | None
-    ms_per_step_unprofiled_est: float | None
-    share: float
 
 
 @dataclass(frozen=True)
