@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from sawtooth.analysis.findings.rule import RuleContext
+from dataclasses import replace
+
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.queries.loading import DECODED_ONCE, SENT_SMALL, pins_too_slowly
+from sawtooth.analysis.metrics.feeding import sample_cost
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.telemetry.host import HostLoad, Limit
 from sawtooth.analysis.units import in_bytes, in_words
+from sawtooth.ingest.loop.loading import BEYOND_CORES
 
 SHARED_CORES = 0.6  # of its speed a worker keeps on one of the two threads of a core, as `cores` counts them
 SHARE_HALVINGS = 7  # of the loader's wait: to within 1 % of it
@@ -39,7 +45,7 @@ def _kept_share(context: RuleContext, wanted_ms: float) -> float:
     )[0]
 
 
-def held_up_by(host: HostLoad, limit: Limit) -> tuple[str, str]:
+def held_up_by(host: HostLoad, limit: Limit) -> tuple[str, Action]:
     """Return what holds the workers up, to end the title with, and what to do."""
     cpu, worker, cores = host.cpu_pct or 0.0, host.means.get("workers_cpu_pct", 0.0), host.means.get("cores", 0.0)
     read = in_bytes(host.means.get("disk_read_bps", 0.0))
@@ -48,20 +54,61 @@ def held_up_by(host: HostLoad, limit: Limit) -> tuple[str, str]:
         case "cores":
             return (
                 f"; all {cores:.0f} cores that it may use are busy ({cpu:.0f} %)",
-                "Make a sample cheaper: decode smaller images, cache what is decoded, decode on the GPU (DALI). More workers only take turns on these cores.",
+                Action(
+                    "Make",
+                    "a sample cheaper",
+                    ": decode smaller images, cache what is decoded, decode on the GPU (DALI). More workers only take turns on these cores.",
+                ),
             )
         case "worker":
             return (
                 f": they compute, {worker:.0f} % of a core each, while {100 - cpu:.0f} % of the cores are free",
-                f"Give the loader more workers: {host.means.get('workers', 0.0):.0f} of them work on {cores:.0f} cores. Then make a sample cheaper.",
+                Action(
+                    "Give",
+                    "the loader more workers",
+                    f": {host.means.get('workers', 0.0):.0f} of them work on {cores:.0f} cores. Then make a sample cheaper.",
+                ),
             )
         case "disk":
             return (
                 f": they wait for the disk, which gives {read} a second, and compute {worker:.0f} % of the time",
-                "Read fewer and larger files (WebDataset, tar or record files), from a faster or a local disk, or keep the data in memory. Cheaper decoding brings nothing.",
+                Action(
+                    "Read",
+                    "fewer and larger files",
+                    " (WebDataset, tar or record files), from a faster or a local disk, or keep the data in memory. Cheaper decoding brings nothing.",
+                ),
             )
         case _:  # "elsewhere"
             return (
                 f": they compute {worker:.0f} % of the time and wait for the rest, though no disk is busy; {received} a second come over the network",
-                "Find what the workers wait for: a network file system, a lock, a pause. Read larger pieces ahead, or copy the data to a local disk first.",
+                Action(
+                    "Find",
+                    "what the workers wait for",
+                    ": a network file system, a lock, a pause. Read larger pieces ahead, or copy the data to a local disk first.",
+                ),
             )
+
+
+def with_more(context: RuleContext, changes: tuple[CodeChange, ...], limit: Limit | None = None) -> tuple[CodeChange, ...]:
+    """Return ``changes`` with twice as many workers as the loader has, in their slots ``$workers`` and ``$seen``.
+
+    Where something else holds the workers up, or each core has one already that does not wait, the change makes a sample cheaper instead.
+    """
+    host, facts = context.run.telemetry.host, context.run.manifest.facts
+    if pins_too_slowly(facts):
+        return (SENT_SMALL,)
+    cost = sample_cost(facts)
+    seen = int((host.means.get("workers") if host is not None else None) or facts.loader_workers or 0)
+    cores = int((host.means.get("cores") if host is not None else None) or facts.loader_cores or 2 * seen)
+    most = BEYOND_CORES * cores if cost is not None and cost.limit == "waiting" else cores
+    if limit not in (None, "worker") or (seen and seen >= most):
+        return (DECODED_ONCE,)
+    return tuple(_with_workers(change, seen, min(2 * seen, most)) for change in changes)
+
+
+def _with_workers(change: CodeChange, seen: int, use: int) -> CodeChange:
+    """Return a change of a loader's workers with ``use`` of them after it, and those ``seen`` before; the usual ones where none was seen."""
+    if not seen:
+        return change.filled()
+    names = {"workers": str(use)} | ({"seen": f", num_workers={seen}"} if change.framework == "PyTorch" else {})
+    return replace(change.filled(**names), of_run="seen" in names)

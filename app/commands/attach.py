@@ -6,7 +6,9 @@ from pathlib import Path
 
 import typer
 
-from sawtooth.app.commands.run import end
+from sawtooth.app.commands.output import say
+from sawtooth.app.commands.run import explain
+from sawtooth.app.printable import json_text
 from sawtooth.ingest.capture.attach import command
 
 
@@ -15,4 +17,8 @@ def attach(context: typer.Context) -> None:
     parser = command.attach_parser()
     parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder the run is kept in")
     arguments = parser.parse_args(context.args)
-    end(command.record(arguments), arguments.data)
+    launched = command.record(arguments)
+    run = explain(launched, arguments.data)
+    if arguments.json:
+        say(json_text(command.plain(launched, run), 1))
+    raise typer.Exit(launched.exit_code)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
+import shlex
 from pathlib import Path
-from typing import NoReturn
 
 import typer
 
@@ -14,7 +12,6 @@ from sawtooth.ingest.capture import commands
 from sawtooth.ingest.capture.command import launch
 from sawtooth.ingest.errors import SawtoothError
 
-PORT = 8501  # where `sawtooth serve` listens unless told otherwise
 HEALTH_SECONDS = 0.5  # a server of this machine answers in milliseconds
 
 
@@ -24,22 +21,18 @@ def run(context: typer.Context) -> None:
     parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder the run is kept in")
     arguments = parser.parse_args(context.args)
     launched = commands.record(arguments, commands.command_in(parser, arguments))
-    end(launched, arguments.data)
-
-
-def end(launched: launch.Launched, data: Path | None) -> NoReturn:
-    """Say what came of a recording, and end with its exit code."""
-    for sentence in launched.at_end:
-        say(f"sawtooth: {sentence}", err=True)
-    if launched.bundle is not None:
-        _print_result(launched, data)
+    explain(launched, arguments.data)
     raise typer.Exit(launched.exit_code)
 
 
-def _print_result(launched: launch.Launched, data: Path | None) -> None:
-    """Bring the recording in and print the verdict; a failure here leaves the file and the training's exit code as they are."""
+def explain(launched: launch.Launched, data: Path | None) -> str | None:
+    """Say what is missing, bring the recording in and print the verdict; return the run's id. A failure leaves the file and the exit code as they are."""
+    for sentence in launched.at_end:
+        say(f"sawtooth: {sentence}", err=True)
+    if launched.bundle is None:
+        return None
     try:
-        _explain(launched, data)
+        return _explain(launched, data)
     except SawtoothError as error:
         say(f"sawtooth: recorded into {launched.bundle}, which cannot be explained: {error}", err=True)
     except ImportError as error:  # a checkout without its packages records, and no more
@@ -49,9 +42,10 @@ def _print_result(launched: launch.Launched, data: Path | None) -> None:
         )
     except Exception as error:  # a bug of ours must not change how the training ended
         say(f"sawtooth: recorded into {launched.bundle}; explaining it failed ({type(error).__name__}: {error}).", err=True)
+    return None
 
 
-def _explain(launched: launch.Launched, data: Path | None) -> None:
+def _explain(launched: launch.Launched, data: Path | None) -> str:
     from sawtooth.analysis.compare.comparison import compare
     from sawtooth.analysis.compare.side import side_of
     from sawtooth.analysis.kept import result_of
@@ -60,6 +54,7 @@ def _explain(launched: launch.Launched, data: Path | None) -> None:
     from sawtooth.app.commands.inputs import data_folder
     from sawtooth.app.jobs.intake import bring_in
     from sawtooth.app.reports.brief import lines
+    from sawtooth.app.served_address import Served, answering
     from sawtooth.app.words.comparisons import comparison as words
 
     assert launched.bundle is not None
@@ -74,14 +69,8 @@ def _explain(launched: launch.Launched, data: Path | None) -> None:
     for line in [words.headline(later), *words.sentences(later)] if later is not None else ():
         say(f"sawtooth: {fmt.clean(line)}", err=True)
     say(f"sawtooth: recorded into {launched.bundle}.", err=True)
-    say(_address(brought.runs[0].id, data), err=True)
-
-
-def _address(run_id: str, data: Path | None) -> str:
-    url = f"http://127.0.0.1:{PORT}/verdict?run={run_id}"
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/_stcore/health", timeout=HEALTH_SECONDS):
-            return url
-    except (OSError, urllib.error.URLError):
-        where = f" --data {data}" if data else ""
-        return f"{url}   (after `sawtooth serve{where}`)"
+    served = answering(folder, HEALTH_SECONDS)
+    where = f" --data {shlex.quote(str(data))}" if data else ""
+    hint = "" if served is not None else f"   (after `sawtooth serve{where}`)"
+    say(f"{(served or Served()).url(f'verdict?run={brought.runs[0].id}')}{hint}", err=True)
+    return brought.runs[0].id

@@ -45,8 +45,8 @@ def step_now(result: RunResult) -> str | None:
 
 def first_line(result: RunResult) -> str:
     """Return the first line about a run, whatever it holds."""
-    if result.lead is None:
-        return no_verdict(result)
+    if (check := result.withdrawn_by) is not None or result.lead is None:
+        return check.sentence if check is not None else no_verdict(result)
     verdict = judge(result.lead)
     return (
         headline(verdict, explains(verdict, result.findings)) if verdict else "No GPU work in this trace is linked to a launch."
@@ -79,7 +79,8 @@ def headline(verdict: Judgement, finding: Finding | None = None) -> str:
         if verdict.step.value:
             share = f"{fmt.share(finding.gain_ms / verdict.step.value)} ({fmt.duration_ms(finding.gain_ms)})"
             return f"The GPU is busy {busy} of {per}; {share} goes to {named.loses_to}."
-    if verdict.kind == "unrepresentative" and finding is not None and finding.explains.hidden and finding.explains.causes:
+    hides = finding is not None and "hidden" in finding.explains.topics
+    if verdict.kind == "unrepresentative" and finding is not None and hides and finding.explains.causes:
         waits = cause_words.waits_for(finding.explains.causes[0]).removeprefix("It ").rstrip(".")
         sure = "It" if finding.sets_pace else "Most likely it"
         return f"The GPU is busy {busy} of {per}. {sure} {waits}, which the profiled steps do not show."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -10,7 +11,8 @@ from pathlib import Path
 
 from sawtooth.ingest.capture import loader
 from sawtooth.ingest.capture.attach import command as attaching
-from sawtooth.ingest.capture.command import hook, launch
+from sawtooth.ingest.capture.command import launch, settings
+from sawtooth.ingest.capture.command.parts import free_name
 from sawtooth.ingest.capture.job_place import member_of_job
 from sawtooth.ingest.capture.packing import name_by
 from sawtooth.ingest.loop.command import name_of
@@ -39,7 +41,7 @@ def run_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--after",
         type=float,
-        default=hook.LEAST_SECONDS,
+        default=settings.LEAST_SECONDS,
         metavar="SECONDS",
         help="profile once the loop has run this long and is steady (default %(default)g)",
     )
@@ -97,6 +99,9 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
     if (why := launch.why_unwritable(bundle)) is not None:
         print(f"sawtooth run: {why}", file=sys.stderr)
         sys.exit(2)
+    if (free := free_name(bundle)) != bundle:
+        print(f"sawtooth: {launch.TAKEN.format(taken=bundle, free=free)}", file=sys.stderr, flush=True)
+        bundle = free
     steps = 0 if arguments.no_profile else arguments.steps
     return launch.run(
         command,
@@ -127,7 +132,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"sawtooth-recorder {recorder_version()}")
         sys.exit(0)
     if words[:1] == ["attach"]:
-        launched = attaching.record(attaching.attach_parser().parse_args(words[1:]))
+        parsed = attaching.attach_parser().parse_args(words[1:])
+        launched = attached = attaching.record(parsed)
+        if parsed.json:
+            print(json.dumps(attaching.plain(attached)))
     elif words[:1] == ["run"]:
         parsed = (parser := run_parser()).parse_args(words[1:])
         launched = record(parsed, command_in(parser, parsed))

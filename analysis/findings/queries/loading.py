@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.calls import Events, frames
-from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.metrics.feeding import Feeding, cores_of, feeding, first_read_of, sample_cost
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.replay.edits import WithoutHostCause
-from sawtooth.analysis.run.model import CodeChange, RunResult
-from sawtooth.analysis.telemetry.host import Limit
+from sawtooth.analysis.run.model import Action, CodeChange, RunResult
 from sawtooth.analysis.units import in_words, significant
 from sawtooth.ingest.loop.loading import BEYOND_CORES, SEVERAL_CORES, Rate, SampleCost, least_workers, pinning_limits, predict
 from sawtooth.ingest.manifest import UserFacts
 
-WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times
 MOST_SEEN = 0.5  # of what workers who keep up could bring
 ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # an epoch of a loader begins
-FEWER_BYTES = "send fewer bytes (uint8 instead of float32, smaller images), and convert them on the GPU"
+FEWER_BYTES = " (uint8 instead of float32, smaller images), and convert them on the GPU"
 PROCESS_STARTED = r"multiprocessing/process\.py\(\d+\): start"
 DECODED_ONCE = CodeChange(
     "PyTorch",
@@ -118,27 +117,39 @@ def most_to_gain_ms(context: RuleContext) -> float | None:
     if best.ms is None or context.whatif is None:
         return None
     saved = best.ms - max(context.whatif.least_ms(best, ()), quickest_ms(context.run.manifest.facts))
-    return saved if context.share(saved) >= WORTH_NAMING else None
+    return saved if context.share(saved) >= FEW_LINES.share else None
 
 
-def limited_by(facts: UserFacts) -> tuple[str, str] | None:
+def limited_by(facts: UserFacts) -> tuple[str, Action] | None:
     """Return how a title ends that says what a sample's time goes to, and what to do; None where that is not known or both count."""
     cost = sample_cost(facts)
     if cost is not None and pins_too_slowly(facts):
         return (
             f": one thread pins the batches of all of them, {in_words(1e3 * cost.pin_s)} each",
-            f"One thread of the training pins what all workers load, so that more of them bring nothing: {FEWER_BYTES}.",
+            Action(
+                "Send",
+                "fewer bytes",
+                f"{FEWER_BYTES}: one thread of the training pins what all workers load, so that more of them bring nothing.",
+            ),
         )
     if cost is None or cost.limit is None:
         return None
     if cost.limit == "waiting":
         return (
             f": a sample waits {100 * (1 - cost.computes):.0f} % of its time, for a disk, a network, a lock or a core that others use",
-            "Give the loader more workers, so that more samples wait at the same time. Then read fewer and larger files (WebDataset), or from a local disk; cheaper decoding brings nothing.",
+            Action(
+                "Give",
+                "the loader more workers",
+                ", so that more samples wait at the same time. Then read fewer and larger files (WebDataset), or from a local disk; cheaper decoding brings nothing.",
+            ),
         )
     return (
         f": a sample computes {100 * cost.computes:.0f} % of its time",
-        "Give the loader more workers, up to the cores, or make a sample cheaper: decode smaller images, cache what is decoded, decode on the GPU (DALI).",
+        Action(
+            "Give",
+            "the loader more workers",
+            ", up to the cores, or make a sample cheaper: decode smaller images, cache what is decoded, decode on the GPU (DALI).",
+        ),
     )
 
 
@@ -236,7 +247,7 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     if likely is None and cost.pin_s and wanted > cost.batch / cost.pin_s:
         return (
             f"{took} One thread takes {in_words(1e3 * cost.pin_s)} to pin a batch, longer than the step, however many workers there are: "
-            f"{FEWER_BYTES}."
+            f"send fewer bytes{FEWER_BYTES}."
         )
     if likely is None:
         return f"{took} No number of workers on {cores} cores feeds a step of {in_words(step_ms)}: it needs {wanted:,.0f} samples/s."
@@ -248,32 +259,6 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     return f"{counted}; {f'{sure} leave room for a sample that takes longer' if sure is not None else f'on {cores} cores no number is certain to'}."
 
 
-def with_more(
-    context: RuleContext, changes: tuple[CodeChange, ...], usual: int, limit: Limit | None = None
-) -> tuple[CodeChange, ...]:
-    """Return ``changes``, which give a loader ``usual`` workers, with twice as many as it has: what makes a sample cheaper instead where something else
-    holds them up, or each core has one already that does not wait."""
-    host, facts = context.run.telemetry.host, context.run.manifest.facts
-    if pins_too_slowly(facts):
-        return (SENT_SMALL,)
-    cost = sample_cost(facts)
-    seen = int((host.means.get("workers") if host is not None else None) or facts.loader_workers or 0)
-    cores = int((host.means.get("cores") if host is not None else None) or facts.loader_cores or 2 * seen)
-    most = BEYOND_CORES * cores if cost is not None and cost.limit == "waiting" else cores
-    if limit not in (None, "worker") or (seen and seen >= most):
-        return (DECODED_ONCE,)
-    use = min(2 * seen, most) if seen else usual
-    return tuple(_from(change, seen, usual, use) for change in changes)
-
-
-def _from(change: CodeChange, seen: int, usual: int, use: int) -> CodeChange:
-    """Return a change of a loader's workers with ``use`` of them after it, and those ``seen`` before where they are known."""
-    after = change.after.replace(f"={usual}", f"={use}")
-    if not seen or change.framework != "PyTorch":
-        return replace(change, after=after)
-    return replace(change, before=change.before.replace("…)", f"…, num_workers={seen})"), after=after, of_run=True)
-
-
 def worker_starts(context: RuleContext) -> Events:
     """Return the calls that make a loader's iterator and start worker processes for it; a loader without workers starts none."""
     made, started = frames(context, ITERATOR_MADE), frames(context, PROCESS_STARTED)
@@ -282,7 +267,11 @@ def worker_starts(context: RuleContext) -> Events:
     return made.where(last > first)
 
 
-CPU_LIMITS = "Make a sample cheaper, or compute less in the step: the CPU is the limit, and more workers only take its cores from the training."
+CPU_LIMITS = Action(
+    "Make",
+    "a sample cheaper",
+    ", or compute less in the step: the CPU is the limit, and more workers only take its cores from the training.",
+)
 
 
 def crowds_the_training(result: RunResult) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.queries.calls import EVIDENCE_ROWS
-from sawtooth.analysis.findings.rule import RuleContext, once
 from sawtooth.analysis.telemetry.phases import ThrottleBand
 from sawtooth.analysis.telemetry.profile_fit import SHORT_KERNEL_NS
 from sawtooth.ingest.quantities.throttling import ReasonKind
@@ -14,6 +14,8 @@ from sawtooth.ingest.quantities.throttling import ReasonKind
 def held_down(context: RuleContext, *kinds: ReasonKind) -> tuple[list[ThrottleBand], float]:
     """Return the bands in which clocks were held down for a reason of one of ``kinds``, and their share of the sampled time."""
     telemetry = context.telemetry
+    if telemetry is None:
+        return [], 0.0
     bands = [band for band in telemetry.throttling if band.kind in kinds]
     held = sum(band.end_ns - band.start_ns for band in bands)
     return bands, min(held / max(telemetry.last_ns - telemetry.first_ns, 1), 1.0)

@@ -9,19 +9,18 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from sawtooth.ingest.capture import beside
 from sawtooth.ingest.capture.attach import readings, stacks
 from sawtooth.ingest.capture.attach.injection import Injection
 from sawtooth.ingest.capture.attach.remote import RemoteExecution
 from sawtooth.ingest.capture.attach.targets import AttachError, Process, trainings_of
-from sawtooth.ingest.capture.command import hook, launch
+from sawtooth.ingest.capture.command import launch, settings
+from sawtooth.ingest.capture.command.parts import LEFT, errors_in, free_name, left_over, parts_folder
 from sawtooth.ingest.capture.command.stretches import Stretch, left_out, loop_of, runs_of
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.place import recorder_version
@@ -34,7 +33,10 @@ RECORDED = "Recorded by `sawtooth attach {pid}` for {seconds:.0f} s."
 RUNNING = "recording {which}, {until}. Ctrl-C ends it sooner and writes the file; the training goes on."
 RECORDED_ALREADY = "Process {pid} was started by sawtooth run, which records it: there is nothing to attach."
 OUTSIDE = "No step marks and no profile: {why}. The GPU and the process are sampled from outside instead. `sawtooth run` records both from a training's start."
-NO_STEP = "No optimizer of PyTorch took a step while attached, so no step was marked. A loop inside a CUDA graph that was captured before is not seen."
+NO_STEP = (
+    "No training loop was seen while attached: no optimizer of PyTorch stepped, and no backward pass, module or loader came again and again. "
+    "A loop inside a CUDA graph that was captured before is not seen."
+)
 NO_PROFILE = (
     "No profile: {steps:,} steps were seen in {seconds:.3g} s, and one is taken after {after:g} s of steady steps, 20 or more. Attach for longer "
     "(--seconds), or with a smaller --after."
@@ -48,28 +50,45 @@ class Wanted:
 
     name: str = ""
     steps: int = launch.PROFILED_STEPS  # to profile; 0: no profile
-    after_s: float = hook.LEAST_SECONDS
+    after_s: float = settings.LEAST_SECONDS
     seconds: float | None = None
     sample: bool = True
     time_loader: bool = True
     stacks: bool = False
 
 
+@dataclass
+class Attached(launch.Launched):
+    """What came of a recording, and what stays in each process that had the hook, by PID."""
+
+    stays: dict[int, list[str]] = field(default_factory=dict)
+
+
 def attach(
     pid: int, bundle: Path | None, wanted: Wanted, *, remote: RemoteExecution | None = None, stop: threading.Event | None = None
-) -> launch.Launched:
+) -> Attached:
     """Record the training that ``pid`` stands for into ``bundle`` (None: a file named after it), until ``stop`` is set. Raises AttachError."""
     targets = trainings_of(pid)
-    recorded = next((target.pid for target in targets if hook.FOLDER in target.environment), None)
+    recorded = next((target.pid for target in targets if settings.FOLDER in target.environment), None)
     if recorded is not None:
         raise AttachError(RECORDED_ALREADY.format(pid=recorded))
     name = wanted.name or name_of(targets[0].command)
     bundle = bundle or Path(f"{name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth")
     if (why := launch.why_unwritable(bundle, "so nothing was recorded")) is not None:
         raise AttachError(why)
+    if (free := free_name(bundle)) != bundle:
+        _say(launch.TAKEN.format(taken=bundle, free=free))
+        bundle = free
+    for folder in left_over():
+        _say(LEFT.format(folder=folder))
     remote, stop = remote or RemoteExecution(), stop or threading.Event()
-    with tempfile.TemporaryDirectory(prefix="sawtooth-run-") as scratch, _set_by_signals(stop):
-        recording = _Recording(targets, Path(scratch), wanted, remote)
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(parts_folder())
+        except OSError as error:
+            raise AttachError(launch.NO_ROOM.format(why=error.strerror)) from error
+        stack.enter_context(_set_by_signals(stop))
+        recording = _Recording(targets, folder, wanted, remote)
         recording.begin(name)
         try:
             recording.watch(stop)
@@ -117,12 +136,12 @@ class _Recording:
 
     def _environment(self) -> dict[str, str]:
         options = {
-            hook.FOLDER: self.folder,
-            hook.PROFILED_STEPS: self.wanted.steps,
-            hook.AFTER_SECONDS: self.wanted.after_s,
-            hook.LOADER: int(self.wanted.time_loader),
-            hook.STACKS: int(self.wanted.stacks),
-            hook.RECORDER: recorder_version(),
+            settings.FOLDER: self.folder,
+            settings.PROFILED_STEPS: self.wanted.steps,
+            settings.AFTER_SECONDS: self.wanted.after_s,
+            settings.LOADER: int(self.wanted.time_loader),
+            settings.STACKS: int(self.wanted.stacks),
+            settings.RECORDER: recorder_version(),
         }
         return {name: str(value) for name, value in options.items()}
 
@@ -156,22 +175,22 @@ class _Recording:
             if self._waits_for_profile and self.seconds >= LEAST_S and next(self.folder.glob("trace-*.json"), None) is not None:
                 return
 
-    def end(self) -> launch.Launched:
+    def end(self) -> Attached:
         """Take the hook out and stop what runs beside; say what came of it."""
         if self.injection is not None:
             for sentence in self.injection.detach():
                 _say(sentence)
         if self._sampler is not None:
-            session = beside.take_session(self._sampler, self.folder / "live", self.folder / "telemetry.jsonl")
-            self._missing += launch.without(session)
+            self._missing += launch.without(launch.session_of(self._sampler, self.folder))
         of_processes = [readings.in_words(pid, first, self._last[pid]) for pid, first in self._first.items()]
         self._missing += list(filter(None, of_processes))
         if self._stacks is not None:
             self._missing += self._stacks.end()
         if not any(target.is_alive() for target in self.targets):
             self._missing.append(ENDED)
-        self._missing += launch.troubles(self.folder)
-        return launch.Launched(0, missing=[*self._at_start, *self._missing], at_start=frozenset(self._at_start))
+        self._missing += errors_in(self.folder)
+        stays = self.injection.stays if self.injection is not None else {}
+        return Attached(0, missing=[*self._at_start, *self._missing], at_start=frozenset(self._at_start), stays=stays)
 
 
 def _write(recording: _Recording, bundle: Path, name: str, recorded: str, launched: launch.Launched) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
-from sawtooth.ingest.capture.attach.attach import Wanted, attach
+from sawtooth.ingest.capture.attach.attach import Attached, Wanted, attach
 from sawtooth.ingest.capture.attach.targets import AttachError
-from sawtooth.ingest.capture.command import hook, launch
+from sawtooth.ingest.capture.command import launch, settings
 from sawtooth.ingest.capture.packing import name_by
 
 
@@ -37,17 +38,28 @@ def attach_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--after",
         type=float,
-        default=hook.LEAST_SECONDS,
+        default=settings.LEAST_SECONDS,
         metavar="SECONDS",
         help="profile once steps were marked for this long and are steady (default %(default)g)",
     )
     parser.add_argument(
         "--stacks", action="store_true", help="record Python calls in the profile, which slows the profiled steps"
     )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print the run's id, the file, what stays in the process and what is missing as JSON",
+    )
     return parser
 
 
-def record(arguments: argparse.Namespace) -> launch.Launched:
+def plain(launched: Attached, run: str | None = None) -> dict[str, Any]:
+    """Return what came of a recording for a program; ``run`` is its id in a data folder."""
+    file = str(launched.bundle) if launched.bundle is not None else None
+    return {"run": run, "file": file, "stays": launched.stays, "missing": launched.missing}
+
+
+def record(arguments: argparse.Namespace) -> Attached:
     """Attach by the options that were parsed; ends with exit code 2 where that cannot be."""
     wanted = Wanted(
         name=arguments.name or name_by(arguments.output),

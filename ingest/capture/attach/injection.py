@@ -39,6 +39,7 @@ class Injection:
         self._targets, self._folder, self._remote, self._answer_s = targets, folder, remote, answer_s
         self._settings = {"folder": str(folder), "root": str(IMPORT_ROOT), "environment": dict(environment)}
         self._sent = 0
+        self.stays: dict[int, list[str]] = {}  # after ``detach``
 
     def attach(self) -> str | None:
         """Put the hook into all targets, or into none of them; return why there is none, None where all have it."""
@@ -65,7 +66,8 @@ class Injection:
         for pid, answer in self._ask(running, "detach").items():
             ended = not next(target for target in running if target.pid == pid).is_alive()
             if "error" not in answer:
-                sentences.append(f"Detached from process {pid}. What stays there: {', '.join(answer['stays'])}.")
+                self.stays[pid] = answer["stays"]
+                sentences.append(f"Detached from process {pid}. What stays there: {', '.join(self.stays[pid])}.")
             elif not ended:
                 sentences.append(f"Not detached from process {pid}: {answer['error']}. Its hook ends itself within a minute.")
         return sentences

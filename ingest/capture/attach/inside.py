@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import sys
@@ -18,6 +17,8 @@ from typing import Any
 from .. import batches
 from ..command import hook as hooks
 from ..command.graphs import GRAPHS
+from ..command.settings import BY_ITSELF, LOADER, HookSettings
+from ..command.signs.choice import Signs
 from ..job_place import number_of
 
 LEASE = "attached"  # as injection.py has them; that module is not loaded in here
@@ -26,6 +27,7 @@ LEASE_NS = 30_000_000_000  # a recorder that is asleep for so long is gone: Ctrl
 LOOK_NS = 2_000_000_000
 OPTIMIZERS = "torch.optim.optimizer"
 OWN = hooks.Hook.on_step.__code__.co_filename  # which must not be left in the middle of a step
+OF_SIGN = Signs.happens.__code__  # nor this function
 STEPPED = "out"  # the variable of PyTorch's function around an optimizer's step that holds what the step returned: the hooks after it come next
 NO_OPTIMIZERS = "its PyTorch is still being imported, or is older than 2.1: try again in a few seconds"
 ATTACHED = "process {pid} is recorded already, by another sawtooth attach or run"
@@ -36,8 +38,8 @@ Leave = Callable[[], object]
 class Attachment:
     """The hook in this process. It marks no step before ``begin_ns`` of the folder, and none once nobody renews its lease."""
 
-    def __init__(self, settings: hooks.HookSettings, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        self.hook = hooks.Hook(settings)
+    def __init__(self, settings: HookSettings, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self.hook, self.signs = hooks.hook_and_signs(settings, self.counts)
         self._clock_ns = clock_ns
         self._folder = settings.folder
         self._leaves: list[Leave] = []
@@ -48,19 +50,23 @@ class Attachment:
         self.is_over = False
 
     def on_step(self, optimizer: Any, *rest: Any) -> None:
-        """Mark a step as the hook does, from when all ranks count until nobody records any more."""
+        """Mark a step as the hook does."""
+        if self.counts():
+            self.hook.on_step(optimizer, *rest)
+
+    on_step._torchdynamo_disable = True  # type: ignore[attr-defined]  # as the hook's own
+
+    def counts(self) -> bool:
+        """Tell whether steps count now: from when all ranks begin until nobody records any more."""
         if self.is_over:
-            return
+            return False
         try:
             now_ns = self._clock_ns()
             if now_ns >= self._look_ns:
                 self._look(now_ns)
         except Exception:  # the training must not notice
             self.end()
-        if self._begun and not self.is_over:
-            self.hook.on_step(optimizer, *rest)
-
-    on_step._torchdynamo_disable = True  # type: ignore[attr-defined]  # as the hook's own
+        return self._begun and not self.is_over
 
     def _look(self, now_ns: int) -> None:
         if not self._begun:
@@ -80,11 +86,8 @@ class Attachment:
         handle = optimizers.register_optimizer_step_post_hook(self.on_step)
         self._remove = handle.remove
         GRAPHS.on_step = self.on_step
-        atexit.register(self.hook.finish)
-        self._leaves.append(lambda: atexit.unregister(self.hook.finish))
-        self._leaves.append(hooks.write_before_leaving(self.hook))
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.hook.forget)
+        self._leaves.append(hooks.finish_at_end(self.signs, self.hook))
+        self.signs.watch(optimizers)
         for name, watch in PATCHES.items():
             if name in sys.modules and (time_loader or watch not in LOADERS):
                 with contextlib.suppress(Exception):
@@ -93,6 +96,7 @@ class Attachment:
     def end(self) -> None:
         """Write what is left and take the patches out; what PyTorch may be calling just now does nothing from here on."""
         self.is_over = True
+        self.signs.finish()
         self.hook.finish()
         GRAPHS.on_step = None
         while self._leaves:
@@ -121,6 +125,11 @@ def _updates(engines: Any, _: Path) -> Leave:
     return hooks.watch_updates(engines)
 
 
+def _batches(loaders: Any, _: Path) -> Leave:
+    hooks.watch_batches(loaders)
+    return lambda: None  # the signs take it out when they end
+
+
 def _loaders(fetchers: Any, folder: Path) -> Leave:
     return batches.watch(fetchers, folder, lambda: sys.modules["torch.utils.data._utils.worker"].get_worker_info())
 
@@ -135,12 +144,13 @@ PATCHES: Mapping[str, Callable[[Any, Path], Leave]] = {
     "torch": _saving,
     "torch.cuda.graphs": _graphs,
     "deepspeed.runtime.engine": _updates,
+    "torch.utils.data.dataloader": _batches,
     "torch.utils.data._utils.fetch": _loaders,
     "torch.utils.data._utils.pin_memory": _pinning,
 }
 LOADERS = (_loaders, _pinning)
 STAYS = (
-    "an at-fork handler and empty trace functions in the loop's frames, which do nothing",
+    "at-fork handlers and empty trace functions in the loop's frames, which do nothing",
     "timers in the loader's iterators and workers of this epoch",
     "TEARDOWN_CUPTI and KINETO_LOG_LEVEL in its environment, if a profile was taken",
 )
@@ -164,12 +174,10 @@ def _attach(settings: Mapping[str, Any]) -> dict[str, Any]:
     variables = {**os.environ, **settings["environment"]}
     here = number_of("LOCAL_WORLD_SIZE", variables) or number_of("WORLD_SIZE", variables) or 1
     if settings["processes"] < here:
-        variables[hooks.BY_ITSELF] = (
-            "1"  # the other ranks are not recorded: there is nobody to agree with on the steps to profile
-        )
-    attached = Attachment(hooks.HookSettings.of(variables))
+        variables[BY_ITSELF] = "1"  # the other ranks are not recorded: there is nobody to agree with on the steps to profile
+    attached = Attachment(HookSettings.of(variables))
     _current.append(attached)
-    attached.begin(optimizers, variables.get(hooks.LOADER) != "0")
+    attached.begin(optimizers, variables.get(LOADER) != "0")
     return {}
 
 
@@ -187,7 +195,7 @@ def _among_hooks(optimizers: Any) -> bool:
         frame: FrameType | None = innermost
         while frame is not None:
             code = frame.f_code
-            if code.co_filename == OWN:
+            if code.co_filename == OWN or code is OF_SIGN:
                 return True
             around_step = code.co_filename == file and code.co_name == "wrapper"
             if around_step and (STEPPED not in code.co_varnames or STEPPED in frame.f_locals):

@@ -1,5 +1,6 @@
 """`sawtooth attach` in the whole product: the same verdict as of `sawtooth run`, and an exit code for what cannot be recorded."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,7 +11,7 @@ import typer
 from sawtooth.app.commands import run
 from sawtooth.app.commands.attach import attach
 from sawtooth.ingest.capture.attach import command
-from sawtooth.ingest.capture.command.launch import Launched
+from sawtooth.ingest.capture.attach.attach import Attached
 
 
 def _called(*words: str) -> int:
@@ -24,12 +25,19 @@ def test_what_was_recorded_is_explained_and_what_is_missing_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     explained: list[Any] = []
-    launched = Launched(0, tmp_path / "a.sawtooth", ["at once", "at the end"], frozenset({"at once"}))
+    launched = Attached(0, tmp_path / "a.sawtooth", ["at once", "at the end"], frozenset({"at once"}), {4711: ["a handler"]})
     monkeypatch.setattr(command, "record", lambda arguments: launched)
-    monkeypatch.setattr(run, "_explain", lambda *given: explained.append(given))
+    monkeypatch.setattr(run, "_explain", lambda *given: explained.append(given) or "loop-1")
     assert _called("4711", "--data", str(tmp_path)) == 0
     assert explained == [(launched, tmp_path)]
-    assert capsys.readouterr().err == "sawtooth: at the end\n"
+    assert tuple(capsys.readouterr()) == ("", "sawtooth: at the end\n")
+    assert _called("4711", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "run": "loop-1",
+        "file": str(tmp_path / "a.sawtooth"),
+        "stays": {"4711": ["a handler"]},
+        "missing": ["at once", "at the end"],
+    }
 
 
 def test_a_process_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from sawtooth.app.commands import run
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.reports import brief
+from sawtooth.app.served_address import Served, keep_address
 from sawtooth.ingest import children
 from sawtooth.ingest.capture.command.launch import Launched
 from sawtooth.ingest.capture.marks import MarkWriter
@@ -28,14 +29,18 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def test_the_verdict_comes_in_few_lines_with_the_page_s_address(
-    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run._print_result(Launched(0, bundle), tmp_path / "data")
+    run.explain(Launched(0, bundle), tmp_path / "data")
     lines = capsys.readouterr().err.splitlines()
     assert 3 <= len(lines) <= 6
     assert lines[-2] == f"sawtooth: recorded into {bundle}."
     assert any(line.startswith("sawtooth: Step ") for line in lines)
-    assert "/verdict?run=" in lines[-1]
+    assert "http://127.0.0.1:8501/verdict?run=" in lines[-1] and "after `sawtooth serve --data" in lines[-1]
+    monkeypatch.setattr(Served, "answers", lambda served, within_s: True)
+    with keep_address(DataFolder(tmp_path / "data"), Served("0.0.0.0", 8642)):
+        run.explain(Launched(0, bundle), tmp_path / "data")
+    assert capsys.readouterr().err.splitlines()[-1] == lines[-1].partition("   (")[0].replace("8501", "8642")
 
 
 def test_a_step_that_the_headline_has_is_not_said_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,7 +50,7 @@ def test_a_step_that_the_headline_has_is_not_said_again(tmp_path: Path, capsys: 
     writer.close()
     about = {"source_name": "marks.jsonl", "kind": "marks"}
     pack_run(tmp_path / "run.sawtooth", {"name": "ended", "notes": "", "facts": {}}, [(tmp_path / "marks.jsonl", about)])
-    run._print_result(Launched(1, tmp_path / "run.sawtooth"), tmp_path / "data")
+    run.explain(Launched(1, tmp_path / "run.sawtooth"), tmp_path / "data")
     said = capsys.readouterr().err
     assert "A step takes 20.0" in said and "the mean of 59 steps" in said
     assert "Step 20.0" not in said
@@ -55,7 +60,7 @@ def test_a_bug_of_ours_is_a_sentence(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(brief, "lines", lambda result: 1 / 0)
-    run._print_result(Launched(0, bundle), tmp_path / "data")
+    run.explain(Launched(0, bundle), tmp_path / "data")
     assert "explaining it failed (ZeroDivisionError" in capsys.readouterr().err
 
 
@@ -63,7 +68,7 @@ def test_without_the_packages_that_explain_it_is_recorded_all_the_same(
     bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sawtooth.app.jobs.intake", None)
-    run._print_result(Launched(0, bundle), None)
+    run.explain(Launched(0, bundle), None)
     assert f"recorded into {bundle}. " in (said := capsys.readouterr().err) and "is missing here" in said
 
 

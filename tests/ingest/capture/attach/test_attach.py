@@ -29,7 +29,10 @@ from sawtooth.ingest.capture.attach.injection import Injection
 from sawtooth.ingest.capture.attach.remote import RemoteExecution
 from sawtooth.ingest.capture.attach.targets import AttachError, Process, read_process
 from sawtooth.ingest.capture.command import hook
+from sawtooth.ingest.capture.command.settings import FOLDER, HookSettings
+from sawtooth.ingest.capture.command.signs.modules import ATTRIBUTE
 
+EXIT_CODE = 3  # of each rank
 STAND_IN = """
 import os, signal, sys
 def execute(*_):
@@ -41,7 +44,7 @@ TRAINING = (
     STAND_IN
     + """
 import importlib, pathlib, time, torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import fetch, pin_memory
 torch.set_num_threads(1)
 rank = os.environ["RANK"]
@@ -51,7 +54,7 @@ optimizer.register_step_post_hook(lambda *_: sum(range(100)))  # the training's 
 hooks = importlib.import_module("torch.optim.optimizer")._global_optimizer_post_hooks
 def patched():
     return [torch.nn.Module.eval, torch.save, os._exit, pin_memory.pin_memory, fetch._MapDatasetFetcher.fetch,
-            torch.cuda.graphs.CUDAGraph.replay, list(hooks), "sawtooth" in sys.modules]
+            torch.cuda.graphs.CUDAGraph.replay, torch.autograd._engine_run_backward, dataloader._BaseDataLoaderIter.__next__, list(hooks), "sawtooth" in sys.modules]
 before = patched()
 for step, batch in enumerate(DataLoader(torch.ones(10**6, 8), batch_size=4)):
     optimizer.zero_grad()
@@ -65,10 +68,10 @@ for step, batch in enumerate(DataLoader(torch.ones(10**6, 8), batch_size=4)):
     if step % 10 == 0 and os.path.exists("stop"):
         break
 print("trained", rank)
-sys.exit(3)
 """
+    + f"sys.exit({EXIT_CODE})"
 )
-RANKS = "for RANK in 0 1; do RANK=$RANK {python} train.py & done; wait"
+RANKS = "for RANK in 0 1; do (RANK=$RANK {python} train.py; echo ended $RANK $?) & done; wait"
 
 
 class BySignal(RemoteExecution):
@@ -128,7 +131,8 @@ def test_a_launchers_ranks_are_recorded_twice_left_as_they_were_and_may_end_mean
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     wanted, remote = Wanted(steps=2, after_s=0.05, sample=False), BySignal(tmp_path)
     launched = attach(launcher.pid, tmp_path / "first.sawtooth", wanted, remote=remote)
-    assert launched.exit_code == 0 and [sentence.partition(" ")[0] for sentence in launched.missing] == ["Process"] * 2
+    assert launched.exit_code == 0 and len(launched.stays) == 2 and all(launched.stays.values())
+    assert [sentence.partition(" ")[0] for sentence in launched.missing] == ["Process"] * 2
     (tmp_path / "look").touch()
     until(*(tmp_path / f"unchanged-{rank}" for rank in (0, 1)))
     assert [(tmp_path / f"unchanged-{rank}").read_text() for rank in (0, 1)] == ["True", "True"]
@@ -144,7 +148,8 @@ def test_a_launchers_ranks_are_recorded_twice_left_as_they_were_and_may_end_mean
     ended = attach(launcher.pid, tmp_path / "second.sawtooth", replace(wanted, steps=0, seconds=60), remote=remote)
     stopping.join()
     out, err = launcher.communicate(timeout=30)
-    assert sorted(out.split("\n")) == ["", "trained 0", "trained 1"] and err == ""
+    ended_with = [f"ended {rank} {EXIT_CODE}" for rank in (0, 1)]
+    assert sorted(out.split("\n")) == ["", *ended_with, "trained 0", "trained 1"] and err == ""
     assert ENDED in ended.missing
 
     for bundle in (launched.bundle, ended.bundle):
@@ -179,7 +184,7 @@ def test_a_hook_that_nobody_renews_ends_itself(tmp_path: Path) -> None:
     folder.mkdir()
     for name, text in ((inside.LEASE, ""), (inside.BEGIN, "10")):
         (folder / name).write_text(text)
-    attached = inside.Attachment(hook.HookSettings(folder, 0, 1.0, None, 1, 1), clock)
+    attached = inside.Attachment(HookSettings(folder, 0, 1.0, None, 1, 1), clock)
     evaluate, leave = torch.nn.Module.eval, os._exit
     optimizers = importlib.import_module("torch.optim.optimizer")
     attached.begin(optimizers, time_loader=True)
@@ -195,6 +200,59 @@ def test_a_hook_that_nobody_renews_ends_itself(tmp_path: Path) -> None:
     finally:
         attached.remove()
     assert not optimizers._global_optimizer_post_hooks
+
+
+@pytest.mark.parametrize("sign", ["backward", "batch", "call"])
+def test_a_loop_without_an_optimizer_is_marked_by_its_sign_and_left_as_it_was(tmp_path: Path, sign: str) -> None:
+    torch = pytest.importorskip("torch")
+    from sawtooth.ingest.capture.attach import inside
+
+    class Model(torch.nn.Linear):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            time.sleep(0.02 if sign == "call" else 0.0)
+            return super().forward(x)
+
+    optimizers = importlib.import_module("torch.optim.optimizer")
+    loaders = importlib.import_module("torch.utils.data.dataloader")
+    model = Model(2, 2)
+
+    def patched() -> list[Any]:
+        iterator = loaders._BaseDataLoaderIter
+        return [torch.autograd._engine_run_backward, iterator.__next__, os._exit, model.__dict__.get(ATTRIBUTE)]
+
+    def train(least: int) -> None:
+        limit, batches = time.monotonic() + 20, iter(loaders.DataLoader(torch.ones(10**6, 2)))
+        for step in range(10**6):
+            batch = next(batches) if sign == "batch" else torch.ones(1, 2)
+            if sign == "backward":
+                model(batch).sum().backward()
+            if sign == "call":
+                model(batch)
+            if step >= least and (attached.is_over or (attached.signs.sign == sign and attached.signs._marked >= least)):
+                break
+            assert time.monotonic() < limit
+
+    before = patched()
+    (tmp_path / inside.LEASE).touch()
+    attached = inside.Attachment(HookSettings(tmp_path, 0, 1.0, None, 1, 1))
+    attached.begin(optimizers, time_loader=False)
+    try:
+        for _ in range(5 if sign == "backward" else 0):
+            model(torch.ones(1, 2)).sum().backward()
+        assert attached.signs.sign is None  # not before all ranks begin
+        (tmp_path / inside.BEGIN).write_text("0")
+        train(20)
+        assert patched() != before
+    finally:
+        attached.remove()
+    assert patched() == before and not optimizers._global_optimizer_post_hooks
+    (marks,) = tmp_path.glob("marks-*.jsonl")
+    written = marks.read_text()
+    assert json.loads(written.splitlines()[0])["sign"] == sign
+    assert len(marks_in(marks.read_bytes())) >= 20
+    attached.is_over = True
+    train(1)
+    assert marks.read_text() == written
 
 
 def test_the_hooks_of_an_optimizer_are_not_changed_while_they_are_gone_through() -> None:
@@ -238,7 +296,7 @@ def test_a_process_that_does_not_answer_or_is_recorded_already_is_said(tmp_path:
     assert why_not is not None and "did not answer" in why_not
     assert deaf.script.read_text() == ""  # read late, it does nothing
     deaf.script.unlink()
-    recorded_already = replace(me, environment={hook.FOLDER: "/there"})
+    recorded_already = replace(me, environment={FOLDER: "/there"})
     monkeypatch.setattr(attaching, "trainings_of", lambda pid: [recorded_already])
     with pytest.raises(AttachError) as refused:
         attach(me.pid, None, Wanted())

@@ -1,0 +1,62 @@
+"""Notices the end of each outermost backward pass and each batch of a DataLoader. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ....loop.sign import BACKWARD, BATCH, GRADIENT
+from ...in_process.shared import watch
+
+Happens = Callable[[str], None]
+Undo = Callable[[], None]
+
+
+def watch_backward(autograd: Any, happens: Happens) -> Undo:
+    """Call ``happens`` after each outermost pass through the module torch.autograd; return what ends that.
+
+    Tensor.backward, torch.autograd.backward and torch.autograd.grad all run this function, torch.func through the last. Compiled code does not
+    contain it, so that nothing is compiled again. PyTorch before 2.2 has none: its passes are not noticed.
+    """
+    if not hasattr(autograd, "_engine_run_backward"):
+        return lambda: None
+
+    def patch(run: Callable[..., Any], watchers: list[Happens]) -> Callable[..., Any]:
+        inside = False
+
+        def noticed(*arguments: Any, **named: Any) -> Any:
+            nonlocal inside
+            if inside:  # a checkpoint runs its part of the pass within the pass
+                return run(*arguments, **named)
+            inside = True
+            try:
+                result = run(*arguments, **named)
+            finally:
+                inside = False
+            for each in tuple(watchers):  # one that gives up leaves the list
+                each(BACKWARD if named.get("accumulate_grad") else GRADIENT)
+            return result
+
+        return _left_by_compiler(noticed)
+
+    return watch(autograd, "_engine_run_backward", happens, patch)
+
+
+def watch_batches(loaders: Any, happens: Happens) -> Undo:
+    """Call ``happens`` after each batch that a DataLoader gives; ``loaders`` is the module torch.utils.data.dataloader."""
+
+    def patch(following: Callable[[Any], Any], watchers: list[Happens]) -> Callable[[Any], Any]:
+        def noticed(its: Any) -> Any:
+            batch = following(its)
+            for each in tuple(watchers):
+                each(BATCH)
+            return batch
+
+        return _left_by_compiler(noticed)
+
+    return watch(loaders._BaseDataLoaderIter, "__next__", happens, patch)
+
+
+def _left_by_compiler(noticed: Any) -> Any:
+    noticed._torchdynamo_disable = True  # as PyTorch's own function is left
+    return noticed
