@@ -133,9 +133,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(0)
     if words[:1] == ["attach"]:
         parsed = attaching.attach_parser().parse_args(words[1:])
-        launched = attached = attaching.record(parsed)
+        attached = attaching.record(parsed)
         if parsed.json:
             print(json.dumps(attaching.plain(attached)))
+        launched: launch.Launched = attached
     elif words[:1] == ["run"]:
         parsed = (parser := run_parser()).parse_args(words[1:])
         launched = record(parsed, command_in(parser, parsed))
