@@ -28,6 +28,7 @@ from sawtooth.place import recorder_version
 LOOK_EVERY_S = 0.2
 LEAST_S = 30.0  # with a profile: marks and telemetry around it
 MOST_S = 600.0  # a loop of 20 s a step is profiled by then
+OTHERS_S = 30.0  # after the first rank's profile: the others write theirs within seconds
 OUTSIDE_S = 60.0  # without a hook, or without a profile to wait for
 RECORDED = "Recorded by `sawtooth attach {pid}` for {seconds:.0f} s."
 RUNNING = "recording {which}, {until}. Ctrl-C ends it sooner and writes the file; the training goes on."
@@ -116,6 +117,7 @@ class _Recording:
         self._first = {target.pid: readings.read(target.pid, self._began_ns) for target in targets}
         self._last = dict(self._first)
         self.seconds = 0.0
+        self._profiled_s: float | None = None  # when the first profile was there
 
     def begin(self, name: str) -> None:
         """Start the sampler and put the hook in; say what cannot be."""
@@ -172,8 +174,15 @@ class _Recording:
                 self.injection.renew()
             if not alive or self.seconds >= self._limit_s:
                 return
-            if self._waits_for_profile and self.seconds >= LEAST_S and next(self.folder.glob("trace-*.json"), None) is not None:
+            if self._waits_for_profile and self._are_profiled(len(alive)) and self.seconds >= LEAST_S:
                 return
+
+    def _are_profiled(self, ranks: int) -> bool:
+        """Tell whether so many profiles are written, or one was for so long that the other ranks' are not to come."""
+        profiles = len(list(self.folder.glob("trace-*.json")))
+        if profiles and self._profiled_s is None:
+            self._profiled_s = self.seconds
+        return profiles >= ranks or (self._profiled_s is not None and self.seconds - self._profiled_s >= OTHERS_S)
 
     def end(self) -> Attached:
         """Take the hook out and stop what runs beside; say what came of it."""

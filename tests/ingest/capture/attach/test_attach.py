@@ -169,6 +169,19 @@ def test_a_launchers_ranks_are_recorded_twice_left_as_they_were_and_may_end_mean
     assert profiled[0] == profiled[1] != []
 
 
+def test_a_recording_waits_for_the_profile_of_each_rank_but_not_for_ever(tmp_path: Path) -> None:
+    me = read_process(os.getpid())
+    assert me is not None
+    recording = attaching._Recording([me, me], tmp_path, Wanted(), BySignal(tmp_path))
+    seen = []
+    for recording.seconds, trace in ((1.0, "0.part"), (2.0, "0.json"), (31.0, "1.part"), (32.0, "1.part"), (33.0, "1.json")):
+        (tmp_path / f"trace-rank{trace}").touch()
+        seen.append(recording._are_profiled(2))
+    assert seen == [False, False, False, True, True]
+    again = attaching._Recording([me, me], tmp_path, Wanted(), BySignal(tmp_path))
+    assert again._are_profiled(2) and not again._are_profiled(3)
+
+
 def test_a_hook_that_nobody_renews_ends_itself(tmp_path: Path) -> None:
     """The recorder was killed, and took nothing out."""
     torch = pytest.importorskip("torch")
