@@ -17,6 +17,7 @@ ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 Amount = Annotated[float, msgspec.Meta(ge=1e-6, le=1e24)]  # FLOPs, parameters, tokens, samples
 Rate = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]  # ms, TFLOP/s, price
 Measure = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # ms of what may take none
+Place = Annotated[str, msgspec.Meta(max_length=300)]  # of code: train.py(12): collate
 Shift = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # ns: 146 years, and Unix times plus it fit 64 bits
 Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # ns
 
@@ -53,7 +54,8 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     """What only the user, or the helper inside the loop, knows about a run. Units are in the names; None means not given.
 
     ``loader_…`` is what the loader's processes took (``capture/batches.py``): of a sample by the wall clock, its standard error and its time on
-    a core, of putting a batch of ``loader_batch`` together and of pinning it, with ``loader_workers`` of them on ``loader_cores``. ``loader_first_…``,
+    a core, of putting a batch of ``loader_batch`` together and of pinning it, with ``loader_workers`` of them on ``loader_cores``; which share of a batch is
+    padding, and where the code is that makes a sample and puts a batch together. ``loader_first_…``,
     ``loader_later_…``, the dataset's samples and the room for files in memory are those of ``loop.page_cache.FirstRead``.
     """
 
@@ -72,6 +74,9 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     loader_sample_cpu_ms: Measure | None = None
     loader_collate_ms: Measure | None = None
     loader_pin_ms: Measure | None = None
+    loader_padding: Measure | None = None
+    loader_sample_code: Place | None = None
+    loader_collate_code: Place | None = None
     loader_first_disk_share: Measure | None = None
     loader_first_sample_ms: Measure | None = None
     loader_first_sample_bytes: Amount | None = None

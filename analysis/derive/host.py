@@ -28,6 +28,7 @@ EVENT_SYNC = re.compile(r"EventSynchronize")
 DEVICE_SYNC = re.compile(r"(Device|Ctx|Context)Synchronize|Free")
 LOADS_AT_LEAST_NS = 500_000  # with room in the queue, a launch takes the host this long only to load code …
 LOADS_TIMES_USUAL = 50  # … and this many times as long as the usual launch
+PYTHON_CALL_NS = 700  # cost of recording one Python call: 0.3 to 1.2 µs, most in compiled code
 FEW_NAMES = 500  # of a trace without Python calls; the ranks of a job have the same, and forty patterns are looked for in each
 CONCURRENT_SHARE = 0.2  # a thread whose launches overlap the main line's calls more often works beside it, not in turn with it
 

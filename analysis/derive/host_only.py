@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +13,9 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis import intervals
 from sawtooth.analysis.derive.events import I64, Events
-from sawtooth.analysis.derive.host import HostFacts
+from sawtooth.analysis.derive.host import PYTHON_CALL_NS, HostFacts
 from sawtooth.analysis.derive.steps.host import HostSteps
-from sawtooth.analysis.knowledge.frames import is_user_line
+from sawtooth.analysis.knowledge.frames import is_user_line, without_line
 
 LOADING = "enumerate(DataLoader)"  # PyTorch's own annotation around the next batch
 LOADS_INLINE = "_SingleProcessDataLoaderIter"  # stands in it where the training process loads the batch itself
@@ -30,7 +32,8 @@ def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, An
     ``step_ns`` are the steps' durations. The time of the loop's thread is ``loading_ns``, ``operators_ns`` and ``rest_ns``: waiting for batches,
     inside operators elsewhere, and outside both; in ``communication_ns`` of the last a collective runs, whose name is ``collective``.
     ``operators`` are name, own time and calls; ``threads`` id and time inside operators; ``functions`` the user's own with their time
-    outside operators and loading, where Python calls are recorded. Between two of the profiler's cycles nothing counts.
+    outside operators, the loader's code among them where the loop's own process runs it, where Python calls are recorded. Between two of the
+    profiler's cycles nothing counts.
     """
     ops = events.ops
     if not len(ops):
@@ -51,11 +54,11 @@ def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, An
     operators = intervals.subtract(_clipped(events, working & (ops.thread == loop), window), loading)
     rest = intervals.subtract(intervals.subtract(window, loading), operators)
     communication, collective = _communication(events, inside, rest, window)
-    outside = _own_functions(
-        events, host, loop, window, _clipped(events, (working | (inside & loading_op)) & (ops.thread == loop), window)
-    )
+    in_workers = np.array([LOADS_IN_WORKERS in name for name in events.names], bool)[ops.name]
+    other = (working | (inside & loading_op & in_workers)) & (ops.thread == loop)
+    functions = own_functions(events.names, host, loop, window, _clipped(events, other, window))
     return {
-        "functions": [[name, ns / divisor] for name, ns in outside],
+        "functions": [[name, ns / divisor] for name, ns in functions],
         "step_ns": step_ns,
         "loading_ns": loading.total / divisor,
         "operators_ns": operators.total / divisor,
@@ -121,19 +124,20 @@ def _operators(events: Events, working: NDArray[np.bool_], divisor: int) -> list
     return [[events.names[i], float(time[i]) / divisor, float(calls[i]) / divisor] for i in first if calls[i]]
 
 
-def _own_functions(
-    events: Events, host: HostFacts, thread: int, window: intervals.Intervals, inside: intervals.Intervals
+def own_functions(
+    names: Sequence[str], host: HostFacts, thread: int, window: intervals.Intervals, inside: intervals.Intervals
 ) -> list[tuple[str, int]]:
     """Return the user's functions, ``file.py(12): name``, with their ns on ``thread`` within ``window`` and outside ``inside``, most first.
 
-    What a function calls of libraries and of Python itself is its own; empty where no Python calls were recorded.
+    What a function calls of libraries and of Python itself is its own, less what recording its calls takes. A function that was open when the recording
+    began has the line of its definition, or none where no later call tells it. Empty where no Python calls were recorded.
     """
-    here = np.flatnonzero(
-        (host.python_thread == thread) & (host.python_end > window.starts[0]) & (host.python_start < window.ends[-1])
-    )
-    if not len(here):
+    here = np.flatnonzero(host.python_thread == thread)
+    if not len(here) or not len(window.starts):
         return []  # before every name is matched
-    owner = _owners(host, here, np.array([is_user_line(name) for name in events.names], bool))
+    shown = _names_with_lines(names, host, here)
+    here = here[(host.python_end[here] > window.starts[0]) & (host.python_start[here] < window.ends[-1])]
+    owner = _owners(host, here, np.array([is_user_line(name) for name in names], bool))
     mine = owner >= 0
     here, owner = here[mine], owner[mine]
     if not len(here):
@@ -147,8 +151,27 @@ def _own_functions(
     nested = (parent >= 0) & (parent < len(at))
     nested[nested] = at[parent[nested]] >= 0
     np.subtract.at(own, at[parent[nested]], ns[nested])
-    time = np.bincount(host.python_name[owner], weights=np.maximum(own, 0), minlength=len(events.names))
-    return [(events.names[name], int(time[name])) for name in np.argsort(-time, kind="stable")[:TOP] if time[name] > 0]
+    begun = np.searchsorted(window.starts, begin, side="right") - 1
+    counted = (begun >= 0) & (begin < window.ends[begun])
+    took = np.maximum(own, 0) - PYTHON_CALL_NS * counted
+    open_first = np.isin(owner, list(shown))
+    time = np.bincount(host.python_name[owner[~open_first]], weights=took[~open_first], minlength=len(names))
+    of_function = Counter({names[name]: int(time[name]) for name in np.flatnonzero(time > 0)})
+    for call, call_ns in zip(owner[open_first].tolist(), took[open_first].tolist(), strict=True):
+        of_function[shown[call]] += int(call_ns)
+    return [(name, function_ns) for name, function_ns in of_function.most_common(TOP) if function_ns > 0]
+
+
+def _names_with_lines(names: Sequence[str], host: HostFacts, here: I64) -> dict[int, str]:
+    """Return of the calls that were open when the recording began what to call them: their line is where they were then, not their definition's."""
+    open_first = here[host.python_start[here] < host.python_end[here].min()]
+    if not len(open_first):
+        return {}
+    defined: dict[str, set[str]] = defaultdict(set)
+    for name in {names[number] for number in host.python_name[np.setdiff1d(here, open_first)]}:
+        defined[without_line(name)].add(name)
+    bare = {int(call): without_line(names[host.python_name[call]]) for call in open_first}
+    return {call: next(iter(defined[name])) if len(defined[name]) == 1 else name for call, name in bare.items()}
 
 
 def _owners(host: HostFacts, calls: I64, user: NDArray[np.bool_]) -> I64:

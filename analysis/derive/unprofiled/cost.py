@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sawtooth.analysis.derive.events import Events
-from sawtooth.analysis.derive.host import LAUNCH_KERNEL, matching
+from sawtooth.analysis.derive.host import LAUNCH_KERNEL, PYTHON_CALL_NS, matching
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.machine import I64, ReplayProblem
@@ -36,7 +36,6 @@ FASTEST_PERCENTILE = 10  # a launch call near this percentile met no lock, no fa
 LEAST_WRAPPER_NS, MOST_WRAPPER_NS = 400, 6_000  # wrappers measured took 0.9 to 4.3 µs; beyond, they did something else
 LEAST_LAUNCH_NS, MOST_LAUNCH_NS = 2_000, 9_000  # launch calls measured took 3.3 to 7.3 µs
 DEFAULT_WRAPPER_NS, DEFAULT_LAUNCH_NS = 1_500, 4_000  # where a trace has none to calibrate on: the middle of what was measured
-PYTHON_CALL_NS = 700  # cost of recording one Python call: 0.3 to 1.2 µs, most in compiled code
 LEAST_SHARE = 0.2  # host time never shrinks below this share: what is left when the estimate takes off too much
 SLOWED = np.array([CAUSE_OF[key].slowed for key in HOST_CAUSES])
 LOADING = np.array([key == "data_wait" for key in HOST_CAUSES])

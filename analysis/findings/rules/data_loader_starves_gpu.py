@@ -28,22 +28,29 @@ from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.loading import (
     CPU_LIMITS,
-    DECODED_ONCE,
     UNKNOWN_HOST,
     WORTH_NAMING,
     advised_at_first,
     crowds_the_training,
-    limited_by,
     most_that_help,
     of_first_read,
     paced_by,
-    pins_too_slowly,
     told_as_hidden,
     with_more,
     workers_needed,
 )
 from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
-from sawtooth.analysis.findings.sampled_loader import held_up_by, kept_up
+from sawtooth.analysis.findings.sampled_loader import (
+    SENT_SMALL,
+    cheaper_advice,
+    cheaper_batch,
+    held_up_by,
+    kept_up,
+    limited_by,
+    pinning_in_trace,
+    pins_too_slowly,
+    stage_of,
+)
 from sawtooth.analysis.knowledge.owners import HOST_LOADING
 from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
@@ -54,7 +61,6 @@ from sawtooth.ingest.loop.loading import BEYOND_CORES, FEW, SEVERAL_CORES, Sampl
 from sawtooth.ingest.manifest import UserFacts
 
 FEW_WORKERS = "Give the loader more workers and a deeper prefetch, or make a sample cheaper: decode smaller images, cache what is decoded."
-CHEAPER_SAMPLE = "Make a sample cheaper: decode smaller images, cache what is decoded, read fewer and larger files."
 SEVERAL = "Load data in {workers}, with pinned memory and persistent workers; more only where the host has cores for them."
 WORTH_MORE = 1.1  # times the samples a second that more workers must promise to be worth their memory
 COPIES = "Each worker holds its own copy of the dataset object; a dataset kept in Python lists multiplies the host's memory."
@@ -133,6 +139,8 @@ def _into_workers(context: RuleContext, lost_ms: float, fed_ms: float | None) ->
         edit = WithoutHostCause("data_wait", paced_ms=lost_ms / workers / (SEVERAL_CORES if workers > FEW else 1.0))
     held_up, _ = limited_by(facts) or ("", "")
     fix = SEVERAL.format(workers="a worker process" if workers == 1 else f"{workers} worker processes")
+    if stage_of(facts) in ("collate", "pinning"):
+        fix = f"{fix} {cheaper_advice(facts)}"
     changes = tuple(replace(change, after=change.after.replace("=8", f"={workers}")) for change in CHANGES)
     return _Advice(held_up, _with_needed(fix, facts, fed_ms), [edit], f"{ALWAYS_FED}{_bounded(workers, edit)}", changes, True)
 
@@ -144,8 +152,9 @@ def _of_workers(context: RuleContext, fed_ms: float | None) -> _Advice:
     timed = limited_by(facts)  # a short recording has few samples of the host
     changes = with_more(context, CHANGES, UNKNOWN_HOST, limit)
     sure = bool(limit or timed)
-    if pins_too_slowly(facts):  # whatever the workers do
-        return _Advice(*(timed or ("", FEW_WORKERS)), [], NOT_PINNED, changes, sure)
+    pinning = timed if pins_too_slowly(facts) else pinning_in_trace(context)
+    if pinning is not None:  # whatever the workers do
+        return _Advice(*pinning, [], NOT_PINNED, (SENT_SMALL,), sure=True)
     held_up, fix = (held_up_by(host, limit) if host is not None and limit is not None else timed) or ("", FEW_WORKERS)
     more = most_that_help(facts) if limit in (None, "worker") else None
     edits: list[Edit]
@@ -187,9 +196,9 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     suffice = not inline and enough is not None and enough <= workers  # more than these take turns on the cores
     changes: tuple[CodeChange, ...]
     if crowded:
-        fix, changes = CPU_LIMITS, (DECODED_ONCE,)
+        fix, changes = CPU_LIMITS, (cheaper_batch(facts),)
     elif suffice:
-        fix, changes = _with_needed(CHEAPER_SAMPLE, facts, after_ms or rest_ms), ()
+        fix, changes = _with_needed(cheaper_advice(facts), facts, after_ms or rest_ms), ()
     else:
         fix = _with_needed(_more(inline, enough, workers), facts, after_ms or rest_ms)
         changes = (_num_workers(0 if inline else workers, enough),)
@@ -238,7 +247,11 @@ def _paced(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
     limited, _ = limited_by(facts) or ("", "")
     helps = more.value > WORTH_MORE * gives.value
     at_stake_ms = step_ms - 1e3 * cost.batch / more.value if helps else None
-    fix = f"{_more(False, more.workers, workers)} They give up to {more.value:,.0f} samples/s." if helps else CHEAPER_SAMPLE
+    fix = (
+        f"{_more(False, more.workers, workers)} They give up to {more.value:,.0f} samples/s."
+        if helps
+        else cheaper_advice(facts)
+    )
     yield Finding(
         rule=RULE.slug,
         severity=severity_of((at_stake_ms or 0.0) / step_ms),

@@ -22,17 +22,16 @@ from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.loading import (
     HiddenTime,
     at_their_limit,
-    limited_by,
     loader_may_limit,
     most_to_gain_ms,
     mostly_hidden,
-    pins_too_slowly,
     profiled_steps,
     quickest_ms,
     with_more,
     workers_needed,
 )
 from sawtooth.analysis.findings.rule import SEVERITIES, Rule, RuleContext, severity_of
+from sawtooth.analysis.findings.sampled_loader import limited_by, pins_too_slowly
 from sawtooth.analysis.metrics.feeding import Feeding, feeding
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.model import OF_TRACE
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.source_lines import in_user_code
+from sawtooth.analysis.findings.source_lines import heaviest_function
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
@@ -57,7 +57,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     lost = min(sum(int(ns) for _, ns in rows) / steps / 1e6, context.lost_ms("python_host"))
     if context.share(lost) < WORTH_NAMING:
         return
-    line = in_user_code(context.places("python_host"))
+    line = heaviest_function(context.recording, context.rank.device, "python_host")
     named = f", {line}" if line else ""
     yield context.finding(
         RULE.slug,

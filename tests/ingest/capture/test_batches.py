@@ -13,6 +13,7 @@ import pytest
 
 from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.recorder import profile
+from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.loop.page_cache import bytes_read
 from sawtooth.ingest.manifest import UserFacts
 
@@ -31,7 +32,7 @@ FIRST = (4, 900_000_000, 1, 0, 0)  # imports, a cold cache
 def test_a_sample_is_a_batch_without_its_collating(tmp_path):
     # 4 samples in 48 ms, 8 ms of them collating: 10 ms each; on a core (22 − 6) ÷ 4 = 4 ms
     _file(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000)] * 5])
-    loading = batches.loading_of(tmp_path)
+    loading = batch_files.loading_of(tmp_path)
     cost, workers = loading.cost, loading.workers
     assert workers == 1
     assert (cost.wall_s, cost.cpu_s, cost.collate_s, cost.batch) == pytest.approx((0.010, 0.004, 0.008, 4))
@@ -41,7 +42,7 @@ def test_a_sample_is_a_batch_without_its_collating(tmp_path):
 def test_the_slowest_worker_counts_since_batches_come_in_turn(tmp_path):
     for pid, ms in ((1, 10), (2, 20), (3, 12)):
         _file(tmp_path, pid, 3, [FIRST, *[(1, ms * 1_000_000, 0, 0, 0)] * 5])
-    loading = batches.loading_of(tmp_path)
+    loading = batch_files.loading_of(tmp_path)
     cost, workers = loading.cost, loading.workers
     assert (workers, cost.wall_s) == (3, pytest.approx(0.020))
 
@@ -49,19 +50,19 @@ def test_the_slowest_worker_counts_since_batches_come_in_turn(tmp_path):
 def test_the_training_data_counts_not_the_few_batches_of_another_set(tmp_path):
     _file(tmp_path, 1, 1, [FIRST, *[(8, 8_000_000, 0, 0, 0)] * 20])
     _file(tmp_path, 2, 1, [FIRST, *[(8, 80_000_000, 0, 0, 0)] * 4], dataset="test:10")
-    assert batches.loading_of(tmp_path).cost.wall_s == pytest.approx(0.001)
+    assert batch_files.loading_of(tmp_path).cost.wall_s == pytest.approx(0.001)
 
 
 @pytest.mark.parametrize("text", ["", "not json\n{}\n{}", '{"dataset": "a:1", "workers": 2}\n{"n": 4}\n'])
 def test_a_torn_or_short_file_tells_nothing(tmp_path, text):
     (tmp_path / "batches-1.jsonl").write_text(text)
-    assert batches.loading_of(tmp_path) is None
+    assert batch_files.loading_of(tmp_path) is None
 
 
 def test_a_batch_without_a_sample_tells_nothing_of_one(tmp_path):
     """An iterable dataset may end on an empty batch, and a sampler may give one."""
     _file(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000), (0, 9_000_000, 0, 0, 0)] * 5])
-    cost = batches.loading_of(tmp_path).cost
+    cost = batch_files.loading_of(tmp_path).cost
     assert (cost.wall_s, cost.batch) == (pytest.approx(0.010), 4)
 
 
@@ -99,7 +100,7 @@ def test_batches_are_timed_where_they_are_fetched(tmp_path, workers):
     finally:
         end()
     assert got == list(range(count)) and fetch._MapDatasetFetcher.fetch is unwatched
-    loading = batches.loading_of(tmp_path)
+    loading = batch_files.loading_of(tmp_path)
     cost, of_workers = loading.cost, loading.workers
     assert of_workers == workers and cost.batch == 8
     assert cost.wall_s >= PAUSE_S  # a sleep is never shorter
@@ -135,7 +136,7 @@ def test_what_each_epoch_reads_is_counted(tmp_path, workers, stay):
             assert sum(len(batch) for batch in loader) == 32
     finally:
         end()
-    first = batches.loading_of(tmp_path).first
+    first = batch_files.loading_of(tmp_path).first
     assert first.samples == 32 and first.room_bytes > 0
     assert 100_000 <= first.sample_bytes < 110_000  # the file, and what Python reads beside it
     assert first.later_share is not None  # the second epoch was told from the first
@@ -181,11 +182,11 @@ def test_pinning_is_timed_once_a_batch_and_not_for_its_parts(tmp_path):
     end()
     assert module.pin_memory is pin_memory
     _file(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000)] * 5])
-    loading = batches.loading_of(tmp_path)
+    loading = batch_files.loading_of(tmp_path)
     cost = loading.cost
     assert 0.010 <= cost.pin_s < 0.1  # five parts of 2 ms: a list, a list in it and three numbers
     assert len((next(tmp_path.glob("pins-*.txt"))).read_text().splitlines()) == 5
-    assert batches.facts_of(loading)["loader_pin_ms"] == pytest.approx(1e3 * cost.pin_s)
+    assert batch_files.facts_of(loading)["loader_pin_ms"] == pytest.approx(1e3 * cost.pin_s)
 
 
 @pytest.mark.parametrize(("since_ms", "pin_ms"), [(6, 16), (40, 20)])
@@ -193,7 +194,7 @@ def test_what_the_pinning_thread_takes_between_two_batches_counts_up_to_the_pinn
     """10 ms of pinning; 6 ms between two batches that lay ready. Where none did it may have waited."""
     lines = [f"10000000 {since_ms * 1_000_000 + wait * 1_000_000}" for wait in range(20)]
     (tmp_path / "pins-1.txt").write_text("\n".join(["90000000 0", *lines, ""]))
-    assert 1e3 * batches._pin_s(tmp_path) == pytest.approx(pin_ms, abs=2.1)
+    assert 1e3 * batch_files._pin_s(tmp_path) == pytest.approx(pin_ms, abs=2.1)
 
 
 def test_the_first_batch_of_a_pinning_thread_came_after_none(tmp_path):

@@ -10,12 +10,12 @@ import pytest
 from sawtooth.analysis.findings.queries.loading import (
     advised_at_first,
     keeps_up,
-    limited_by,
     most_that_help,
     quickest_ms,
     with_more,
     workers_needed,
 )
+from sawtooth.analysis.findings.sampled_loader import limited_by
 from sawtooth.analysis.run.model import CodeChange
 from sawtooth.ingest.manifest import UserFacts
 
