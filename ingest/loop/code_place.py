@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+OF_PYTORCH = "torch.utils.data"  # its base classes have a __getitem__ that only raises
+
 
 def code_place(function: Any) -> str | None:
     """Return file, line and name of a function's definition; None for one that has no Python code."""
@@ -26,16 +28,11 @@ def code_place(function: Any) -> str | None:
 
 def sample_place(dataset: Any) -> str | None:
     """Return the place of the code that makes a sample of ``dataset``. Wrappers of PyTorch, such as ``Subset``, are looked through."""
-    while type(dataset).__module__.startswith("torch.utils.data") and hasattr(dataset, "dataset"):
+    while type(dataset).__module__.startswith(OF_PYTORCH) and hasattr(dataset, "dataset"):
         dataset = dataset.dataset
-    return next(
-        (
-            place
-            for name in ("__getitems__", "__getitem__", "__iter__")
-            if (place := code_place(getattr(type(dataset), name, None)))
-        ),
-        None,
-    )
+    methods = (getattr(type(dataset), name, None) for name in ("__getitems__", "__getitem__", "__iter__"))
+    own = (method for method in methods if not str(getattr(method, "__module__", "")).startswith(OF_PYTORCH))
+    return next((place for method in own if (place := code_place(method))), None)
 
 
 def _short(path: str) -> str:

@@ -228,7 +228,8 @@ class Rows:
         return 96
 
     def __getitem__(self, index):
-        time.sleep(self.sample_s)
+        if self.sample_s:  # to sleep for no time gives the core away
+            time.sleep(self.sample_s)
         return {"x": [1.0] * (index % 4 + 1), "label": index}
 
 
@@ -301,12 +302,15 @@ def test_a_stream_s_collating_is_told_from_its_samples(tmp_path, workers):
         ),
     )  # fmt: skip
     assert stage_of(facts) == "collate" and facts.loader_collate_ms >= 20
+    assert (
+        facts.loader_sample_code is not None and "test_batches.py" in facts.loader_sample_code
+    )  # PyTorch's base class has a __getitem__ too
 
 
 def test_a_sampler_that_groups_lengths_leaves_no_padding(tmp_path):
     grouped = [[4 * row + length for row in range(first, first + 8)] for length in range(4) for first in (0, 8, 16)]
     facts = _timed(
-        tmp_path, lambda data: data.DataLoader(Rows(0.0), batch_sampler=grouped, collate_fn=functools.partial(Padded(0.005)))
+        tmp_path, lambda data: data.DataLoader(Rows(0.0), batch_sampler=grouped, collate_fn=functools.partial(Padded(0.02)))
     )
     assert facts.loader_padding == 0 and "Vectorise" in limited_by(facts)[1] and "padding" not in limited_by(facts)[1]
 
