@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sawtooth.analysis.compare.sweep import BATCH, BatchPrediction, Point, Sweep
 from sawtooth.analysis.findings.batch.step import AtBatch, at_batches
-from sawtooth.analysis.findings.rule import RuleContext
+from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.run_analysis import whatif_of

@@ -22,6 +22,14 @@ def distinct_rows(*columns: NDArray[np.integer]) -> tuple[I64, I64]:
     return first, code
 
 
+def positions_by(number: NDArray[np.integer]) -> dict[int, I64]:
+    """Return, by each value that occurs, where it stands; in time of one sort, however many values there are."""
+    order = np.argsort(number, kind="stable")
+    ordered = number[order]
+    borders = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    return {int(number[each[0]]): each for each in np.split(order, borders) if len(each)}
+
+
 def _dense(values: NDArray[np.integer]) -> tuple[I64, int]:
     """Return ``values`` as ranks among the distinct ones, and how many of those there are."""
     if not len(values):

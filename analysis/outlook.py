@@ -68,4 +68,4 @@ def outlook(library: Library, rank: RankResult, gpus: int, findings: Sequence[Fi
 
 def mfu_of(rank: RankResult, findings: Sequence[Finding]) -> float | None:
     """Return the MFU that rises as the step gets shorter by the changes of ``findings``; None where it is not known, and where they take FLOPs away."""
-    return None if any(finding.explains.fewer_flops for finding in findings) else rank.metrics["mfu"].value
+    return None if any("fewer_flops" in finding.explains.topics for finding in findings) else rank.metrics["mfu"].value

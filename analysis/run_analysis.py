@@ -9,8 +9,8 @@ import numpy as np
 
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.findings.checking import check, check_host
+from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.plan import plan_of
-from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
 from sawtooth.analysis.metrics import trust
 from sawtooth.analysis.metrics.metric import Measured

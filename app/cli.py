@@ -126,6 +126,8 @@ def main() -> None:
     except SawtoothError as error:
         about = f"{error.file[:NAME_SHOWN]}: " if error.file else ""
         say(f"sawtooth: {about}{error}", err=True)
+        for other in error.others:
+            say(f"Left out {other}", err=True)
         sys.exit(COULD_NOT)
     except MemoryError:
         say("sawtooth: There is not enough memory for this. Profile fewer steps, or use a machine with more.", err=True)

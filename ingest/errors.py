@@ -10,10 +10,12 @@ class SawtoothError(Exception):
     """Something the user can act on. ``str(error)`` is one or two plain sentences, without a path of this server.
 
     ``file`` is the name of the file that it is about, where several were read: the page and the command line put it before the sentence.
+    ``others`` has a sentence for each further file that could not be read either.
     """
 
     code = "error"
     file: str | None = None
+    others: tuple[str, ...] = ()
 
 
 class SourceError(SawtoothError):

@@ -7,7 +7,7 @@ import gc
 import shutil
 import unicodedata
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -80,7 +80,7 @@ def ingest_file(
     except OSError as error:
         raise SourceError("E-TYPE", f"{name} cannot be read ({error.strerror}). Give a file.") from error
     store_tables = _storing_of(head, name, folder, report)
-    with _collector_off(), draft(folder.recordings) as temporary:
+    with _collector_off(), draft(folder.recordings) as temporary, opened.hashing_beside():
         writer = Writer(temporary)
         try:
             about = {"source_name": name, "tool_version": tool_version(), "schema_version": SCHEMA_VERSION}
@@ -170,8 +170,9 @@ def _keep(opened: Source, target: Path) -> None:
             shutil.copyfile(opened.path, temporary)
         else:
             squeeze = isal_zlib.compressobj(level=isal_zlib.ISAL_BEST_COMPRESSION, wbits=31)
-            with temporary.open("wb") as file:
-                for piece in Source(opened.path, opened.limits).pieces():
+            again = Source(opened.path, opened.limits).pieces(hashed=False)
+            with temporary.open("wb") as file, closing(again) as pieces:
+                for piece in pieces:
                     file.write(squeeze.compress(piece))
                 file.write(squeeze.flush())
         commit(temporary, target)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import stat
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from isal import isal_zlib
 
@@ -107,6 +108,43 @@ def refuse_foreign(head: bytes, name: str = "") -> None:
         raise refuse_type("a binary file", EXPECTED)
 
 
+class _Hash:
+    """SHA-256 of the bytes of one source: inside a ``with`` block computed on another thread, else at once.
+
+    The block belongs to a function that stays until the end. A generator may be closed by the garbage collector, in any thread and
+    at any moment, where waiting for a thread can block for ever.
+    """
+
+    def __init__(self) -> None:
+        self._sha = hashlib.sha256()
+        self._thread: ThreadPoolExecutor | None = None
+        self._waiting: deque[Future[None]] = deque()
+
+    def __enter__(self) -> Self:
+        self._thread = ThreadPoolExecutor(1, "hash")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.shutdown()
+
+    def update(self, piece: bytes) -> None:
+        """Add ``piece``."""
+        if self._thread is None:
+            self._sha.update(piece)
+            return
+        self._waiting.append(self._thread.submit(self._sha.update, piece))
+        if len(self._waiting) > HASHES_WAITING:
+            self._waiting.popleft().result()
+
+    def hexdigest(self) -> str:
+        """Return the hash of all that was added."""
+        while self._waiting:
+            self._waiting.popleft().result()
+        return self._sha.hexdigest()
+
+
 class Source:
     """One source opened for reading: iterate it once for its uncompressed bytes, then ask for its hash and its damage."""
 
@@ -123,7 +161,7 @@ class Source:
         self.uncompressed_bytes = 0
         self.members = 0
         self.damage: list[str] = []  # of: gzip_truncated, gzip_damaged, gzip_crc, gzip_tail
-        self._sha = hashlib.sha256()
+        self._hash = _Hash()
         with path.open("rb") as file:
             start = file.read(2)
         if not start:
@@ -135,7 +173,11 @@ class Source:
     @property
     def id(self) -> str:
         """First 16 hex digits of the SHA-256 of the uncompressed bytes read so far."""
-        return self._sha.hexdigest()[:16]
+        return self._hash.hexdigest()[:16]
+
+    def hashing_beside(self) -> _Hash:
+        """Return a context manager that hashes on another core what is read inside its block."""
+        return self._hash
 
     @property
     def single_member(self) -> bool:
@@ -146,10 +188,11 @@ class Source:
         """Return the first uncompressed bytes, without consuming anything."""
         twin = Source(self.path, self.limits)
         head = b""
-        for piece in twin.pieces():
-            head += piece
-            if len(head) >= HEAD_BYTES:
-                break
+        with closing(twin.pieces(hashed=False)) as pieces:
+            for piece in pieces:
+                head += piece
+                if len(head) >= HEAD_BYTES:
+                    break
         if not head:
             if not twin.damage:
                 raise SourceError("E-EMPTY", "The gzip file is empty: it unpacks to 0 bytes. Copy or record it again.")
@@ -161,29 +204,25 @@ class Source:
             raise refuse_type("gzip inside gzip", "Unpack it once.")
         return head[:HEAD_BYTES]
 
-    def pieces(self) -> Iterator[bytes]:
-        """Yield uncompressed bytes in order. Damage is noted in ``damage``; what came before it is given out."""
-        hashing: deque[Future[None]] = deque()
-        with (
-            self.path.open("rb") as file,
-            ThreadPoolExecutor(1) as hasher,
-        ):  # hashing frees the interpreter: another core does it
+    def pieces(self, *, hashed: bool = True) -> Generator[bytes]:
+        """Yield uncompressed bytes in order. Damage is noted in ``damage``; what came before it is given out.
+
+        Close the generator where it is not read to its end. Without ``hashed`` the bytes do not count for ``id``.
+        """
+        with self.path.open("rb") as file:
             for piece in self._inflate(file) if self.gzipped else self._plain(file):
                 self.uncompressed_bytes += len(piece)
                 self._check_size()
-                hashing.append(hasher.submit(self._sha.update, piece))
-                if len(hashing) > HASHES_WAITING:
-                    hashing.popleft().result()
+                if hashed:
+                    self._hash.update(piece)
                 yield piece
-            for waiting in hashing:
-                waiting.result()
 
-    def _plain(self, file: BinaryIO) -> Iterator[bytes]:
+    def _plain(self, file: BinaryIO) -> Generator[bytes]:
         while piece := file.read(PIECE_BYTES):
             self.read_bytes += len(piece)
             yield piece
 
-    def _inflate(self, file: BinaryIO) -> Iterator[bytes]:
+    def _inflate(self, file: BinaryIO) -> Generator[bytes]:
         data = self._read(file)
         while data:
             if self.members:  # zero padding between and after members is legal

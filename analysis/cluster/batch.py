@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
@@ -37,8 +37,11 @@ def gather(place: Place, folder: DataFolder) -> str:
     if not names:
         raise UsageError(f"There are no summaries in {place.url}. Make them with sawtooth map.")
     with draft(folder.recordings) as temporary:
-        with pq.ParquetWriter(temporary, SCHEMA, compression="zstd", store_schema=False) as writer:
-            tables = _tables(place, names)
+        with (
+            ThreadPoolExecutor(AT_A_TIME) as pool,
+            pq.ParquetWriter(temporary, SCHEMA, compression="zstd", store_schema=False) as writer,
+        ):
+            tables = _tables(pool, place, names)
             while some := list(islice(tables, ROWS)):
                 writer.write_table(pa.concat_tables(some))
             writer.add_key_value_metadata({NAMED_BY: BY_CONTENT})
@@ -61,11 +64,10 @@ def _hash_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def _tables(place: Place, names: Iterable[str]) -> Iterator[pa.Table]:
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        left = iter(names)
-        while some := list(islice(left, ROWS)):
-            yield from map(_unpacked, some, pool.map(place.read, some))
+def _tables(pool: Executor, place: Place, names: Iterable[str]) -> Iterator[pa.Table]:
+    left = iter(names)
+    while some := list(islice(left, ROWS)):
+        yield from map(_unpacked, some, pool.map(place.read, some))
 
 
 def _unpacked(name: str, content: bytes) -> pa.Table:

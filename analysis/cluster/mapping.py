@@ -7,7 +7,8 @@ number of drivers may work on the same sources, and a source that two of them re
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from sawtooth.analysis.cluster.places import Source, list_sources, part_of, place_of
@@ -28,7 +29,7 @@ class Outcome:
 
 
 Task = Callable[[Source, str], Outcome]  # reads a source, writes its summary to a place
-Engine = Callable[[Task, Sequence[Source], str], Iterator[Outcome]]
+Engine = Callable[[Task, Sequence[Source], str], Generator[Outcome]]  # closed when it is left: it may hold processes
 
 
 @dataclass
@@ -75,12 +76,15 @@ def map_sources(
     for name in there:
         of_source.setdefault(name.partition("-")[0], []).append(name)
     by_url = {source.url: source for source in left}
-    for outcome in engine(task, left, to) if left else ():
-        mapped.outcomes.append(outcome)
-        if outcome.failed is None:
-            for old in of_source.pop(_name_of_source(by_url[outcome.url]), ()):
-                place.remove(old)  # of the bytes that were there before
-        progress(mapped)
+    if not left:
+        return mapped
+    with closing(engine(task, left, to)) as outcomes:
+        for outcome in outcomes:
+            mapped.outcomes.append(outcome)
+            if outcome.failed is None:
+                for old in of_source.pop(_name_of_source(by_url[outcome.url]), ()):
+                    place.remove(old)  # of the bytes that were there before
+            progress(mapped)
     return mapped
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from sawtooth.analysis.cluster.mapping import Outcome, Task
@@ -25,7 +25,7 @@ DIED = "The Ray task that read it did not end ({error})."
 
 def on_ray(
     task: Task, sources: Sequence[Source], to: str, address: str | None = None, jobs: int | None = None
-) -> Iterator[Outcome]:
+) -> Generator[Outcome]:
     """Run ``task`` on every source in the Ray cluster at ``address``, or in a new one of ``jobs`` cores of this machine that ends with the work."""
     ray = _connected(address, jobs)
     try:

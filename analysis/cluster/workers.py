@@ -10,7 +10,7 @@ import contextlib
 import multiprocessing
 import os
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
@@ -56,8 +56,8 @@ class _Worker:
         self.process.join()
 
 
-def in_processes(task: Task, sources: Sequence[Source], to: str, workers: int) -> Iterator[Outcome]:
-    """Run ``task`` on every source in up to ``workers`` processes; return the outcomes as they come."""
+def in_processes(task: Task, sources: Sequence[Source], to: str, workers: int) -> Generator[Outcome]:
+    """Run ``task`` on every source in up to ``workers`` processes; yield the outcomes as they come. Close the generator to end the processes."""
     left = deque(sources)
     tries: Counter[str] = Counter()
     running: list[_Worker] = []

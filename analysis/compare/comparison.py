@@ -236,7 +236,7 @@ def _one_command(a: Side, b: Side, changed: Sequence[Difference]) -> bool:
         return False
     if a.first.manifest.settings != b.first.manifest.settings:  # such as another step of one training
         return False
-    if any(difference.finding is None or not difference.finding.explains.host_pace for difference in changed):
+    if any(difference.finding is None or "host_pace" not in difference.finding.explains.topics for difference in changed):
         return False
     left, right = _gpu_work(a), _gpu_work(b)
     return not left or not right or max(left, right) / min(left, right) - 1 <= GPU_VARIES

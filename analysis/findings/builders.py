@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import Advice, Evidence, Judgement
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.reads import after_bulk, only_read
-from sawtooth.analysis.findings.rule import RuleContext
-from sawtooth.analysis.findings.source_lines import spoken
-from sawtooth.analysis.findings.work import count_in_words, evidence_of, ms_per_step
+from sawtooth.analysis.findings.recorded.source_lines import spoken
+from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, WithoutWaits
-from sawtooth.analysis.run.model import Finding
+from sawtooth.analysis.run.model import Confidence, Severity
 from sawtooth.analysis.units import in_words
 
 MORE_THAN_COST = 1.1  # times what kernels take: a gain that a reader would ask about
@@ -29,50 +29,48 @@ FREED_NS = 3_000  # for each kernel, at most, to free its operator's tensors and
 
 def of_kernels(
     context: RuleContext,
-    rule: str,
     rows: pd.DataFrame,
-    title: str,
-    fix: str,
+    advice: Advice,
     *,
-    worth_naming: float,
     edits: Sequence[Edit] | None = None,
     by: Sequence[str] = ("operator",),
-    **details: Any,
-) -> Iterator[Finding]:
-    """Yield a finding where the kernels ``rows`` (of ``RuleContext.work``) take more than ``worth_naming`` of the step.
+    confidence: Confidence = "medium",
+    severity: Severity | None = None,
+) -> Iterator[Evidence]:
+    """Yield the evidence that the kernels ``rows`` (of ``RuleContext.work``) take time.
 
-    It predicts ``edits``, without these kernels where None. ``title`` may hold ``{kernels}``, their number a step: 69 kernels. ``details`` go to
-    ``RuleContext.finding``.
+    It predicts ``edits``, without these kernels where None. The title may hold ``{cost}``, and ``{kernels}``, their number a step: 69 kernels.
     """
     steps = context.work_steps
     cost = ms_per_step(rows, steps)
-    if context.share(cost) < worth_naming:
+    if context.is_trifle(cost):
         return
-    finding = context.finding(
-        rule,
-        title.format(cost=in_words(cost), kernels=count_in_words(rows, steps)),
-        fix,
-        ceiling_ms=cost,
+
+    def explained(advice: Advice, judgement: Judgement) -> Advice:
+        more = judgement.gains and judgement.gain_ms > MORE_THAN_COST * cost
+        return replace(advice, note=f"{advice.note} {NO_LAUNCHES}".strip()) if more else advice
+
+    yield Evidence(
+        replace(advice, title=advice.title.format(cost=in_words(cost), kernels=count_in_words(rows, steps))),
+        lost_ms=cost,
+        cost_ms=cost,
         edits=[WithoutOps(tuple(rows["gpu_op_id"].tolist()))] if edits is None else edits,
-        evidence=evidence_of(rows, steps, by),
-        **details,
+        confidence=confidence,
+        severity=severity,
+        rows=evidence_of(rows, steps, by),
+        reword=explained if edits is None else None,
     )
-    if edits is None and finding.claims == "gain" and finding.gain_ms > MORE_THAN_COST * cost:
-        finding = replace(finding, prediction_note=f"{finding.prediction_note} {NO_LAUNCHES}".strip())
-    yield finding
 
 
-def of_waits(
-    context: RuleContext, rule: str, calls: tuple[int, ...], title: str, fix: str, *, worth_naming: float, **details: Any
-) -> Iterator[Finding]:
-    """Yield a finding where idle time after the host's waits in ``calls`` costs more than ``worth_naming`` of the step.
+def of_waits(context: RuleContext, calls: tuple[int, ...], advice: Advice) -> Iterator[Evidence]:
+    """Yield the evidence that idle time follows the host's waits in ``calls``.
 
     It predicts the step without these waits and without the work that only serves them.
 
-    ``title`` may hold ``{times}``, how often it waits a step in words, ``{place}``, where most is lost, and ``{costs}``, a clause on the GPU's loss.
+    The title may hold ``{times}``, how often it waits a step in words, ``{place}``, where most is lost, ``{cost}``, and ``{costs}``, a clause on the GPU's loss.
     """
     lost = lost_in_calls(context, "host_sync", calls)
-    if context.share(lost) < worth_naming:
+    if context.is_trifle(lost):
         return
     places = context.places("host_sync")
     in_gaps = context.recording.rows(
@@ -81,24 +79,21 @@ def of_waits(
     )
     count = in_gaps[0][0] / max(len(context.rank.counted), 1)
     place = spoken(str(places[0]["place"])) if places else "a place the trace does not name"
-    finding = context.finding(
-        rule,
-        "",
-        fix,
-        ceiling_ms=lost,
-        edits=without_reads(context, calls),
-        confidence="high",
-        evidence=places,
-        **details,
+    costs = _costs(context, calls, lost)
+
+    def named(advice: Advice, judgement: Judgement) -> Advice:
+        more = judgement.gains and judgement.gain_ms > MORE_THAN_COST * lost
+        title = advice.title.format(
+            cost=in_words(max(judgement.gain_ms, lost)),
+            costs=LEAD_LOST.format(cost=in_words(judgement.gain_ms)) if more else costs,
+            times="once" if round(count) == 1 else f"{count:.0f} times",
+            place=place,
+        )
+        return replace(advice, title=title)
+
+    yield Evidence(
+        advice, lost_ms=lost, cost_ms=lost, edits=without_reads(context, calls), confidence="high", rows=places, reword=named
     )
-    more = finding.claims == "gain" and finding.gain_ms > MORE_THAN_COST * lost
-    named = title.format(
-        cost=in_words(max(finding.gain_ms, lost)),
-        costs=LEAD_LOST.format(cost=in_words(finding.gain_ms)) if more else _costs(context, calls, lost),
-        times="once" if round(count) == 1 else f"{count:.0f} times",
-        place=place,
-    )
-    yield replace(finding, title=named)
 
 
 def _costs(context: RuleContext, calls: tuple[int, ...], lost: float) -> str:

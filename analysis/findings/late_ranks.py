@@ -1,5 +1,4 @@
-"""What stands beside a late rank: what it alone loses brings the job no more than the rank as fast as its peers, and that others are seen to wait for it
-comes before what only the replayed hosts' pace tells."""
+"""Limit what a late rank's own findings bring to the gain of removing its lateness."""
 
 from __future__ import annotations
 
@@ -8,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from sawtooth.analysis.findings.rule import SEVERITIES, RuleContext
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.judging import SEVERITIES
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.run.job import Communication, Straggler
 from sawtooth.analysis.run.model import Finding
@@ -35,22 +35,21 @@ def bounded_by_late(context: RuleContext, findings: list[Finding]) -> list[Findi
     return [_bounded(f, late) if late is not None and alone & set(f.explains.causes) else f for f in findings]
 
 
-def late_before_pace(context: RuleContext, findings: list[Finding]) -> list[Finding]:
-    """Return the findings, a late rank before those on the hosts' pace where the recording shows the others waiting for it, for a reason that recording
-    does not make: what is seen comes before what an estimate tells, and no host that all ranks have explains it."""
-    late, communication = _late(findings), context.run.communication
-    if late is None or communication is None:
-        return findings
+def is_seen_to_be_late(context: RuleContext, late: Finding, _pace: Finding) -> bool:
+    """Tell whether the recording shows the others waiting for the rank, for a reason that recording does not make.
+
+    What is seen comes before what an estimate tells, and no host that all ranks have explains it.
+    """
+    communication = context.run.communication
+    if communication is None or late.predicted_step_ms is None:
+        return False
     first = communication.stragglers[0]
-    if (first.reason in CAUSE_OF and CAUSE_OF[first.reason].slowed) or not waited_for_ms(communication, first):
-        return findings
-    at = findings.index(late)
-    pace = [f for f in findings[:at] if f.explains.host_pace]
-    return [*(f for f in findings[:at] if f not in pace), late, *pace, *findings[at + 1 :]]
+    slowed = first.reason in CAUSE_OF and CAUSE_OF[first.reason].slowed
+    return not slowed and bool(waited_for_ms(communication, first))
 
 
 def _late(findings: Sequence[Finding]) -> Finding | None:
-    return next((f for f in findings if f.explains.late_rank and f.predicted_step_ms is not None), None)
+    return next((f for f in findings if "late_rank" in f.explains.topics and f.predicted_step_ms is not None), None)
 
 
 def _lost_alone(context: RuleContext) -> frozenset[str]:

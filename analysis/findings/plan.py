@@ -54,11 +54,10 @@ def _with_needed(steps: Sequence[PlanStep], findings: Sequence[Finding]) -> list
 
 
 def needed_before(finding: Finding, findings: Sequence[Finding]) -> list[Finding]:
-    """Return what has to be changed before ``finding``: of a CUDA graph that the waits which no graph can hold go, and what is to be mended before one is tried."""
-    if not finding.explains.as_graph:
+    """Return what has to be changed before ``finding``, of the findings ahead of it."""
+    if not finding.needs_first:
         return []
-    before = findings[: findings.index(finding)]
-    return [f for f in before if f.explains.cuts_graph or f.explains.before_graph]
+    return [f for f in findings[: findings.index(finding)] if f.rule in finding.needs_first]
 
 
 def _with_doubt(step: PlanStep, before: Sequence[PlanStep], least_ms: float) -> PlanStep:

@@ -16,6 +16,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from sawtooth.analysis.distinct import positions_by
+
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 
@@ -197,8 +199,7 @@ def queue_slots(ops: DeviceOps, bounds: I64, depth: int = QUEUE_DEPTH) -> I64:
     """
     slot = np.full(max(len(bounds) - 1, 0), -1, dtype=np.int64)
     behind = np.full(len(ops), -1, dtype=np.int64)
-    for line in np.unique(ops.stream):
-        mine = np.flatnonzero(ops.stream == line)
+    for mine in positions_by(ops.stream).values():
         behind[mine[depth:]] = mine[: len(mine) - depth] if len(mine) > depth else mine[:0]
     launching = np.flatnonzero(bounds[1:] > bounds[:-1])
     slot[launching] = behind[bounds[:-1][launching]]
@@ -264,10 +265,9 @@ def with_median_latencies(problem: ReplayProblem) -> ReplayProblem:
         known = launched & (values > NEVER)
         if name == "after_dep":
             known &= ops.dep >= 0
-        for line in range(len(problem.streams)):
-            mine = known & (ops.stream == line)
-            if mine.any():
-                values[mine] = int(np.median(values[mine]))
+        there = np.flatnonzero(known)
+        for mine in positions_by(ops.stream[there]).values():
+            values[there[mine]] = int(np.median(values[there[mine]]))
         columns[name] = values
     return replace(problem, ops=replace(ops, **columns))
 
@@ -280,10 +280,9 @@ def without_ops(problem: ReplayProblem, drop: NDArray[np.bool_]) -> ReplayProble
     ops, host = problem.ops, problem.host
     keep = ~drop
     stand_in = np.arange(len(ops), dtype=np.int64)
-    for line in range(len(problem.streams)):
-        mine = np.flatnonzero(ops.stream == line)
+    for mine in positions_by(ops.stream).values():
         kept_so_far = np.where(keep[mine], np.arange(len(mine)), -1)
-        last = np.maximum.accumulate(kept_so_far) if len(mine) else kept_so_far
+        last = np.maximum.accumulate(kept_so_far)
         stand_in[mine] = np.where(last >= 0, mine[np.maximum(last, 0)], -1)
     renumber = np.cumsum(keep) - 1
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from string import Template
 from typing import Any, Literal
 
 import pandas as pd
 
+from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding
 from sawtooth.analysis.intervals import Intervals
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
@@ -19,6 +21,7 @@ from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.run.compile_log import CompileLog
 from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.run.job import Communication
+from sawtooth.analysis.run.job import LedgerRow as LedgerRow
 from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.profile_fit import Representativeness
@@ -41,53 +44,77 @@ def may_gain_nothing(high_ms: float | None, before_ms: float | None) -> bool:
 
 @dataclass(frozen=True)
 class CodeChange:
-    """One way to write the fix. ``framework`` is PyTorch, Lightning or Transformers; ``of_run``: names and sizes in it are the run's own, as far as the trace has them."""
+    """One way to write the fix. ``framework`` is PyTorch, Lightning or Transformers; ``of_run``: names and sizes in it are the run's own.
+
+    Both texts may hold slots, such as ``$model``; ``usual`` stands in those of which the run's own is not known.
+    """
 
     framework: str
     before: str
     after: str
     of_run: bool = False
+    usual: tuple[tuple[str, str], ...] = ()
+
+    def filled(self, **names: str) -> CodeChange:
+        """Return the change with ``names`` in its slots, and the usual ones in the others."""
+        if not self.usual:
+            return self
+        before, after = (Template(text).substitute(dict(self.usual) | names) for text in (self.before, self.after))
+        return CodeChange(self.framework, before, after, self.of_run or any(slot in names for slot, _ in self.usual))
+
+
+@dataclass(frozen=True)
+class Action:
+    """What to change: a verb, its object with the ``$amount`` in it, and ``how`` it is done, which begins with its own punctuation."""
+
+    verb: str
+    object: str
+    how: str = "."
+    amount: float | None = None
+
+    @property
+    def short(self) -> str:
+        """The change without how it is done: Use 8 loader workers."""
+        return f"{self.verb} {Template(self.object).safe_substitute(amount=f'{self.amount or 0:g}')}".rstrip()
+
+    @property
+    def sentence(self) -> str:
+        """The change and how it is done."""
+        return f"{self.short}{self.how}"
+
+
+Topic = Literal[
+    "hidden",  # time that the profiled steps do not show, which what they show cannot be named by
+    "late_rank",  # one rank's lateness: the same time again as its own findings, and that it alone loses it
+    "host_pace",  # rests on how fast the host is without the profiler, and makes all of its work cheaper
+    "choice",  # what somebody decided, and no fault while it costs little
+    "cuda_graph",  # launches a step as a CUDA graph
+    "captures_graph",  # the profiled steps capture a graph, which the run does once
+    "fewer_flops",  # takes work away that counts as the model's, so that MFU does not rise with the speed
+    "schedule",  # how a pipeline's microbatches follow each other
+    "memory",  # advice about the GPU's memory
+    "spare_memory",  # that memory is not used
+    "marks_steps",  # how steps come to be marked, without which no advice has a time
+]
 
 
 @dataclass(frozen=True)
 class Explains:
-    """The lost time that the findings of a rule account for and how they stand to others', so that nobody else need know the rule by its name.
+    """The lost time that the findings of a rule account for, and what they are about: nobody else need know the rule by its name.
 
-    ``causes`` are the ledger's; where they are no more than the mechanism, ``called`` is what the time is called in a sentence. ``hidden``
-    is time that the profiled steps do not show, which what they show cannot be named by. ``late_rank`` is one rank's lateness: the same time
-    again as its own findings, and that it alone loses it. ``part_of`` is the rule whose general finding these are a part of.
-
-    ``host_pace`` rests on how fast the host is without the profiler, and makes all of its work cheaper. ``chosen`` is what somebody decided, and
-    no fault while it costs little. ``as_graph`` launches a step as a CUDA graph, ``cuts_graph`` is what no graph can hold, and
-    ``before_graph`` is why it is to be mended before one is tried. ``captures_graph`` says that the profiled steps capture one, which the run does once.
-    ``fewer_flops`` takes work away that counts as the model's, so that MFU does not rise with the speed. ``memory`` is advice about the GPU's memory, ``spare_memory`` that it is not used. ``schedule`` is a matter of how a pipeline's microbatches follow each other. ``marks_steps`` says how steps come to be marked, without which no
-    advice has a time.
-
+    ``causes`` are the ledger's; where they are no more than the mechanism, ``called`` is what the time is called in a sentence.
     ``sets`` are the choices of a run's set-up that the advice makes (``compare.changed.traits``), with the value where only that is meant: "dtype TF32".
     """
 
     causes: tuple[str, ...] = ()
     called: str | None = None
-    hidden: bool = False
-    late_rank: bool = False
-    part_of: str | None = None
-    host_pace: bool = False
-    chosen: bool = False
-    as_graph: bool = False
-    cuts_graph: bool = False
-    before_graph: str = ""
-    fewer_flops: bool = False
-    captures_graph: bool = False
-    schedule: bool = False
-    memory: bool = False
-    spare_memory: bool = False
-    marks_steps: bool = False
+    topics: frozenset[Topic] = frozenset()
     sets: tuple[str, ...] = ()
 
     @property
     def compiles(self) -> bool:
         """Whether torch.compile is the advice or a way to it: a CUDA graph is one of its modes."""
-        return self.as_graph or "compile" in self.sets
+        return "cuda_graph" in self.topics or "compile" in self.sets
 
 
 @dataclass(frozen=True)
@@ -98,7 +125,7 @@ class Finding:
     gain cannot be predicted (``prediction_note`` says why), with the interval that holds four of five such predictions. ``evidence`` rows are plain data; a row with ``start_ns`` and ``end_ns`` links
     to the timeline. ``places`` are start and end (absolute ns) of the events that it speaks of, in order of time; without any, its places are the gaps of
     the causes that it explains. ``edits`` are the replay's changes, so that several fixes can be combined. ``ends_the_run`` puts a finding before
-    those that only cost time. ``explains`` is its rule's. ``advised`` is the amount of what the advice sets, such as loader workers.
+    those that only cost time. ``explains`` is its rule's. ``needs_first`` are the rules whose change is to be made before this one's.
     ``sets_pace``: what it names takes as long as the run's step by a timing of its own, whatever the profiled steps show. ``fed_every_ms`` is how often the loader's workers
     give a batch, at the best where the finding has a ceiling, if that and nothing else bounds what it claims. ``samples_per_second_times``, at most, is what a change brings that leaves the step as long.
     """
@@ -106,7 +133,7 @@ class Finding:
     rule: str
     severity: Severity
     title: str
-    fix: str
+    action: Action
     confidence: Confidence
     ceiling_ms_per_step: float | None = None
     predicted_step_ms: float | None = None
@@ -122,9 +149,14 @@ class Finding:
     ends_the_run: bool = False
     explains: Explains = Explains()
     samples_per_second_times: float | None = None
-    advised: float | None = None
+    needs_first: tuple[str, ...] = ()
     sets_pace: bool = False
     fed_every_ms: float | None = None
+
+    @property
+    def fix(self) -> str:
+        """What to change, in a sentence."""
+        return self.action.sentence
 
     @property
     def gain_ms(self) -> float:
@@ -181,22 +213,10 @@ class NotChecked:
 
 
 @dataclass(frozen=True)
-class LedgerRow:
-    """One owner (and, for lost time, one cause) of the steady window of a device."""
-
-    device: int
-    owner: str
-    cause: str | None
-    ns: int
-    ms_per_step: float | None
-    ms_per_step_unprofiled_est: float | None
-    share: float
-
-
-@dataclass(frozen=True)
 class RankResult:
     """One device of one ``trace``. ``steps`` has the derived table's columns; ``categories`` category, ns, launches, share.
 
+    ``failed`` are the checks that its recording failed; where one of them decides, ``ledger`` is empty.
     ``exposed_causes`` cuts the exposed communication by cause where other ranks tell it, else it is empty. ``work`` is what its GPU does in
     a step. Of several ranks that were replayed together ``best`` is the job's step time, but for what the profile shows.
     """
@@ -220,6 +240,7 @@ class RankResult:
     represents: Representativeness | None = None
     exposed_causes: dict[str, Intervals] = field(default_factory=dict)
     work: StepWork | None = None
+    failed: tuple[FailedCheck, ...] = ()
 
     @cached_property  # rules ask dozens of times
     def counted(self) -> pd.DataFrame:
@@ -245,7 +266,7 @@ class RunResult:
     ``plan`` are the fixes
     made one after the other. ``communication`` is what the ranks' collectives say together, None for one rank; ``host`` what the host
     did where no trace has GPU work; ``troughs`` what the lead's
-    sawtooth waits for; ``compile_log`` what torch.compile's own log says.
+    sawtooth waits for; ``compile_log`` what torch.compile's own log says; ``failed`` the checks that its recordings failed, the lead's first.
     """
 
     manifest: Manifest
@@ -262,6 +283,12 @@ class RunResult:
     troughs: Troughs | None = None
     host: HostWork | None = None
     compile_log: CompileLog | None = None
+    failed: tuple[FailedCheck, ...] = ()
+
+    @property
+    def withdrawn_by(self) -> FailedCheck | None:
+        """The failed check that takes the answer about the run away; None where none does."""
+        return deciding(self.failed)
 
     @property
     def gpus(self) -> int:

@@ -90,7 +90,7 @@ def explains(verdict: Judgement, findings: Sequence[Finding]) -> Finding | None:
     if verdict.loss is not None:
         if verdict.loss.owner != "idle":
             return None
-        if first.explains.host_pace and verdict.loss.cause not in (None, *first.explains.causes):
+        if "host_pace" in first.explains.topics and verdict.loss.cause not in (None, *first.explains.causes):
             return None
         lost = verdict.loss.ms
     if verdict.kind == "unrepresentative" and verdict.step.value is not None:

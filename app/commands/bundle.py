@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -66,9 +67,8 @@ def export(
 def _for_perfetto(folder: DataFolder, run_id: str, target: Path) -> None:
     with Library(folder) as library:
         result = result_of(folder.read_manifest(run_id), library)
-    pieces = merged_trace(result, folder)
     try:
-        with target.open("wb") as file:
+        with closing(merged_trace(result, folder)) as pieces, target.open("wb") as file:
             file.writelines(pieces)
     except OSError as error:
         target.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -47,7 +47,8 @@ def main(folder: Path) -> int:
     try:
         outcome = run(order, lambda progress: _write(folder / "progress.json", progress))
     except SawtoothError as error:
-        outcome = Outcome(code=error.code, sentence=str(error))
+        about = f"{clean(error.file or '', 80)}: " if error.others else ""
+        outcome = Outcome(code=error.code, sentence=f"{about}{error}", notices=_left_out(error.others))
     except MemoryError:
         outcome = Outcome(
             code="E-MEMORY",
@@ -89,7 +90,7 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
     names = {manifest.id: manifest.name for manifest in brought.runs}  # a bundle may hold a run twice
     runs = list(names)
     report(Progress("deriving", 1.0, runs=runs, seen=steady.seen))
-    notices = [f"Left out {clean(s, 400)}" for s in brought.refused] + [clean(s, 400) for s in brought.notices]
+    notices = _left_out(brought.refused) + [clean(s, 400) for s in brought.notices]
     notices += [f"{clean(names[run_id], 80)} {KEPT_AS_IT_IS} The Runs page shows both." for run_id in brought.proposals]
     for run_id, name in names.items():
         try:
@@ -99,6 +100,10 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
         except Exception:  # the run is there, and so are the others
             notices.append(f"{clean(name, 80)} was read, but its analysis failed. This is a bug in Sawtooth.")
     return Outcome(runs, notices=notices)
+
+
+def _left_out(refused: Sequence[str]) -> list[str]:
+    return [f"Left out {clean(sentence, 400)}" for sentence in refused]
 
 
 def _as_bundled(created_ns: int, own: Manifest | None, run: Manifest) -> Manifest:

@@ -62,8 +62,9 @@ def bring_in(
     ``seen`` gets what each trace says by itself, as soon as it is read.
 
     The first file that cannot be read raises its SawtoothError, unless ``tolerant``: then it is named in ``refused`` and the others
-    go on. When no file can be read the first error is raised in either case.
+    go on. When no file can be read, the first error is raised in either case, with the other files in ``others``. What is wrong in ``correction`` is raised before anything is read.
     """
+    correction.check()
     refs: list[RecordingRef] = []
     file_names: dict[str, str] = {}  # by recording: what its file is called
     unpacked: list[Manifest] = []
@@ -94,6 +95,7 @@ def bring_in(
             refs.append(ref)
             file_names[ref.id] = shown
     if not refs and not unpacked and first_error is not None:
+        first_error.others = tuple(refused[1:])
         raise first_error
     refs = _logs_joined(folder, refs, unpacked)
     before = {run.id: run for run in folder.manifests()} if refs else {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.recording_row import RecordingRow
@@ -45,7 +46,7 @@ def shifts(result: RunResult) -> tuple[list[int], bool]:
     return [(row.base_time_ns or 0) - (offset or 0) for row, offset in traces], True
 
 
-def merged_trace(result: RunResult, folder: DataFolder) -> Iterator[bytes]:
+def merged_trace(result: RunResult, folder: DataFolder) -> Generator[bytes]:
     """Yield one trace of all of a run's, gzipped JSON. Raises NotFoundError, before anything is yielded, where a source cannot be read."""
     manifest = result.manifest
     if not all(viewable(folder, ref) for ref in manifest.traces) or not manifest.traces:
@@ -59,7 +60,7 @@ def merged_trace(result: RunResult, folder: DataFolder) -> Iterator[bytes]:
         RankSource(folder.source_file(ref.id), _label(manifest.traces, number), shift)
         for number, (ref, shift) in enumerate(zip(manifest.traces, added, strict=True))
     ]
-    return _gzipped(merged(ranks, origin_ns))
+    return _gzipped(ranks, origin_ns)
 
 
 def _label(traces: Sequence[RecordingRef], number: int) -> str:
@@ -72,9 +73,10 @@ def _first_in_file(row: RecordingRow) -> int:
     return (row.first_ns or 0) - (row.base_time_ns or 0)
 
 
-def _gzipped(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _gzipped(ranks: Sequence[RankSource], origin_ns: int) -> Generator[bytes]:
     squeeze = zlib.compressobj(LEVEL, wbits=31)
-    for piece in pieces:
-        if packed := squeeze.compress(piece):
-            yield packed
+    with closing(merged(ranks, origin_ns)) as pieces:
+        for piece in pieces:
+            if packed := squeeze.compress(piece):
+                yield packed
     yield squeeze.flush()

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.findings.source_lines import as_known, spoken, user_lines
+from sawtooth.analysis.findings.recorded.source_lines import as_known, spoken, user_lines
 from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, Part, columns_of, parts_of, uses_estimate

@@ -100,9 +100,9 @@ def _calls(rank: RankResult) -> pd.DataFrame:
 
 def _what_to_do(result: RunResult) -> None:
     """Show the changes that memory bounds or leaves room for, each with its prediction: what they bring is what decides."""
-    about = [(number, finding) for number, finding in advice.numbered(result) if finding.explains.memory]
-    larger = next((words.larger_batches(f.evidence) for _, f in about if f.explains.spare_memory), None)
-    changes = [one for one in about if not one[1].explains.spare_memory or larger is None]
+    about = [(number, finding) for number, finding in advice.numbered(result) if "memory" in finding.explains.topics]
+    larger = next((words.larger_batches(f.evidence) for _, f in about if "spare_memory" in f.explains.topics), None)
+    changes = [one for one in about if "spare_memory" not in one[1].explains.topics or larger is None]
     first_change.show_with(changes, result)
     if larger is not None:
         cards.title(larger[0])

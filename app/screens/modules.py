@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.findings.about_kernel import about_modules
-from sawtooth.analysis.findings.phases import work_by_phase
+from sawtooth.analysis.findings.recorded.phases import work_by_phase
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.tables import kernels as kernel_tables
 from sawtooth.analysis.tables import modules as module_tables

@@ -126,7 +126,7 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
     if not communication.stragglers:
         return _nobody(result, communication), _of_pipeline(result) if communication.schedule is not None else None
     late = communication.stragglers[0]
-    finding = next((each for each in result.findings if each.explains.late_rank and each.severity != "info"), None)
+    finding = next((each for each in result.findings if "late_rank" in each.explains.topics and each.severity != "info"), None)
     name, reason = who(late, result.ranks), why(late)
     verb = "holds" if len(late.ranks) == 1 or late.kind == "host" else "hold"
     by = f" ({reason})" if reason else ""
@@ -152,7 +152,7 @@ def _between(finding: Finding) -> str:
 
 def _of_pipeline(result: RunResult) -> str | None:
     """Return what to do of a bubble, and what that brings."""
-    finding = next((each for each in result.findings if each.explains.schedule), None)
+    finding = next((each for each in result.findings if "schedule" in each.explains.topics), None)
     if finding is None or finding.predicted_step_ms is None or result.lead is None or result.lead.best.ms is None:
         return finding.fix if finding is not None else None
     return f"{finding.fix} {fmt.step_change(result.lead.best.ms, finding.predicted_step_ms)} a step."

@@ -181,6 +181,8 @@ def _finished(job: Job) -> None:
         if job.stage == "failed":
             failed = "analysed" if job.outcome.run_ids else "read"
             cards.problem(f"{clean(job.name, 80)} could not be {failed}", job.outcome.sentence)
+            for notice in job.outcome.notices:
+                cards.small(notice)
         elif job.stage == "cancelled":
             cards.small(f"{clean(job.name, 80)}: cancelled.")
         else:

@@ -85,7 +85,7 @@ def first_in_words(result: RunResult) -> str | None:
 def unseen_here(result: RunResult) -> str | None:
     """Return what the first change is about where the profiled steps, of which most screens speak, do not show it; None where they do."""
     lead = leading(result)
-    return lead.title if lead is not None and (lead.sets_pace or lead.explains.hidden) else None
+    return lead.title if lead is not None and (lead.sets_pace or "hidden" in lead.explains.topics) else None
 
 
 def comes_before(result: RunResult, shown: Sequence[Finding]) -> str | None:
@@ -118,7 +118,7 @@ def why_first(result: RunResult) -> str | None:
     other = claimed[larger - 1][1]
     if CONFIDENCES.index(first.confidence) < CONFIDENCES.index(other.confidence):
         return f"First, because it is surer than change {larger}."
-    if other.explains.host_pace:
+    if "host_pace" in other.explains.topics:
         return f"First, because it takes work away; change {larger} only makes the same work cheaper."
     return f"First, because it mends a fault; change {larger} is a choice with costs of its own."
 
@@ -171,8 +171,8 @@ def _fed_alike(result: RunResult, finding: Finding) -> str | None:
 
 def same_as_lateness(result: RunResult, finding: Finding) -> bool:
     """Tell whether a finding on the lead is the time that another says the lead is late by: one waste, which one card names."""
-    named = any(other.explains.late_rank and other.claims == "gain" for other in result.findings)
-    if not named or finding.explains.late_rank or result.communication is None:
+    named = any("late_rank" in other.explains.topics and other.claims == "gain" for other in result.findings)
+    if not named or "late_rank" in finding.explains.topics or result.communication is None:
         return False
     return any(
         late.reason in finding.explains.causes and any(result.ranks[position] is result.lead for position in late.positions)

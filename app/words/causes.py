@@ -55,7 +55,7 @@ class Named:
 
 def of_finding(finding: Finding | None) -> Named | None:
     """Return what a finding calls the time it owns; None where it speaks of no lost time, or of some that the profile does not show."""
-    if finding is None or finding.explains.hidden or not finding.explains.causes:
+    if finding is None or "hidden" in finding.explains.topics or not finding.explains.causes:
         return None
     cause, called = finding.explains.causes[0], finding.explains.called
     if called is not None:

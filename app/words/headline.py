@@ -18,7 +18,6 @@ from sawtooth.app.words.savings import with_known_mfu
 
 WORTH_A_HEADLINE = 0.03  # of the step: less is lost in the noise of most measurements
 WORTH_SAYING = 0.01  # of the step: what is done between steps takes on average
-_CLAUSE_ENDS = re.compile(r"[:;,]\s|\s\(|\.\s|\.$")
 _FIRST_CLAUSE = re.compile(r"[;.]\s")
 _CUT_OFF = "truncated"  # the diagnostic of a trace that ends before its profile does
 
@@ -108,7 +107,7 @@ def _below(result: RunResult, included: Sequence[Finding]) -> str | None:
             return headline(result)
         return _reason(included[0], result) if len(included) == 1 else first_line(result)
     if (
-        change is not None and change[0].explains.late_rank
+        change is not None and "late_rank" in change[0].explains.topics
     ):  # what one rank's GPU does says nothing of why the others wait for it
         return f"{change[0].title}."
     if change is not None:
@@ -125,7 +124,7 @@ def _reason(finding: Finding, result: RunResult) -> str:
     line, verdict = first_line(result), judge(result.lead) if result.lead is not None else None
     if verdict is None or verdict.step.value is None or finding.ends_the_run:
         return line
-    if finding.explains.hidden and verdict.kind == "unrepresentative":  # then the first line names what it hides
+    if "hidden" in finding.explains.topics and verdict.kind == "unrepresentative":  # then the first line names what it hides
         return line
     lost_to = verdict.loss.cause if verdict.kind in ("starved", "loss") and verdict.loss is not None else None
     named = explains(verdict, result.findings) is finding and causes.of_finding(finding) is not None
@@ -143,7 +142,7 @@ def _without_steps(result: RunResult) -> str | None:
     against = causes.action(loss.owner, loss.cause) if loss is not None else None
     if loss is not None and against is not None:
         return f"{against}: {fmt.share(loss.share)} of the recorded time goes to {causes.loses_to(loss.owner, loss.cause)}"
-    mark = next((finding for finding in result.findings if finding.explains.marks_steps), None)
+    mark = next((finding for finding in result.findings if "marks_steps" in finding.explains.topics), None)
     return f"{action(mark)}: the GPU is busy {fmt.share(verdict.busy_share)} of the recorded time" if mark is not None else None
 
 
@@ -184,8 +183,8 @@ def tab_title(result: RunResult, included: Sequence[Finding] = (), outlook: Outl
 
 
 def action(finding: Finding) -> str:
-    """Return what to change, short: the first clause of the fix, which rules write so that it stands alone."""
-    return _CLAUSE_ENDS.split(finding.fix, maxsplit=1)[0]
+    """Return what to change, without how it is done: Use the fused optimizer."""
+    return finding.action.short
 
 
 def first_change(result: RunResult) -> tuple[Finding, str] | None:

@@ -82,7 +82,7 @@ def _key(part: Part) -> tuple[str, str | None]:
 
 def hidden_by(findings: Sequence[Finding]) -> Finding | None:
     """Return the first finding of time that the profiled steps do not show, if it names a cause."""
-    return next((finding for finding in findings if finding.explains.hidden and finding.explains.causes), None)
+    return next((finding for finding in findings if "hidden" in finding.explains.topics and finding.explains.causes), None)
 
 
 def total_ms(of: Sequence[Row]) -> float:

@@ -14,7 +14,7 @@ def brings(finding: Finding) -> str:
         after = finding.predicted_step_ms
         return f"saves ≈\u00a0{fmt.shortened(after + finding.gain_ms, after)} a step ({share})"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
-        if finding.explains.hidden and not finding.explains.causes:  # to record it shortens nothing
+        if "hidden" in finding.explains.topics and not finding.explains.causes:  # to record it shortens nothing
             return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each step is in none of the profiled ones"
         return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
     return more_samples(finding) or caution(finding)

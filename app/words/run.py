@@ -79,7 +79,8 @@ def headline(verdict: Judgement, finding: Finding | None = None) -> str:
         if verdict.step.value:
             share = f"{fmt.share(finding.gain_ms / verdict.step.value)} ({fmt.duration_ms(finding.gain_ms)})"
             return f"The GPU is busy {busy} of {per}; {share} goes to {named.loses_to}."
-    if verdict.kind == "unrepresentative" and finding is not None and finding.explains.hidden and finding.explains.causes:
+    hides = finding is not None and "hidden" in finding.explains.topics
+    if verdict.kind == "unrepresentative" and finding is not None and hides and finding.explains.causes:
         waits = cause_words.waits_for(finding.explains.causes[0]).removeprefix("It ").rstrip(".")
         sure = "It" if finding.sets_pace else "Most likely it"
         return f"The GPU is busy {busy} of {per}. {sure} {waits}, which the profiled steps do not show."

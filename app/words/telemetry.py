@@ -90,7 +90,7 @@ def both_times(lead: RankResult, steps: int) -> list[str]:
 
 def _one_wait(result: RunResult, lead: RankResult, steps: int) -> str:
     verdict = judge(lead)
-    hidden = any(finding.explains.hidden and "data_wait" in finding.explains.causes for finding in result.findings)
+    hidden = any("hidden" in finding.explains.topics and "data_wait" in finding.explains.causes for finding in result.findings)
     if not hidden and (verdict is None or verdict.loss is None or verdict.loss.cause != "data_wait"):
         return ""
     if steps == 1:

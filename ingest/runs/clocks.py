@@ -38,6 +38,15 @@ class ClockCorrection:
     def __bool__(self) -> bool:
         return self != ClockCorrection()
 
+    def check(self) -> None:
+        """Raise UsageError for what is no zone, no time or no interval, whatever file it is meant for."""
+        zone = zone_of(self.time_zone) if self.time_zone else None
+        _nanoseconds(self.shift_s or 0.0, "shift")
+        if self.interval_s is not None and not 0 < self.interval_s < 86_400:
+            raise UsageError("The interval between samples is in seconds, above 0 and below a day.")
+        if self.start is not None:
+            start_ns(self.start, zone)
+
 
 def apply(ref: RecordingRef, clock: str, first_ns: int, correction: ClockCorrection) -> RecordingRef:
     """Return ``ref`` with the offset that follows from ``correction``; ``clock`` and ``first_ns`` are its recording's.
@@ -45,10 +54,9 @@ def apply(ref: RecordingRef, clock: str, first_ns: int, correction: ClockCorrect
     What does not fit the file (a zone for times that are absolute) changes nothing; ``needs`` says what is missing then. Raises UsageError
     for what is no zone, no time or no interval.
     """
+    correction.check()
     shift = _nanoseconds(correction.shift_s or 0.0, "shift")
     zone = zone_of(correction.time_zone) if correction.time_zone else None
-    if correction.interval_s is not None and not 0 < correction.interval_s < 86_400:
-        raise UsageError("The interval between samples is in seconds, above 0 and below a day.")
     offset: int | None = None
     if clock == "local" and zone is not None:
         offset = shift - _utc_offset(datetime(1970, 1, 1) + timedelta(microseconds=first_ns // 1000), zone)

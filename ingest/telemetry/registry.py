@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -46,17 +47,18 @@ def reader_for(head: bytes) -> Reader | None:
     return next((reader for reader in readers() if reader.sniff(head)), None)
 
 
-def lines(source: Source) -> Iterator[bytes]:
-    """Yield the lines of ``source`` without their ends."""
+def lines(source: Source) -> Generator[bytes]:
+    """Yield the lines of ``source`` without their ends. Close the generator where it is not read to its end."""
     rest = b""
-    for piece in source.pieces():
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
-            yield line.rstrip(b"\r")
-        if len(rest) > source.limits.event_bytes:
-            raise SourceError(
-                "E-TOKEN", f"A line is longer than {source.limits.event_bytes >> 20} MB; no telemetry has such lines."
-            )
+    with closing(source.pieces()) as pieces:
+        for piece in pieces:
+            *whole, rest = (rest + piece).split(b"\n")
+            for line in whole:
+                yield line.rstrip(b"\r")
+            if len(rest) > source.limits.event_bytes:
+                raise SourceError(
+                    "E-TOKEN", f"A line is longer than {source.limits.event_bytes >> 20} MB; no telemetry has such lines."
+                )
     if rest:
         yield rest
 
@@ -79,7 +81,8 @@ def _each_once(columns: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], i
 def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
     """Read ``source``, write its tables, return the recording row. Raises SourceError where it holds no sample."""
     try:
-        telemetry = reader.read(lines(source))
+        with closing(lines(source)) as text:
+            telemetry = reader.read(text)
     except READ_ERRORS as error:
         raise SourceError(
             "E-JSON", f"This begins like {reader.name} but goes on as something else ({error}). Record or copy it again."

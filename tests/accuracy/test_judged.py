@@ -8,16 +8,17 @@ import pytest
 
 from sawtooth.analysis.run.model import Explains, Finding
 from tests.accuracy.judged import judged, summary
+from tests.support.actions import act
 
-READS = Finding("host-waits-for-gpu", "critical", "The host waits", "Read less.", "high", ceiling_ms_per_step=3.0)
+READS = Finding("host-waits-for-gpu", "critical", "The host waits", act("Read less."), "high", ceiling_ms_per_step=3.0)
 LAUNCHES = Finding(
     "launch-bound",
     "critical",
     "The GPU waits for launches",
-    "Use a graph.",
+    act("Use a graph."),
     "medium",
     ceiling_ms_per_step=2.0,
-    explains=Explains(host_pace=True),
+    explains=Explains(topics=frozenset({"host_pace"})),
 )
 
 

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from sawtooth.analysis.findings.checking import all_rules, check
-from sawtooth.analysis.findings.rule import RuleContext
+from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import RunResult
@@ -99,7 +99,7 @@ def test_one_sample_that_cannot_be_does_not_move_the_mean(tmp_path: Path, value:
 def test_a_failing_store_is_never_a_failed_rule(tmp_path: Path, error: type[Exception]) -> None:
     result = analysed(tmp_path, matmul_loop())
     assert result.lead is not None
-    rule = next(rule for rule in all_rules() if not rule.needs)
+    rule = next(rule for rule in all_rules() if not rule.requires)
 
     def broken(given: RuleContext) -> list[Any]:
         raise error("the file")

@@ -13,6 +13,7 @@ from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.run.model import Finding, LedgerRow, NotChecked, RankResult, RunResult
 from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.ingest.manifest import Manifest, RecordingRef, UserFacts
+from tests.support.actions import act
 
 
 def run_of(
@@ -78,7 +79,7 @@ def run_of(
 
 
 def finding_of(rule):
-    return Finding(rule, "warning", f"{rule} costs time", "Change it.", "high", ceiling_ms_per_step=1.0)
+    return Finding(rule, "warning", f"{rule} costs time", act("Change it."), "high", ceiling_ms_per_step=1.0)
 
 
 def side(*runs, kernels=(), operators=(), steps=None):

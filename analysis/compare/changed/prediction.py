@@ -52,7 +52,9 @@ def prediction(
     if made is None:
         return None
     fixes = [finding for finding in a.findings if finding.rule in made.rules]
-    rewritten = any(f.explains.as_graph or "compile on" in f.explains.sets or "compile" in f.explains.sets for f in fixes)
+    rewritten = any(
+        "cuda_graph" in f.explains.topics or "compile on" in f.explains.sets or "compile" in f.explains.sets for f in fixes
+    )
     choices = SET_UP if rewritten else SET_UP | OF_THE_PROGRAM
     other = [d.what for d in changes if d.finding is None and d.key in choices and not set(d.rules) & set(made.rules)]
     return replace(made, beside=(*other, *otherwise))
@@ -78,7 +80,7 @@ def _made(
     promised = [*seen, *(f for f in fixed if _promises(f) and f.rule not in shown)]
     if measured_ms is None or not promised:
         return None
-    whole = [finding for finding in seen if finding.explains.as_graph]  # what a graph holds hides other findings
+    whole = [finding for finding in seen if "cuda_graph" in finding.explains.topics]  # what a graph holds hides other findings
     if len(promised) == 1 or whole:
         return _of_finding((whole or promised)[0], measured_ms)
     rules = {finding.rule for finding in promised}
@@ -97,7 +99,8 @@ def _made(
 
 def _as_advised(finding: Finding, difference: Difference) -> bool:
     """Tell whether B has about as much of it as A's advice said, or more: two workers do not test what eight were to bring."""
-    return finding.advised is None or difference.amount is None or difference.amount >= NEARLY * finding.advised
+    advised = finding.action.amount
+    return advised is None or difference.amount is None or difference.amount >= NEARLY * advised
 
 
 def _promises(finding: Finding) -> bool:

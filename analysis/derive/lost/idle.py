@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.derive.events import Events
 from sawtooth.analysis.derive.lost.exposed import explain_exposed, read_back_calls
 from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Pieces, Schedule, Waits, merged
+from sawtooth.analysis.distinct import positions_by
 from sawtooth.analysis.intervals import Intervals, overlaps
 from sawtooth.analysis.knowledge.causes import CAUSES
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
@@ -145,8 +146,8 @@ def _waited_for_stream(
     position = np.full(len(schedule.start), -1, dtype=np.int64)
     position[order] = np.arange(len(order))
     stream_free = np.full(len(schedule.start), NEVER, dtype=np.int64)
-    for number in np.unique(schedule.stream[order]):
-        mine = order[schedule.stream[order] == number]
+    for at in positions_by(schedule.stream[order]).values():
+        mine = order[at]
         stream_free[mine[1:]] = np.maximum.accumulate(schedule.end[mine])[:-1]
     op = next_op[queued]
     ready = np.maximum(stream_free[op], schedule.submitted[op])

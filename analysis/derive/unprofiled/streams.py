@@ -20,29 +20,33 @@ def other_streams(events: Events, ops: DeviceOps, *, ready: I64, launched: NDArr
     """Return, for each operation, that of another stream that it waits for, else -1; ``ready`` is when its stream and its launch allow it."""
     if streams < 2:
         return np.full(len(ops), -1, dtype=np.int64)
-    late = _ended_last(ops, ready, launched, streams)
+    late = _ended_last(ops, ready, launched)
     return np.where(late >= 0, late, _handed_over(events, ops, launched))
 
 
-def _ended_last(ops: DeviceOps, ready: I64, launched: NDArray[np.bool_], streams: int) -> I64:
+def _ended_last(ops: DeviceOps, ready: I64, launched: NDArray[np.bool_]) -> I64:
     """Return, for each late operation, the latest-ending one launched earlier on another stream that ended by its start, else -1."""
     start, end = ops.fixed_start, ops.fixed_start + ops.dur
     dep = np.full(len(ops), -1, dtype=np.int64)
-    by_end = {
-        line: (mine := np.flatnonzero(ops.stream == line))[np.argsort(end[mine], kind="stable")] for line in range(streams)
-    }
-    ends = {line: end[index] for line, index in by_end.items()}
-    for i in np.flatnonzero(launched & (start > ready + LATE_NS)).tolist():
-        best = -1
-        for line, index in by_end.items():
-            if line == ops.stream[i]:
-                continue
-            at = int(np.searchsorted(ends[line], start[i], side="right")) - 1
-            while at >= 0 and index[at] > i and ends[line][at] > ready[i]:
-                at -= 1
-            if at >= 0 and index[at] < i and ends[line][at] > ready[i] and (best < 0 or ends[line][at] > end[best]):
-                best = int(index[at])
-        dep[i] = best
+    late = np.flatnonzero(launched & (start > ready + LATE_NS))[::-1]
+    order = np.lexsort((-ops.stream.astype(np.int64), end))  # of equal ends that of the first stream is found
+    position = np.empty(len(ops), np.int64)
+    position[order] = np.arange(1, len(ops) + 1)
+    upto = np.searchsorted(end[order], start[late], side="right")
+    # Operations leave from the last launched on, so that those left were launched before. Place 0 stands for none; ``nearest`` is a
+    # union-find: the closest place, at or before each, whose operation is left.
+    nearest = list(range(len(ops) + 1))
+    left = len(ops)
+    places = position.tolist()
+    for i, place in zip(late.tolist(), upto.tolist(), strict=True):
+        while left > i:
+            left -= 1
+            nearest[places[left]] = places[left] - 1
+        while nearest[place] != place:
+            nearest[place] = nearest[nearest[place]]
+            place = nearest[place]
+        if place and end[order[place - 1]] > ready[i]:  # work of its own stream had ended when it was ready
+            dep[i] = order[place - 1]
     return dep
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.derive.events import Events
 from sawtooth.analysis.derive.host import DEVICE_SYNC, EVENT_SYNC, SYNC_COPY, HostFacts, matching
 from sawtooth.analysis.derive.unprofiled.streams import other_streams
+from sawtooth.analysis.distinct import positions_by
 from sawtooth.analysis.replay.machine import I32, I64, NEVER, DeviceOps, queue_slots
 
 DEFAULT_AFTER_LAUNCH_NS = 2_000  # launch return to kernel start where the trace shows none: medians of 1.7 to 2.4 µs on H200
@@ -151,8 +152,7 @@ def _self_waits(events: Events, ops: DeviceOps, bounds: I64, start: I64, end: I6
 def stream_free(ops: DeviceOps) -> I64:
     """Return, by operation, the recorded end of the work before it on its stream, NEVER where there is none."""
     free = np.full(len(ops), NEVER, dtype=np.int64)
-    for line in np.unique(ops.stream):
-        mine = np.flatnonzero(ops.stream == line)
+    for mine in positions_by(ops.stream).values():
         free[mine[1:]] = np.maximum.accumulate((ops.fixed_start + ops.dur)[mine])[:-1]
     return free
 
@@ -169,7 +169,7 @@ def _sync_targets(
     )
     known_stream = dict(zip(facts.sync_call.tolist(), facts.sync_stream.tolist(), strict=True))
     before = np.searchsorted(ops.node, nodes)  # operations launched before each
-    lines = sorted((np.flatnonzero(ops.stream == line) for line in np.unique(ops.stream)), key=lambda mine: int(mine[0]))
+    lines = sorted(positions_by(ops.stream).values(), key=lambda mine: int(mine[0]))
     stream_id = [int(events.gpu.stream[ops.op[mine[0]]]) for mine in lines]
     behind = [np.searchsorted(mine, before).tolist() for mine in lines]
     by_thread = _launched_by_thread(events, call, ops)
@@ -229,19 +229,22 @@ def latencies(events: Events, ops: DeviceOps, submit: I64, streams: int) -> Devi
     by_dep = (dep >= 0) & (dep_end >= np.maximum(free, ready))
     by_launch = ~by_dep & linked & (ready > free)
     by_stream = ~by_dep & ~by_launch & (free > NEVER)
+    lines = positions_by(ops.stream)
     after = {}
     for key, bound, base, fallback in (
         ("after_stream", by_stream, free, 0),
         ("after_launch", by_launch, ready, DEFAULT_AFTER_LAUNCH_NS),
         ("after_dep", by_dep, dep_end, 0),
     ):
-        latency = np.zeros(count, dtype=np.int64)
+        latency = np.empty(count, dtype=np.int64)
         everywhere = start[bound & launched] - base[bound & launched]
         overall = int(np.median(everywhere)) if len(everywhere) else fallback
-        for line in range(streams):
-            mine = ops.stream == line
-            sample = mine & bound & launched
-            latency[mine] = int(np.median(start[sample] - base[sample])) if sample.any() else overall
+        latency[:] = overall
+        measured = bound & launched
+        for mine in lines.values():
+            sample = mine[measured[mine]]
+            if len(sample):
+                latency[mine] = int(np.median(start[sample] - base[sample]))
         known = base > NEVER
         latency[known] = np.where(bound, start - base, np.minimum(latency, start - base))[known]
         latency[~known] = NEVER if key == "after_launch" else 0

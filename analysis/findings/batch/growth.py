@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sawtooth.analysis.findings.batch.memory import Shape
-from sawtooth.analysis.findings.work import numel, product_dtype
+from sawtooth.analysis.findings.recorded.work import numel, product_dtype
 from sawtooth.analysis.knowledge.flops import FIRST_OPERAND
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import Work, estimate

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.work import AUTOGRAD_NODE, OPTIMIZER_STEP, numel
+from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE, OPTIMIZER_STEP, numel
 from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES, dtype_of_type
 from sawtooth.analysis.knowledge.recurrent import RECURRENT, SCRATCH_BYTES, layers_and_directions
 

@@ -11,10 +11,10 @@ import pandas as pd
 
 from sawtooth.analysis.findings.batch.memory import Shape, parameters_of
 from sawtooth.analysis.findings.queries.calls import CELLS
-from sawtooth.analysis.findings.work import AUTOGRAD_NODE
+from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE
 
 if TYPE_CHECKING:
-    from sawtooth.analysis.findings.rule import RuleContext
+    from sawtooth.analysis.findings.context import RuleContext
 
 FEWEST = 6  # samples: a few views of each are a model's own (two crops, three of a triplet)
 ALONE = 0.9  # of the calls must be on a batch of one

@@ -22,13 +22,13 @@ from sawtooth.analysis.findings.batch.host import hidden_host, host_of_run
 from sawtooth.analysis.findings.batch.memory import Shape, memory_at, parameters_of
 from sawtooth.analysis.findings.batch.overlap import FILLS, Overlap
 from sawtooth.analysis.findings.batch.sample_loop import sample_loop
-from sawtooth.analysis.findings.work import ALIKE, launched_by_optimizer, launched_inside
+from sawtooth.analysis.findings.recorded.work import ALIKE, launched_by_optimizer, launched_inside
 from sawtooth.analysis.replay.edits import FasterHost, ScaledOps, TimedOps
 from sawtooth.analysis.replay.whatif import RUNS_DIFFER, STEP_OFF, WhatIf
 from sawtooth.analysis.units import in_words
 
 if TYPE_CHECKING:
-    from sawtooth.analysis.findings.rule import RuleContext
+    from sawtooth.analysis.findings.context import RuleContext
 
 SHORTEST_NS = 2_000  # what a kernel takes that has nothing to do
 LOADER_SHARE = 0.05  # of the step: a run that waits more for its loader gains nothing by a larger batch

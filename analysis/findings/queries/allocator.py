@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
+from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.queries.calls import Events, calls
-from sawtooth.analysis.findings.rule import RuleContext, once
 from sawtooth.analysis.telemetry.attribution import metadata_of
 
 CALLS = r"^(cuda|hip)(Malloc|Free)(Async)?$|^(cu|hip)Mem(Create|Map|Unmap|Release|Alloc|Free)"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from sawtooth.analysis.findings.work import chosen, numel
+from sawtooth.analysis.findings.recorded.work import chosen, numel
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import Estimate, estimate
 from sawtooth.analysis.knowledge.kernel_work import attention_work

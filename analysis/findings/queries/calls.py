@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.rule import RuleContext, once
+from sawtooth.analysis.findings.context import RuleContext, once
 
 CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"  # one time step of a recurrent network
 # What factorizes, solves or inverts a matrix: its errors grow with the matrix' condition, and so do those of the products around it.

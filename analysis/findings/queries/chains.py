@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sawtooth.analysis.findings.rule import RuleContext, once
-from sawtooth.analysis.findings.work import numel
+from sawtooth.analysis.findings.context import RuleContext, once
+from sawtooth.analysis.findings.recorded.work import numel
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
 FUSABLE = ("elementwise", "norm", "softmax", "reduction", "copy")

@@ -10,7 +10,7 @@ import pandas as pd
 from sawtooth.analysis.ranks.collectives import load
 
 if TYPE_CHECKING:
-    from sawtooth.analysis.findings.rule import RuleContext
+    from sawtooth.analysis.findings.context import RuleContext
 
 
 def collectives(context: RuleContext) -> pd.DataFrame:

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.queries.calls import operators
-from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.knowledge.causes import HOST_CAUSES
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
 from sawtooth.analysis.replay.machine import I64

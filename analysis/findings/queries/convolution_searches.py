@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.queries.calls import Events, operators
-from sawtooth.analysis.findings.rule import RuleContext, once
 
 CONVOLUTION = r"^aten::(cudnn_convolution|convolution_backward)"
 SEARCHES = 12  # kernels of one convolution: it needs one to five, both gradients and layout conversions included; a search tries twenty and more

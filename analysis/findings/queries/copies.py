@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.queries.calls import Events
-from sawtooth.analysis.findings.rule import RuleContext, once
-from sawtooth.analysis.findings.within import reach
+from sawtooth.analysis.findings.recorded.within import reach
+from sawtooth.analysis.run.model import Action
 
 PAGEABLE_TO_DEVICE = "(?i)pageable *-> *device|HtoD.*pageable"  # names of copies
 
@@ -48,8 +49,10 @@ def slower_in_run(context: RuleContext) -> bool:
 PINNED_BYTES_PER_NS = 55.0  # PCIe 5 ×16 as measured on an H200: 55.5 GB/s pinned against 10 to 23 GB/s pageable
 CHECKPOINT_COPIES = 16  # tensors copied out in one step; reading losses and norms moves single numbers
 CHECKPOINT_BYTES = 1_000_000  # in one step: less is no model
-SAVE_LESS = (
-    "Save checkpoints less often, and in the background: async_save copies the state once and writes it while training goes on."
+SAVE_LESS = Action(
+    "Save",
+    "checkpoints less often",
+    ", and in the background: async_save copies the state once and writes it while training goes on.",
 )
 LOSES_MORE = "Fewer checkpoints lose more steps after a crash; background saving holds a copy of the state in host memory."
 MAKERS = r"^aten::(triu|tril|ones|zeros|full|arange|eye|linspace|rand|randn|randint|randperm|normal_|uniform_|bernoulli_|fill_|masked_fill_?|tril_|triu_|one_hot)$"

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.calls import Events, frames
-from sawtooth.analysis.findings.rule import RuleContext
-from sawtooth.analysis.findings.sampled_loader import FEWER_BYTES, cheaper_batch, pins_too_slowly
+from sawtooth.analysis.findings.sampled_loader import FEWER_BYTES
 from sawtooth.analysis.metrics.feeding import Feeding, cores_of, feeding, first_read_of, sample_cost
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.replay.edits import WithoutHostCause
-from sawtooth.analysis.run.model import CodeChange, RunResult
-from sawtooth.analysis.telemetry.host import Limit
+from sawtooth.analysis.run.model import Action, RunResult
 from sawtooth.analysis.units import in_words, significant
 from sawtooth.ingest.loop.loading import BEYOND_CORES, SEVERAL_CORES, Rate, SampleCost, least_workers, predict
 from sawtooth.ingest.manifest import UserFacts
 
-WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times
 COLLATE_COUNTS = 0.25  # of the time of a batch's samples: collating that takes less changes no advice
 MOST_SEEN = 0.5  # of what workers who keep up could bring
 ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # an epoch of a loader begins
@@ -103,7 +102,7 @@ def most_to_gain_ms(context: RuleContext) -> float | None:
     if best.ms is None or context.whatif is None:
         return None
     saved = best.ms - max(context.whatif.least_ms(best, ()), quickest_ms(context.run.manifest.facts))
-    return saved if context.share(saved) >= WORTH_NAMING else None
+    return saved if context.share(saved) >= FEW_LINES.share else None
 
 
 def loads_in_workers(context: RuleContext) -> bool:
@@ -202,7 +201,7 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     if likely is None and cost.pin_s and wanted > cost.batch / cost.pin_s:
         return (
             f"{took} One thread takes {in_words(1e3 * cost.pin_s)} to pin a batch, longer than the step, however many workers there are: "
-            f"{FEWER_BYTES}."
+            f"send fewer bytes{FEWER_BYTES}."
         )
     if likely is None:
         return f"{took} No number of workers on {cores} cores feeds a step of {in_words(step_ms)}: it needs {wanted:,.0f} samples/s."
@@ -214,32 +213,6 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     return f"{counted}; {f'{sure} leave room for a sample that takes longer' if sure is not None else f'on {cores} cores no number is certain to'}."
 
 
-def with_more(
-    context: RuleContext, changes: tuple[CodeChange, ...], usual: int, limit: Limit | None = None
-) -> tuple[CodeChange, ...]:
-    """Return ``changes``, which give a loader ``usual`` workers, with twice as many as it has: what makes a sample cheaper instead where something else
-    holds them up, or each core has one already that does not wait."""
-    host, facts = context.run.telemetry.host, context.run.manifest.facts
-    if pins_too_slowly(facts):
-        return (cheaper_batch(facts),)
-    cost = sample_cost(facts)
-    seen = int((host.means.get("workers") if host is not None else None) or facts.loader_workers or 0)
-    cores = int((host.means.get("cores") if host is not None else None) or facts.loader_cores or 2 * seen)
-    most = BEYOND_CORES * cores if cost is not None and cost.limit == "waiting" else cores
-    if limit not in (None, "worker") or (seen and seen >= most):
-        return (cheaper_batch(facts),)
-    use = min(2 * seen, most) if seen else usual
-    return tuple(_from(change, seen, usual, use) for change in changes)
-
-
-def _from(change: CodeChange, seen: int, usual: int, use: int) -> CodeChange:
-    """Return a change of a loader's workers with ``use`` of them after it, and those ``seen`` before where they are known."""
-    after = change.after.replace(f"={usual}", f"={use}")
-    if not seen or change.framework != "PyTorch":
-        return replace(change, after=after)
-    return replace(change, before=change.before.replace("…)", f"…, num_workers={seen})"), after=after, of_run=True)
-
-
 def worker_starts(context: RuleContext) -> Events:
     """Return the calls that make a loader's iterator and start worker processes for it; a loader without workers starts none."""
     made, started = frames(context, ITERATOR_MADE), frames(context, PROCESS_STARTED)
@@ -248,7 +221,11 @@ def worker_starts(context: RuleContext) -> Events:
     return made.where(last > first)
 
 
-CPU_LIMITS = "Make a sample cheaper, or compute less in the step: the CPU is the limit, and more workers only take its cores from the training."
+CPU_LIMITS = Action(
+    "Make",
+    "a sample cheaper",
+    ", or compute less in the step: the CPU is the limit, and more workers only take its cores from the training.",
+)
 
 
 def crowds_the_training(result: RunResult) -> bool:

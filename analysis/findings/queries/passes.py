@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.rule import RuleContext
-from sawtooth.analysis.findings.work import AUTOGRAD_NODE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
 _NODE = f"^{AUTOGRAD_NODE}|Backward[0-9]*$"  # names of a backward pass's operators

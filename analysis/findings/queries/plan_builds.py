@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.queries.calls import Events
-from sawtooth.analysis.findings.rule import RuleContext, once
 
 # An operator's own code, beside its launches, takes the host 5 to 50 µs, recorded perhaps 200. cuDNN takes about 1 ms to plan a convolution, 45 ms for
 # attention, which it compiles kernels for.

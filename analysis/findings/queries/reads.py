@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.findings.rule import RuleContext, once
-from sawtooth.analysis.findings.within import calls_within, launches_within
-from sawtooth.analysis.findings.work import AUTOGRAD_NODE
-from sawtooth.analysis.run.model import CodeChange
+from sawtooth.analysis.findings.context import RuleContext, once
+from sawtooth.analysis.findings.recorded.within import calls_within, launches_within
+from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE
+from sawtooth.analysis.run.model import Action, CodeChange
 
 WAITING = "Synchronize|Memcpy"
 
@@ -129,7 +129,11 @@ def nan_checks(context: RuleContext) -> NanChecks:
 
 
 REPEATS = r"^aten::repeat_interleave$"  # waits for how long its result is
-OUTPUT_SIZE = "Tell repeat_interleave the length of its result (output_size=), or gather with indices made on the GPU: then it does not wait."
+OUTPUT_SIZE = Action(
+    "Tell",
+    "repeat_interleave the length of its result",
+    " (output_size=), or gather with indices made on the GPU: then it does not wait.",
+)
 MASK_OPERATORS = r"^aten::(nonzero|masked_select|_unique|unique_dim|unique_consecutive|argwhere|index_put_|repeat_interleave)"
 SAME_SHAPE = (  # what keeps the shape where a mask's result has one of its own
     CodeChange(

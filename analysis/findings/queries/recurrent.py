@@ -7,8 +7,8 @@ Dynamo breaks its graph at ``nn.RNN``, ``nn.GRU`` and ``nn.LSTM`` on purpose, an
 
 from __future__ import annotations
 
+from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.queries.calls import operators
-from sawtooth.analysis.findings.rule import RuleContext
 
 LAYERS = {"lstm": "nn.LSTM", "gru": "nn.GRU", "rnn_tanh": "nn.RNN", "rnn_relu": "nn.RNN"}
 OF_A_LAYER = r"^aten::(_cudnn_rnn|_cudnn_rnn_backward|miopen_rnn|miopen_rnn_backward)$"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.queries.calls import EVIDENCE_ROWS
-from sawtooth.analysis.findings.rule import RuleContext, once
 from sawtooth.analysis.telemetry.phases import ThrottleBand
 from sawtooth.analysis.telemetry.profile_fit import SHORT_KERNEL_NS
 from sawtooth.ingest.quantities.throttling import ReasonKind

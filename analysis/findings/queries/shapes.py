@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sawtooth.analysis.findings.rule import RuleContext, once
+from sawtooth.analysis.findings.context import RuleContext, once
 
 UNLIKE = 1.1  # most FLOPs of a step over fewest: below a tenth no batch is worth sorting
 LEAST_STEPS = 2  # two steps that differ prove that steps differ

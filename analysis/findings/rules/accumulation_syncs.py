@@ -16,17 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.communication import by_pass, calls_inside, collectives, evidence_of
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutOps
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_words
 
 FORWARD = "DistributedDataParallel.forward"
 # what DistributedDataParallel has the host do for each gradient of each pass that it reduces
 REDUCES = ("c10d::allreduce_", "torch::distributed::reducer::mul_out", "torch.distributed.ddp.reducer::copy_bucket_to_grad")
-WORTH_NAMING = 0.02  # of the step
 ALIKE = 0.9  # of the last micro-batch's bytes: then another one reduces the same gradients, not a loss or a norm
 
 CHANGES = (
@@ -43,7 +43,7 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding where every micro-batch reduces as many bytes as the last one of its step."""
     reductions = collectives(context)
     reductions = reductions[reductions["name"] == "allreduce"]
@@ -68,22 +68,31 @@ def check(context: RuleContext) -> Iterator[Finding]:
         WithoutOps(tuple(early["gpu_op_id"].astype(int).tolist())),
         WithoutCalls(tuple(calls.loc[calls["nth"] < calls["passes"] - 1, "call_id"].astype(int).tolist())),
     ]
-    predicted = context.predict_ms(without)
-    gain_ms = context.step_ms - predicted if predicted is not None and context.step_ms else cost_ms
-    if context.share(gain_ms) < WORTH_NAMING:
-        return
-    yield context.finding(
-        RULE.slug,
-        f"Gradients are all-reduced after each of {micro} micro-batches a step: {in_words(cost_ms)} for all but the last",
-        "Run all micro-batches but the last of a step under model.no_sync(): their gradients add up before they are sent.",
-        ceiling_ms=cost_ms,
+    yield Evidence(
+        Advice(
+            f"Gradients are all-reduced after each of {micro} micro-batches a step: {in_words(cost_ms)} for all but the last",
+            Action(
+                "Run",
+                "all micro-batches but the last of a step under model.no_sync()",
+                ": their gradients add up before they are sent.",
+            ),
+            note="Predicted by the replay without the earlier reductions: waiting in them, the copies to and from buckets, and the host's time for both included.",
+            risk="Gradients of a whole step are kept in full precision until the last micro-batch, as they are without accumulation.",
+            changes=CHANGES,
+        ),
+        lost_ms=cost_ms,
+        cost_ms=cost_ms,
+        weighed_by="gain",
         edits=without,
-        confidence="medium",
-        note="Predicted by the replay without the earlier reductions: waiting in them, the copies to and from buckets, and the host's time for both included.",
-        risk="Gradients of a whole step are kept in full precision until the last micro-batch, as they are without accumulation.",
-        changes=CHANGES,
-        evidence=evidence_of(early),
+        rows=evidence_of(early),
     )
 
 
-RULE = Rule("accumulation-syncs", ("steps",), check, Explains(part_of="exposed-communication"), reads=OF_TRACE)
+RULE = Rule(
+    "accumulation-syncs",
+    measure,
+    reads=OF_TRACE,
+    requires=("steps",),
+    bar=FEW_LINES,
+    part_of="exposed-communication",
+)

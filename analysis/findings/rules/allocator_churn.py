@@ -21,14 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.allocator import GIVES_BACK, DriverCalls, driver_calls
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutWaits
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_words
-
-WORTH_NAMING = 0.01  # of the step
 
 EMPTIED = CodeChange(
     "PyTorch", "torch.cuda.empty_cache()        # every step", "# not in the loop; the allocator reuses its memory"
@@ -55,15 +54,19 @@ CHANGES = (
 )
 
 
+FIT_AGAIN = ", so that freed blocks fit again; no torch.cuda.empty_cache() in the loop."
+EXPAND_ALREADY = f"{FIT_AGAIN} Segments expand already."
+
+
 class _Why(NamedTuple):
     title: str
-    fix: str
+    action: Action
     risk: str
     changes: tuple[CodeChange, ...]
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when the allocator calls the driver at least once a step, or is refused in any, and that costs more than WORTH_NAMING."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when the allocator calls the driver at least once a step, or is refused in any, and that costs a part that is worth naming."""
     asked = driver_calls(context)
     every = asked.all
     if every.count < 1 and not asked.retried:
@@ -72,20 +75,23 @@ def check(context: RuleContext) -> Iterator[Finding]:
     edits: list[Edit] = [WithoutHostCause("allocator"), WithoutWaits(every.ids)]
     predicted = context.predict_ms(edits)
     gain = context.step_ms - predicted if predicted is not None and context.step_ms else lost
-    if context.share(max(lost, gain)) < WORTH_NAMING:
+    if context.is_trifle(max(lost, gain)):
         return
     why = _why(asked)
-    yield context.finding(
-        RULE.slug,
-        f"{why.title}, {in_words(max(lost, gain))} lost{' a step' if asked.retried else ''}",
-        why.fix,
-        ceiling_ms=max(lost, gain),
+    yield Evidence(
+        Advice(
+            f"{why.title}, {in_words(max(lost, gain))} lost{' a step' if asked.retried else ''}",
+            why.action,
+            note="The driver's calls and their waits removed from the replay.",
+            risk=why.risk,
+            changes=why.changes,
+        ),
+        lost_ms=max(lost, gain),
+        cost_ms=lost,
+        weighed_by="larger",
         edits=edits,
-        confidence="high" if asked.retried in (0, every.steps) else "medium",  # how often in all steps a few do not tell well
-        note="The driver's calls and their waits removed from the replay.",
-        risk=why.risk,
-        changes=why.changes,
-        evidence=[*([asked.row()] if asked.in_pieces is not None else []), *every.rows()],
+        confidence="high" if asked.retried in (0, every.steps) else "medium",
+        rows=[*([asked.row()] if asked.in_pieces is not None else []), *every.rows()],
         places=every.places(),
     )
 
@@ -96,7 +102,11 @@ def _why(asked: DriverCalls) -> _Why:
     if not asked.retried and (back or not asked.in_pieces):
         return _Why(
             f"Every step allocates and frees device memory: {asked.all.count:.0f} driver calls ({back / max(asked.all.steps, 1):.0f} of them give memory back)",
-            "Take torch.cuda.empty_cache() out of the loop; where nothing calls it, memory is short or shapes vary: use expandable segments.",
+            Action(
+                "Take",
+                "torch.cuda.empty_cache() out of the loop",
+                "; where nothing calls it, memory is short or shapes vary: use expandable segments.",
+            ),
             "Other processes on the GPU no longer get the memory between steps.",
             CHANGES,
         )
@@ -108,20 +118,32 @@ def _why(asked: DriverCalls) -> _Why:
     )
     if asked.in_pieces and asked.free_bytes is not None and asked.reserved_bytes is not None:
         free = f"{in_bytes(asked.free_bytes)} of {in_bytes(asked.reserved_bytes)} free"
-        first = "Segments expand already: " if asked.expandable else "Use expandable segments; "
         return _Why(
             f"Memory is in pieces ({free}): {does}",
-            f"{first}pad batches to a few lengths, so that freed blocks fit again; no torch.cuda.empty_cache() in the loop.",
+            Action("Pad", "batches to a few lengths", EXPAND_ALREADY)
+            if asked.expandable
+            else Action("Use", "expandable segments", f"; pad batches to a few lengths{FIT_AGAIN}"),
             "Padded lengths compute on padding.",
             (FEW_LENGTHS,) if asked.expandable else (EXPANDABLE, FEW_LENGTHS),
         )
     known = asked.in_pieces is not None
     return _Why(
         f"Memory is full{'' if known else ' or in pieces'}: {does}",
-        f"Keep less: accumulate over smaller batches, or recompute some activations{'' if known or asked.expandable else '; try expandable segments first'}.",
+        Action(
+            "Keep",
+            "less",
+            f": accumulate over smaller batches, or recompute some activations{'' if known or asked.expandable else '; try expandable segments first'}.",
+        ),
         "Smaller batches lower the throughput; recomputing costs up to a third more compute.",
         (SMALLER,) if known or asked.expandable else (EXPANDABLE, SMALLER),
     )
 
 
-RULE = Rule("allocator-churn", ("steps",), check, Explains(("allocator",)), reads=OF_TRACE | {"allocations"})
+RULE = Rule(
+    "allocator-churn",
+    measure,
+    reads=OF_TRACE | {"allocations"},
+    explains=Explains(("allocator",)),
+    requires=("steps",),
+    bar=ONE_LINE,
+)

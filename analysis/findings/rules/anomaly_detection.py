@@ -18,16 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.reads import nan_checks
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import AUTOGRAD_NODE, evidence_of, ms_per_step
+from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, FasterHost, WithoutCalls
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
-
-WORTH_NAMING = 0.01  # nobody trains with it on purpose: one line to take out
 
 SHORTEST_TRACE_NS = 20_000  # a stack trace of a few Python frames; recording an operator without one takes under 5 µs
 MOST = 0.95  # some of the host's work stays
@@ -56,28 +55,30 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when autograd's tests for NaN and the waits for their answers cost more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when autograd's tests for NaN and the waits for their answers cost a part that is worth naming of the step."""
     tests = nan_checks(context)
     rows = context.work[context.work["gpu_op_id"].isin(tests.operations)]
     cost = ms_per_step(rows, context.work_steps) + lost_in_calls(context, "host_sync", tests.calls)
-    if not tests.calls or context.share(cost) < WORTH_NAMING:
+    if not tests.calls or context.is_trifle(cost):
         return
     stacks = _stack_traces(context)
     edits: list[Edit] = [WithoutCalls(tests.calls), *([FasterHost(1 - stacks)] if stacks else [])]
     predicted = context.predict_ms(edits)
-    yield context.finding(
-        RULE.slug,
-        f"Anomaly detection is on: autograd tests every gradient for NaN and waits for the answer, {in_words(cost)} of each step"
-        + (f", and keeping stack traces takes {stacks:.0%} of the rest of the host's time" if stacks else ""),
-        "Turn anomaly detection off outside the search for a NaN.",
-        ceiling_ms=max(cost, context.step_ms - predicted) if predicted is not None and context.step_ms else cost,
+    yield Evidence(
+        Advice(
+            f"Anomaly detection is on: autograd tests every gradient for NaN and waits for the answer, {in_words(cost)} of each step"
+            + (f", and keeping stack traces takes {stacks:.0%} of the rest of the host's time" if stacks else ""),
+            Action("Turn", "anomaly detection off outside the search for a NaN"),
+            note="The tests, the host's launching of them and the waits for their answers removed from the replay, and the host quicker by what operators take it longer where autograd records them.",
+            risk="A NaN is noticed later, in the loss.",
+            changes=CHANGES,
+        ),
+        lost_ms=max(cost, context.step_ms - predicted) if predicted is not None and context.step_ms else cost,
+        cost_ms=cost,
         edits=edits,
         confidence="high",
-        note="The tests, the host's launching of them and the waits for their answers removed from the replay, and the host quicker by what operators take it longer where autograd records them.",
-        risk="A NaN is noticed later, in the loss.",
-        changes=CHANGES,
-        evidence=evidence_of(rows, context.work_steps),
+        rows=evidence_of(rows, context.work_steps),
     )
 
 
@@ -93,8 +94,9 @@ def _stack_traces(context: RuleContext) -> float:
 
 RULE = Rule(
     "anomaly-detection",
-    ("steps",),
-    check,
-    Explains(("launch_bound", "host_sync"), called="autograd's anomaly detection"),
+    measure,
     reads=OF_TRACE,
+    explains=Explains(("launch_bound", "host_sync"), called="autograd's anomaly detection"),
+    requires=("steps",),
+    bar=ONE_LINE,
 )

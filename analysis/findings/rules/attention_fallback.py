@@ -21,17 +21,17 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
 from sawtooth.analysis.findings.queries.attention import as_fused, written_out
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.passes import passes
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import evidence_of, ms_per_step
+from sawtooth.analysis.findings.recorded.work import evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutOps
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-WORTH_NAMING = 0.03  # one call to look at: worth it from 3 % of the step
 MATH = "^aten::_scaled_dot_product_attention_math"
 CALL = "^aten::scaled_dot_product_attention$"
 PADS = ("aten::constant_pad_nd", "aten::pad")
@@ -45,8 +45,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when the math backend of fused attention, or padding for a fused kernel, takes more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when the math backend of fused attention, or padding for a fused kernel, takes a part that is worth naming of the step."""
     gpu = context.rank.gpu
     math = passes(context, operators(context, MATH).ids).both
     if gpu is not None and len(math):
@@ -74,27 +74,30 @@ def _padding(context: RuleContext) -> list[int]:
     return context.launches.begun_in(np.array(pads, np.int64)).tolist()
 
 
-def _finding(context: RuleContext, rows: pd.DataFrame, edits: list[Edit], how: str, note: str) -> Iterator[Finding]:
+def _finding(context: RuleContext, rows: pd.DataFrame, edits: list[Edit], how: str, note: str) -> Iterator[Evidence]:
     cost = ms_per_step(rows, context.work_steps)
-    if not len(rows) or context.share(cost) < WORTH_NAMING:
+    if not len(rows) or context.is_trifle(cost):
         return
-    yield context.finding(
-        RULE.slug,
-        f"scaled_dot_product_attention runs {how}: {in_words(cost)} of each step",
-        "Find out why no fused kernel takes these inputs, and change them: dtype, head size, mask.",
-        ceiling_ms=cost,
+    yield Evidence(
+        Advice(
+            f"scaled_dot_product_attention runs {how}: {in_words(cost)} of each step",
+            Action("Find", "out why no fused kernel takes these inputs", ", and change them: dtype, head size, mask."),
+            note=note,
+            risk="Fused kernels round differently in the last bits; dropout draws other numbers.",
+            changes=CHANGES,
+        ),
+        lost_ms=cost,
+        cost_ms=cost,
         edits=edits,
-        note=note,
-        risk="Fused kernels round differently in the last bits; dropout draws other numbers.",
-        changes=CHANGES,
-        evidence=evidence_of(rows, context.work_steps, ("operator",)),
+        rows=evidence_of(rows, context.work_steps, ("operator",)),
     )
 
 
 RULE = Rule(
     "attention-fallback",
-    ("steps", "shapes", "gpu"),
-    check,
-    Explains(sets=("attention",)),
+    measure,
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
+    explains=Explains(sets=("attention",)),
+    requires=("steps", "shapes", "gpu"),
+    bar=CALL_TO_LOOK_AT,
 )

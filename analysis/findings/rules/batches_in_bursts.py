@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.loading import of_first_read, worker_starts
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-WORTH_NAMING = 0.02  # of the step
 LONG_SHARE = 0.5  # of a step's time: a wait that long is a pause
 
 CHANGES = (
@@ -36,11 +36,11 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield information when some steps wait for the loader and at least as many do not."""
     workers = context.recording.named(LOADS_IN_WORKERS)
     lost = context.lost_ms("data_wait")
-    if not workers or context.share(lost) < WORTH_NAMING or worker_starts(context).count or of_first_read(context):
+    if not workers or context.is_trifle(lost) or worker_starts(context).count or of_first_read(context):
         return  # workers that start anew are late by themselves, and a first reading of the disk is over
     rows = context.recording.rows(
         "SELECT t.step, t.end_ns - t.start_ns, coalesce(sum(g.end_ns - g.start_ns), 0) FROM steps t LEFT JOIN gaps g ON g.step = t.step AND g.device = t.device "
@@ -50,18 +50,27 @@ def check(context: RuleContext) -> Iterator[Finding]:
     waits = [r for r in rows if r[2] >= LONG_SHARE * r[1]]
     if not waits or len(waits) * 2 > len(rows):
         return
-    yield context.finding(
-        RULE.slug,
-        f"Batches come in bursts: {len(waits)} of {len(rows)} steps wait up to {in_words(max(r[2] for r in waits) / 1e6)} for the loader, the others hardly",
-        "Deepen the loader's queue with prefetch_factor, so that a burst carries over the pause.",
-        ceiling_ms=lost,
-        severity="info",
+    yield Evidence(
+        Advice(
+            f"Batches come in bursts: {len(waits)} of {len(rows)} steps wait up to {in_words(max(r[2] for r in waits) / 1e6)} for the loader, the others hardly",
+            Action("Deepen", "the loader's queue with prefetch_factor", ", so that a burst carries over the pause."),
+            note="Not predicted: whether the workers keep up on average is not in a few steps.",
+            risk="Each batch more in the queue takes host memory.",
+            changes=CHANGES,
+        ),
+        lost_ms=lost,
+        cost_ms=lost,
         confidence="low",
-        note="Not predicted: whether the workers keep up on average is not in a few steps.",
-        risk="Each batch more in the queue takes host memory.",
-        changes=CHANGES,
-        evidence=context.gap_evidence("data_wait"),
+        severity="info",
+        rows=context.gap_evidence("data_wait"),
     )
 
 
-RULE = Rule("batches-in-bursts", ("steps",), check, Explains(("data_wait",)), reads=OF_TRACE | {"loader_timing"})
+RULE = Rule(
+    "batches-in-bursts",
+    measure,
+    reads=OF_TRACE | {"loader_timing"},
+    explains=Explains(("data_wait",)),
+    requires=("steps",),
+    bar=FEW_LINES,
+)

@@ -20,12 +20,12 @@ from collections.abc import Iterator
 import pandas as pd
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.passes import passes
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange
 
-WORTH_NAMING = 0.01  # one argument: worth it from 1 % of the step
 BIAS = ("aten::add_", "aten::sum")  # adds the bias forward, sums its gradient backward
 # Only beside convolutions with a bias is it looked what comes next: to put millions of operators in order takes a second.
 _CONVOLUTIONS = """
@@ -45,8 +45,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when the bias of convolutions before a batch norm takes more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when the bias of convolutions before a batch norm takes a part that is worth naming of the step."""
     if not context.recording.named("^aten::batch_norm$"):
         return
     convolutions = passes(context, [int(row[0]) for row in context.recording.rows(_CONVOLUTIONS)])
@@ -55,16 +55,22 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
     yield from of_kernels(
         context,
-        RULE.slug,
         rows,
-        "Convolutions add a bias that the batch norm after them takes out again: {cost} of each step",
-        "Build the convolutions before a batch norm with bias=False.",
-        worth_naming=WORTH_NAMING,
+        Advice(
+            "Convolutions add a bias that the batch norm after them takes out again: {cost} of each step",
+            Action("Build", "the convolutions before a batch norm with bias=False"),
+            note="Without the kernels that add the bias and sum its gradient.",
+            risk="Checkpoints with the bias no longer load strictly; the norm's running mean takes its place.",
+            changes=CHANGES,
+        ),
         confidence="high",
-        note="Without the kernels that add the bias and sum its gradient.",
-        risk="Checkpoints with the bias no longer load strictly; the norm's running mean takes its place.",
-        changes=CHANGES,
     )
 
 
-RULE = Rule("bias-before-norm", ("steps", "shapes"), check, Explains(), reads=OF_TRACE | {"shapes"})
+RULE = Rule(
+    "bias-before-norm",
+    measure,
+    reads=OF_TRACE | {"shapes"},
+    requires=("steps", "shapes"),
+    bar=ONE_LINE,
+)

@@ -17,42 +17,50 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.copies import copies, waits_beside
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import WithoutWaits
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_number, in_words
-
-WORTH_NAMING = 0.02  # of the step: as for pageable copies
 
 CHANGES = (
     CodeChange("PyTorch", "x = x.to(device)   # from a loader with pin_memory=True", "x = x.to(device, non_blocking=True)"),
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when waiting for copies of pinned memory costs more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when waiting for copies of pinned memory costs a part that is worth naming of the step."""
     pinned = copies(context, "(?i)pinned *-> *device")
     waits = waits_beside(context, [int(call) for call in pinned.frame["call_id"].dropna()])
     lost = lost_in_calls(context, "blocking_copy", waits)
-    if not waits or context.share(lost) < WORTH_NAMING:
+    if not waits or context.is_trifle(lost):
         return
     size = float(pinned.frame["bytes"].fillna(0).sum()) / pinned.steps
-    yield context.finding(
-        RULE.slug,
-        f"The host waits for {in_number(pinned.count, 'copy', 'copies')} a step from pinned memory ({in_bytes(size)}): {in_words(lost)} lost",
-        "Copy without blocking: .to(device, non_blocking=True).",
-        ceiling_ms=lost,
+    yield Evidence(
+        Advice(
+            f"The host waits for {in_number(pinned.count, 'copy', 'copies')} a step from pinned memory ({in_bytes(size)}): {in_words(lost)} lost",
+            Action("Copy", "without blocking", ": .to(device, non_blocking=True)."),
+            note="The copies as they are, without the host's waiting for them.",
+            risk="Change a batch in place only after its copy has ended.",
+            changes=CHANGES,
+        ),
+        lost_ms=lost,
+        cost_ms=lost,
         edits=[WithoutWaits(waits)],
         confidence="high",
-        note="The copies as they are, without the host's waiting for them.",
-        risk="Change a batch in place only after its copy has ended.",
-        changes=CHANGES,
-        evidence=pinned.rows(),
+        rows=pinned.rows(),
         places=pinned.places(),
     )
 
 
-RULE = Rule("blocking-copies", ("steps",), check, Explains(("blocking_copy",)), reads=OF_TRACE)
+RULE = Rule(
+    "blocking-copies",
+    measure,
+    reads=OF_TRACE,
+    explains=Explains(("blocking_copy",)),
+    requires=("steps",),
+    bar=FEW_LINES,
+)

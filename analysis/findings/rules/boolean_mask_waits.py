@@ -18,39 +18,43 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_waits
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, OUTPUT_SIZE, REPEATS, SAME_SHAPE, waiting_calls
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import Explains, Finding
-
-WORTH_NAMING = 0.01  # as for other waits: below one percent of the step nobody should change code for it
+from sawtooth.analysis.run.model import Action, Explains
 
 MASKS = "A boolean mask or nonzero makes the host wait for how many elements it keeps"
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when waits inside masking operators cost more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when waits inside masking operators cost a part that is worth naming of the step."""
     waits, repeats = waiting_calls(context, MASK_OPERATORS), waiting_calls(context, REPEATS)
     of_repeats = bool(waits) and len(repeats) == len(waits)
     yield from of_waits(
         context,
-        RULE.slug,
         waits,
-        f"{'repeat_interleave makes the host wait for how long its result is' if of_repeats else MASKS}: the GPU loses {{cost}} of each step",
-        OUTPUT_SIZE
-        if of_repeats
-        else "Replace indexing with boolean masks: torch.where, masked_fill, or a loss with ignore_index keep the shape.",
-        worth_naming=WORTH_NAMING,
-        note="The waits removed from the replay; the masking kernels stay in it.",
-        risk="Work is then done for masked elements too: where few are kept, measure both.",
-        changes=SAME_SHAPE,
+        Advice(
+            f"{'repeat_interleave makes the host wait for how long its result is' if of_repeats else MASKS}: the GPU loses {{cost}} of each step",
+            OUTPUT_SIZE
+            if of_repeats
+            else Action(
+                "Replace",
+                "indexing with boolean masks",
+                ": torch.where, masked_fill, or a loss with ignore_index keep the shape.",
+            ),
+            note="The waits removed from the replay; the masking kernels stay in it.",
+            risk="Work is then done for masked elements too: where few are kept, measure both.",
+            changes=SAME_SHAPE,
+        ),
     )
 
 
 RULE = Rule(
     "boolean-mask-waits",
-    ("steps",),
-    check,
-    Explains(("host_sync",), called="boolean masks, whose size the host waits for", sets=("reads",)),
+    measure,
     reads=OF_TRACE,
+    explains=Explains(("host_sync",), called="boolean masks, whose size the host waits for", sets=("reads",)),
+    requires=("steps",),
+    bar=ONE_LINE,
 )

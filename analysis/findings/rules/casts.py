@@ -18,20 +18,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from sawtooth.analysis.findings.actions import MODEL
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.model import OF_TRACE
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import chosen
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import CHOICE
+from sawtooth.analysis.findings.recorded.work import chosen
+from sawtooth.analysis.run.model import Action, CodeChange
 
-WORTH_NAMING = 0.10  # some casts are what mixed precision is: worth a look from 10 % of the step
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")
 
 CHANGES = (
     CodeChange(
         "PyTorch",
-        "model = Net().cuda()                      # FP32 weights, cast in every forward pass",
-        "model = Net().to('cuda', torch.bfloat16)  # with FP32 master weights in the optimizer\n# or: model = torch.compile(model), which fuses casts",
+        "model = $model.cuda()                      # FP32 weights, cast in every forward pass",
+        "model = $model.to('cuda', torch.bfloat16)  # with FP32 master weights in the optimizer\n# or: model = torch.compile(model), which fuses casts",
+        usual=MODEL,
     ),
 )
 
@@ -42,21 +44,29 @@ def is_cast(row: Any) -> bool:
     return row.operator in COPIES and row.kind == "kernel" and len(set(types[:2])) == 2
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when casts take more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when casts take a part that is worth naming of the step."""
     yield from of_kernels(
         context,
-        RULE.slug,
         chosen(context.work, is_cast),
-        "Casts between dtypes take {cost} of each step",
-        "Keep tensors in one dtype across neighbouring operators, or compile the model so that casts are fused.",
-        worth_naming=WORTH_NAMING,
+        Advice(
+            "Casts between dtypes take {cost} of each step",
+            Action(
+                "Keep", "tensors in one dtype across neighbouring operators", ", or compile the model so that casts are fused."
+            ),
+            note="All casts gone: a bound, since losses and norms should stay in FP32.",
+            risk="Weights in bf16 without FP32 master copies lose small updates.",
+            changes=CHANGES,
+        ),
         severity="info",
         confidence="low",
-        note="All casts gone: a bound, since losses and norms should stay in FP32.",
-        risk="Weights in bf16 without FP32 master copies lose small updates.",
-        changes=CHANGES,
     )
 
 
-RULE = Rule("casts", ("steps", "shapes"), check, Explains(), reads=OF_TRACE | {"shapes"})
+RULE = Rule(
+    "casts",
+    measure,
+    reads=OF_TRACE | {"shapes"},
+    requires=("steps", "shapes"),
+    bar=CHOICE,
+)

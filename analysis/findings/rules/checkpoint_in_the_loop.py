@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_LESS, checkpoint_copies
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutHostCause
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_words
-
-WORTH_NAMING = 0.01  # of the step
 
 CHANGES = (
     CodeChange(
@@ -36,8 +35,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when copying out the state costs more than WORTH_NAMING of the steady steps."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when copying out the state costs a part that is worth naming of the steady steps."""
     saved = checkpoint_copies(context)
     if not len(saved.frame):
         return
@@ -50,29 +49,31 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
     edits: list[Edit] = [WithoutHostCause("python_host", calls=tuple(sorted(int(r[0]) for r in after))), WithoutCalls(calls)]
     lost = context.lost_ms("host_sync") + context.lost_ms("python_host")
-    if context.share(lost) < WORTH_NAMING:
+    if context.is_trifle(lost):
         return
     steps = saved.frame["step"].nunique()
     size = float(saved.frame["bytes"].fillna(0).sum()) / max(steps, 1)
-    yield context.finding(
-        RULE.slug,
-        f"{in_bytes(size)} of tensors are copied to the host in {steps} of {saved.steps} steps, as a checkpoint does: {in_words(lost)} of each step on average",
-        SAVE_LESS,
-        ceiling_ms=lost,
+    yield Evidence(
+        Advice(
+            f"{in_bytes(size)} of tensors are copied to the host in {steps} of {saved.steps} steps, as a checkpoint does: {in_words(lost)} of each step on average",
+            SAVE_LESS,
+            note="The copies and the host's work around them removed from the replay.",
+            risk=LOSES_MORE,
+            changes=CHANGES,
+        ),
+        lost_ms=lost,
+        cost_ms=lost,
         edits=edits,
-        confidence="medium",
-        note="The copies and the host's work around them removed from the replay.",
-        risk=LOSES_MORE,
-        changes=CHANGES,
-        evidence=saved.rows(),
+        rows=saved.rows(),
         places=saved.places(),
     )
 
 
 RULE = Rule(
     "checkpoint-in-the-loop",
-    ("steps",),
-    check,
-    Explains(("host_sync", "python_host"), called="checkpoints in the loop"),
+    measure,
     reads=OF_TRACE,
+    explains=Explains(("host_sync", "python_host"), called="checkpoints in the loop"),
+    requires=("steps",),
+    bar=ONE_LINE,
 )

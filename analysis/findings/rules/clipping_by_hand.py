@@ -18,18 +18,18 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.passes import at_once, in_backward
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import count_in_words, evidence_of, launched_by_optimizer, ms_per_step
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of, launched_by_optimizer, ms_per_step
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 NORMS = ("aten::linalg_vector_norm", "aten::norm", "aten::_foreach_norm")
 SCALES = ("aten::mul_", "aten::div_", "aten::clamp_", "aten::clamp_max_", "aten::clamp_min_")
 FEWEST = 8  # tensors scaled a step: fewer are a loss or a buffer
 KEPT = 2  # kernels that clip_grad_norm_ needs for the norms and for scaling
-WORTH_NAMING = 0.01  # one call for a loop: worth it from 1 % of the step
 
 CHANGES = (
     CodeChange(
@@ -42,8 +42,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when clipping tensor by tensor costs more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when clipping tensor by tensor costs a part that is worth naming of the step."""
     rows = _clipping(context)
     steps = context.work_steps
     scaled = int(rows["operator"].isin(SCALES).sum()) / steps
@@ -52,18 +52,20 @@ def check(context: RuleContext) -> Iterator[Finding]:
     edits = at_once(rows, max(int(len(rows) / steps / (2 * KEPT)), 1))
     predicted = context.predict_ms(edits)
     saved = context.step_ms - predicted if predicted is not None and context.step_ms else ms_per_step(rows, steps)
-    if context.share(saved) < WORTH_NAMING:
+    if context.is_trifle(saved):
         return
-    yield context.finding(
-        RULE.slug,
-        f"Gradients are clipped one by one: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
-        "Clip all gradients in one call: clip_grad_norm_ or clip_grad_value_.",
-        ceiling_ms=saved,
+    yield Evidence(
+        Advice(
+            f"Gradients are clipped one by one: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
+            Action("Clip", "all gradients in one call", ": clip_grad_norm_ or clip_grad_value_."),
+            note="A few kernels that take as long as all of these, and their launches gone; reads of the norms are another finding's.",
+            risk="One norm over all gradients scales otherwise than one norm for each.",
+            changes=CHANGES,
+        ),
+        lost_ms=saved,
+        cost_ms=saved,
         edits=edits,
-        note="A few kernels that take as long as all of these, and their launches gone; reads of the norms are another finding's.",
-        risk="One norm over all gradients scales otherwise than one norm for each.",
-        changes=CHANGES,
-        evidence=evidence_of(rows, steps, ("operator",)),
+        rows=evidence_of(rows, steps, ("operator",)),
     )
 
 
@@ -81,8 +83,9 @@ def _clipping(context: RuleContext) -> pd.DataFrame:
 
 RULE = Rule(
     "clipping-by-hand",
-    ("steps", "shapes"),
-    check,
-    Explains(("launch_bound",), called="gradients clipped one by one"),
+    measure,
     reads=OF_TRACE | {"shapes"},
+    explains=Explains(("launch_bound",), called="gradients clipped one by one"),
+    requires=("steps", "shapes"),
+    bar=ONE_LINE,
 )

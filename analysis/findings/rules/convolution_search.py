@@ -20,13 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_number, in_words
-
-WORTH_NAMING = 0.02  # one line to change
 
 CHANGES = (
     CodeChange(
@@ -41,21 +40,27 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when convolutions that search cost more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when convolutions that search cost a part that is worth naming of the step."""
     searches = searching_convolutions(context)
-    if not searches.count or context.share(searches.ms) < WORTH_NAMING:
+    if not searches.count or context.is_trifle(searches.ms):
         return
-    yield context.finding(
-        RULE.slug,
-        f"cuDNN searches for algorithms in {in_number(searches.count, 'convolution')} a step, which takes the host {in_words(searches.ms)}",
-        "Keep input shapes the same from step to step, or turn the search off: torch.backends.cudnn.benchmark = False.",
-        ceiling_ms=_of_run(context, searches.ms),
+    yield Evidence(
+        Advice(
+            f"cuDNN searches for algorithms in {in_number(searches.count, 'convolution')} a step, which takes the host {in_words(searches.ms)}",
+            Action(
+                "Keep",
+                "input shapes the same from step to step",
+                ", or turn the search off: torch.backends.cudnn.benchmark = False.",
+            ),
+            note="Not predicted: without the search cuDNN still plans every new shape, about a millisecond a convolution.",
+            risk="Without the search cuDNN chooses by a heuristic, which a few shapes are slower with.",
+            changes=CHANGES,
+        ),
+        lost_ms=_of_run(context, searches.ms),
+        cost_ms=searches.ms,
         confidence="high",
-        note="Not predicted: without the search cuDNN still plans every new shape, about a millisecond a convolution.",
-        risk="Without the search cuDNN chooses by a heuristic, which a few shapes are slower with.",
-        changes=CHANGES,
-        evidence=searches.rows(),
+        rows=searches.rows(),
         places=searches.places(),
     )
 
@@ -68,8 +73,9 @@ def _of_run(context: RuleContext, ms: float) -> float:
 
 RULE = Rule(
     "convolution-search",
-    ("steps",),
-    check,
-    Explains(("launch_bound",), called="cuDNN's search for convolution algorithms"),
+    measure,
     reads=OF_TRACE,
+    explains=Explains(("launch_bound",), called="cuDNN's search for convolution algorithms"),
+    requires=("steps",),
+    bar=FEW_LINES,
 )

@@ -16,15 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.copies import copies
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.knowledge.hardware import LINK_FULL
 from sawtooth.analysis.replay.edits import WithoutOps
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes, in_words
-
-WORTH_NAMING = 0.02  # of the step: a second stream is worth its care only above
 
 PREFETCH = """copy = torch.cuda.Stream()
 def batches(loader):
@@ -50,29 +49,37 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when exposed asynchronous copies from the host cost more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when exposed asynchronous copies from the host cost a part that is worth naming of the step."""
     inputs = copies(context, "(?i)HtoD|HostToDevice")
     inputs = inputs.where(~inputs.frame["name"].str.contains("pageable", case=False))
     lost = sum(context.lost_ms(cause, owner="exposed_memcpy") for cause in ("unattributed", "copy"))
-    if not len(inputs.frame) or context.share(min(lost, inputs.ms)) < WORTH_NAMING:
+    if not len(inputs.frame) or context.is_trifle(min(lost, inputs.ms)):
         return
     if context.share(inputs.ms) >= LINK_FULL:
         return  # overlapped or not, the step would get no shorter than they are
     size = float(inputs.frame["bytes"].fillna(0).sum()) / max(inputs.steps, 1)
-    yield context.finding(
-        RULE.slug,
-        f"The GPU only copies for {in_words(min(lost, inputs.ms))} of each step: {in_bytes(size)} of input that no kernel overlaps",
-        "Copy the next batch on its own stream while this one computes.",
-        ceiling_ms=min(lost, inputs.ms),
+    yield Evidence(
+        Advice(
+            f"The GPU only copies for {in_words(min(lost, inputs.ms))} of each step: {in_bytes(size)} of input that no kernel overlaps",
+            Action("Copy", "the next batch on its own stream while this one computes"),
+            note="The copies taken out of the replay: what is left when they are wholly overlapped.",
+            risk="One more batch is held in GPU memory; without record_stream the allocator may reuse it too early.",
+            changes=CHANGES,
+        ),
+        lost_ms=min(lost, inputs.ms),
+        cost_ms=min(lost, inputs.ms),
         edits=[WithoutOps(inputs.ids, host_too=False)],
         confidence="high",
-        note="The copies taken out of the replay: what is left when they are wholly overlapped.",
-        risk="One more batch is held in GPU memory; without record_stream the allocator may reuse it too early.",
-        changes=CHANGES,
-        evidence=inputs.rows(),
+        rows=inputs.rows(),
         places=inputs.places(),
     )
 
 
-RULE = Rule("copies-not-overlapped", ("steps",), check, Explains(), reads=OF_TRACE)
+RULE = Rule(
+    "copies-not-overlapped",
+    measure,
+    reads=OF_TRACE,
+    requires=("steps",),
+    bar=FEW_LINES,
+)

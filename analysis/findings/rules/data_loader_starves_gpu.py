@@ -25,21 +25,21 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.actions import followed_by
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.judging import severity_of
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.loading import (
     CPU_LIMITS,
-    UNKNOWN_HOST,
-    WORTH_NAMING,
     advised_at_first,
     crowds_the_training,
     most_that_help,
     of_first_read,
     paced_by,
     told_as_hidden,
-    with_more,
     workers_needed,
 )
-from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
 from sawtooth.analysis.findings.sampled_loader import (
     SENT_SMALL,
     cheaper_advice,
@@ -47,21 +47,25 @@ from sawtooth.analysis.findings.sampled_loader import (
     held_up_by,
     kept_up,
     limited_by,
-    pinning_in_trace,
-    pins_too_slowly,
+    pinning_limit,
     stage_of,
+    with_more,
 )
 from sawtooth.analysis.knowledge.owners import HOST_LOADING
 from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
 from sawtooth.analysis.run.loading import host_parts, pace
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RunResult
+from sawtooth.analysis.run.model import Action, CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.loading import BEYOND_CORES, FEW, SEVERAL_CORES, SampleCost, predict
 from sawtooth.ingest.manifest import UserFacts
 
-FEW_WORKERS = "Give the loader more workers and a deeper prefetch, or make a sample cheaper: decode smaller images, cache what is decoded."
-SEVERAL = "Load data in {workers}, with pinned memory and persistent workers; more only where the host has cores for them."
+FEW_WORKERS = Action(
+    "Give",
+    "the loader more workers and a deeper prefetch",
+    ", or make a sample cheaper: decode smaller images, cache what is decoded.",
+)
+SEVERAL = ", with pinned memory and persistent workers; more only where the host has cores for them."
 WORTH_MORE = 1.1  # times the samples a second that more workers must promise to be worth their memory
 COPIES = "Each worker holds its own copy of the dataset object; a dataset kept in Python lists multiplies the host's memory."
 PACED = " {workers} {ms} of a step for what was loaded inside it: no other change makes it shorter."
@@ -75,29 +79,33 @@ NOT_PINNED = "Not predicted: how many bytes a sample can do without, nothing her
 ALWAYS_FED = "The loader's wait removed from the replay: what is left when it always keeps up."
 UNSEEN_REST = "At most: how long a step takes that never waits for batches, a profile would tell."
 
+WORKERS = (("workers", "8"), ("seen", ""))  # where nothing tells how many
 CHANGES = (
     CodeChange(
         "PyTorch",
-        "loader = DataLoader(dataset, …)",
-        "loader = DataLoader(dataset, …, num_workers=8, pin_memory=True,\n                    persistent_workers=True, prefetch_factor=4)",
+        "loader = DataLoader(dataset, …$seen)",
+        "loader = DataLoader(dataset, …, num_workers=$workers, pin_memory=True,\n                    persistent_workers=True, prefetch_factor=4)",
+        usual=WORKERS,
     ),
     CodeChange(
         "Lightning",
         "DataLoader(dataset, …)",
-        "DataLoader(dataset, …, num_workers=8, persistent_workers=True)",
+        "DataLoader(dataset, …, num_workers=$workers, persistent_workers=True)",
+        usual=WORKERS,
     ),
     CodeChange(
         "Transformers",
         "TrainingArguments(...)",
-        "TrainingArguments(..., dataloader_num_workers=8, dataloader_persistent_workers=True, dataloader_prefetch_factor=4)",
+        "TrainingArguments(..., dataloader_num_workers=$workers, dataloader_persistent_workers=True, dataloader_prefetch_factor=4)",
+        usual=WORKERS,
     ),
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when the loader costs more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when the loader costs a part that is worth naming of the step."""
     lost = context.lost_ms("data_wait")
-    if context.share(lost) < WORTH_NAMING or of_first_read(context):
+    if context.is_trifle(lost) or of_first_read(context):
         return
     inline = bool(context.recording.named(LOADS_INLINE))
     if not inline and told_as_hidden(context):
@@ -105,17 +113,19 @@ def check(context: RuleContext) -> Iterator[Finding]:
     fed_ms = context.predict_ms([WithoutHostCause("data_wait")])
     where = "in the training process itself (num_workers=0)" if inline else "in its worker processes"
     advice = _into_workers(context, lost, fed_ms) if inline else _of_workers(context, fed_ms)
-    yield context.finding(
-        RULE.slug,
-        f"The GPU waits {in_words(lost)} of each step for the data loader, which works {where}{advice.held_up}",
-        advice.fix,
-        ceiling_ms=lost,
+    yield Evidence(
+        Advice(
+            f"The GPU waits {in_words(lost)} of each step for the data loader, which works {where}{advice.held_up}",
+            advice.action,
+            note=advice.note,
+            risk=COPIES,
+            changes=advice.changes,
+        ),
+        lost_ms=lost,
+        cost_ms=lost,
         edits=advice.edits,
         confidence="high" if advice.sure else "medium",
-        note=advice.note,
-        risk=COPIES,
-        changes=advice.changes,
-        evidence=context.gap_evidence("data_wait"),
+        rows=context.gap_evidence("data_wait"),
     )
 
 
@@ -123,7 +133,7 @@ class _Advice(NamedTuple):
     """What to do about the loader. ``held_up`` ends the title with what limits it, "" where nothing is known; ``sure``: a measurement names the limit."""
 
     held_up: str
-    fix: str
+    action: Action
     edits: list[Edit]
     note: str
     changes: tuple[CodeChange, ...]
@@ -138,11 +148,12 @@ def _into_workers(context: RuleContext, lost_ms: float, fed_ms: float | None) ->
     if edit is None:
         edit = WithoutHostCause("data_wait", paced_ms=lost_ms / workers / (SEVERAL_CORES if workers > FEW else 1.0))
     held_up, _ = limited_by(facts) or ("", "")
-    fix = SEVERAL.format(workers="a worker process" if workers == 1 else f"{workers} worker processes")
+    fix = Action("Load", f"data in {'a worker process' if workers == 1 else f'{workers} worker processes'}", SEVERAL)
     if stage_of(facts) in ("collate", "pinning"):
-        fix = f"{fix} {cheaper_advice(facts)}"
-    changes = tuple(replace(change, after=change.after.replace("=8", f"={workers}")) for change in CHANGES)
-    return _Advice(held_up, _with_needed(fix, facts, fed_ms), [edit], f"{ALWAYS_FED}{_bounded(workers, edit)}", changes, True)
+        fix = followed_by(fix, cheaper_advice(facts).sentence)
+    changes = tuple(replace(change.filled(workers=str(workers)), of_run=False) for change in CHANGES)
+    fix = followed_by(fix, workers_needed(facts, fed_ms))
+    return _Advice(held_up, fix, [edit], f"{ALWAYS_FED}{_bounded(workers, edit)}", changes, True)
 
 
 def _of_workers(context: RuleContext, fed_ms: float | None) -> _Advice:
@@ -150,10 +161,9 @@ def _of_workers(context: RuleContext, fed_ms: float | None) -> _Advice:
     facts, host = context.run.manifest.facts, context.run.telemetry.host
     limit = host.limit_of_loader() if host is not None else None
     timed = limited_by(facts)  # a short recording has few samples of the host
-    changes = with_more(context, CHANGES, UNKNOWN_HOST, limit)
+    changes = with_more(context, CHANGES, limit)
     sure = bool(limit or timed)
-    pinning = timed if pins_too_slowly(facts) else pinning_in_trace(context)
-    if pinning is not None:  # whatever the workers do
+    if (pinning := pinning_limit(context)) is not None:  # whatever the workers do
         return _Advice(*pinning, [], NOT_PINNED, (SENT_SMALL,), sure=True)
     held_up, fix = (held_up_by(host, limit) if host is not None and limit is not None else timed) or ("", FEW_WORKERS)
     more = most_that_help(facts) if limit in (None, "worker") else None
@@ -162,11 +172,7 @@ def _of_workers(context: RuleContext, fed_ms: float | None) -> _Advice:
         edits, bounded = kept_up(context, host if limit == "worker" else None)
     else:
         edits, bounded = [more.edit], _bounded(more.workers, more.edit) if more.ms > (fed_ms or 0.0) else ""
-    return _Advice(held_up, _with_needed(fix, facts, fed_ms), edits, f"{ALWAYS_FED}{bounded}", changes, sure)
-
-
-def _with_needed(fix: str, facts: UserFacts, step_ms: float | None) -> str:
-    return f"{fix} {workers_needed(facts, step_ms)}".rstrip()
+    return _Advice(held_up, followed_by(fix, workers_needed(facts, fed_ms)), edits, f"{ALWAYS_FED}{bounded}", changes, sure)
 
 
 def _bounded(workers: int, edit: WithoutHostCause) -> str:
@@ -181,7 +187,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
         return
     if not waits_ms and result.host is None:
         yield from _paced(facts, step_ms)
-    if waits_ms < WORTH_NAMING * step_ms:
+    if waits_ms < FEW_LINES.share * step_ms:
         return
     workers = int(facts.loader_workers or 0)
     inline = result.host.loads_inline if result.host is not None else not workers
@@ -198,18 +204,18 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     if crowded:
         fix, changes = CPU_LIMITS, (cheaper_batch(facts),)
     elif suffice:
-        fix, changes = _with_needed(cheaper_advice(facts), facts, after_ms or rest_ms), ()
+        fix, changes = followed_by(cheaper_advice(facts), workers_needed(facts, after_ms or rest_ms)), ()
     else:
-        fix = _with_needed(_more(inline, enough, workers), facts, after_ms or rest_ms)
+        fix = followed_by(_more(inline, enough, workers), workers_needed(facts, after_ms or rest_ms))
         changes = (_num_workers(0 if inline else workers, enough),)
-    gains = after_ms is not None and after_ms < (1 - WORTH_NAMING) * step_ms and not suffice
+    gains = after_ms is not None and after_ms < (1 - FEW_LINES.share) * step_ms and not suffice
     sure = gains and most_ms < step_ms
     predicted_ms = after_ms if sure else None
     yield Finding(
         rule=RULE.slug,
         severity=severity_of(waits_ms / step_ms),
         title=f"The loop waits {in_words(waits_ms)} of each {in_words(step_ms)} step for batches, {where}{held_up}",
-        fix=fix,
+        action=replace(fix, amount=None if suffice else enough),
         confidence="medium",
         ceiling_ms_per_step=waits_ms,
         predicted_step_ms=predicted_ms,
@@ -220,7 +226,6 @@ def check_host(result: RunResult) -> Iterator[Finding]:
         risk=COPIES,
         changes=changes,
         explains=RULE.explains,
-        advised=None if suffice else enough,
     )
 
 
@@ -247,31 +252,29 @@ def _paced(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
     limited, _ = limited_by(facts) or ("", "")
     helps = more.value > WORTH_MORE * gives.value
     at_stake_ms = step_ms - 1e3 * cost.batch / more.value if helps else None
-    fix = (
-        f"{_more(False, more.workers, workers)} They give up to {more.value:,.0f} samples/s."
-        if helps
-        else cheaper_advice(facts)
-    )
+    more_workers = followed_by(_more(False, more.workers, workers), f"They give up to {more.value:,.0f} samples/s.")
     yield Finding(
         rule=RULE.slug,
         severity=severity_of((at_stake_ms or 0.0) / step_ms),
         title=f"The loop takes {takes:,.0f} samples/s, as many as its {workers} loader workers give{limited}",
-        fix=fix,
+        action=more_workers if helps else cheaper_advice(facts),
         confidence="low",
         ceiling_ms_per_step=at_stake_ms,
         prediction_note=UNSEEN_REST,
         risk=COPIES,
         changes=(_num_workers(workers, more.workers),) if helps else (),
         explains=RULE.explains,
-        advised=more.workers if helps else None,
     )
 
 
-def _more(inline: bool, enough: int | None, workers: int) -> str:
+def _more(inline: bool, enough: int | None, workers: int) -> Action:
     """Return what to do about the number of workers, in a sentence."""
     if inline:
-        return f"Load batches in {enough} worker processes." if enough and enough > 1 else "Load batches in a worker process."
-    return f"Use {enough} loader workers instead of {workers}." if enough and workers else FEW_WORKERS
+        several = enough is not None and enough > 1
+        return Action(
+            "Load", "batches in $amount worker processes" if several else "batches in a worker process", amount=enough
+        )
+    return Action("Use", f"$amount loader workers instead of {workers}", amount=enough) if enough and workers else FEW_WORKERS
 
 
 def _num_workers(before: int, after: int | None) -> CodeChange:
@@ -286,9 +289,10 @@ def _num_workers(before: int, after: int | None) -> CodeChange:
 
 RULE = Rule(
     "data-loader-starves-gpu",
-    ("steps",),
-    check,
-    Explains(("data_wait",), sets=("loader",)),
-    check_host,
+    measure,
     reads=OF_TRACE | {"telemetry", "host_telemetry", "loader_timing"},
+    explains=Explains(("data_wait",), sets=("loader",)),
+    requires=("steps",),
+    bar=FEW_LINES,
+    of_the_host=check_host,
 )

@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.model import OF_TRACE
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import ONE_LINE
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
-WORTH_NAMING = 0.01  # one line to take out: worth it from 1 % of the step
 _FILLS = (
     "SELECT g.gpu_op_id FROM gpu_ops g JOIN named_cpu_ops f USING (cpu_op_id) JOIN named_cpu_ops a ON a.cpu_op_id = f.parent_id "
     "WHERE f.name = 'aten::fill_' AND regexp_matches(a.name, '^aten::(new_)?empty|^aten::resize_')"
@@ -39,25 +39,34 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when fills of memory just allocated take more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when fills of memory just allocated take a part that is worth naming of the step."""
     if not context.recording.named("^aten::fill_$"):
         return
     fills = {int(row[0]) for row in context.recording.rows(_FILLS)}
     yield from of_kernels(
         context,
-        RULE.slug,
         context.work[context.work["gpu_op_id"].isin(fills)],
-        "Deterministic algorithms are on: {kernels} a step fill memory that is written right after, {cost} of each step",
-        "Turn deterministic algorithms off, or at least the fills: torch.utils.deterministic.fill_uninitialized_memory = False.",
-        worth_naming=WORTH_NAMING,
+        Advice(
+            "Deterministic algorithms are on: {kernels} a step fill memory that is written right after, {cost} of each step",
+            Action(
+                "Turn",
+                "deterministic algorithms off",
+                ", or at least the fills: torch.utils.deterministic.fill_uninitialized_memory = False.",
+            ),
+            note="Without the fills; what the slower algorithms cost is not in it.",
+            risk="Without the fills results still repeat; without deterministic algorithms they differ in the last bits from run to run.",
+            changes=CHANGES,
+        ),
         confidence="high",
-        note="Without the fills; what the slower algorithms cost is not in it.",
-        risk="Without the fills results still repeat; without deterministic algorithms they differ in the last bits from run to run.",
-        changes=CHANGES,
     )
 
 
 RULE = Rule(
-    "deterministic-algorithms", ("steps",), check, Explains(("launch_bound",), called="fills of new memory"), reads=OF_TRACE
+    "deterministic-algorithms",
+    measure,
+    reads=OF_TRACE,
+    explains=Explains(("launch_bound",), called="fills of new memory"),
+    requires=("steps",),
+    bar=ONE_LINE,
 )

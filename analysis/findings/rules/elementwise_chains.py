@@ -20,28 +20,31 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.actions import MODEL
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import CHOICE
 from sawtooth.analysis.findings.queries.chains import between_products, compiled
 from sawtooth.analysis.findings.queries.recurrent import OF_A_LAYER, recurrent_layer
-from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
-from sawtooth.analysis.findings.work import count_in_words, evidence_of, launched_by_optimizer, ms_per_step
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of, launched_by_optimizer, ms_per_step
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-WORTH_NAMING = 0.10  # of the step, at least: compiling costs minutes and care
-
 CHANGES = (
-    CodeChange("PyTorch", "model = Net().cuda()", "model = torch.compile(Net().cuda())"),
+    CodeChange("PyTorch", "model = $model.cuda()", "model = torch.compile($model.cuda())", usual=MODEL),
     CodeChange("Lightning", "model = LitNet()", "model = torch.compile(LitNet())"),
     CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., torch_compile=True)"),
 )
 # Around a recurrent layer, at which torch.compile stops.
-AROUND = (CodeChange("PyTorch", "model = Net().cuda()", "model = Net().cuda()\nmodel.encoder.compile()\nmodel.head.compile()"),)
-AROUND_FIX = "Compile the parts before and behind {layer}, each by itself: torch.compile stops at {layer}. What lies between two products becomes a few kernels."
+AROUND = (
+    CodeChange(
+        "PyTorch", "model = $model.cuda()", "model = $model.cuda()\nmodel.encoder.compile()\nmodel.head.compile()", usual=MODEL
+    ),
+)
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when compiling the model would save more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when compiling the model would save a part that is worth naming of the step."""
     steps = context.work_steps
     work = context.work
     if work["kernel"].str.startswith("triton_").any() or context.rank.facts.graph_kernels_in_counted_steps:
@@ -57,24 +60,41 @@ def check(context: RuleContext) -> Iterator[Finding]:
     edits = compiled(work, joined)
     between = context.predict_range_ms(edits)
     least = context.step_ms - between[1] if between is not None and context.step_ms else saved
-    if context.share(least) < WORTH_NAMING:
+    if context.is_trifle(least):
         return
-    predicted = context.predict_ms(edits)
-    gain = context.step_ms - predicted if predicted is not None and context.step_ms else saved
-    yield context.finding(
-        RULE.slug,
-        f"{count_in_words(rows, steps)} a step only move data from one product to the next: {in_words(ms_per_step(rows, steps))} of each step",
-        AROUND_FIX.format(layer=layer) if layer else "Compile the model: what lies between two products becomes a few kernels.",
-        ceiling_ms=saved,
+    yield Evidence(
+        Advice(
+            f"{count_in_words(rows, steps)} a step only move data from one product to the next: {in_words(ms_per_step(rows, steps))} of each step",
+            _action(layer),
+            note="What follows a product, up to the next, as long as its longest kernel; what the optimizer launches stays.",
+            risk="Compilation takes minutes at the start and again when shapes change.",
+            changes=AROUND if layer else CHANGES,
+        ),
+        lost_ms=saved,
+        cost_ms=least,
         edits=edits,
-        severity="warning" if severity_of(context.share(gain)) == "critical" else "info",  # eager is a choice, and no fault
-        note="What follows a product, up to the next, as long as its longest kernel; what the optimizer launches stays.",
-        risk="Compilation takes minutes at the start and again when shapes change.",
-        changes=AROUND if layer else CHANGES,
-        evidence=evidence_of(rows, steps, ("operator",)),
+        is_choice=True,
+        rows=evidence_of(rows, steps, ("operator",)),
+    )
+
+
+def _action(layer: str | None) -> Action:
+    joined = "what lies between two products becomes a few kernels."
+    if layer is None:
+        return Action("Compile", "the model", f": {joined}")
+    return Action(
+        "Compile",
+        f"the parts before and behind {layer}",
+        f", each by itself: torch.compile stops at {layer}. {joined[0].upper()}{joined[1:]}",
     )
 
 
 RULE = Rule(
-    "elementwise-chains", ("steps", "shapes"), check, Explains(chosen=True, sets=("compile",)), reads=OF_TRACE | {"shapes"}
+    "elementwise-chains",
+    measure,
+    reads=OF_TRACE | {"shapes"},
+    explains=Explains(topics=frozenset({"choice"}), sets=("compile",)),
+    requires=("steps", "shapes"),
+    bar=CHOICE,
+    same_work_as="smaller findings",
 )

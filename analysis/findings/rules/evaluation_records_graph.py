@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_number
 
 LAYERS = r"^aten::(conv[123]d|linear|layer_norm|batch_norm|scaled_dot_product_attention|embedding)$"
@@ -32,7 +32,7 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding where the graph is recorded and never used."""
     if not context.recording.named(LAYERS):
         return
@@ -48,21 +48,29 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if backward or not layers or numbered < LEAST_SHARE * layers:
         return
     steps = max(len(context.rank.counted), 1)
-    yield context.finding(
-        RULE.slug,
-        f"{in_number(numbered / steps, 'layer a step records', 'layers a step record')} an autograd graph, but no backward pass follows",
-        "Put the loop under torch.inference_mode(): activations are then freed at once, which leaves memory for a larger batch.",
-        ceiling_ms=None,
+    yield Evidence(
+        Advice(
+            f"{in_number(numbered / steps, 'layer a step records', 'layers a step record')} an autograd graph, but no backward pass follows",
+            Action(
+                "Put",
+                "the loop under torch.inference_mode()",
+                ": activations are then freed at once, which leaves memory for a larger batch.",
+            ),
+            note="Not predicted: what is saved is memory first; the time changes only where the host or memory is the limit.",
+            risk="Tensors made in inference mode cannot be used in autograd later; no_grad allows that.",
+            changes=CHANGES,
+        ),
         severity="warning",
-        confidence="medium",
-        note="Not predicted: what is saved is memory first; the time changes only where the host or memory is the limit.",
-        risk="Tensors made in inference mode cannot be used in autograd later; no_grad allows that.",
-        changes=CHANGES,
-        evidence=[
+        rows=[
             {"name": str(s.name), "start_ns": int(s.start_ns), "end_ns": int(s.end_ns)}
             for s in context.rank.counted.head(5).itertuples()
         ],
     )
 
 
-RULE = Rule("evaluation-records-graph", ("steps",), check, Explains(), reads=OF_TRACE)
+RULE = Rule(
+    "evaluation-records-graph",
+    measure,
+    reads=OF_TRACE,
+    requires=("steps",),
+)

@@ -22,18 +22,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.passes import Passes, at_once, in_backward, passes
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import count_in_words, evidence_of, ms_per_step
+from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.knowledge.kernel_work import product_work
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 FEWEST = 4  # experts in a loop: three products in a row of unlike rows are an encoder beside a decoder
 LONGEST = 4  # products of one expert: gate, up, down and one more
 UNLIKE = 3  # different numbers of rows among them at least
-WORTH_NAMING = 0.05  # other code for the layer: worth it from 5 % of the step
 
 CHANGES = (
     CodeChange(
@@ -49,8 +49,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when running loops over experts at once would save WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when running loops over experts at once would save a part that is worth naming of the step."""
     products = context.work[(context.work["category"] == "gemm") & context.work["flop_op_id"].notna()]
     calls = products[~products["gpu_op_id"].isin(in_backward(context))].sort_values("start_ns").drop_duplicates("flop_op_id")
     loops = [loop for _, part in calls.groupby("step") for loop in _loops(part)]
@@ -60,19 +60,21 @@ def check(context: RuleContext) -> Iterator[Finding]:
     edits = [edit for body, times in bodies for part in (body.forward, body.backward) for edit in at_once(part, times)]
     rows = pd.concat([body.both for body, _ in bodies])
     predicted = context.predict_ms(edits)
-    if predicted is None or context.step_ms is None or context.share(context.step_ms - predicted) < WORTH_NAMING:
+    if predicted is None or context.step_ms is None or context.is_trifle(context.step_ms - predicted):
         return
     steps, most = context.work_steps, max(len(loop) for loop in loops)
-    yield context.finding(
-        RULE.slug,
-        f"{most} experts are computed one after the other: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
-        "Sort tokens by expert and compute all experts in one grouped product.",
-        ceiling_ms=context.step_ms - predicted,
+    yield Evidence(
+        Advice(
+            f"{most} experts are computed one after the other: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
+            Action("Sort", "tokens by expert and compute all experts in one grouped product"),
+            note="One body of each loop with all of its work: the GPU's work stays, the launches of the others go.",
+            risk="Sums run in another order; with a capacity, tokens above it are dropped.",
+            changes=CHANGES,
+        ),
+        lost_ms=context.step_ms - predicted,
         edits=edits,
-        note="One body of each loop with all of its work: the GPU's work stays, the launches of the others go.",
-        risk="Sums run in another order; with a capacity, tokens above it are dropped.",
-        changes=CHANGES,
-        evidence=evidence_of(rows, steps, ("operator",)),
+        rows=evidence_of(rows, steps, ("operator",)),
+        weighed_by="gain",
     )
 
 
@@ -129,8 +131,9 @@ def _work_of(context: RuleContext, products: list[int]) -> Passes:
 
 RULE = Rule(
     "expert-loops",
-    ("steps", "shapes"),
-    check,
-    Explains(("launch_bound",), called="experts computed one after the other"),
+    measure,
     reads=OF_TRACE | {"shapes"},
+    explains=Explains(("launch_bound",), called="experts computed one after the other"),
+    requires=("steps", "shapes"),
+    bar=OTHER_CODE,
 )

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import OTHER_CODE
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_words
-
-WORTH_NAMING = 0.05  # of the step: a last bucket always sticks out a little
 
 CHANGES = (
     CodeChange(
@@ -36,27 +35,39 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when the lead rank computes nothing during WORTH_NAMING of the step because of communication."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when the lead rank computes nothing during a part that is worth naming of the step because of communication."""
     rows = [row for row in context.rank.ledger if row.owner == "exposed_comm"]
     # Waiting for a late rank is straggling-rank's; what no other rank tells may be either.
     transfer = sum(row.ms_per_step or 0.0 for row in rows if row.cause != "comm_wait")
-    if context.share(transfer) < WORTH_NAMING:
+    if context.is_trifle(transfer):
         return
     alone = all(row.cause not in ("comm_wait", "comm_transfer") for row in rows)
-    yield context.finding(
-        RULE.slug,
-        f"The GPU only communicates for {in_words(transfer)} of each step"
-        + (": transfer, or waiting for a late rank" if alone else ""),
-        "Overlap communication with the backward pass (buckets, prefetch), send fewer bytes (bf16), or communicate less often (accumulation with no_sync)."
-        + (" Add the traces of the other ranks to tell waiting from transfer." if alone else ""),
-        ceiling_ms=transfer,
+    yield Evidence(
+        Advice(
+            f"The GPU only communicates for {in_words(transfer)} of each step"
+            + (": transfer, or waiting for a late rank" if alone else ""),
+            Action(
+                "Overlap",
+                "communication with the backward pass",
+                " (buckets, prefetch), send fewer bytes (bf16), or communicate less often (accumulation with no_sync)."
+                + (" Add the traces of the other ranks to tell waiting from transfer." if alone else ""),
+            ),
+            note="Not predicted: how much can be overlapped depends on the order of the gradients.",
+            risk="Compressed gradients lose precision; larger buckets start later.",
+            changes=CHANGES,
+        ),
+        lost_ms=transfer,
+        cost_ms=transfer,
         confidence="low" if alone else "medium",
-        note="Not predicted: how much can be overlapped depends on the order of the gradients.",
-        risk="Compressed gradients lose precision; larger buckets start later.",
-        changes=CHANGES,
-        evidence=context.gap_evidence("comm_wait", "comm_transfer", "unattributed"),
+        rows=context.gap_evidence("comm_wait", "comm_transfer", "unattributed"),
     )
 
 
-RULE = Rule("exposed-communication", ("steps",), check, Explains(), reads=OF_TRACE)
+RULE = Rule(
+    "exposed-communication",
+    measure,
+    reads=OF_TRACE,
+    requires=("steps",),
+    bar=OTHER_CODE,
+)

@@ -16,15 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import FP32_BY_NEED, factorizes
+from sawtooth.analysis.findings.recorded.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.findings.retimed import casts_of_autocast, retimed_products
-from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
-from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
-
-WORTH_NAMING = 0.05  # below 5 % of the step autocast's own casts cost about what it gains
 
 CHANGES = (
     CodeChange(
@@ -37,8 +36,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when FP32 products take more than WORTH_NAMING of the step and the GPU has faster tensor cores."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when FP32 products take a part that is worth naming of the step and the GPU has faster tensor cores."""
     gpu, steps = context.rank.gpu, context.work_steps
     if gpu is None:
         return
@@ -54,38 +53,46 @@ def check(context: RuleContext) -> Iterator[Finding]:
     edits = [edit for edit in (retimed_products(slow, gpu, dtype), casts_of_autocast(work, slow)) if edit is not None]
     after = context.predict_ms(edits) if edits else None
     gain = context.step_ms - after if after is not None and context.step_ms else alone
-    if context.share(gain) < WORTH_NAMING:
+    if context.is_trifle(gain):
         return
     in_tf32 = alone < cost / 2  # chosen for its accuracy perhaps: an opportunity, no fault
     needed = factorizes(context)
-    yield context.finding(
-        RULE.slug,
-        f"FP32 products take {in_words(cost)} of each step"
-        + (
-            " without tensor cores"
-            if not in_tf32
-            else f", most of it in TF32: {dtype} is twice as fast on the same tensor cores"
+    yield Evidence(
+        Advice(
+            f"FP32 products take {in_words(cost)} of each step"
+            + (
+                " without tensor cores"
+                if not in_tf32
+                else f", most of it in TF32: {dtype} is twice as fast on the same tensor cores"
+            ),
+            Action(
+                "Train",
+                f"under {dtype} autocast",
+                ": the same products run on tensor cores" + (", in half the time." if in_tf32 else "."),
+            ),
+            note="These kernels as long as 16-bit ones of their shapes take on such a GPU, and a launch for each cast that autocast adds; what casts take on the GPU, and elementwise work in 16 bits saves, is not in it.",
+            risk=FP32_BY_NEED
+            if needed
+            else "bf16 has 8 bits of mantissa: compare the loss curve; keep losses and norms in FP32, as autocast does."
+            if dtype == "bf16"
+            else "fp16 overflows above 65504: use a GradScaler.",
+            changes=CHANGES,
         ),
-        f"Train under {dtype} autocast: the same products run on tensor cores" + (", in half the time." if in_tf32 else "."),
-        ceiling_ms=cost,
+        lost_ms=cost,
+        cost_ms=alone,
+        weighed_by="gain",
         edits=edits,
-        confidence="medium",
-        severity="warning" if (in_tf32 or needed) and severity_of(context.share(gain)) == "critical" else None,
-        note="These kernels as long as 16-bit ones of their shapes take on such a GPU, and a launch for each cast that autocast adds; what casts take on the GPU, and elementwise work in 16 bits saves, is not in it.",
-        risk=FP32_BY_NEED
-        if needed
-        else "bf16 has 8 bits of mantissa: compare the loss curve; keep losses and norms in FP32, as autocast does."
-        if dtype == "bf16"
-        else "fp16 overflows above 65504: use a GradScaler.",
-        changes=CHANGES,
-        evidence=evidence_of(slow, steps, ("flop_operator", "kernel")),
+        at_most="warning" if in_tf32 or needed else None,
+        rows=evidence_of(slow, steps, ("flop_operator", "kernel")),
     )
 
 
 RULE = Rule(
     "fp32-products",
-    ("steps", "shapes", "gpu"),
-    check,
-    Explains(chosen=True, sets=("dtype bf16", "dtype fp16")),
+    measure,
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
+    explains=Explains(topics=frozenset({"choice"}), sets=("dtype bf16", "dtype fp16")),
+    requires=("steps", "shapes", "gpu"),
+    bar=OTHER_CODE,
+    same_work_as="smaller findings",
 )

@@ -16,27 +16,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.actions import MODEL
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FP8
+from sawtooth.analysis.findings.recorded.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.findings.retimed import retimed_products
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-WORTH_NAMING = 0.40  # scaling and casting take a few percent themselves: worth trying where products are most of the step
 LARGE_FLOPS = 2 * 4096**3  # products below about 4096³ do not gain: scaling and launch eat it
 
 CHANGES = (
     CodeChange(
         "PyTorch",
-        "model = Net().cuda()",
-        "from torchao.float8 import convert_to_float8_training\nmodel = convert_to_float8_training(Net().cuda())",
+        "model = $model.cuda()",
+        "from torchao.float8 import convert_to_float8_training\nmodel = convert_to_float8_training($model.cuda())",
+        usual=MODEL,
     ),
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield an informative finding when large 16-bit products take more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield an informative finding when large 16-bit products take a part that is worth naming of the step."""
     gpu, steps = context.rank.gpu, context.work_steps
     if gpu is None or gpu.peak_tflops("fp8") is None:
         return
@@ -44,24 +46,31 @@ def check(context: RuleContext) -> Iterator[Finding]:
     gemm = work[(work["category"] == "gemm") & (work["flops"] >= LARGE_FLOPS)]
     large = chosen(gemm, lambda row: product_dtype(row) in ("bf16", "fp16"))
     cost = ms_per_step(large, steps)
-    if context.share(cost) < WORTH_NAMING:
+    if context.is_trifle(cost):
         return
     edit = retimed_products(large, gpu, "fp8")
-    yield context.finding(
-        RULE.slug,
-        f"Large 16-bit products take {in_words(cost)} of each step; FP8 has twice their peak",
-        "Try FP8 linear layers for the large products.",
-        ceiling_ms=cost,
+    yield Evidence(
+        Advice(
+            f"Large 16-bit products take {in_words(cost)} of each step; FP8 has twice their peak",
+            Action("Try", "FP8 linear layers for the large products"),
+            note="These products as long as FP8 ones of their shapes take; scaling kernels are not in it.",
+            risk="Accuracy: compare the loss curve over some thousand steps.",
+            changes=CHANGES,
+        ),
+        lost_ms=cost,
+        cost_ms=cost,
         edits=[edit] if edit else [],
-        severity="info",
         confidence="low",
-        note="These products as long as FP8 ones of their shapes take; scaling kernels are not in it.",
-        risk="Accuracy: compare the loss curve over some thousand steps.",
-        changes=CHANGES,
-        evidence=evidence_of(large, steps, ("flop_operator", "kernel")),
+        severity="info",
+        rows=evidence_of(large, steps, ("flop_operator", "kernel")),
     )
 
 
 RULE = Rule(
-    "fp8-products", ("steps", "shapes", "gpu"), check, Explains(sets=("dtype fp8",)), reads=OF_TRACE | {"shapes", "gpu_peaks"}
+    "fp8-products",
+    measure,
+    reads=OF_TRACE | {"shapes", "gpu_peaks"},
+    explains=Explains(sets=("dtype fp8",)),
+    requires=("steps", "shapes", "gpu"),
+    bar=FP8,
 )

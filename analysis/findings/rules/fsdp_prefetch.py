@@ -18,15 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
 from sawtooth.analysis.findings.queries.communication import collectives, cost_beside, evidence_of
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import TimedOps
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_words
 
 FEWEST = 2  # gathers a step that could be ahead
-WORTH_NAMING = 0.03  # of the step
 
 CHANGES = (
     CodeChange(
@@ -38,7 +38,7 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding where gathers that could be a layer ahead stick out, and the step is shorter with them hidden."""
     rows = collectives(context)
     gathers = rows[(rows["name"] == "allgather") & rows["forward"].notna()]
@@ -52,21 +52,33 @@ def check(context: RuleContext) -> Iterator[Finding]:
     hidden_ns = (stuck["dur_ns"] - stuck["exposed_ns"] * (1 - cost_beside(context, stuck))).astype(int)
     edits = [TimedOps(tuple(stuck["gpu_op_id"].astype(int).tolist()), tuple(hidden_ns.tolist()))]
     predicted = context.predict_ms(edits)
-    if predicted is None or context.share(context.step_ms - predicted) < WORTH_NAMING:
+    if predicted is None or context.is_trifle(context.step_ms - predicted):
         return
     cost_ms = float(stuck["exposed_ns"].sum()) / steps / 1e6
-    yield context.finding(
-        RULE.slug,
-        f"Layers wait {in_words(cost_ms)} of each step for weights that are gathered only when they are needed",
-        "Gather the next layer's weights while this one computes: prefetch in the forward and in the backward pass.",
-        ceiling_ms=cost_ms,
+    yield Evidence(
+        Advice(
+            f"Layers wait {in_words(cost_ms)} of each step for weights that are gathered only when they are needed",
+            Action(
+                "Gather",
+                "the next layer's weights while this one computes",
+                ": prefetch in the forward and in the backward pass.",
+            ),
+            note="Predicted by the replay with these gathers hidden as far as they stick out; what they compute beside loses the multiprocessors that they hold.",
+            risk="One more layer's weights are in memory at a time.",
+            changes=CHANGES,
+        ),
+        lost_ms=cost_ms,
         edits=edits,
-        confidence="medium",
-        note="Predicted by the replay with these gathers hidden as far as they stick out; what they compute beside loses the multiprocessors that they hold.",
-        risk="One more layer's weights are in memory at a time.",
-        changes=CHANGES,
-        evidence=evidence_of(stuck),
+        rows=evidence_of(stuck),
+        weighed_by="gain",
     )
 
 
-RULE = Rule("fsdp-prefetch", ("steps",), check, Explains(part_of="exposed-communication"), reads=OF_TRACE)
+RULE = Rule(
+    "fsdp-prefetch",
+    measure,
+    reads=OF_TRACE,
+    requires=("steps",),
+    bar=CALL_TO_LOOK_AT,
+    part_of="exposed-communication",
+)

@@ -20,17 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, evidence_of
 from sawtooth.analysis.findings.queries.sampled import memory_use
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutOps
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes, in_words
 
 GATHERS = "FSDP::all_gather"  # how fully_shard names what a gather has the host do, the copies to and from its buffer included
 AGAIN = 0.7  # of the bytes gathered in the forward pass: the last layers' weights may stay
-WORTH_NAMING = 0.02  # of the step
 
 CHANGES = (
     CodeChange(
@@ -46,7 +46,7 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding where the backward pass gathers what the forward pass had, and the step is shorter without."""
     rows = collectives(context)
     gathers = rows[(rows["name"] == "allgather") & rows["forward"].notna() & rows["bytes"].notna()]
@@ -65,35 +65,37 @@ def check(context: RuleContext) -> Iterator[Finding]:
         WithoutOps(tuple(second["gpu_op_id"].astype(int).tolist())),
         WithoutCalls(tuple(calls.loc[calls["end_ns"] > first_ns, "call_id"].astype(int).tolist())),
     ]
-    predicted = context.predict_ms(without)
-    gain_ms = context.step_ms - predicted if predicted is not None and context.step_ms else cost_ms
-    if context.share(gain_ms) < WORTH_NAMING:
-        return
     use = memory_use(context)
     free = use[1] - use[0] if use else None
     fits = "" if free is None else f" It takes {in_bytes(before)} more memory, of {in_bytes(max(free, 0))} that are free."
-    yield context.finding(
-        RULE.slug,
-        f"Weights are gathered twice a step: {in_words(cost_ms)} for the backward pass, which the forward pass had gathered already",
-        f"Keep the gathered weights until the backward pass (reshard_after_forward=False).{fits}",
-        ceiling_ms=cost_ms,
+    yield Evidence(
+        Advice(
+            f"Weights are gathered twice a step: {in_words(cost_ms)} for the backward pass, which the forward pass had gathered already",
+            Action("Keep", "the gathered weights until the backward pass", f" (reshard_after_forward=False).{fits}"),
+            note="Predicted by the replay without the second gathers: waiting in them, their copies and the host's time for both included.",
+            risk="The gathered weights of all layers stay in memory between the forward and the backward pass.",
+            changes=CHANGES,
+        ),
+        lost_ms=cost_ms,
+        cost_ms=cost_ms,
+        weighed_by="gain",
         edits=without,
         severity="info" if free is not None and free < before else None,
-        confidence="medium",
-        note="Predicted by the replay without the second gathers: waiting in them, their copies and the host's time for both included.",
-        risk="The gathered weights of all layers stay in memory between the forward and the backward pass.",
-        changes=CHANGES,
-        evidence=evidence_of(second),
+        rows=evidence_of(second),
     )
 
 
 RULE = Rule(
     "fsdp-reshard",
-    ("steps",),
-    check,
-    Explains(
-        part_of="exposed-communication",
-        before_graph="a CUDA graph of a step that frees its weights and gathers them again often cannot be captured",
-    ),
+    measure,
     reads=OF_TRACE | {"allocations", "telemetry"},
+    requires=("steps",),
+    bar=FEW_LINES,
+    part_of="exposed-communication",
+    comes_before=(
+        Relation(
+            "launch-bound",
+            "“{title}” comes first: it is the smaller change, and a CUDA graph of a step that frees its weights and gathers them again often cannot be captured.",
+        ),
+    ),
 )

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.calls import frames
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.source_lines import most_from
+from sawtooth.analysis.findings.recorded.source_lines import most_from
 from sawtooth.analysis.replay.edits import WithoutHostCause
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_times, in_words
 
-WORTH_NAMING = 0.01  # of the step
 FRAME = r"built-in function collect>|gc\.py|: gc_collect"
 
 CHANGES = (
@@ -36,33 +36,36 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when collections take more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when collections take a part that is worth naming of the step."""
     collections = frames(context, FRAME)
-    if context.share(collections.ms) < WORTH_NAMING:
+    if context.is_trifle(collections.ms):
         return
     lost = min(collections.ms, context.lost_ms("python_host"))
     line = most_from(context.recording, collections.frame)
     called = f", called at {line}" if line else ""
-    yield context.finding(
-        RULE.slug,
-        f"Python collects garbage {in_times(collections.count)} a step: {in_words(collections.ms)} of the host's time{called}",
-        "Take gc.collect() out of the loop; freeze what lives for ever, and collect every thousand steps.",
-        ceiling_ms=lost,
+    yield Evidence(
+        Advice(
+            f"Python collects garbage {in_times(collections.count)} a step: {in_words(collections.ms)} of the host's time{called}",
+            Action("Take", "gc.collect() out of the loop", "; freeze what lives for ever, and collect every thousand steps."),
+            note="The host's Python removed from the replay.",
+            risk="Cycles that hold GPU tensors live longer.",
+            changes=CHANGES,
+        ),
+        lost_ms=lost,
+        cost_ms=collections.ms,
         edits=[WithoutHostCause("python_host")] if lost else [],
         confidence="high",
-        note="The host's Python removed from the replay.",
-        risk="Cycles that hold GPU tensors live longer.",
-        changes=CHANGES,
-        evidence=collections.rows(),
+        rows=collections.rows(),
         places=collections.places(),
     )
 
 
 RULE = Rule(
     "garbage-collection",
-    ("steps", "stacks"),
-    check,
-    Explains(("python_host",), called="Python's garbage collection"),
+    measure,
     reads=OF_TRACE | {"python_stacks"},
+    explains=Explains(("python_host",), called="Python's garbage collection"),
+    requires=("steps", "stacks"),
+    bar=ONE_LINE,
 )

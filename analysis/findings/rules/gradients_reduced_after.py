@@ -21,15 +21,15 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, cost_beside, evidence_of
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import Edit, MoreLaunches, TimedOps
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_words
 
 MANY = 10  # a step: a loss, a norm and a few metrics are reduced after the backward pass by right
-WORTH_NAMING = 0.02  # of the step
 COPIED = 2  # times a gradient's bytes through the GPU's memory: read and written into its bucket
 COPIES = 2  # launches that DistributedDataParallel has the host make for a gradient, into its bucket and back, where it made one for its all-reduce
 REDUCED = 3  # and as it is reduced: read, summed and written
@@ -51,7 +51,7 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding where many all-reduces follow the backward pass, and the step is shorter with all but the last bucket's overlapped."""
     rows = collectives(context)
     after = rows[(rows["name"] == "allreduce") & rows["after_backward"].fillna(False).astype(bool)]
@@ -62,23 +62,28 @@ def check(context: RuleContext) -> Iterator[Finding]:
     exposed_ms = float(after["exposed_ns"].sum()) / steps / 1e6
     edits = _overlapped(context, after)
     predicted = context.predict_ms(edits) if edits else None
-    gains = predicted is not None and context.share(context.step_ms - predicted) >= WORTH_NAMING
+    gains = predicted is not None and context.share(context.step_ms - predicted) >= FEW_LINES.share
     calls_ms = 0.0 if gains else _calls_ms(context)
-    if not gains and calls_ms < WORTH_NAMING * (context.rank.best.profiled.value or 0.0):
+    if not gains and calls_ms < FEW_LINES.share * (context.rank.best.profiled.value or 0.0):
         return
     cost = f"{in_words(exposed_ms)} that nothing overlaps" if gains else f"{in_words(calls_ms)} of the profiled host's time"
-    yield context.finding(
-        RULE.slug,
-        f"{count:.0f} all-reduces a step follow the backward pass, one for each gradient: {cost}",
-        "Wrap the model in DistributedDataParallel: it reduces buckets of gradients while the backward pass goes on.",
-        ceiling_ms=exposed_ms if gains else calls_ms,
+    yield Evidence(
+        Advice(
+            f"{count:.0f} all-reduces a step follow the backward pass, one for each gradient: {cost}",
+            Action(
+                "Wrap",
+                "the model in DistributedDataParallel",
+                ": it reduces buckets of gradients while the backward pass goes on.",
+            ),
+            note=BY_THE_GPU if gains else BY_THE_HOST,
+            risk="The gradients are averaged within the backward pass: code that changes them on each rank before must move.",
+            changes=CHANGES,
+        ),
+        lost_ms=exposed_ms if gains else calls_ms,
         edits=edits if gains else (),
-        severity=None if gains else "info",
         confidence="medium" if gains else "low",
-        note=BY_THE_GPU if gains else BY_THE_HOST,
-        risk="The gradients are averaged within the backward pass: code that changes them on each rank before must move.",
-        changes=CHANGES,
-        evidence=evidence_of(after),
+        severity=None if gains else "info",
+        rows=evidence_of(after),
     )
 
 
@@ -108,4 +113,11 @@ def _calls_ms(context: RuleContext) -> float:
     return float((calls["end_ns"] - calls["launch_ns"]).sum()) / max(len(context.rank.counted), 1) / 1e6
 
 
-RULE = Rule("gradients-reduced-after", ("steps",), check, Explains(part_of="exposed-communication"), reads=OF_TRACE)
+RULE = Rule(
+    "gradients-reduced-after",
+    measure,
+    reads=OF_TRACE,
+    requires=("steps",),
+    bar=FEW_LINES,
+    part_of="exposed-communication",
+)

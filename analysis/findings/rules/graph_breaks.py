@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.compiled import Breaks, breaks, uncompiled
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.compile_log import CompileLog, CompileReason
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words, significant
 
 LEAST_A_STEP = 0.5  # a break in fewer than every second step is one of another path (an evaluation, a log)
@@ -62,7 +62,7 @@ GIVEN_UP = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding where steps leave compiled code."""
     broken = breaks(context)
     log = context.run.compile_log
@@ -85,54 +85,66 @@ def check(context: RuleContext) -> Iterator[Finding]:
         if first
         else " Record the places with TORCH_TRACE=folder and drop the log on this run."
     )
-    yield context.finding(
-        RULE.slug,
-        f"{count} a step in code of torch.compile{each}",
-        f"Remove the breaks in the compiled graph. Compiling with fullgraph=True stops at the next one and says why.{where}{'' if cost else UNKNOWN_COST}",
-        ceiling_ms=min(cost, context.lost_ms("launch_bound", "python_host")) if cost else None,
+    yield Evidence(
+        Advice(
+            f"{count} a step in code of torch.compile{each}",
+            Action(
+                "Remove",
+                "the breaks in the compiled graph",
+                f". Compiling with fullgraph=True stops at the next one and says why.{where}{'' if cost else UNKNOWN_COST}",
+            ),
+            note="The host comes to the first kernel after each break as quickly as to other kernels. That more kernels could be fused is not counted.",
+            risk="fullgraph=True stops the run where a break is left; a larger graph takes longer to compile.",
+            changes=CHANGES,
+        ),
+        lost_ms=min(cost, context.lost_ms("launch_bound", "python_host")) if cost else None,
         edits=broken.edits,
-        confidence="medium",
-        note="The host comes to the first kernel after each break as quickly as to other kernels. That more kernels could be fused is not counted.",
-        risk="fullgraph=True stops the run where a break is left; a larger graph takes longer to compile.",
-        changes=CHANGES,
-        evidence=_evidence(broken, log),
+        rows=_evidence(broken, log),
     )
 
 
-def _given_up(context: RuleContext, entries: list[CompileReason]) -> Finding:
+def _given_up(context: RuleContext, entries: list[CompileReason]) -> Evidence:
     """Return the finding on breaks that no compiled code can go on after: that costs all that compiling would bring, which nothing here tells."""
     first, count = entries[0], len(entries)
     functions = "a function" if count == 1 else f"{count} functions"
-    return context.finding(
-        RULE.slug,
-        f"torch.compile gave {functions} up, which run{'s' if count == 1 else ''} uncompiled: a break at {first.place} lies in a loop or block that it cannot leave",
-        f"Take what breaks the graph out of the loop, or compile what the loop calls by itself. At {first.place}: {first.reason.rstrip('.')}.",
-        ceiling_ms=None,
-        severity="warning",
+    return Evidence(
+        Advice(
+            f"torch.compile gave {functions} up, which run{'s' if count == 1 else ''} uncompiled: a break at {first.place} lies in a loop or block that it cannot leave",
+            Action(
+                "Take",
+                "what breaks the graph out of the loop",
+                f", or compile what the loop calls by itself. At {first.place}: {first.reason.rstrip('.')}.",
+            ),
+            note="What compiling would bring is not known. Functions that are called from there are compiled one by one.",
+            changes=CHANGES[:1],
+        ),
         confidence="high",
-        note="What compiling would bring is not known. Functions that are called from there are compiled one by one.",
-        changes=CHANGES[:1],
-        evidence=[
+        severity="warning",
+        rows=[
             {"place": entry.place, "reason": entry.reason, "hint": entry.hint, "times": entry.times}
             for entry in entries[:MOST_ROWS]
         ],
     )
 
 
-def _in_vain(context: RuleContext, calls: float, log: CompileLog | None) -> Finding:
+def _in_vain(context: RuleContext, calls: float, log: CompileLog | None) -> Evidence:
     """Return the finding on ``calls`` a step for which compiled code is looked up and none is there."""
     reason = log.recompiled[0] if log is not None and log.recompiled else None
     why = f" In the log: {reason.reason.rstrip('.')} ({reason.place})." if reason else ""
-    return context.finding(
-        RULE.slug,
-        f"torch.compile looks for compiled code of {significant(calls)} call{'' if round(calls, 2) == 1 else 's'} a step and has none: they run uncompiled",
-        "Find what differs from call to call (TORCH_LOGS=recompiles): a number or a list's length of Python that the code depends on. "
-        f"After 8 versions (torch._dynamo.config.recompile_limit) the function is not compiled again.{why}",
-        ceiling_ms=None,
-        severity="warning",
+    return Evidence(
+        Advice(
+            f"torch.compile looks for compiled code of {significant(calls)} call{'' if round(calls, 2) == 1 else 's'} a step and has none: they run uncompiled",
+            Action(
+                "Find",
+                "what differs from call to call",
+                " (TORCH_LOGS=recompiles): a number or a list's length of Python that the code depends on. "
+                f"After 8 versions (torch._dynamo.config.recompile_limit) the function is not compiled again.{why}",
+            ),
+            note="What compiling would bring is not known. Each lookup that has code begins a compiled region; these begin none.",
+            changes=GIVEN_UP,
+        ),
         confidence="high",
-        note="What compiling would bring is not known. Each lookup that has code begins a compiled region; these begin none.",
-        changes=GIVEN_UP,
+        severity="warning",
     )
 
 
@@ -159,4 +171,10 @@ def _evidence(broken: Breaks, log: CompileLog | None) -> Iterator[dict[str, Any]
         yield {"name": BETWEEN_PIECES, "ms_per_step": backward_ms, "share_of_step": broken.context.share(backward_ms)}
 
 
-RULE = Rule("graph-breaks", ("steps",), check, Explains(sets=("compile",)), reads=OF_TRACE | {"compile_log"})
+RULE = Rule(
+    "graph-breaks",
+    measure,
+    reads=OF_TRACE | {"compile_log"},
+    explains=Explains(sets=("compile",)),
+    requires=("steps",),
+)

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.calls import calls
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 CAPTURES = r"^(cuda|hip)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)"
 
@@ -32,28 +33,36 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding when a CUDA graph is captured in a counted step."""
     captures = calls(context, CAPTURES)
     begun = captures.where(captures.frame["name"].str.contains("Begin|Instantiate"))
     captured = begun.frame["step"].nunique()
     if not captured:
         return
-    yield context.finding(
-        RULE.slug,
-        f"A CUDA graph is captured in {captured} of {captures.steps} profiled steps: what is launched meanwhile does not run",
-        "Profile later, when graphs have been captured; pad shapes to a few sizes where a loop keeps capturing.",
-        ceiling_ms=None,
-        severity="warning",
+    yield Evidence(
+        Advice(
+            f"A CUDA graph is captured in {captured} of {captures.steps} profiled steps: what is launched meanwhile does not run",
+            Action(
+                "Profile", "later", ", when graphs have been captured; pad shapes to a few sizes where a loop keeps capturing."
+            ),
+            note="Not predicted: steps without a capture were not recorded."
+            if captured == captures.steps
+            else "Not predicted: see the steps without a capture.",
+            risk="None.",
+            changes=CHANGES,
+        ),
         confidence="high",
-        note="Not predicted: steps without a capture were not recorded."
-        if captured == captures.steps
-        else "Not predicted: see the steps without a capture.",
-        risk="None.",
-        changes=CHANGES,
-        evidence=captures.rows(),
+        severity="warning",
+        rows=captures.rows(),
         places=captures.places(),
     )
 
 
-RULE = Rule("graph-capture", ("steps",), check, Explains(captures_graph=True), reads=frozenset({"host_records", "steps"}))
+RULE = Rule(
+    "graph-capture",
+    measure,
+    reads=frozenset({"host_records", "steps"}),
+    explains=Explains(topics=frozenset({"captures_graph"})),
+    requires=("steps",),
+)

@@ -20,13 +20,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.calls import Events
 from sawtooth.analysis.findings.queries.copies import copies
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.knowledge.hardware import LINK_FULL, Link, link_of
 from sawtooth.analysis.replay.edits import Edit, ScaledOps
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes
 
 SLOW = 0.5  # of the link: a pinned copy reaches 0.88 of it (55.5 of 63 GB/s, H200), one over fewer lanes half of that or less
@@ -40,7 +40,7 @@ class Direction:
     where: str
     copies: str
     column: str
-    fix: str
+    action: Action
     note: str
     change: CodeChange
 
@@ -49,7 +49,7 @@ FROM_HOST = Direction(
     "from the host",
     "(?i)HtoD|HostToDevice",
     "pcie_rx_bps",
-    "Send fewer bytes: uint8 images normalized on the GPU, 16-bit instead of FP32, decoding on the GPU.",
+    Action("Send", "fewer bytes", ": uint8 images normalized on the GPU, 16-bit instead of FP32, decoding on the GPU."),
     "The copies with half the bytes, as where FP32 becomes bf16; uint8 in its place is a quarter.",
     CodeChange(
         "PyTorch",
@@ -61,7 +61,11 @@ TO_HOST = Direction(
     "to the host",
     "(?i)DtoH|DeviceToHost",
     "pcie_tx_bps",
-    "Copy fewer bytes to the host: reduce values on the GPU first (the chosen class instead of all logits), 16-bit instead of FP32, and only in the steps whose values are read.",
+    Action(
+        "Copy",
+        "fewer bytes to the host",
+        ": reduce values on the GPU first (the chosen class instead of all logits), 16-bit instead of FP32, and only in the steps whose values are read.",
+    ),
     "The copies with half the bytes, as where FP32 becomes bf16; a value reduced on the GPU is less.",
     CodeChange(
         "PyTorch",
@@ -88,7 +92,7 @@ class Use:
         return max(self.copying, self.sampled_share)
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding for the direction in which the link is used more, where it is in use for LINK_FULL of the step."""
     link = link_of(context.rank.gpu.name, "host") if context.rank.gpu is not None else None
     use = max((_use(context, direction, link) for direction in (FROM_HOST, TO_HOST)), key=lambda use: use.share)
@@ -112,7 +116,7 @@ def _use(context: RuleContext, direction: Direction, link: Link | None) -> Use:
     )
 
 
-def _by_copies(context: RuleContext, use: Use, link: Link | None) -> Finding:
+def _by_copies(context: RuleContext, use: Use, link: Link | None) -> Evidence:
     moved = use.moved
     size = float(moved.frame["bytes"].fillna(0).sum()) / max(moved.steps, 1)
     rate = size / (moved.ms / 1e3) / 1e9
@@ -125,19 +129,25 @@ def _by_copies(context: RuleContext, use: Use, link: Link | None) -> Finding:
     return _finding(context, title, use, use.direction.note, ScaledOps(moved.ids, HALF))
 
 
-def _finding(context: RuleContext, title: str, use: Use, note: str, *edits: Edit) -> Finding:
-    return context.finding(
-        RULE.slug,
-        title,
-        use.direction.fix,
-        ceiling_ms=use.moved.ms if edits else None,
+def _finding(context: RuleContext, title: str, use: Use, note: str, *edits: Edit) -> Evidence:
+    return Evidence(
+        Advice(
+            title,
+            use.direction.action,
+            note=note,
+            risk="What was computed from the values on the CPU is computed on the GPU instead.",
+            changes=(use.direction.change,),
+        ),
+        lost_ms=use.moved.ms if edits else None,
         edits=edits,
-        note=note,
-        risk="What was computed from the values on the CPU is computed on the GPU instead.",
-        changes=(use.direction.change,),
-        evidence=use.moved.rows(),
+        rows=use.moved.rows(),
         places=use.moved.places(),
     )
 
 
-RULE = Rule("host-link-saturated", ("steps",), check, Explains(), reads=OF_TRACE | {"gpu_peaks", "telemetry"})
+RULE = Rule(
+    "host-link-saturated",
+    measure,
+    reads=OF_TRACE | {"gpu_peaks", "telemetry"},
+    requires=("steps",),
+)

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import Advice, Evidence, Rule
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes
 
 WORTH_NAMING_BPS = 1e6  # 250 pages a second, each a wait of a tenth of a millisecond and more
@@ -32,25 +33,33 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when more than WORTH_NAMING_BPS come back from swap."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when a part that is worth naming_BPS come back from swap."""
     host = context.run.telemetry.host
     rate = host.means.get("swap_in_bps", 0.0) if host is not None else 0.0
     if host is None or rate < WORTH_NAMING_BPS:
         return
     used, total = host.means.get("ram_used_bytes", 0.0), host.means.get("ram_total_bytes", 0.0)
-    yield context.finding(
-        RULE.slug,
-        f"The host reads {in_bytes(rate)} a second back from swap: {in_bytes(used)} of its {in_bytes(total)} of memory are in use",
-        "Give the job more host memory, or let it use less: fewer loader workers, datasets in arrays instead of Python lists.",
-        ceiling_ms=None,
+    yield Evidence(
+        Advice(
+            f"The host reads {in_bytes(rate)} a second back from swap: {in_bytes(used)} of its {in_bytes(total)} of memory are in use",
+            Action(
+                "Give",
+                "the job more host memory",
+                ", or let it use less: fewer loader workers, datasets in arrays instead of Python lists.",
+            ),
+            note="Not predicted: which waits are for swap is not recorded.",
+            risk="Fewer workers may load too slowly: look at what the GPU waits for afterwards.",
+            changes=CHANGES,
+        ),
         severity="warning",
-        confidence="medium",
-        note="Not predicted: which waits are for swap is not recorded.",
-        risk="Fewer workers may load too slowly: look at what the GPU waits for afterwards.",
-        changes=CHANGES,
-        evidence=host.evidence("swap_in_bps", "swap_used_bytes", "ram_used_bytes"),
+        rows=host.evidence("swap_in_bps", "swap_used_bytes", "ram_used_bytes"),
     )
 
 
-RULE = Rule("host-swaps", ("host",), check, Explains(), reads=frozenset({"host_telemetry"}))
+RULE = Rule(
+    "host-swaps",
+    measure,
+    reads=frozenset({"host_telemetry"}),
+    requires=("host",),
+)

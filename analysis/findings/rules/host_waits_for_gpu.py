@@ -22,16 +22,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sawtooth.analysis.findings.builders import of_waits, without_reads
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.judging import WARNING_SHARE
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.convolution_searches import calls_of_searches
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
 from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, OUTPUT_SIZE, REPEATS, SAME_SHAPE, nan_checks, waiting_calls
-from sawtooth.analysis.findings.rule import WARNING_SHARE, Rule, RuleContext
 from sawtooth.analysis.replay.edits import AsGraph
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
-WORTH_NAMING = 0.01  # below one percent of the step the reading costs less than a reader's time
+READ_LATER = Action(
+    "Take", "the reads of GPU values out of the step", ": keep losses and norms as tensors and read them every N steps."
+)
 
 CHANGES = (
     CodeChange(
@@ -83,9 +87,9 @@ _IN_COUNTED = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield one finding for all waits together, with a row of evidence for each place."""
-    if context.share(context.lost_ms("host_sync")) < WORTH_NAMING:
+    if context.share(context.lost_ms("host_sync")) < ONE_LINE.share:
         yield from _in_the_way(context)
         return
     rows = context.recording.rows(_WAITS, [context.rank.device])
@@ -101,14 +105,18 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     yield from of_waits(
         context,
-        RULE.slug,
         calls,
-        "The host stops {times} a step to wait for the GPU, {costs}; most at {place}",
-        "Take the reads of GPU values out of the step: keep losses and norms as tensors and read them every N steps.",
-        worth_naming=WORTH_NAMING,
-        note="These waits removed from the replay, with what only serves the reading: copies, norms, tests, and Python right after a copy of over 1 MB.",
-        risk="Values read later are stale by N steps; NaN checks fire later.",
-        changes=_changes(context, calls),
+        Advice(
+            "The host stops {times} a step to wait for the GPU, {costs}; most at {place}",
+            Action(
+                "Take",
+                "the reads of GPU values out of the step",
+                ": keep losses and norms as tensors and read them every N steps.",
+            ),
+            note="These waits removed from the replay, with what only serves the reading: copies, norms, tests, and Python right after a copy of over 1 MB.",
+            risk="Values read later are stale by N steps; NaN checks fire later.",
+            changes=_changes(context, calls),
+        ),
     )
 
 
@@ -127,7 +135,7 @@ def _ending_the_read(context: RuleContext, calls: tuple[int, ...]) -> set[int]:
     return {int(row[0]) for row in context.recording.rows(_ENDING, [list(calls)])}
 
 
-def _in_the_way(context: RuleContext) -> Iterator[Finding]:
+def _in_the_way(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding on reads that cost the profiled steps nothing, their host being late anyway, where a graph of the step cannot hold them."""
     one, several = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))
     if one is None or several is None or context.share(several - one) < WARNING_SHARE:
@@ -137,25 +145,28 @@ def _in_the_way(context: RuleContext) -> Iterator[Finding]:
     times = len(context.recording.rows(_IN_COUNTED, [context.rank.device, list(reads)])) / max(len(context.rank.counted), 1)
     if round(times) < 1:
         return
-    in_the_way = context.finding(
-        RULE.slug,
-        f"The host reads GPU values {'once' if round(times) == 1 else f'{times:.0f} times'} a step, and no CUDA graph can hold these waits",
-        "Take the reads of GPU values out of the step: keep losses and norms as tensors and read them every N steps."
-        + (f" {OUTPUT_SIZE}" if waiting_calls(context, REPEATS) else ""),
-        ceiling_ms=None,
+    yield Evidence(
+        Advice(
+            f"The host reads GPU values {'once' if round(times) == 1 else f'{times:.0f} times'} a step, and no CUDA graph can hold these waits",
+            replace(READ_LATER, how=f"{READ_LATER.how} {OUTPUT_SIZE.sentence}")
+            if waiting_calls(context, REPEATS)
+            else READ_LATER,
+            note="What they cost by themselves is not predicted: in the profile the host is late and waits for little, in the run it may wait longer.",
+            risk="Values read later are stale by N steps; NaN checks fire later.",
+            changes=CHANGES,
+        ),
         edits=without_reads(context, reads),
-        note="What they cost by themselves is not predicted: in the profile the host is late and waits for little, in the run it may wait longer.",
-        risk="Values read later are stale by N steps; NaN checks fire later.",
-        changes=CHANGES,
-    )
-    yield replace(
-        in_the_way,
+        cost_ms=context.lost_ms("host_sync"),
         severity="warning",
-        predicted_step_ms=None,
-        predicted_low_ms=None,
-        predicted_high_ms=None,
-        predicted_speedup=None,
+        withholds_gain=True,
     )
 
 
-RULE = Rule("host-waits-for-gpu", ("steps",), check, Explains(("host_sync",), cuts_graph=True, sets=("reads",)), reads=OF_TRACE)
+RULE = Rule(
+    "host-waits-for-gpu",
+    measure,
+    reads=OF_TRACE,
+    explains=Explains(("host_sync",), sets=("reads",)),
+    requires=("steps",),
+    bar=ONE_LINE,
+)

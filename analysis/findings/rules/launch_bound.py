@@ -22,10 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-import pandas as pd
-
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.actions import MODEL
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.generation import Generation, generation
+from sawtooth.analysis.findings.judging import WARNING_SHARE
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
+from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit
@@ -34,21 +36,16 @@ from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, waiting_cal
 from sawtooth.analysis.findings.queries.recurrent import packs_sequences, recurrent_layer
 from sawtooth.analysis.findings.queries.sampled import idle_by_telemetry_ms
 from sawtooth.analysis.findings.queries.shapes import unlike_steps
-from sawtooth.analysis.findings.rule import WARNING_SHARE, Rule, RuleContext, severity_of
 from sawtooth.analysis.replay.edits import AsGraph
-from sawtooth.analysis.run.model import CodeChange, Confidence, Explains, Finding, Severity
+from sawtooth.analysis.run.model import Action, CodeChange, Confidence, Explains, Finding
 from sawtooth.analysis.units import in_number, in_words
 
-WORTH_NAMING = 0.05  # a graph needs static shapes and care: not worth it for less than 5 % of the step
 WAITS_FIRST = 0.01  # as the rule of waits names them: launches that lag at most twice what waits cost may lag because of them
 PYTHON_SHARE = 0.1  # of the step
 SHORT_KERNEL_NS = 10_000  # an operator costs the host about 10 µs: shorter kernels cannot hide it
 
 LOADS_CODE = 0.05  # of the step: what the first launches of a run take says nothing of what the later ones do
 
-FEWEST_TOKENS = 4  # of a step: fewer say little of what a token takes
-EVEN_SHARE = 0.9  # of the tokens must hold as many kernels as most do: the last one may end the text
-FEWEST_KERNELS = 5  # of a token: fewer are a loop of calls
 
 BY_HAND = CodeChange(
     "PyTorch",
@@ -58,7 +55,10 @@ BY_HAND = CodeChange(
 )
 CHANGES = (
     CodeChange(
-        "PyTorch", "model = Net().cuda()", 'model = torch.compile(Net().cuda(), mode="reduce-overhead")   # CUDA graphs inside'
+        "PyTorch",
+        "model = $model.cuda()",
+        'model = torch.compile($model.cuda(), mode="reduce-overhead")   # CUDA graphs inside',
+        usual=MODEL,
     ),
     BY_HAND,
     CodeChange("Lightning", "model = LitNet()", 'model = torch.compile(LitNet(), mode="reduce-overhead")'),
@@ -85,18 +85,32 @@ SHARDED_CHANGES = (
 )
 SHARDED = r"^FullyShardedDataParallel\."  # how the older FSDP's annotations begin; fully_shard's are called FSDP::
 
-STEP_FIX = "Launch the step as one CUDA graph, by hand or with torch.compile(mode='reduce-overhead'); or give each launch more work with a larger batch."
-TOKEN_FIX = "Keep keys and values in a cache of one size and launch each token as one CUDA graph, by hand or with torch.compile(mode='reduce-overhead')."
-BY_HAND_FIX = "Launch the step as one CUDA graph, captured by hand: torch.compile stops at {layer}, which cuDNN runs. Or give each launch more work with a larger batch."
+STEP_FIX = Action(
+    "Launch",
+    "the step as one CUDA graph",
+    ", by hand or with torch.compile(mode='reduce-overhead'); or give each launch more work with a larger batch.",
+)
+TOKEN_FIX = Action(
+    "Keep",
+    "keys and values in a cache of one size and launch each token as one CUDA graph",
+    ", by hand or with torch.compile(mode='reduce-overhead').",
+)
+BY_HAND_FIX = (
+    ", captured by hand: torch.compile stops at {layer}, which cuDNN runs. Or give each launch more work with a larger batch."
+)
 PACKED_RISK = " Packed sequences are of other lengths in each batch: pad them to one length first."
 CAPTURED_NOTE = "Each step launched as one graph; kernels keep their durations."
 STEP_NOTE = "Each step launched as one graph; kernels keep their durations. Compiling would also fuse some of them."
-SHARDED_FIX = (
-    "Compile the model block by block, so that it launches fewer kernels; or give each launch more work with a larger batch."
+SHARDED_FIX = Action(
+    "Compile",
+    "the model block by block",
+    ", so that it launches fewer kernels; or give each launch more work with a larger batch.",
 )
 GRAPH_RISK = "Graphs need static shapes and addresses; anything that reads a GPU value inside the step must move out."
-LENGTHS_FIX = (
-    "Pad to a few lengths, and launch the step of each as one CUDA graph; or give each launch more work with a larger batch."
+LENGTHS_FIX = Action(
+    "Pad",
+    "to a few lengths",
+    ", and launch the step of each as one CUDA graph; or give each launch more work with a larger batch.",
 )
 LENGTHS_NOTE = "Not predicted: shapes change from step to step, and a CUDA graph holds one shape. How many lengths will do, and how much work padding adds, nothing tells."
 SHARDED_NOTE = (
@@ -108,58 +122,6 @@ AFTER_LOADING = (
     "Not predicted: code was compiled or loaded in these steps, so they say little of later ones. Profile after the warm-up."
 )
 TOKEN_NOTE = "Each token launched as one graph, the prompt read as before; kernels keep their durations, and the host still waits after each token where it did."
-
-
-@dataclass(frozen=True)
-class Generation:
-    """The tokens of steps that each read a prompt and then make one token after the other.
-
-    ``first`` holds the gpu_op_ids that begin each token, of all counted steps. ``per_step`` is how many tokens a step has, on average,
-    ``prompt_share`` which part of the profiled steps' time lies before the first token."""
-
-    first: tuple[int, ...]
-    per_step: float
-    prompt_share: float
-
-
-def _generation(context: RuleContext) -> Generation | None:
-    """Return the tokens of a run whose counted steps are generations, None for others: those with a backward pass, or without such a rhythm.
-
-    A token begins where an operator with the same inputs comes again and again, with as many kernels from each time to the next. A layer comes again
-    too, but not evenly: what chooses a token and looks the next one up lies between the last layer of one and the first of the next.
-    """
-    work = context.work[context.work["signature_id"].notna() & context.work["operator"].notna()]
-    if work.empty or len(context.launches.in_backward()):
-        return None
-    begins: list[np.ndarray] = []
-    before_ns = 0
-    for step, part in work.groupby("step", sort=True):
-        first = _token_starts(part)
-        if first is None:
-            return None
-        begins.append(part["gpu_op_id"].to_numpy(np.int64)[first])
-        spans = context.rank.steps[context.rank.steps["step"] == step]
-        before_ns += int(part["start_ns"].to_numpy(np.int64)[first[0]]) - int(spans["start_ns"].iloc[0])
-    counted = context.rank.counted
-    whole = counted[counted["step"].isin(work["step"].unique())]
-    lasts_ns = int((whole["end_ns"] - whole["start_ns"]).sum())
-    tokens = np.concatenate(begins)
-    return Generation(tuple(tokens.tolist()), len(tokens) / len(begins), max(before_ns, 0) / lasts_ns if lasts_ns > 0 else 0.0)
-
-
-def _token_starts(part: pd.DataFrame) -> np.ndarray | None:
-    """Return the places in one step's work at which tokens begin: of the evenest rhythms the slowest, where it comes first."""
-    kinds = part.groupby(["operator", "signature_id", "kernel"], sort=False).ngroup().to_numpy()
-    rhythms: list[np.ndarray] = []
-    for kind in np.unique(kinds):
-        at = np.flatnonzero(kinds == kind)
-        if len(at) < FEWEST_TOKENS:
-            continue
-        lengths = np.append(np.diff(at), len(kinds) - at[-1])
-        usual = int(np.median(lengths))
-        if usual >= FEWEST_KERNELS and (np.abs(lengths - usual) <= 1).mean() >= EVEN_SHARE:
-            rhythms.append(at)
-    return min(rhythms, key=lambda at: (len(at), int(at[0]))) if rhythms else None
 
 
 def _of_tokens(context: RuleContext, tokens: Generation) -> str:
@@ -199,7 +161,7 @@ def _gpu_may_limit(context: RuleContext) -> bool:
 class _Advice:
     """What to do in one kind of loop, and what ``edits`` assume of it; without edits nothing is predicted."""
 
-    fix: str
+    action: Action
     note: str
     risk: str = GRAPH_RISK
     changes: tuple[CodeChange, ...] = CHANGES
@@ -207,8 +169,8 @@ class _Advice:
     confidence: Confidence = "medium"
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when launches cost more than WORTH_NAMING of the unprofiled step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when launches cost a part that is worth naming of the unprofiled step."""
     lost = context.lost_ms("launch_bound")
     if lost and searching_convolutions(context).ms > lost / 2:
         return  # the host does not launch, it tries algorithms: convolution-search says so
@@ -216,27 +178,29 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return  # nor where it plans for new shapes
     idle = idle_by_telemetry_ms(context)
     least = lost if idle is None else min(lost, idle)
-    if context.share(least) < WORTH_NAMING:
+    if context.is_trifle(least):
         return
     kernels, short = _kernels(context)
     if not kernels:
         return  # copies alone: small-copies speaks of those
-    tokens = _generation(context)
+    tokens = generation(context)
     advice, unknown = _advice(context, tokens), _why_unknown(context, lost, tokens)
-    severity: Severity | None = severity_of(context.share(least)) if least < lost else None
-    yield context.finding(
-        RULE.slug,
-        f"The GPU waits {in_words(lost)} of each step for kernel launches: {in_number(kernels / len(context.rank.counted), 'kernel')} a step, "
-        f"{short / kernels:.0%} shorter than 10 µs{_of_tokens(context, tokens) if tokens else ''}",
-        advice.fix,
-        ceiling_ms=lost + context.lost_ms("python_host"),
+    yield Evidence(
+        Advice(
+            f"The GPU waits {in_words(lost)} of each step for kernel launches: {in_number(kernels / len(context.rank.counted), 'kernel')} a step, "
+            f"{short / kernels:.0%} shorter than 10 µs{_of_tokens(context, tokens) if tokens else ''}",
+            advice.action,
+            note=unknown or advice.note,
+            risk=advice.risk,
+            changes=advice.changes,
+        ),
+        lost_ms=lost + context.lost_ms("python_host"),
+        cost_ms=least,
         edits=() if unknown else advice.edits,
-        severity="info" if unknown or _gpu_may_limit(context) else severity,
         confidence="low" if unknown else advice.confidence,
-        note=unknown or advice.note,
-        risk=advice.risk,
-        changes=advice.changes,
-        evidence=context.gap_evidence("launch_bound"),
+        severity="info" if unknown or _gpu_may_limit(context) else None,
+        severity_by_cost=least < lost,
+        rows=context.gap_evidence("launch_bound"),
     )
 
 
@@ -273,13 +237,40 @@ def _advice(context: RuleContext, tokens: Generation | None) -> _Advice:
     if layer is None:
         return _Advice(STEP_FIX, STEP_NOTE + beside)
     risk = GRAPH_RISK + (PACKED_RISK if packs_sequences(context) else "")
-    return _Advice(BY_HAND_FIX.format(layer=layer), CAPTURED_NOTE + beside, risk, (BY_HAND,))
+    return _Advice(
+        Action("Launch", "the step as one CUDA graph", BY_HAND_FIX.format(layer=layer)),
+        CAPTURED_NOTE + beside,
+        risk,
+        (BY_HAND,),
+    )
+
+
+def _is_one_graph(_context: RuleContext, _waits: Finding, graph: Finding) -> bool:
+    """Tell whether the step is launched as one graph: between two graphs the host may wait."""
+    return not any(isinstance(edit, AsGraph) and edit.first_ops for edit in graph.edits)
+
+
+def _waits_cut_it(context: RuleContext, waits: Finding, graph: Finding) -> bool:
+    """Tell whether the waits cut the step into graphs that bring much less: then they stand first, however little it brings to remove them alone."""
+    if waits.severity == "info" or not graph.edits:
+        return False
+    one, several = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))
+    return one is not None and several is not None and context.share(several - one) >= WARNING_SHARE
 
 
 RULE = Rule(
     "launch-bound",
-    ("steps",),
-    check,
-    Explains(("launch_bound",), host_pace=True, as_graph=True, sets=("graph",)),
+    measure,
     reads=OF_TRACE | {"telemetry"},
+    explains=Explains(("launch_bound",), topics=frozenset({"host_pace", "cuda_graph"}), sets=("graph",)),
+    requires=("steps",),
+    needs=(
+        Relation(
+            "host-waits-for-gpu",
+            "“{title}” comes first: one graph cannot hold these waits, and where they stay a step is several graphs.",
+            applies=_is_one_graph,
+            orders=_waits_cut_it,
+        ),
+    ),
+    bar=OTHER_CODE,
 )

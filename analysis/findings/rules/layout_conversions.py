@@ -24,31 +24,36 @@ from typing import Any
 
 import pandas as pd
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.actions import MODEL
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
+from sawtooth.analysis.findings.recorded.work import chosen, evidence_of, ms_per_step
 from sawtooth.analysis.findings.retimed import NORMS, channels_last, channels_of
-from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
-from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutOps
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-WORTH_NAMING = 0.03  # two lines to change: worth it from 3 % of the step
 GROUP_NORM, CONVOLUTION = "aten::native_group_norm", "aten::convolution"
 BATCH_NORMS = [operator for operator in NORMS if "batch_norm" in operator]
 CONVERTED_BACK = 0.25  # group norms a convolution: PyTorch's group norm works on NCHW and returns it, so that the next convolution converts again
 FEW_CHANNELS = 64  # a tile's width; with fewer in and out, NHWC kernels leave most of it empty (a U-Net of 48: 14 % slower)
 
+IN_SPACE = "channels_last_3d"  # the layout of tensors of five dimensions
+LAYOUT = (("layout", "channels_last"),)
 CHANGES = (
     CodeChange(
         "PyTorch",
-        "model = Net().cuda()\nfor x, y in loader:\n    x = x.cuda(non_blocking=True)",
-        "model = Net().cuda().to(memory_format=torch.channels_last)\nfor x, y in loader:\n"
-        "    x = x.cuda(non_blocking=True).to(memory_format=torch.channels_last)",
+        "model = $model.cuda()\nfor x, y in loader:\n    x = x.cuda(non_blocking=True)",
+        "model = $model.cuda().to(memory_format=torch.$layout)\nfor x, y in loader:\n"
+        "    x = x.cuda(non_blocking=True).to(memory_format=torch.$layout)",
+        usual=(*MODEL, *LAYOUT),
     ),
     CodeChange(
         "Lightning",
         "def configure_model(self): ...",
-        "def configure_model(self):\n    self.to(memory_format=torch.channels_last)",
+        "def configure_model(self):\n    self.to(memory_format=torch.$layout)",
+        usual=LAYOUT,
     ),
 )
 
@@ -60,22 +65,27 @@ IN_LINE = (
         "x = x.unsqueeze(2).to(memory_format=torch.channels_last)   # once, before the first; model in channels_last too",
     ),
 )
-LAST = "Keep the model and its inputs in channels_last, the layout tensor-core convolutions work in."
-LAST_IN_LINE = (
-    "Write one-dimensional convolutions as Conv2d of height 1, and keep model and inputs in channels_last: Conv1d has none."
+LAST = Action("Keep", "the model and its inputs in channels_last", ", the layout tensor-core convolutions work in.")
+LAST_IN_LINE = Action(
+    "Write",
+    "one-dimensional convolutions as Conv2d of height 1",
+    ", and keep model and inputs in channels_last: Conv1d has none.",
 )
 
-LAST_3D = "Keep the model and its inputs in channels_last_3d, the layout of tensors of five dimensions."
+LAST_3D = Action("Keep", "the model and its inputs in channels_last_3d", ", the layout of tensors of five dimensions.")
 NOTE = (
     "Without the conversions, and norms as long as they take in NHWC, which group norms do not gain from. "
     "Convolutions whose channels are no multiple of 8 may get slower kernels: pad them."
 )
 NOTE_3D = " Over three dimensions cuDNN has fewer kernels: the one network measured took 9.39 ms where 6.90 (5.73 to 11.9) were predicted."
-CHANGES_3D = tuple(replace(change, after=change.after.replace("channels_last", "channels_last_3d")) for change in CHANGES)
+CHANGES_3D = tuple(
+    replace(change, usual=tuple((slot, IN_SPACE if slot == "layout" else text) for slot, text in change.usual))
+    for change in CHANGES
+)
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when layout conversions take more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when layout conversions take a part that is worth naming of the step."""
     gpu, steps = context.rank.gpu, context.work_steps
     work = context.work
     convolutions = work[work["category"] == "conv"]
@@ -83,26 +93,25 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     layout = chosen(work[work["category"] == "layout"], _is_wide)
     cost = ms_per_step(layout, steps)
-    if context.share(cost) < WORTH_NAMING:
+    if context.is_trifle(cost):
         return
     norms = work[work["operator"].isin(NORMS)]
     edits: list[Edit] = [*channels_last(convolutions, norms, gpu), WithoutOps(tuple(layout["gpu_op_id"].tolist()))]
     in_line, in_space = (2 * ms_per_step(chosen(layout, partial(_is_over, count=count)), steps) > cost for count in (1, 3))
-    gain = (context.step_ms or 0.0) - (context.predict_ms(edits) or context.step_ms or 0.0)
-    yield context.finding(
-        RULE.slug,
-        f"Layout conversions around {'one-dimensional ' if in_line else ''}convolutions take {in_words(cost)} of each step",
-        LAST_IN_LINE if in_line else LAST_3D if in_space else LAST,
-        ceiling_ms=cost + ms_per_step(norms, steps),
+    yield Evidence(
+        Advice(
+            f"Layout conversions around {'one-dimensional ' if in_line else ''}convolutions take {in_words(cost)} of each step",
+            LAST_IN_LINE if in_line else LAST_3D if in_space else LAST,
+            note=f"{NOTE}{NOTE_3D if in_space else ''}",
+            risk="Code that calls view() on activations must use reshape().",
+            changes=IN_LINE if in_line else CHANGES_3D if in_space else CHANGES,
+        ),
+        lost_ms=cost + ms_per_step(norms, steps),
+        cost_ms=cost,
         edits=edits,
         confidence="low" if in_line or in_space else "medium",
-        severity="warning"
-        if in_line and severity_of(context.share(gain)) == "critical"
-        else None,  # layers to rewrite: a choice
-        note=f"{NOTE}{NOTE_3D if in_space else ''}",
-        risk="Code that calls view() on activations must use reshape().",
-        changes=IN_LINE if in_line else CHANGES_3D if in_space else CHANGES,
-        evidence=evidence_of(pd.concat([layout, norms]), steps, ("category", "kernel")),
+        at_most="warning" if in_line else None,
+        rows=evidence_of(pd.concat([layout, norms]), steps, ("category", "kernel")),
     )
 
 
@@ -133,8 +142,9 @@ def _is_wide(row: Any) -> bool:
 
 RULE = Rule(
     "layout-conversions",
-    ("steps", "shapes", "gpu"),
-    check,
-    Explains(sets=("layout",)),
+    measure,
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
+    explains=Explains(sets=("layout",)),
+    requires=("steps", "shapes", "gpu"),
+    bar=CALL_TO_LOOK_AT,
 )

@@ -20,15 +20,15 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.passes import at_once, passes
-from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
-from sawtooth.analysis.findings.work import count_in_words, evidence_of, ms_per_step
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of, ms_per_step
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 FEWEST = 10  # repetitions, as PyTorch counts them
 LONGEST = 12  # operators of one repetition: a longer body is a step of a recurrent network
-WORTH_NAMING = 0.02  # a few lines to rewrite: worth it from 2 % of the step
 SELECT = "aten::select"
 JOINS = r"^aten::(?:add|sub|rsub|mul|div|pow|maximum|minimum|where|lerp|addcmul|addcdiv)_?$"  # of two tensors, elementwise
 HEAVY = r"^aten::(?:linear|matmul|mm|addmm|bmm|baddbmm|conv|scaled_dot_product|\w*_cell)"  # a body that computes is no indexing
@@ -50,8 +50,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when running such loops at once would save WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when running such loops at once would save a part that is worth naming of the step."""
     if not context.recording.named(f"^{SELECT}$"):
         return
     rows = context.recording.frame(_SIBLINGS, [context.rank.device])
@@ -66,22 +66,24 @@ def check(context: RuleContext) -> Iterator[Finding]:
     edits = [edit for work, times in launched for edit in at_once(work, times)]
     work = pd.concat([rows for rows, _ in launched])
     predicted = context.predict_ms(edits) if edits else None
-    if predicted is None or context.step_ms is None or context.share(context.step_ms - predicted) < WORTH_NAMING:
+    if predicted is None or context.step_ms is None or context.is_trifle(context.step_ms - predicted):
         return
     steps = context.work_steps
-    yield context.finding(
-        RULE.slug,
-        f"A loop indexes a tensor row by row, up to {max(times for _, times in loops)} times in a row: {count_in_words(work, steps)} a step",
-        "Index all rows at once: a slice, a tensor of indices, torch.where, scatter_ or index_add_.",
-        ceiling_ms=max(context.step_ms - predicted, ms_per_step(work, steps)),
+    yield Evidence(
+        Advice(
+            f"A loop indexes a tensor row by row, up to {max(times for _, times in loops)} times in a row: {count_in_words(work, steps)} a step",
+            Action("Index", "all rows at once", ": a slice, a tensor of indices, torch.where, scatter_ or index_add_."),
+            note="The loop's kernels as one body over all rows: their work stays, the other launches go."
+            + (f" {MAY_DEPEND}" if recurrence else ""),
+            risk="None, where no row depends on the one before.",
+            changes=CHANGES,
+        ),
+        lost_ms=max(context.step_ms - predicted, ms_per_step(work, steps)),
         edits=edits,
         confidence="low" if recurrence else "medium",
-        severity="warning" if recurrence and severity_of(context.share(context.step_ms - predicted)) == "critical" else None,
-        note="The loop's kernels as one body over all rows: their work stays, the other launches go."
-        + (f" {MAY_DEPEND}" if recurrence else ""),
-        risk="None, where no row depends on the one before.",
-        changes=CHANGES,
-        evidence=evidence_of(work, steps, ("operator",)),
+        at_most="warning" if recurrence else None,
+        rows=evidence_of(work, steps, ("operator",)),
+        weighed_by="gain",
     )
 
 
@@ -110,5 +112,10 @@ def _repeats(names: Sequence[str], at: int, body: int) -> int:
 
 
 RULE = Rule(
-    "loop-indexing", ("steps",), check, Explains(("launch_bound",), called="a loop over the rows of a tensor"), reads=OF_TRACE
+    "loop-indexing",
+    measure,
+    reads=OF_TRACE,
+    explains=Explains(("launch_bound",), called="a loop over the rows of a tensor"),
+    requires=("steps",),
+    bar=FEW_LINES,
 )

@@ -24,18 +24,18 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.chains import elements
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import chosen, numel
+from sawtooth.analysis.findings.recorded.work import chosen, numel
 from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES, dtype_of_type
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import estimate
 from sawtooth.analysis.knowledge.kernel_work import moving_work
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange
 
-WORTH_NAMING = 0.05  # another loss function and a compiler: worth it from 5 % of the step
 VOCABULARY = 4096  # columns: a classifier over a thousand classes has few rows and small logits
 PRODUCTS = ("gemm", "conv", "attention")
 MOVES = ("elementwise", "softmax", "copy", "memset")
@@ -59,8 +59,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield information when kernels over the logits take more than WORTH_NAMING of the step, products not counted."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield information when kernels over the logits take a part that is worth naming of the step, products not counted."""
     gpu = context.rank.gpu
     work = context.work
     softmaxes = work[work["operator"] == FORWARD]
@@ -73,16 +73,20 @@ def check(context: RuleContext) -> Iterator[Finding]:
     rows = work.loc[rows.index.union(by_hand.index)]
     yield from of_kernels(
         context,
-        RULE.slug,
         rows,
-        "The loss reads and writes its logits in {kernels}: {cost} of each step beside the head's products",
-        "Compile the loss, or call a fused linear cross entropy, which reads the logits once forward and once backward.",
-        worth_naming=WORTH_NAMING,
+        Advice(
+            "The loss reads and writes its logits in {kernels}: {cost} of each step beside the head's products",
+            Action(
+                "Compile",
+                "the loss",
+                ", or call a fused linear cross entropy, which reads the logits once forward and once backward.",
+            ),
+            note="Forward one pass over the logits, backward one that writes their gradient; the other kernels gone. The products stay.",
+            risk="Loss and gradients differ in the last bits; logits are no longer at hand where they are never written.",
+            changes=CHANGES,
+        ),
         edits=_edits(rows, _passes(rows, by_hand), gpu),
-        severity="info" if by_hand.empty else None,  # a fault, where one call of PyTorch's does less: else a choice
-        note="Forward one pass over the logits, backward one that writes their gradient; the other kernels gone. The products stay.",
-        risk="Loss and gradients differ in the last bits; logits are no longer at hand where they are never written.",
-        changes=CHANGES,
+        severity="info" if by_hand.empty else None,
     )
 
 
@@ -147,4 +151,10 @@ def _edits(rows: pd.DataFrame, passes: pd.Series, gpu: Gpu) -> list[Edit]:
     ]
 
 
-RULE = Rule("loss-head", ("steps", "shapes", "gpu"), check, Explains(), reads=OF_TRACE | {"shapes", "gpu_peaks"})
+RULE = Rule(
+    "loss-head",
+    measure,
+    reads=OF_TRACE | {"shapes", "gpu_peaks"},
+    requires=("steps", "shapes", "gpu"),
+    bar=OTHER_CODE,
+)

@@ -21,16 +21,16 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
+from sawtooth.analysis.findings.recorded.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.findings.retimed import flop_work, retimed_products
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import estimate
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_number, in_words
 
-WORTH_NAMING = 0.03  # of the step: trying takes minutes at every start
 TEMPLATES = "^triton_(tem|mm|bmm)"  # what max-autotune makes
 COMPILED = "^triton_|^Torch-Compiled Region"
 
@@ -45,8 +45,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding where products of compiled code that are slower than the model's interval would save WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding where products of compiled code that are slower than the model's interval would save a part that is worth naming of the step."""
     gpu, steps = context.rank.gpu, context.work_steps
     if gpu is None or not context.recording.named(COMPILED) or context.recording.named(TEMPLATES):
         return
@@ -56,21 +56,23 @@ def check(context: RuleContext) -> Iterator[Finding]:
         slow = chosen(products, partial(_is_slow, dtype=dtype, gpu=gpu))
         edit = retimed_products(slow, gpu, dtype) if len(slow) else None
         predicted = context.predict_ms([edit]) if edit is not None else None
-        if predicted is None or not context.step_ms or context.share(context.step_ms - predicted) < WORTH_NAMING:
+        if predicted is None or not context.step_ms or context.is_trifle(context.step_ms - predicted):
             continue
         cost = in_words(ms_per_step(slow, steps))
-        yield context.finding(
-            RULE.slug,
-            f"{in_number(len(slow) / steps, 'product a step takes', 'products a step take')} {cost}, longer than such products usually do",
-            "Let torch.compile time its kernels: mode='max-autotune-no-cudagraphs'.",
-            ceiling_ms=ms_per_step(slow, steps),
+        yield Evidence(
+            Advice(
+                f"{in_number(len(slow) / steps, 'product a step takes', 'products a step take')} {cost}, longer than such products usually do",
+                Action("Let", "torch.compile time its kernels", ": mode='max-autotune-no-cudagraphs'."),
+                note="These products as long as others of their shape take. What is fused into them besides is not counted.",
+                risk="Minutes of trying at every start, unless its cache is kept; other kernels round otherwise.",
+                changes=CHANGES,
+            ),
+            lost_ms=ms_per_step(slow, steps),
             edits=[edit] if edit is not None else [],
-            severity="info",
             confidence="low",
-            note="These products as long as others of their shape take. What is fused into them besides is not counted.",
-            risk="Minutes of trying at every start, unless its cache is kept; other kernels round otherwise.",
-            changes=CHANGES,
-            evidence=evidence_of(slow, steps, ("flop_operator", "kernel")),
+            severity="info",
+            rows=evidence_of(slow, steps, ("flop_operator", "kernel")),
+            weighed_by="gain",
         )
 
 
@@ -80,4 +82,10 @@ def _is_slow(row: Any, dtype: str, gpu: Gpu) -> bool:
     return expected is not None and row.dur_ns / 1e6 > expected.high
 
 
-RULE = Rule("max-autotune", ("steps", "shapes", "gpu"), check, Explains(), reads=OF_TRACE | {"shapes", "gpu_peaks"})
+RULE = Rule(
+    "max-autotune",
+    measure,
+    reads=OF_TRACE | {"shapes", "gpu_peaks"},
+    requires=("steps", "shapes", "gpu"),
+    bar=CALL_TO_LOOK_AT,
+)

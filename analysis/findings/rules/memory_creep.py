@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.sampled import memory_use
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes
 
 LEAST_STEPS = 3  # two growths that agree; one could be anything
@@ -41,7 +42,7 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding when memory left allocated grows by about the same with each step."""
     rows = context.recording.rows(
         "SELECT s.step, s.host_start_ns, s.host_end_ns, arg_max(a.total_allocated_bytes, a.time_ns) FROM allocations a JOIN steps s "
@@ -57,19 +58,29 @@ def check(context: RuleContext) -> Iterator[Finding]:
     left = (use[1] - use[0]) / each if use else None
     ends = f": full after about {left:,.0f} more steps" if left is not None else ""
     dies = left is None or left < LONG_RUN_STEPS
-    yield context.finding(
-        RULE.slug,
-        f"Memory grows by {in_bytes(each)} with every step{ends}",
-        "Something keeps what a step made: append loss.detach() instead of loss, clear lists of outputs, bound caches.",
-        ceiling_ms=None,
-        severity="critical" if dies else "warning",
-        ends_the_run=dies,
+    yield Evidence(
+        Advice(
+            f"Memory grows by {in_bytes(each)} with every step{ends}",
+            Action(
+                "Something",
+                "keeps what a step made",
+                ": append loss.detach() instead of loss, clear lists of outputs, bound caches.",
+            ),
+            note="Not a matter of step time: the run ends when memory is full.",
+            risk="None, unless something reads what was kept.",
+            changes=CHANGES,
+        ),
         confidence="high" if len(rows) > LEAST_STEPS else "medium",
-        note="Not a matter of step time: the run ends when memory is full.",
-        risk="None, unless something reads what was kept.",
-        changes=CHANGES,
-        evidence=[{"step": int(r[0]), "start_ns": int(r[1]), "end_ns": int(r[2]), "allocated_bytes": int(r[3])} for r in rows],
+        severity="critical" if dies else "warning",
+        rows=[{"step": int(r[0]), "start_ns": int(r[1]), "end_ns": int(r[2]), "allocated_bytes": int(r[3])} for r in rows],
+        ends_the_run=dies,
     )
 
 
-RULE = Rule("memory-creep", ("steps", "memory"), check, Explains(memory=True), reads=frozenset({"steps", "allocations"}))
+RULE = Rule(
+    "memory-creep",
+    measure,
+    reads=frozenset({"steps", "allocations"}),
+    explains=Explains(topics=frozenset({"memory"})),
+    requires=("steps", "memory"),
+)

@@ -18,39 +18,43 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.batch.code import larger_batch_code
 from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, larger_batches, sentence
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.sampled import memory_use
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import Explains, Finding
+from sawtooth.analysis.run.model import Action, Explains
 from sawtooth.analysis.units import in_bytes
 
 USED = 0.5  # of the memory: twice the batch fits for certain
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding (never more than information) when less than USED of the memory is in use."""
     use = memory_use(context)
     if use is None or use[0] > USED * use[1]:
         return
     larger = context.once(larger_batches)
-    yield context.finding(
-        RULE.slug,
-        f"{in_bytes(use[1] - use[0])} of {in_bytes(use[1])} of memory are unused: a batch {max(int(use[1] * 0.9 / use[0]), 2)} times as large would fit if all of it grows with the batch",
-        "Try a larger batch and compare samples per second; drop recomputation or accumulation where they only save memory.",
-        ceiling_ms=None,
-        severity="info",
+    yield Evidence(
+        Advice(
+            f"{in_bytes(use[1] - use[0])} of {in_bytes(use[1])} of memory are unused: a batch {max(int(use[1] * 0.9 / use[0]), 2)} times as large would fit if all of it grows with the batch",
+            Action(
+                "Try",
+                "a larger batch and compare samples per second",
+                "; drop recomputation or accumulation where they only save memory.",
+            ),
+            note=sentence(larger) or NOT_PREDICTED,
+            risk="A larger batch changes the optimization.",
+            changes=larger_batch_code(context.run, 2),
+        ),
         confidence="low",
-        note=sentence(larger) or NOT_PREDICTED,
-        risk="A larger batch changes the optimization.",
-        changes=larger_batch_code(context.run, 2),
-        evidence=[{"memory_used_bytes": use[0], "memory_bytes": use[1]}, *(at.row() for at in larger)],
+        severity="info",
+        rows=[{"memory_used_bytes": use[0], "memory_bytes": use[1]}, *(at.row() for at in larger)],
     )
 
 
 RULE = Rule(
     "memory-headroom",
-    ("steps",),
-    check,
-    Explains(memory=True, spare_memory=True),
+    measure,
     reads=OF_TRACE | {"allocations", "telemetry"},
+    explains=Explains(topics=frozenset({"memory", "spare_memory"})),
+    requires=("steps",),
 )

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.sampled import memory_use
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes
 
 NEAR = 0.90  # of the memory: a batch a tenth larger no longer fits
@@ -33,23 +34,32 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding when peak memory is above NEAR."""
     use = memory_use(context)
     if use is None or use[0] < NEAR * use[1]:
         return
-    yield context.finding(
-        RULE.slug,
-        f"Memory is {use[0] / use[1]:.0%} full: {in_bytes(use[0])} of {in_bytes(use[1])}",
-        "Leave a tenth free: accumulate over smaller batches, recompute some activations, or use expandable segments.",
-        ceiling_ms=None,
-        severity="warning",
+    yield Evidence(
+        Advice(
+            f"Memory is {use[0] / use[1]:.0%} full: {in_bytes(use[0])} of {in_bytes(use[1])}",
+            Action(
+                "Leave",
+                "a tenth free",
+                ": accumulate over smaller batches, recompute some activations, or use expandable segments.",
+            ),
+            note="Not a matter of step time, so nothing is predicted.",
+            risk="Smaller batches lower the throughput; recomputing costs up to a third more compute.",
+            changes=CHANGES,
+        ),
         confidence="high",
-        note="Not a matter of step time, so nothing is predicted.",
-        risk="Smaller batches lower the throughput; recomputing costs up to a third more compute.",
-        changes=CHANGES,
-        evidence=[{"memory_used_bytes": use[0], "memory_bytes": use[1]}],
+        severity="warning",
+        rows=[{"memory_used_bytes": use[0], "memory_bytes": use[1]}],
     )
 
 
-RULE = Rule("memory-near-limit", (), check, Explains(memory=True), reads=frozenset({"allocations", "telemetry"}))
+RULE = Rule(
+    "memory-near-limit",
+    measure,
+    reads=frozenset({"allocations", "telemetry"}),
+    explains=Explains(topics=frozenset({"memory"})),
+)

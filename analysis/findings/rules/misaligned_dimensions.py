@@ -18,15 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
+from sawtooth.analysis.findings.recorded.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.findings.retimed import retimed_products
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.knowledge.tensor_cores import ALIGNMENT_16_BIT, misaligned_rows
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_words
 
-WORTH_NAMING = 0.03  # padding costs memory and some work: below 3 % of the step it is not worth a changed model
 ALIGNED_KERNEL = "align8"  # CUTLASS names the elements that a kernel's loads are aligned to
 PADDED_TO = 64  # whole tiles: what the fix advises
 
@@ -64,8 +64,8 @@ def _changes(sizes: list[int]) -> tuple[CodeChange, ...]:
     return (own, OF_TOKENIZER) if sizes[0] >= VOCABULARY else (own,)
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when misaligned 16-bit products take more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when misaligned 16-bit products take a part that is worth naming of the step."""
     gpu, steps = context.rank.gpu, context.work_steps
     if gpu is None:
         return
@@ -73,11 +73,11 @@ def check(context: RuleContext) -> Iterator[Finding]:
     products = work[(work["category"] == "gemm") & work["flop_operator"].notna()]
     slow = chosen(products, is_slow)
     cost = ms_per_step(slow, steps)
-    if context.share(cost) < WORTH_NAMING:
+    if context.is_trifle(cost):
         return
     edit = retimed_products(slow, gpu, "bf16" if gpu.peak_tflops("bf16") else "fp16", padded_to=PADDED_TO)
     gain = context.predict_ms([edit]) if edit else None
-    if gain is not None and context.step_ms and context.share(context.step_ms - gain) < WORTH_NAMING:
+    if gain is not None and context.step_ms and context.is_trifle(context.step_ms - gain):
         return  # misaligned, but as fast as aligned ones: the library found a way
     inputs = zip(slow["flop_operator"], slow["flop_dims"], slow["flop_strides"], strict=True)
     sizes = sorted(
@@ -85,18 +85,26 @@ def check(context: RuleContext) -> Iterator[Finding]:
         reverse=True,
     )
     shown = ", ".join(str(n) for n in sizes[:3]) + (" and others" if len(sizes) > 3 else "")
-    yield context.finding(
-        RULE.slug,
-        f"Products with dimensions of {shown}, no multiples of 8, take {in_words(cost)} of each step",
-        f"Pad {_in_short(sizes)} to {'a multiple' if len(sizes) == 1 else 'multiples'} of 64.",
-        ceiling_ms=cost,
+    yield Evidence(
+        Advice(
+            f"Products with dimensions of {shown}, no multiples of 8, take {in_words(cost)} of each step",
+            Action("Pad", f"{_in_short(sizes)} to {'a multiple' if len(sizes) == 1 else 'multiples'} of 64"),
+            note="These products as long as padded ones take; kernels around them that also work on the odd size gain on top.",
+            risk="A padded vocabulary or hidden size changes the model's shape: old checkpoints need padding too.",
+            changes=_changes(sizes),
+        ),
+        lost_ms=cost,
+        cost_ms=cost,
         edits=[edit] if edit else [],
-        confidence="medium",
-        note="These products as long as padded ones take; kernels around them that also work on the odd size gain on top.",
-        risk="A padded vocabulary or hidden size changes the model's shape: old checkpoints need padding too.",
-        changes=_changes(sizes),
-        evidence=evidence_of(slow, steps, ("flop_operator", "kernel")),
+        rows=evidence_of(slow, steps, ("flop_operator", "kernel")),
+        weighed_by="both",
     )
 
 
-RULE = Rule("misaligned-dimensions", ("steps", "shapes", "gpu"), check, Explains(), reads=OF_TRACE | {"shapes", "gpu_peaks"})
+RULE = Rule(
+    "misaligned-dimensions",
+    measure,
+    reads=OF_TRACE | {"shapes", "gpu_peaks"},
+    requires=("steps", "shapes", "gpu"),
+    bar=CALL_TO_LOOK_AT,
+)

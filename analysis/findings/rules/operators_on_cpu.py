@@ -17,16 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
-from sawtooth.analysis.findings.own_code import function_of
+from sawtooth.analysis.findings.actions import function_of
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.copies import copies_of_made_tensors
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.source_lines import in_user_code
+from sawtooth.analysis.findings.recorded.source_lines import in_user_code
 from sawtooth.analysis.replay.edits import MoreLaunches, WithoutHostCause
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
-
-WORTH_NAMING = 0.02  # of the step
 
 CHANGES = (
     CodeChange(
@@ -42,8 +41,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when operators on the CPU cost more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when operators on the CPU cost a part that is worth naming of the step."""
     made = copies_of_made_tensors(context).frame["call_id"]
     rows = context.recording.rows(
         "SELECT o.call_id, min(o.gpu_op_id), count(DISTINCT g.cpu_op_id), sum(g.end_ns - g.start_ns) AS ns, "
@@ -54,28 +53,33 @@ def check(context: RuleContext) -> Iterator[Finding]:
     mine = [row for row in rows if not row[4]]
     whole = sum(int(row[3]) for row in rows)
     lost = context.lost_ms("host_compute") * sum(int(row[3]) for row in mine) / whole if whole else 0.0
-    if not lost or context.share(lost) < WORTH_NAMING:
+    if not lost or context.is_trifle(lost):
         return
     places = context.places("host_compute")
     line = in_user_code(places)
     where = f", {line}" if line else f", most in {places[0]['place']}" if places else ""
     function = function_of(str(places[0]["place"])) if places else None
-    yield context.finding(
-        RULE.slug,
-        f"Operators on CPU tensors hold the launches up for {in_words(lost)} of each step{where}",
-        (f"Move the work of {function}() to the GPU" if function else "Move the tensors to the GPU first")
-        + ", or do it in the data loader's workers."
-        + ("" if line else " Record once with with_stack=True to see the line."),
-        ceiling_ms=lost,
+    yield Evidence(
+        Advice(
+            f"Operators on CPU tensors hold the launches up for {in_words(lost)} of each step{where}",
+            Action(
+                "Move",
+                f"the work of {function}() to the GPU" if function else "the tensors to the GPU first",
+                ", or do it in the data loader's workers."
+                + ("" if line else " Record once with with_stack=True to see the line."),
+            ),
+            note="The operators' time removed from the replay, and a launch of its own added for each.",
+            risk="What is drawn at random differs on the GPU; what the host needs next must be copied back.",
+            changes=(*_of_function(function), *CHANGES),
+        ),
+        lost_ms=lost,
+        cost_ms=lost,
         edits=[
             WithoutHostCause("host_compute", calls=tuple(int(row[0]) for row in mine)),
             MoreLaunches(tuple(int(row[1]) for row in mine), tuple(int(row[2]) for row in mine)),
         ],
         confidence="high",
-        note="The operators' time removed from the replay, and a launch of its own added for each.",
-        risk="What is drawn at random differs on the GPU; what the host needs next must be copied back.",
-        changes=(*_of_function(function), *CHANGES),
-        evidence=context.gap_evidence("host_compute"),
+        rows=context.gap_evidence("host_compute"),
     )
 
 
@@ -91,5 +95,10 @@ def _of_function(name: str | None) -> tuple[CodeChange, ...]:
 
 
 RULE = Rule(
-    "operators-on-cpu", ("steps",), check, Explains(("host_compute",), called="operators on CPU tensors"), reads=OF_TRACE
+    "operators-on-cpu",
+    measure,
+    reads=OF_TRACE,
+    explains=Explains(("host_compute",), called="operators on CPU tensors"),
+    requires=("steps",),
+    bar=FEW_LINES,
 )

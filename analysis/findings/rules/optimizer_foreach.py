@@ -16,28 +16,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
-from sawtooth.analysis.findings.own_code import FUSED_ON_GPU, optimizers, with_optimizer
+from sawtooth.analysis.findings.actions import FUSED_ON_GPU, OPTIMIZER, optimizers, with_optimizer
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import ONE_LINE
+from sawtooth.analysis.findings.recorded.work import evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.findings.retimed import fused_optimizer
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
-
-WORTH_NAMING = 0.01  # one argument to change: worth it from 1 % of the step
 
 CHANGES = (
     CodeChange(
         "PyTorch",
-        "torch.optim.AdamW(model.parameters(), lr=3e-4)",
-        "torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)",
+        "torch.optim.$optimizer(model.parameters(), $options)",
+        "torch.optim.$optimizer(model.parameters(), $options, $fused)",
+        usual=OPTIMIZER,
     ),
     CodeChange("Transformers", "TrainingArguments(...)", 'TrainingArguments(..., optim="adamw_torch_fused")'),
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when foreach kernels of the optimizer take more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when foreach kernels of the optimizer take a part that is worth naming of the step."""
     steps = context.work_steps
     inside = launched_by_optimizer(context.recording, context.rank.device)
     work = context.work
@@ -45,27 +45,36 @@ def check(context: RuleContext) -> Iterator[Finding]:
     operators = mine["operator"].fillna("")
     foreach = mine[operators.str.contains("_foreach_")]
     cost = ms_per_step(foreach, steps)
-    if operators.str.contains("_fused_").any() or context.share(cost) < WORTH_NAMING:
+    if operators.str.contains("_fused_").any() or context.is_trifle(cost):
         return
     names = optimizers(context.recording)
     name = names[0] if names else ""
     if name and name not in FUSED_ON_GPU:
         return  # all at once is the best that it has
     edit = fused_optimizer(tuple(foreach["gpu_op_id"].tolist()), name, context.rank.gpu)
-    yield context.finding(
-        RULE.slug,
-        f"The optimizer moves its states several times through memory: {in_words(cost)} of each step in foreach kernels",
-        "Use the fused optimizer: one pass over parameters, gradients and states.",
-        ceiling_ms=cost,
+    yield Evidence(
+        Advice(
+            f"The optimizer moves its states several times through memory: {in_words(cost)} of each step in foreach kernels",
+            Action("Use", "the fused optimizer", ": one pass over parameters, gradients and states."),
+            note="The fused kernels of such an optimizer move less than half as much."
+            if edit
+            else "Fused kernels of this optimizer were not measured.",
+            risk="The fused update rounds differently in the last bits.",
+            changes=with_optimizer(CHANGES, name or None),
+        ),
+        lost_ms=cost,
+        cost_ms=cost,
         edits=[edit] if edit else [],
-        severity=None if edit else "info",  # what is not predicted is no gain yet
-        note="The fused kernels of such an optimizer move less than half as much."
-        if edit
-        else "Fused kernels of this optimizer were not measured.",
-        risk="The fused update rounds differently in the last bits.",
-        changes=with_optimizer(CHANGES, name or None),
-        evidence=evidence_of(foreach, steps, ("operator",)),
+        severity=None if edit else "info",
+        rows=evidence_of(foreach, steps, ("operator",)),
     )
 
 
-RULE = Rule("optimizer-foreach", ("steps",), check, Explains(sets=("optimizer",)), reads=OF_TRACE)
+RULE = Rule(
+    "optimizer-foreach",
+    measure,
+    reads=OF_TRACE,
+    explains=Explains(sets=("optimizer",)),
+    requires=("steps",),
+    bar=ONE_LINE,
+)

@@ -18,29 +18,30 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from sawtooth.analysis.findings.model import OF_TRACE
-from sawtooth.analysis.findings.own_code import FUSED_ON_GPU, optimizers, with_optimizer
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import count_in_words, evidence_of, launched_by_optimizer, ms_per_step, numel
+from sawtooth.analysis.findings.actions import FUSED_ON_GPU, OPTIMIZER, optimizers, with_optimizer
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of, launched_by_optimizer, ms_per_step, numel
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import estimate
 from sawtooth.analysis.knowledge.kernel_work import optimizer_work
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 from sawtooth.analysis.replay.whatif import TIMES_OFF
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 MANY_KERNELS = 50  # a fused optimizer launches under ten kernels a step, a foreach one some tens, a single-tensor one a dozen per parameter
 FUSED_SHARE = 0.27  # fused Adam moves 7 values per parameter, single-tensor Adam about 26: what remains of its memory traffic
 KEPT_PER_STEP = 2  # kernels that a fused optimizer still launches
-WORTH_NAMING = 0.02  # one argument to change: worth it from 2 % of the step
-ALL_AT_ONCE = "Let the optimizer update all tensors at once (foreach=True)."
+ALL_AT_ONCE = Action("Let", "the optimizer update all tensors at once", " (foreach=True).")
 FUSED = r"_fused_|_foreach_|multi_tensor"
 
 CHANGES = (
     CodeChange(
         "PyTorch",
-        "torch.optim.AdamW(model.parameters(), lr=3e-4, foreach=False)",
-        "torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)",
+        "torch.optim.$optimizer(model.parameters(), $options, foreach=False)",
+        "torch.optim.$optimizer(model.parameters(), $options, $fused)",
+        usual=OPTIMIZER,
     ),
     CodeChange(
         "Lightning",
@@ -51,8 +52,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when single-tensor kernels of the optimizer and their launches cost more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when single-tensor kernels of the optimizer and their launches cost a part that is worth naming of the step."""
     steps = context.work_steps
     inside = launched_by_optimizer(context.recording, context.rank.device)
     work = context.work
@@ -65,21 +66,23 @@ def check(context: RuleContext) -> Iterator[Finding]:
     names = optimizers(context.recording)
     name = names[0] if len(names) == 1 else None
     predicted = context.predict_ms(edits)
-    if predicted is not None and context.step_ms and context.share(context.step_ms - predicted) < WORTH_NAMING:
+    if predicted is not None and context.step_ms and context.is_trifle(context.step_ms - predicted):
         return
-    yield context.finding(
-        RULE.slug,
-        f"The optimizer launches {count_in_words(single, steps)} a step, one parameter tensor at a time",
-        "Use the fused optimizer." if name is None or name in FUSED_ON_GPU else ALL_AT_ONCE,
-        ceiling_ms=max(context.step_ms - predicted, 0.0)
+    yield Evidence(
+        Advice(
+            f"The optimizer launches {count_in_words(single, steps)} a step, one parameter tensor at a time",
+            Action("Use", "the fused optimizer") if name is None or name in FUSED_ON_GPU else ALL_AT_ONCE,
+            note="The optimizer as two kernels that move each value once.",
+            risk="The fused update rounds differently in the last bits.",
+            changes=with_optimizer(CHANGES, name),
+        ),
+        lost_ms=max(context.step_ms - predicted, 0.0)
         if predicted is not None and context.step_ms
         else ms_per_step(single, steps),
         edits=edits,
         confidence="high",
-        note="The optimizer as two kernels that move each value once.",
-        risk="The fused update rounds differently in the last bits.",
-        changes=with_optimizer(CHANGES, name),
-        evidence=evidence_of(single, steps, ("operator",)),
+        rows=evidence_of(single, steps, ("operator",)),
+        weighed_by="gain",
     )
 
 
@@ -106,8 +109,9 @@ def _fused(single: pd.DataFrame, gpu: Gpu | None) -> list[Edit]:
 
 RULE = Rule(
     "optimizer-not-fused",
-    ("steps",),
-    check,
-    Explains(("launch_bound",), called="an optimizer that launches tensor by tensor", sets=("optimizer",)),
+    measure,
     reads=OF_TRACE,
+    explains=Explains(("launch_bound",), called="an optimizer that launches tensor by tensor", sets=("optimizer",)),
+    requires=("steps",),
+    bar=FEW_LINES,
 )

@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.model import OF_TRACE
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import OPTIMIZER_STEP, launched_by_optimizer, ms_per_step
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import HALF_AS_OFTEN
+from sawtooth.analysis.findings.recorded.work import OPTIMIZER_STEP, launched_by_optimizer, ms_per_step
+from sawtooth.analysis.run.model import Action, CodeChange
 
-WORTH_NAMING = 0.20  # of the step: below it accumulating two batches brings less than a tenth
 OPTIMIZER = OPTIMIZER_STEP + r"|^(?i:optimizer)$"  # as PyTorch marks it, or as people do
 
 CHANGES = (
@@ -36,25 +36,34 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield information when the optimizer's kernels take more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield information when the optimizer's kernels take a part that is worth naming of the step."""
     inside = launched_by_optimizer(context.recording, context.rank.device, OPTIMIZER)
     rows = context.work[context.work["gpu_op_id"].isin(inside)]
     share = context.share(ms_per_step(rows, context.work_steps))
     yield from of_kernels(
         context,
-        RULE.slug,
         rows,
-        f"The optimizer takes {{cost}} of each step on the GPU, {share:.0%} of it, whatever the batch",
-        "Take one optimizer step for several batches (gradient accumulation), or a larger batch where memory allows.",
-        worth_naming=WORTH_NAMING,
+        Advice(
+            f"The optimizer takes {{cost}} of each step on the GPU, {share:.0%} of it, whatever the batch",
+            Action(
+                "Take",
+                "one optimizer step for several batches",
+                " (gradient accumulation), or a larger batch where memory allows.",
+            ),
+            note="Not predicted: a step then means several batches.",
+            risk="The effective batch grows: the learning rate and its schedule must follow.",
+            changes=CHANGES,
+        ),
         edits=[],
         severity="info",
-        confidence="medium",
-        note="Not predicted: a step then means several batches.",
-        risk="The effective batch grows: the learning rate and its schedule must follow.",
-        changes=CHANGES,
     )
 
 
-RULE = Rule("optimizer-share", ("steps",), check, Explains(), reads=OF_TRACE)
+RULE = Rule(
+    "optimizer-share",
+    measure,
+    reads=OF_TRACE,
+    requires=("steps",),
+    bar=HALF_AS_OFTEN,
+)

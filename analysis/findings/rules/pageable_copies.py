@@ -17,22 +17,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.copies import PAGEABLE_TO_DEVICE, PINNED_BYTES_PER_NS, copies, copies_of_made_tensors
 from sawtooth.analysis.findings.queries.loading import loads_in_workers
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutHostCause, WithoutWaits
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_words
-
-WORTH_NAMING = 0.02  # of the step: smaller copies drown in the noise of step times
 
 # What one thread of the training takes from the workers, pins and gives back: 2.8 GB/s on an H100's host, and 157 MB in 53.6 ms on an H200's
 THREAD_BYTES_PER_NS = 2.9  # where worker processes load, it pins all their batches
 PINNED = "The copies at the speed of a pinned copy over PCIe 5 (55 GB/s), without the host's waiting for them."
 THREAD = "One thread pins the batches of all workers, which takes about {ms} a step then: the wait would move there."
-SMALLER = "Send fewer bytes (uint8 instead of float32, smaller inputs) and convert them on the GPU; then pin the loader's memory: pin_memory=True and .to(device, non_blocking=True)."
+SMALLER = Action(
+    "Send",
+    "fewer bytes",
+    " (uint8 instead of float32, smaller inputs) and convert them on the GPU; then pin the loader's memory: pin_memory=True and .to(device, non_blocking=True).",
+)
 
 CHANGES = (
     CodeChange(
@@ -53,14 +56,14 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when pageable copies of the step's input cost more than WORTH_NAMING of it."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when pageable copies of the step's input cost a part that is worth naming of it."""
     made = set(copies_of_made_tensors(context).frame["call_id"])
     pageable = copies(context, PAGEABLE_TO_DEVICE)
     pageable = pageable.where(~pageable.frame["call_id"].isin(made))
     calls = tuple(int(c) for c in pageable.frame["call_id"].dropna())
     lost = lost_in_calls(context, "blocking_copy", calls)
-    if not calls or context.share(lost) < WORTH_NAMING:
+    if not calls or context.is_trifle(lost):
         return
     size = pageable.frame["bytes"].fillna(0)
     span = pageable.frame["end_ns"] - pageable.frame["start_ns"]
@@ -74,21 +77,32 @@ def check(context: RuleContext) -> Iterator[Finding]:
     thread_ms = float(size.sum()) / pageable.steps / THREAD_BYTES_PER_NS / 1e6 if loads_in_workers(context) else 0.0
     predicted = context.predict_ms(edits)
     slow_thread = predicted is not None and thread_ms > predicted
-    yield context.finding(
-        RULE.slug,
-        title,
-        SMALLER
-        if slow_thread
-        else "Pin the loader's memory and copy without blocking: pin_memory=True and .to(device, non_blocking=True).",
-        ceiling_ms=lost,
+    yield Evidence(
+        Advice(
+            title,
+            SMALLER
+            if slow_thread
+            else Action(
+                "Pin", "the loader's memory and copy without blocking", ": pin_memory=True and .to(device, non_blocking=True)."
+            ),
+            note=THREAD.format(ms=in_words(thread_ms)) if slow_thread else PINNED,
+            risk="Pinned memory cannot be swapped; change a batch in place only after its copy has ended.",
+            changes=CHANGES,
+        ),
+        lost_ms=lost,
+        cost_ms=lost,
         edits=[] if slow_thread else edits,
         confidence="medium" if slow_thread else "high",
-        note=THREAD.format(ms=in_words(thread_ms)) if slow_thread else PINNED,
-        risk="Pinned memory cannot be swapped; change a batch in place only after its copy has ended.",
-        changes=CHANGES,
-        evidence=pageable.rows(),
+        rows=pageable.rows(),
         places=pageable.places(),
     )
 
 
-RULE = Rule("pageable-copies", ("steps",), check, Explains(("blocking_copy",), sets=("host_memory",)), reads=OF_TRACE)
+RULE = Rule(
+    "pageable-copies",
+    measure,
+    reads=OF_TRACE,
+    explains=Explains(("blocking_copy",), sets=("host_memory",)),
+    requires=("steps",),
+    bar=FEW_LINES,
+)

@@ -17,21 +17,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import RARE_EVENTS
 from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_LESS, checkpoint_copies
 from sawtooth.analysis.findings.queries.loading import of_first_read
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.metrics.pauses import Pauses
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_times, in_words, significant
 
 SLOWER = 1.5  # times the median step: clocks and batches move steps less
 LEAST_STEPS = 4  # of three, any one can be the median
-WORTH_NAMING = 0.03  # of the mean step
 SEVERE = 0.1  # of the mean step
 MOSTLY = 0.5  # of what the slow steps cost
 
-LOOK_THERE = "Look at what the loop does when it stands still (a checkpoint, an evaluation, a look at the data); do it less often, or beside the loop."
+LOOK_THERE = Action(
+    "Look",
+    "at what the loop does when it stands still",
+    " (a checkpoint, an evaluation, a look at the data); do it less often, or beside the loop.",
+)
 
 CHANGES = (
     CodeChange(
@@ -42,34 +46,35 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when pauses between steps, else slow steps of the profile, cost more than WORTH_NAMING of the mean step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when pauses between steps, else slow steps of the profile, cost a part that is worth naming of the mean step."""
     step_ms = context.step_ms or 0.0
-    pauses = [its for its in context.rank.best.pauses if its.reason != "evaluation" and its.share(step_ms) >= WORTH_NAMING]
+    pauses = [its for its in context.rank.best.pauses if its.reason != "evaluation" and its.share(step_ms) >= RARE_EVENTS.share]
     if pauses and not len(checkpoint_copies(context).frame):  # else a rule of its own sees what it costs
         yield _between_steps(context, max(pauses, key=lambda its: its.ms_per_step), step_ms)
     elif context.rank.best.round is None:  # else the first step of each round is longer, and holds what rounds are for
         yield from _in_profile(context)
 
 
-def _between_steps(context: RuleContext, pauses: Pauses, step_ms: float) -> Finding:
+def _between_steps(context: RuleContext, pauses: Pauses, step_ms: float) -> Evidence:
     """Return a finding on pauses. What is no part of the step makes none shorter: without it the run does more of them."""
     known, share = pauses.reason == "checkpoint", pauses.share(step_ms)
     again = len(pauses.steps) > 1
     where = "" if known else f", before step{'s' if again else ''} {' and '.join(map(str, pauses.steps))}"
     what = "Writing a checkpoint takes the loop" if known else "The loop stands still between its steps for"
-    return context.finding(
-        RULE.slug,
-        f"{what} {pauses.long}, {pauses.often}{where}: {significant(100 * share, 2)} % of the time",
-        SAVE_LESS if known else LOOK_THERE,
-        ceiling_ms=pauses.ms_per_step if pauses.in_step else None,
-        samples_per_second_times=1 / (1 - share) if again and not pauses.in_step else None,
-        severity="warning" if again and share >= SEVERE else "info",
+    return Evidence(
+        Advice(
+            f"{what} {pauses.long}, {pauses.often}{where}: {significant(100 * share, 2)} % of the time",
+            SAVE_LESS if known else LOOK_THERE,
+            note=_how_often(pauses, step_ms),
+            risk=LOSES_MORE if known else "Depends on the cause.",
+            changes=CHANGES,
+        ),
+        lost_ms=pauses.ms_per_step if pauses.in_step else None,
         confidence="medium" if known or pauses.period is not None else "low",
-        note=_how_often(pauses, step_ms),
-        risk=LOSES_MORE if known else "Depends on the cause.",
-        changes=CHANGES,
-        evidence=[{"before step": step, "ms": ms} for step, ms in zip(pauses.steps, pauses.ms, strict=True)],
+        severity="warning" if again and share >= SEVERE else "info",
+        rows=[{"before step": step, "ms": ms} for step, ms in zip(pauses.steps, pauses.ms, strict=True)],
+        samples_per_second_times=1 / (1 - share) if again and not pauses.in_step else None,
     )
 
 
@@ -84,34 +89,46 @@ def _how_often(pauses: Pauses, step_ms: float) -> str:
     return " ".join([*([] if pauses.in_step else [apart]), f"{seen}: {often}."])
 
 
-def _in_profile(context: RuleContext) -> Iterator[Finding]:
+def _in_profile(context: RuleContext) -> Iterator[Evidence]:
     times = sorted(context.rank.device_step_ms)
     if len(times) < LEAST_STEPS:
         return
     median = times[len(times) // 2]
     slow = [ms for ms in times if ms >= SLOWER * median]
     lost = sum(ms - median for ms in slow) / len(times)
-    if not slow or len(slow) * 2 >= len(times) or context.share(lost) < WORTH_NAMING:
+    if not slow or len(slow) * 2 >= len(times) or context.is_trifle(lost):
         return
     waits = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.cause == "data_wait")
     if waits >= MOSTLY * lost and of_first_read(context):
         return  # later epochs have in memory what these steps wait for
     rows = context.rank.counted.assign(ms=context.rank.device_step_ms).nlargest(5, "ms")
-    yield context.finding(
-        RULE.slug,
-        f"{len(slow)} of {len(times)} steps take up to {in_words(times[-1])}, the others {in_words(median)}: {in_words(lost)} a step on average",
-        "Open the slow steps on the timeline and see what the host does there; do it less often, or beside the loop.",
-        ceiling_ms=lost,
-        severity="warning" if context.share(lost) >= SEVERE else "info",
+    yield Evidence(
+        Advice(
+            f"{len(slow)} of {len(times)} steps take up to {in_words(times[-1])}, the others {in_words(median)}: {in_words(lost)} a step on average",
+            Action(
+                "Open",
+                "the slow steps on the timeline and see what the host does there",
+                "; do it less often, or beside the loop.",
+            ),
+            note="Not predicted: the cause of each slow step has a rule of its own.",
+            risk="Depends on the cause.",
+            changes=CHANGES,
+        ),
+        lost_ms=lost,
+        cost_ms=lost,
         confidence="low",
-        note="Not predicted: the cause of each slow step has a rule of its own.",
-        risk="Depends on the cause.",
-        changes=CHANGES,
-        evidence=[
+        severity="warning" if context.share(lost) >= SEVERE else "info",
+        rows=[
             {"name": str(r.name), "start_ns": int(r.start_ns), "end_ns": int(r.end_ns), "ms": float(r.ms)}
             for r in rows.itertuples(index=False)
         ],
     )
 
 
-RULE = Rule("periodic-stalls", ("steps",), check, Explains(), reads=OF_TRACE | {"telemetry"})
+RULE = Rule(
+    "periodic-stalls",
+    measure,
+    reads=OF_TRACE | {"telemetry"},
+    requires=("steps",),
+    bar=RARE_EVENTS,
+)

@@ -24,15 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.findings.batch.step import kernels_at
-from sawtooth.analysis.findings.model import OF_TRACE
-from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Predicted, Rule
+from sawtooth.analysis.findings.policy import CHOICE
 from sawtooth.analysis.ranks.pipeline import shortest_ms
 from sawtooth.analysis.replay.edits import ScaledOps, WithoutWaits
 from sawtooth.analysis.run.job import Pipeline
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-WORTH_NAMING = 0.10  # of the step: with four microbatches a stage the bubble is below a fifth, and hardly anybody halves it
 EACH_STAGE = 4  # microbatches for each stage: from there on the bubble is small (Huang et al., GPipe)
 
 CHANGES = (
@@ -44,7 +44,7 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding where more microbatches, or stages of equal work, would make the pipeline's step much shorter, or where only the host forbids it."""
     communication = context.run.communication
     pipeline = communication.schedule if communication is not None else None
@@ -54,43 +54,53 @@ def check(context: RuleContext) -> Iterator[Finding]:
     host_ms = _host_ms(context)
     more, gains_ms, for_gpu_ms = _more_microbatches(context, pipeline, host_ms)
     even_ms = _even_stages_ms(pipeline, host_ms)
-    host_forbids = context.share(max(gains_ms, even_ms)) < WORTH_NAMING
-    if host_forbids and context.share(for_gpu_ms) < WORTH_NAMING:
+    host_forbids = context.share(max(gains_ms, even_ms)) < CHOICE.share
+    if host_forbids and context.share(for_gpu_ms) < CHOICE.share:
         return
     title = (
         f"{micro} microbatches on {stages} stages: the pipeline fills and drains for {in_words(pipeline.fill_ms)} of each step"
     )
     if host_forbids:
-        fix = "First let the host launch less (torch.compile, CUDA graphs), then cut the batch into more microbatches: each is launched kernel by kernel."
+        action = Action(
+            "First",
+            "let the host launch less",
+            " (torch.compile, CUDA graphs), then cut the batch into more microbatches: each is launched kernel by kernel.",
+        )
         note = f"No gain is predicted: the host takes {in_words(host_ms)} to launch {micro} microbatches, and more take it as much longer."
     elif gains_ms >= even_ms:
-        fix = f"Cut the batch into {more} microbatches{', four for each stage' if more == EACH_STAGE * stages else ''}."
+        action = Action(
+            "Cut",
+            "the batch into $amount microbatches",
+            f"{', four for each stage' if more == EACH_STAGE * stages else ''}.",
+            amount=more,
+        )
         note = f"Predicted from the stages' kernels, each launched for {more} smaller microbatches in place of {micro}, and the host's time to launch them."
     else:
         slowest = pipeline.stage_ms.index(max(pipeline.stage_ms))
         mean_ms = sum(pipeline.stage_ms) / stages
         title = f"Stage {slowest} of the pipeline works {in_words(pipeline.stage_ms[slowest])} of each step, the mean stage {in_words(mean_ms)}"
-        fix = f"Move layers from stage {slowest} to the others: its work sets the pace of all."
+        action = Action("Move", f"layers from stage {slowest} to the others", ": its work sets the pace of all.")
         note = "Predicted from the stages' kernels, were their work equal."
     where = context.gap_evidence("comm_wait", "comm_transfer", "unattributed")
-    yield context.finding(
-        RULE.slug,
-        title,
-        fix,
-        ceiling_ms=pipeline.fill_ms + even_ms,
-        predicted_ms=None if host_forbids else context.step_ms - max(gains_ms, even_ms),
+    yield Evidence(
+        Advice(
+            title,
+            action,
+            note=note,
+            risk="More microbatches keep more activations, unless backward passes begin early (1F1B).",
+            changes=CHANGES,
+        ),
+        lost_ms=pipeline.fill_ms + even_ms,
+        cost_ms=max(gains_ms, even_ms, for_gpu_ms if host_forbids else 0.0),
         severity="info" if host_forbids else None,
-        confidence="medium",
-        note=note,
-        risk="More microbatches keep more activations, unless backward passes begin early (1F1B).",
-        changes=CHANGES,
-        evidence=[
+        rows=[
             *(
                 {"stage": stage, "works_ms_per_step": ms, "ranks": len(pipeline.stages[stage])}
                 for stage, ms in enumerate(pipeline.stage_ms)
             ),
             *where,
         ],
+        predicted=None if host_forbids else Predicted(context.step_ms - max(gains_ms, even_ms)),
     )
 
 
@@ -146,8 +156,9 @@ def _host_ms(context: RuleContext) -> float:
 
 RULE = Rule(
     "pipeline-bubble",
-    ("steps", "ranks"),
-    check,
-    Explains(schedule=True),
+    measure,
     reads=OF_TRACE | {"shapes", "gpu_peaks", "other_ranks"},
+    explains=Explains(topics=frozenset({"schedule"})),
+    requires=("steps", "ranks"),
+    bar=CHOICE,
 )

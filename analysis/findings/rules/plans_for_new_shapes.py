@@ -23,23 +23,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
 from sawtooth.analysis.findings.queries.calls import Events, operators
 from sawtooth.analysis.findings.queries.plan_builds import excess_ms, plan_builds
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import Edit, FasterHost, ScaledOps
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-WORTH_NAMING = 0.03  # one line to change, or lengths to round up
 MOSTLY = 0.5  # of the time: attention, which has another way than padding
 ATTENTION = r"^aten::_cudnn_attention_"
 CONVOLUTION = "convolution"  # its sizes are those of images, more often than lengths
 # Flash attention's kernels against cuDNN's: 1.7 to 2.3 times as long on Hopper (H100, training shapes), as long or shorter elsewhere.
 FLASH_LASTS, FLASH_LEAST, FLASH_MOST = 1.7, 1.0, 2.3
 
-BACKEND_FIX = "Use another attention backend than cuDNN's, which needs no plan: torch.backends.cuda.enable_cudnn_sdp(False). Or pad to a few lengths: plans are kept."
-PAD_FIX = "Pad to a few lengths or sizes: a plan is kept for each shape that has come once."
+BACKEND_FIX = Action(
+    "Use",
+    "another attention backend than cuDNN's",
+    ", which needs no plan: torch.backends.cuda.enable_cudnn_sdp(False). Or pad to a few lengths: plans are kept.",
+)
+PAD_FIX = Action("Pad", "to a few lengths or sizes", ": a plan is kept for each shape that has come once.")
 BACKEND_NOTE = "The host's time on attention's plans removed from the replay; flash attention's kernels take 1 to 2.3 times as long as cuDNN's."
 PAD_NOTE = "Not predicted: how much work padding adds."
 KEPT_NOTE = "Lengths that have all come once are planned no more: then it ends by itself."
@@ -70,29 +74,31 @@ BACKEND = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when plans for new shapes take more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when plans for new shapes take a part that is worth naming of the step."""
     builds = plan_builds(context)
     ms = excess_ms(context, builds)
-    if context.share(ms) < WORTH_NAMING:
+    if context.is_trifle(ms):
         return
     attention = builds.where(builds.frame["name"].str.contains(ATTENTION))
     another = excess_ms(context, attention) > MOSTLY * ms
     longest = builds.frame.loc[builds.frame["own_ns"].idxmax()]
-    yield context.finding(
-        RULE.slug,
-        f"Operators plan for each new shape: {in_words(ms)} of each step on the host. {longest['name']} takes {in_words(longest['own_ns'] / 1e6)} "
-        f"for a shape that is new, {in_words((longest['own_ns'] - longest['excess_ns']) / 1e6)} for one that it knows",
-        BACKEND_FIX if another else PAD_FIX,
-        ceiling_ms=ms,
+    yield Evidence(
+        Advice(
+            f"Operators plan for each new shape: {in_words(ms)} of each step on the host. {longest['name']} takes {in_words(longest['own_ns'] / 1e6)} "
+            f"for a shape that is new, {in_words((longest['own_ns'] - longest['excess_ns']) / 1e6)} for one that it knows",
+            BACKEND_FIX if another else PAD_FIX,
+            note=f"{BACKEND_NOTE if another else PAD_NOTE} {KEPT_NOTE}",
+            risk="Flash attention rounds differently in the last bits; where a mask is given, memory-efficient attention runs instead."
+            if another
+            else "Padding adds work, and needs a mask.",
+            changes=(*BACKEND, PAD) if another else (PAD_SIZES if CONVOLUTION in longest["name"] else PAD,),
+        ),
+        lost_ms=ms,
+        cost_ms=ms,
         edits=_without_plans(context, attention) if another else (),
         confidence="high" if another else "medium",
-        note=f"{BACKEND_NOTE if another else PAD_NOTE} {KEPT_NOTE}",
-        risk="Flash attention rounds differently in the last bits; where a mask is given, memory-efficient attention runs instead."
-        if another
-        else "Padding adds work, and needs a mask.",
-        changes=(*BACKEND, PAD) if another else (PAD_SIZES if CONVOLUTION in longest["name"] else PAD,),
-        evidence=builds.rows(),
+        rows=builds.rows(),
         places=builds.places(),
     )
 
@@ -113,8 +119,10 @@ def _without_plans(context: RuleContext, builds: Events) -> list[Edit]:
 
 RULE = Rule(
     "plans-for-new-shapes",
-    ("steps", "shapes"),
-    check,
-    Explains(("launch_bound",), called="plans for new shapes", part_of="launch-bound"),
+    measure,
     reads=OF_TRACE | {"shapes"},
+    explains=Explains(("launch_bound",), called="plans for new shapes"),
+    requires=("steps", "shapes"),
+    bar=CALL_TO_LOOK_AT,
+    part_of="launch-bound",
 )

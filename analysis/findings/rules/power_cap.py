@@ -16,35 +16,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import HELD_BY_POWER
 from sawtooth.analysis.findings.queries.sampled import band_evidence, held_down
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_mhz
-
-WORTH_NAMING = 0.20  # of the sampled time: below it the mean clock hardly moves
 
 CHANGES = (CodeChange("PyTorch", "nothing in the code", "nvidia-smi -q -d POWER   # the limit and the draw"),)
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield information when clocks are held down by the power limit for WORTH_NAMING of the time."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield information when clocks are held down by the power limit for a part that is worth naming of the time."""
     bands, share = held_down(context, "power")
-    if share < WORTH_NAMING:
+    if not bands or context.telemetry is None:
         return
     clock = context.telemetry.means.get("clock_sm_mhz")  # over the steady part, as on every screen
     average = f"; over the steady part they average {in_mhz(clock)}" if clock else ""
-    yield context.finding(
-        RULE.slug,
-        f"The power limit held the clocks down for {100 * share:.0f} % of the sampled time{average}",
-        "Leave the clocks as they are, this is no fault: while it works, the GPU draws all it may. Read MFU against the clock it had; a higher power limit would raise it.",
-        ceiling_ms=None,
-        severity="info",
+    yield Evidence(
+        Advice(
+            f"The power limit held the clocks down for {100 * share:.0f} % of the sampled time{average}",
+            Action(
+                "Leave",
+                "the clocks as they are",
+                ", this is no fault: while it works, the GPU draws all it may. Read MFU against the clock it had; a higher power limit would raise it.",
+            ),
+            note="Not predicted: how clocks follow a higher limit is not recorded.",
+            risk="A higher limit needs cooling for it.",
+            changes=CHANGES,
+        ),
         confidence="high",
-        note="Not predicted: how clocks follow a higher limit is not recorded.",
-        risk="A higher limit needs cooling for it.",
-        changes=CHANGES,
-        evidence=band_evidence(bands),
+        share=share,
+        severity="info",
+        rows=band_evidence(bands),
     )
 
 
-RULE = Rule("power-cap", ("telemetry",), check, Explains(), reads=frozenset({"telemetry"}))
+RULE = Rule(
+    "power-cap",
+    measure,
+    reads=frozenset({"telemetry"}),
+    requires=("telemetry",),
+    bar=HELD_BY_POWER,
+)

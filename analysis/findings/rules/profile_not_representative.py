@@ -17,29 +17,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.copies import slower_in_run
 from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit, profiled_steps
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.metrics.pauses import Round
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words, significant
 
-WORTH_NAMING = 0.05  # of the step
 MOSTLY = 0.5  # of what the profiled steps do not show
 
-WHAT_IS_RARE = (
-    "Profile enough steps to hold what is rare: a checkpoint, an evaluation, logging. None of the profiled steps shows it."
+WHAT_IS_RARE = Action(
+    "Profile",
+    "enough steps to hold what is rare",
+    ": a checkpoint, an evaluation, logging. None of the profiled steps shows it.",
 )
-EVERY_STEP = (
-    "See what every step of the run does or waits for and the profiled ones do not, or what else its host is busy with: nothing rare, "
-    "since most of its steps are that long. Then profile again."
+EVERY_STEP = Action(
+    "See",
+    "what every step of the run does or waits for and the profiled ones do not",
+    ", or what else its host is busy with: nothing rare, since most of its steps are that long. Then profile again.",
 )
 WHOLE_ROUND = (
-    "Profile a whole round: {steps} steps or more, with what comes before the first. None of the profiled steps shows that. `sawtooth run` does so where a "
+    ": {steps} steps or more, with what comes before the first. None of the profiled steps shows that. `sawtooth run` does so where a "
     "round takes no more than three seconds, else with `--steps {steps}`."
 )
-EVERY_ROUND = "See what every round of the run does or waits for and the profiled one does not, or what else its host is busy with: nothing rare. Then profile again."
+EVERY_ROUND = Action(
+    "See",
+    "what every round of the run does or waits for and the profiled one does not",
+    ", or what else its host is busy with: nothing rare. Then profile again.",
+)
 
 CHANGES = (
     CodeChange(
@@ -50,7 +57,7 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding when something outside the profile contradicts it."""
     hidden = hidden_time(context)
     if hidden is None or loader_may_limit(context) or slower_in_run(context):
@@ -64,25 +71,25 @@ def check(context: RuleContext) -> Iterator[Finding]:
         one.alike and one.source == context.rank.best.source for one in context.rank.best.witnesses
     )
     every = f", and stops about every {significant(tooth, 2)} s" if tooth else ""
-    yield context.finding(
-        RULE.slug,
-        f"The profiled steps are not the run: they take {in_words(hidden.estimate_ms)}, {hidden.witness} {in_words(hidden.run_ms)}{every}",
-        _fix(rounds, alike),
-        ceiling_ms=max(hidden.run_ms - hidden.estimate_ms, 0.0),
+    yield Evidence(
+        Advice(
+            f"The profiled steps are not the run: they take {in_words(hidden.estimate_ms)}, {hidden.witness} {in_words(hidden.run_ms)}{every}",
+            _action(rounds, alike),
+            note="Not predicted: what the run does between the profiled steps is not in the trace.",
+            risk="Longer traces are larger; steps profiled without stacks stay small.",
+            changes=() if alike else CHANGES if rounds is None else _whole(rounds),
+        ),
+        lost_ms=max(hidden.run_ms - hidden.estimate_ms, 0.0),
         severity="warning",
-        confidence="medium",
-        note="Not predicted: what the run does between the profiled steps is not in the trace.",
-        risk="Longer traces are larger; steps profiled without stacks stay small.",
-        changes=() if alike else CHANGES if rounds is None else _whole(rounds),
-        evidence=[{"outside the profile": hidden.proof}, *profiled_steps(context)],
+        rows=[{"outside the profile": hidden.proof}, *profiled_steps(context)],
     )
 
 
-def _fix(rounds: Round | None, alike: bool) -> str:
+def _action(rounds: Round | None, alike: bool) -> Action:
     """Say what to profile, or to look for where the profile holds steps of every kind."""
     if rounds is None:
         return EVERY_STEP if alike else WHAT_IS_RARE
-    return EVERY_ROUND if rounds.profiled else WHOLE_ROUND.format(steps=rounds.steps)
+    return EVERY_ROUND if rounds.profiled else Action("Profile", "a whole round", WHOLE_ROUND.format(steps=rounds.steps))
 
 
 def _whole(rounds: Round) -> tuple[CodeChange, ...]:
@@ -93,8 +100,9 @@ def _whole(rounds: Round) -> tuple[CodeChange, ...]:
 
 RULE = Rule(
     "profile-not-representative",
-    ("steps", "run's step"),
-    check,
-    Explains(hidden=True),
+    measure,
     reads=OF_TRACE | {"telemetry", "loader_timing"},
+    explains=Explains(topics=frozenset({"hidden"})),
+    requires=("steps", "run's step"),
+    bar=OTHER_CODE,
 )

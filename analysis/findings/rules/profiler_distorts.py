@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
-from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import DISTORTED
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_words
-
-WORTH_NAMING = 1.3  # times the run's step: below it the shape of the profile still holds
 
 CHANGES = (
     CodeChange(
@@ -33,28 +32,37 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield information where the profiled step is far longer than the run's."""
     best = context.rank.best
     profiled, run = best.profiled.value, best.ms
-    if profiled is None or run is None or profiled < WORTH_NAMING * run:
+    if profiled is None or not run:
         return
     guessed = STEP_SOURCES[best.source].of_trace
-    yield context.finding(
-        RULE.slug,
-        f"Under the profiler a step takes {in_words(profiled)}, without it about {in_words(run)}"
-        + ("" if guessed else f" by {STEP_SOURCES[best.source].name}"),
-        "Read the estimate, not the profile, for what a step costs. Give the run its stopwatch time to be sure."
-        if guessed
-        else "Read the run's own step, not the profile, for what a step costs.",
-        ceiling_ms=None,
-        severity="info",
+    yield Evidence(
+        Advice(
+            f"Under the profiler a step takes {in_words(profiled)}, without it about {in_words(run)}"
+            + ("" if guessed else f" by {STEP_SOURCES[best.source].name}"),
+            Action(
+                "Read", "the estimate", ", not the profile, for what a step costs. Give the run its stopwatch time to be sure."
+            )
+            if guessed
+            else Action("Read", "the run's own step", ", not the profile, for what a step costs."),
+            note="Nobody runs under the profiler, so there is nothing to gain.",
+            risk="Without shapes MFU cannot be counted; without stacks no source lines are named.",
+            changes=CHANGES,
+        ),
         confidence="medium" if guessed else "high",
-        note="Nobody runs under the profiler, so there is nothing to gain.",
-        risk="Without shapes MFU cannot be counted; without stacks no source lines are named.",
-        changes=CHANGES,
-        evidence=[{"profiled_ms": profiled, "run_ms": run}],
+        share=profiled / run,
+        severity="info",
+        rows=[{"profiled_ms": profiled, "run_ms": run}],
     )
 
 
-RULE = Rule("profiler-distorts", ("steps",), check, Explains(), reads=OF_TRACE | {"telemetry"})
+RULE = Rule(
+    "profiler-distorts",
+    measure,
+    reads=OF_TRACE | {"telemetry"},
+    requires=("steps",),
+    bar=DISTORTED,
+)

@@ -18,15 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.source_lines import heaviest_function
+from sawtooth.analysis.findings.recorded.source_lines import heaviest_function
 from sawtooth.analysis.replay.edits import WithoutHostCause
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-WORTH_NAMING = 0.02  # of the step
 ONCE = {1: "once", 2: "twice"}
 LONG_NS = 300_000  # launching from Python leaves gaps of 5 to 50 µs: 300 µs is work of its own …
 LONG_IN_PYTORCH_NS = 1_000_000  # … but optimizers sort tensors and autograd hands over to its thread: nobody can move that
@@ -41,8 +41,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when long stretches of Python cost more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when long stretches of Python cost a part that is worth naming of the step."""
     if len(checkpoint_copies(context).frame):
         return  # the checkpoint's own Python is the checkpoint rule's
     rows = context.recording.rows(
@@ -55,29 +55,35 @@ def check(context: RuleContext) -> Iterator[Finding]:
     steps = max(len(context.rank.counted), 1)
     # Recording makes calls longer, hardly a stretch without any: what all of Python costs in the run is theirs first
     lost = min(sum(int(ns) for _, ns in rows) / steps / 1e6, context.lost_ms("python_host"))
-    if context.share(lost) < WORTH_NAMING:
+    if context.is_trifle(lost):
         return
     line = heaviest_function(context.recording, context.rank.device, "python_host")
     named = f", {line}" if line else ""
-    yield context.finding(
-        RULE.slug,
-        f"Python on the host holds the launches up {how_often(len(calls), steps)}: {in_words(lost)} a step{named}",
-        "Move the Python work between launches out of the step: to the loader's workers, to another thread, or to every N-th step."
-        + (
-            ""
-            if named
-            else " Record once with `sawtooth run --stacks` (with_stack=True) to see the line; gc.collect(), logging and checkpoints look like this."
+    yield Evidence(
+        Advice(
+            f"Python on the host holds the launches up {how_often(len(calls), steps)}: {in_words(lost)} a step{named}",
+            Action(
+                "Move",
+                "the Python work between launches out of the step",
+                ": to the loader's workers, to another thread, or to every N-th step."
+                + (
+                    ""
+                    if named
+                    else " Record once with `sawtooth run --stacks` (with_stack=True) to see the line; gc.collect(), logging and checkpoints look like this."
+                ),
+            ),
+            note="These stretches removed from the replay; at best what operators on the CPU do beside them goes as well.",
+            risk="Work moved to a thread still shares Python's lock with the launches.",
+            changes=CHANGES,
         ),
-        ceiling_ms=lost,
+        lost_ms=lost,
+        cost_ms=lost,
         edits=[
             WithoutHostCause("python_host", calls=calls),
             *(WithoutHostCause(beside, 1.0, calls, keep_at_least=0.0) for beside in ("host_compute", "launch_bound")),
         ],
         confidence="high" if named else "medium",
-        note="These stretches removed from the replay; at best what operators on the CPU do beside them goes as well.",
-        risk="Work moved to a thread still shares Python's lock with the launches.",
-        changes=CHANGES,
-        evidence=context.gap_evidence("python_host"),
+        rows=context.gap_evidence("python_host"),
     )
 
 
@@ -87,4 +93,11 @@ def how_often(times: int, steps: int) -> str:
     return f"{ONCE.get(each, f'{each} times')} {of}"
 
 
-RULE = Rule("python-between-operators", ("steps",), check, Explains(("python_host",), host_pace=True), reads=OF_TRACE)
+RULE = Rule(
+    "python-between-operators",
+    measure,
+    reads=OF_TRACE,
+    explains=Explains(("python_host",), topics=frozenset({"host_pace"})),
+    requires=("steps",),
+    bar=FEW_LINES,
+)

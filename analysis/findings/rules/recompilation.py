@@ -22,15 +22,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from sawtooth.analysis.findings.model import OF_TRACE
-from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Predicted, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.compile_log import CompileReason
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
-
-WORTH_NAMING = 0.02  # of the step: loading a kernel once costs less than that of a few steps
 
 MOSTLY = 0.5  # of the time: launches loaded code, nothing was compiled
 REASONS = 5  # of the log, the first: the same guard fails again and again
@@ -39,9 +38,12 @@ LEFT_OFF = (
     0.15  # of the step without compiling, by the replay: what it is off at most on the pairs of docs/evidence/accuracy.md
 )
 SIZES = re.compile(r"size mismatch|\.size\(\)")  # in Dynamo's reasons: a guard on a tensor's size failed
-FIND = "find what changes between steps (TORCH_LOGS=recompiles), keep shapes the same, or compile with dynamic=True."
-OTHER = "Stop the recompilation: {reason} changes between calls ({place}). Keep it the same, or hand it over as a tensor; shapes are not what changes."
-MARKED = "Stop the recompilation: {count} for other sizes ({reason}, {place}). Mark that dimension (torch._dynamo.mark_dynamic), compile with dynamic=True, or pad to a few lengths: each time that is spared saves {each}."
+STOP = Action("Stop", "the recompilation")
+FIND = ": find what changes between steps (TORCH_LOGS=recompiles), keep shapes the same, or compile with dynamic=True."
+OTHER = (
+    ": {reason} changes between calls ({place}). Keep it the same, or hand it over as a tensor; shapes are not what changes."
+)
+MARKED = ": {count} for other sizes ({reason}, {place}). Mark that dimension (torch._dynamo.mark_dynamic), compile with dynamic=True, or pad to a few lengths: each time that is spared saves {each}."
 IN_PROFILE = "The compiling removed from the replay: as long as the run compiles as often as the profiled steps do."
 OF_RUN = "The profiled steps without their compiling, beside the run's own step as it was timed: the run compiles less often than they do."
 AS_WITHOUT = "No gain is predicted: by its own timing the run's step is as short as the profiled ones are without compiling, within what the replay is off."
@@ -73,10 +75,10 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when compiling costs more than WORTH_NAMING of the steady steps."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when compiling costs a part that is worth naming of the steady steps."""
     lost = context.lost_ms("compilation")
-    if context.share(lost) < WORTH_NAMING:
+    if context.is_trifle(lost):
         return
     rows = context.recording.rows(
         "WITH compiling AS (FROM gaps WHERE device = ? AND cause = 'compilation'), launching AS ("
@@ -88,26 +90,31 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
     steps, of, in_launches = rows[0]
     if in_launches > MOSTLY:
-        yield context.finding(
-            RULE.slug,
-            f"Kernels were launched for the first time in {steps} of {of} profiled steps: loading their code took {in_words(lost)} of each step on average",
-            "Profile later steps: code is loaded once, so these steps are slower than the training. Set a schedule with warm-up.",
-            ceiling_ms=lost,
+        yield Evidence(
+            Advice(
+                f"Kernels were launched for the first time in {steps} of {of} profiled steps: loading their code took {in_words(lost)} of each step on average",
+                Action(
+                    "Profile",
+                    "later steps",
+                    ": code is loaded once, so these steps are slower than the training. Set a schedule with warm-up.",
+                ),
+                note="Not predicted: later steps do not pay it as it is.",
+                risk="None: only the profile changes.",
+                changes=LOADING_CHANGES,
+            ),
+            lost_ms=lost,
+            cost_ms=lost,
             severity="info",
-            confidence="medium",
-            note="Not predicted: later steps do not pay it as it is.",
-            risk="None: only the profile changes.",
-            changes=LOADING_CHANGES,
-            evidence=context.gap_evidence("compilation"),
+            rows=context.gap_evidence("compilation"),
         )
         return
     yield _finding(context, lost, steps, of)
 
 
-def _finding(context: RuleContext, lost_ms: float, steps: int, of: int) -> Finding:
+def _finding(context: RuleContext, lost_ms: float, steps: int, of: int) -> Evidence:
     """Return the finding on ``steps`` of ``of`` that compile. What the profiled steps lose is the run's only where no timed step says that it is less."""
     best, edits = context.rank.best, [WithoutHostCause("compilation")]
-    fix, changes = _advice(context, in_words(_recorded_ms(context) * of / max(steps, 1)))
+    action, changes = _advice(context, in_words(_recorded_ms(context) * of / max(steps, 1)))
     rarer = (
         best.mean_ms is not None and best.ms is not None and STEP_SOURCES[best.source].timed and best.mean_ms >= RARER * best.ms
     )
@@ -119,22 +126,24 @@ def _finding(context: RuleContext, lost_ms: float, steps: int, of: int) -> Findi
         title = f"Code is compiled in {steps} of {of} profiled steps, for {in_words(_recorded_ms(context) * of)} in all; over the run's steps that is {in_words(lost_ms)} each at most"
     else:
         title = f"Code is compiled in {steps} of {of} profiled steps: {in_words(lost_ms)} of each step on average"
-    finding = context.finding(
-        RULE.slug,
-        title,
-        fix,
-        ceiling_ms=lost_ms,
+    cost_ms, between_ms = context.lost_ms("compilation"), None
+    if gains and free_ms is not None and high_ms is not None:
+        between_ms = free_ms * (1 - LEFT_OFF), high_ms
+    return Evidence(
+        Advice(
+            title,
+            action,
+            note=(OF_RUN if gains else AS_WITHOUT) if rarer else IN_PROFILE,
+            risk="Code for dynamic shapes can be slower than specialized code.",
+            changes=changes,
+        ),
+        lost_ms=lost_ms,
+        cost_ms=cost_ms,
         edits=[] if rarer else edits,
-        predicted_ms=free_ms if gains else None,
-        severity=None if gains or not rarer else "info",
         confidence="medium" if rarer else "high",
-        note=(OF_RUN if gains else AS_WITHOUT) if rarer else IN_PROFILE,
-        risk="Code for dynamic shapes can be slower than specialized code.",
-        changes=changes,
-        evidence=[*context.gap_evidence("compilation"), *_reasons(context)],
-    )
-    return (
-        replace(finding, predicted_low_ms=free_ms * (1 - LEFT_OFF), predicted_high_ms=high_ms) if gains and free_ms else finding
+        severity=None if gains or not rarer else "info",
+        rows=[*context.gap_evidence("compilation"), *_reasons(context)],
+        predicted=Predicted(free_ms, between_ms) if gains and free_ms is not None else None,
     )
 
 
@@ -143,17 +152,18 @@ def _recorded_ms(context: RuleContext) -> float:
     return sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.cause == "compilation")
 
 
-def _advice(context: RuleContext, each: str) -> tuple[str, tuple[CodeChange, ...]]:
+def _advice(context: RuleContext, each: str) -> tuple[Action, tuple[CodeChange, ...]]:
     """Return what to do and the changes: by which guards failed, where torch.compile's log has it."""
     log = context.run.compile_log
     reasons: tuple[CompileReason, ...] = log.recompiled if log is not None else ()
     if not reasons:
-        return f"Stop the recompilation: {FIND}", CHANGES
+        return replace(STOP, how=FIND), CHANGES
     sizes = [entry for entry in reasons if SIZES.search(entry.reason)]
     if not sizes:
-        return OTHER.format(reason=f"“{reasons[0].reason}”", place=reasons[0].place), (KEPT,)
+        return replace(STOP, how=OTHER.format(reason=f"“{reasons[0].reason}”", place=reasons[0].place)), (KEPT,)
     count = f"{sum(entry.times for entry in sizes)} of {sum(entry.times for entry in reasons)} in the log"
-    return MARKED.format(count=count, reason=sizes[0].reason, place=sizes[0].place, each=each), (MARK, *CHANGES)
+    how = MARKED.format(count=count, reason=sizes[0].reason, place=sizes[0].place, each=each)
+    return replace(STOP, how=how), (MARK, *CHANGES)
 
 
 def _reasons(context: RuleContext) -> Iterator[dict[str, Any]]:
@@ -163,4 +173,11 @@ def _reasons(context: RuleContext) -> Iterator[dict[str, Any]]:
         yield {"place": entry.place, "reason": entry.reason, "times": entry.times}
 
 
-RULE = Rule("recompilation", ("steps",), check, Explains(("compilation",)), reads=OF_TRACE | {"compile_log"})
+RULE = Rule(
+    "recompilation",
+    measure,
+    reads=OF_TRACE | {"compile_log"},
+    explains=Explains(("compilation",)),
+    requires=("steps",),
+    bar=FEW_LINES,
+)

@@ -19,15 +19,15 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import RECOMPUTED
 from sawtooth.analysis.findings.queries.calls import calls_of, operators
 from sawtooth.analysis.findings.queries.passes import in_backward, run_again
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step
+from sawtooth.analysis.findings.recorded.work import evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, FasterHost, WithoutOps
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
-WORTH_NAMING = 0.10  # below a tenth of the FLOPs checkpointing is selective already
 HOOKLESS = 0.75  # of the host's time for an operator whose tensors no hook takes: 0.7 forward, 0.8 backward in one pair
 LEAST_HOOKLESS = 0.6
 REENTRANT = r"^CheckpointFunction$"
@@ -45,11 +45,12 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when recomputed FLOPs exceed WORTH_NAMING of the model's and memory is not nearly full."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when recomputed FLOPs exceed a part that is worth naming of the model's and memory is not nearly full."""
     flops = context.rank.facts.flops
-    if flops is None or not flops.flops or (again := flops.recomputed_flops / flops.flops) < WORTH_NAMING:
+    if flops is None or not flops.flops or not flops.recomputed_flops:
         return
+    again = flops.recomputed_flops / flops.flops
     peak = context.rank.metrics["peak_memory_bytes"].value
     rows = context.recording.rows("SELECT memory_bytes FROM devices WHERE device = ?", [context.rank.device])
     total = rows[0][0] if rows else None
@@ -59,17 +60,19 @@ def check(context: RuleContext) -> Iterator[Finding]:
     rows = run_again(context)
     edits: list[Edit] = [WithoutOps(tuple(rows["gpu_op_id"].tolist())), *_without_hooks(context, rows)]
     room = f", with {1 - peak / total:.0%} of the memory free" if peak is not None and total else ""
-    yield context.finding(
-        RULE.slug,
-        f"{again:.0%} of the model's FLOPs are computed twice each step by checkpointing{room}",
-        "Checkpoint fewer blocks: as many as memory needs and no more.",
-        ceiling_ms=ms_per_step(rows, steps),
+    yield Evidence(
+        Advice(
+            f"{again:.0%} of the model's FLOPs are computed twice each step by checkpointing{room}",
+            Action("Checkpoint", "fewer blocks", ": as many as memory needs and no more."),
+            note="Without the second forward pass of every checkpointed block, and without the hooks by which Python hands over each tensor that is kept.",
+            risk="Peak memory grows by the activations that are kept.",
+            changes=CHANGES,
+        ),
+        share=again,
+        lost_ms=ms_per_step(rows, steps),
         edits=edits,
         confidence="medium" if peak is not None else "low",
-        note="Without the second forward pass of every checkpointed block, and without the hooks by which Python hands over each tensor that is kept.",
-        risk="Peak memory grows by the activations that are kept.",
-        changes=CHANGES,
-        evidence=evidence_of(rows, steps, ("operator",)),
+        rows=evidence_of(rows, steps, ("operator",)),
     )
 
 
@@ -90,5 +93,11 @@ def _without_hooks(context: RuleContext, again: pd.DataFrame) -> list[Edit]:
 
 
 RULE = Rule(
-    "recomputation", ("steps", "shapes"), check, Explains(memory=True, chosen=True), reads=OF_TRACE | {"shapes", "allocations"}
+    "recomputation",
+    measure,
+    reads=OF_TRACE | {"shapes", "allocations"},
+    explains=Explains(topics=frozenset({"memory", "choice"})),
+    requires=("steps", "shapes"),
+    bar=RECOMPUTED,
+    same_work_as="smaller findings",
 )

@@ -25,20 +25,20 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.builders import without_freeing
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import CELLS, calls_of, operators
 from sawtooth.analysis.findings.queries.passes import Passes, at_once, passes
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import evidence_of, ms_per_step
+from sawtooth.analysis.findings.recorded.work import evidence_of, ms_per_step
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import Estimate, Work, estimate
 from sawtooth.analysis.knowledge.kernel_work import product_work
 from sawtooth.analysis.replay.edits import Edit, FasterHost, TimedOps, WithoutHostCause, WithoutOps
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 FEWEST = 8  # cells a step: fewer are a decoder's first steps, not a sequence
-WORTH_NAMING = 0.05  # one module for a loop: worth it from 5 % of the step
 CUDNN = "tf32"  # what cuDNN multiplies FP32 in unless told otherwise (torch.backends.cudnn.allow_tf32)
 # What a loop's host does before each launch; inside one call of cuDNN only the launches are left.
 OPERATORS = ("launch_bound", "python_host")
@@ -55,29 +55,35 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when recurrent cells called one by one take more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when recurrent cells called one by one take a part that is worth naming of the step."""
     gpu, cells = context.rank.gpu, operators(context, CELLS)
     if gpu is None or cells.count < FEWEST or not _are_time_steps(context, cells.frame):
         return
     mine = passes(context, cells.ids)
     sliced = _slices(context, cells.count)
     cost = ms_per_step(mine.both, context.work_steps) + ms_per_step(sliced, context.work_steps)
-    if context.share(cost) < WORTH_NAMING:
+    if context.is_trifle(cost):
         return
     name = str(cells.frame["name"].iloc[0]).removeprefix("aten::").removesuffix("_cell").split("_")[0].upper()
     around = _around(context, cells.frame, mine)
-    yield context.finding(
-        RULE.slug,
-        f"{name} cells are called one by one, {cells.count:.0f} a step: {in_words(cost)} of each step, forward and backward",
-        f"Use nn.{name} over the whole sequence: one product for the inputs of all time steps, one for each gradient of a weight.",
-        ceiling_ms=cost,
+    yield Evidence(
+        Advice(
+            f"{name} cells are called one by one, {cells.count:.0f} a step: {in_words(cost)} of each step, forward and backward",
+            Action(
+                "Use",
+                f"nn.{name} over the whole sequence",
+                ": one product for the inputs of all time steps, one for each gradient of a weight.",
+            ),
+            note="The products of inputs and the gradients of weights in one each, the sums of gradients gone, one product a time step left, launched by "
+            "one call without an operator for each; in TF32, as cuDNN computes FP32 by default.",
+            risk="cuDNN's recurrent networks have their own dropout between layers, and use TF32 unless torch.backends.cudnn.allow_tf32 is off.",
+            changes=CHANGES,
+        ),
+        lost_ms=cost,
+        cost_ms=cost,
         edits=[*_edits(context, mine, sliced, gpu), *around],
-        note="The products of inputs and the gradients of weights in one each, the sums of gradients gone, one product a time step left, launched by "
-        "one call without an operator for each; in TF32, as cuDNN computes FP32 by default.",
-        risk="cuDNN's recurrent networks have their own dropout between layers, and use TF32 unless torch.backends.cudnn.allow_tf32 is off.",
-        changes=CHANGES,
-        evidence=evidence_of(mine.both, context.work_steps, ("operator",)),
+        rows=evidence_of(mine.both, context.work_steps, ("operator",)),
     )
 
 
@@ -177,8 +183,9 @@ def _batched(work: Work, times: int, of_weights: bool) -> Work:
 
 RULE = Rule(
     "recurrent-cells",
-    ("steps", "shapes", "gpu"),
-    check,
-    Explains(("launch_bound",), called="recurrent cells called one by one"),
+    measure,
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
+    explains=Explains(("launch_bound",), called="recurrent cells called one by one"),
+    requires=("steps", "shapes", "gpu"),
+    bar=OTHER_CODE,
 )

@@ -26,17 +26,17 @@ import pandas as pd
 from sawtooth.analysis.findings.batch.sample_loop import SampleLoop, sample_loop
 from sawtooth.analysis.findings.batch.step import kernels_at
 from sawtooth.analysis.findings.builders import without_freeing
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.passes import passes
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.source_lines import common_line
-from sawtooth.analysis.findings.work import count_in_words, evidence_of, ms_per_step
+from sawtooth.analysis.findings.recorded.source_lines import common_line
+from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutOps
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-WORTH_NAMING = 0.05  # other code for the loop: worth it from 5 % of the step
 READS = "^aten::_local_scalar_dense$"
 MAY_DEPEND = "Where a sample's call needs what the one before left, they cannot be done at once."
 
@@ -49,8 +49,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when calling the model once would save WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when calling the model once would save a part that is worth naming of the step."""
     loop = context.once(sample_loop)
     if loop is None:
         return
@@ -59,25 +59,27 @@ def check(context: RuleContext) -> Iterator[Finding]:
     work = work[~work.index.duplicated()]  # numbers by which a damaged trace joins the passes of several steps
     edits = _at_once(context, work, loop.samples)
     predicted = context.predict_ms(edits) if edits else None
-    if predicted is None or context.step_ms is None or context.share(context.step_ms - predicted) < WORTH_NAMING:
+    if predicted is None or context.step_ms is None or context.is_trifle(context.step_ms - predicted):
         return
     steps = context.work_steps
     unsure = loop.vectors or operators(context, READS).count >= loop.samples / 2
     place = _place(context, loop)
-    yield context.finding(
-        RULE.slug,
-        f"{loop.samples} samples of a batch go through the model one by one{f', at {place}' if place else ''}: {count_in_words(work, steps)} and "
-        f"{in_words(ms_per_step(work, steps))} of the GPU's work in each step",
-        "Stack the samples and call the model once for all of them; pad and mask where their sizes differ.",
-        ceiling_ms=context.step_ms - predicted,
+    yield Evidence(
+        Advice(
+            f"{loop.samples} samples of a batch go through the model one by one{f', at {place}' if place else ''}: {count_in_words(work, steps)} and "
+            f"{in_words(ms_per_step(work, steps))} of the GPU's work in each step",
+            Action("Stack", "the samples and call the model once for all of them", "; pad and mask where their sizes differ."),
+            note=f"The kernels of one sample, at {loop.samples} times their batch; the launches of the others go, and so do the sums of their gradients."
+            + (f" {MAY_DEPEND}" if unsure else ""),
+            risk="Batch norms then see the whole batch; sums run in another order.",
+            changes=CHANGES,
+        ),
+        lost_ms=context.step_ms - predicted,
         edits=edits,
         confidence="low" if unsure else "medium",
         severity="warning" if unsure else None,
-        note=f"The kernels of one sample, at {loop.samples} times their batch; the launches of the others go, and so do the sums of their gradients."
-        + (f" {MAY_DEPEND}" if unsure else ""),
-        risk="Batch norms then see the whole batch; sums run in another order.",
-        changes=CHANGES,
-        evidence=evidence_of(work, steps, ("operator",)),
+        rows=evidence_of(work, steps, ("operator",)),
+        weighed_by="gain",
     )
 
 
@@ -118,8 +120,9 @@ def _place(context: RuleContext, loop: SampleLoop) -> str | None:
 
 RULE = Rule(
     "samples-one-by-one",
-    ("steps", "shapes"),
-    check,
-    Explains(("launch_bound",), called="samples that go through the model one by one"),
+    measure,
     reads=OF_TRACE | {"shapes"},
+    explains=Explains(("launch_bound",), called="samples that go through the model one by one"),
+    requires=("steps", "shapes"),
+    bar=OTHER_CODE,
 )

@@ -24,15 +24,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.passes import at_once
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import count_in_words, evidence_of, ms_per_step
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of, ms_per_step
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 FEWEST = 8  # samples
-WORTH_NAMING = 0.05  # other code for the loop: worth it from 5 % of the step
 AXES = 3  # of a batch, at least: rows of numbers are no samples that somebody prepares
 PRODUCTS = r"^aten::(?:linear|matmul|mm|addmm|bmm|baddbmm|\w*_cell|lstm|gru)$"  # what a model, or a recurrence, is made of
 TAKEN, JOINED = ("aten::unbind", "aten::select"), "aten::stack"
@@ -65,8 +65,8 @@ class _Loop:
     work: pd.DataFrame
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when preparing the batch at once would save WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when preparing the batch at once would save a part that is worth naming of the step."""
     if not context.recording.named(f"^{JOINED}$"):
         return
     rows = context.recording.frame(_OWN, [context.rank.device])
@@ -75,21 +75,22 @@ def check(context: RuleContext) -> Iterator[Finding]:
     ]
     edits = [edit for loop in loops for edit in at_once(loop.work, loop.samples)]
     predicted = context.predict_ms(edits) if edits else None
-    if predicted is None or context.step_ms is None or context.share(context.step_ms - predicted) < WORTH_NAMING:
+    if predicted is None or context.step_ms is None or context.is_trifle(context.step_ms - predicted):
         return
     work, steps = pd.concat([loop.work for loop in loops]), context.work_steps
-    yield context.finding(
-        RULE.slug,
-        f"{max(loop.samples for loop in loops)} samples of a batch are prepared on the GPU one by one: {count_in_words(work, steps)} and "
-        f"{in_words(ms_per_step(work, steps))} of its work in each step",
-        "Transform the batch as a whole, or prepare samples in the data loader's workers.",
-        ceiling_ms=context.step_ms - predicted,
+    yield Evidence(
+        Advice(
+            f"{max(loop.samples for loop in loops)} samples of a batch are prepared on the GPU one by one: {count_in_words(work, steps)} and "
+            f"{in_words(ms_per_step(work, steps))} of its work in each step",
+            Action("Transform", "the batch as a whole", ", or prepare samples in the data loader's workers."),
+            note="The loop's kernels as those of one sample over all the data: their work stays, the other launches go.",
+            risk="A transform that is random draws once for a batch that it gets whole, unless it is made for batches.",
+            changes=CHANGES,
+        ),
+        lost_ms=context.step_ms - predicted,
         edits=edits,
-        confidence="medium",
-        note="The loop's kernels as those of one sample over all the data: their work stays, the other launches go.",
-        risk="A transform that is random draws once for a batch that it gets whole, unless it is made for batches.",
-        changes=CHANGES,
-        evidence=evidence_of(work, steps, ("operator",)),
+        rows=evidence_of(work, steps, ("operator",)),
+        weighed_by="gain",
     )
 
 
@@ -131,8 +132,9 @@ def _loop(context: RuleContext, taken: int, joined: int, samples: int) -> _Loop 
 
 RULE = Rule(
     "samples-prepared-alone",
-    ("steps", "shapes"),
-    check,
-    Explains(("launch_bound",), called="samples that are prepared one by one"),
+    measure,
     reads=OF_TRACE | {"shapes"},
+    explains=Explains(("launch_bound",), called="samples that are prepared one by one"),
+    requires=("steps", "shapes"),
+    bar=OTHER_CODE,
 )

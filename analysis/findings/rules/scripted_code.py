@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.calls import operators
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_times
 
 GRAPHS = r"^(<forward op>|<backward op>|TensorExpr.*|prim::TensorExpr.*|prim::CudaFusionGroup.*|prim::DifferentiableGraph.*|torch::jit::.*)$"
@@ -35,24 +35,29 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield information where steps run graphs of TorchScript."""
     graphs = operators(context, GRAPHS)
     if not len(graphs.frame):
         return
-    yield context.finding(
-        RULE.slug,
-        f"TorchScript runs in each step: its interpreter is called {in_times(graphs.count)}",
-        "Take torch.jit.script and torch.jit.trace off, and compile the model instead.",
-        ceiling_ms=None,
-        severity="info",
+    yield Evidence(
+        Advice(
+            f"TorchScript runs in each step: its interpreter is called {in_times(graphs.count)}",
+            Action("Take", "torch.jit.script and torch.jit.trace off", ", and compile the model instead."),
+            note="Not predicted: a trace does not tell what torch.compile would make of operators that TorchScript has arranged already.",
+            risk="Compiling takes minutes at the start, and again when shapes change.",
+            changes=CHANGES,
+        ),
         confidence="high",
-        note="Not predicted: a trace does not tell what torch.compile would make of operators that TorchScript has arranged already.",
-        risk="Compiling takes minutes at the start, and again when shapes change.",
-        changes=CHANGES,
-        evidence=graphs.rows(),
+        severity="info",
+        rows=graphs.rows(),
         places=graphs.places(),
     )
 
 
-RULE = Rule("scripted-code", ("steps",), check, Explains(), reads=OF_TRACE)
+RULE = Rule(
+    "scripted-code",
+    measure,
+    reads=OF_TRACE,
+    requires=("steps",),
+)

@@ -19,11 +19,11 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.shapes import LEAST_STEPS, unlike_steps
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import numel
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.findings.recorded.work import numel
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import significant
 
 CHANGES = (
@@ -36,7 +36,7 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield information when a step's FLOPs are more than UNLIKE times another's, and the same operators took other shapes in it."""
     flops = unlike_steps(context)
     if flops is None:
@@ -46,17 +46,21 @@ def check(context: RuleContext) -> Iterator[Finding]:
         for step, part in context.work.groupby("step")
         if step in flops
     ]
-    yield context.finding(
-        RULE.slug,
-        f"Shapes change from step to step: the largest of {len(flops)} profiled steps computes {significant(flops.max() / flops.min(), 2)} times as much as the smallest",
-        "Batch by length or pad to a few lengths; mark changing dimensions dynamic before compiling. Profile more steps.",
-        ceiling_ms=None,
-        severity="info",
+    yield Evidence(
+        Advice(
+            f"Shapes change from step to step: the largest of {len(flops)} profiled steps computes {significant(flops.max() / flops.min(), 2)} times as much as the smallest",
+            Action(
+                "Batch",
+                "by length or pad to a few lengths",
+                "; mark changing dimensions dynamic before compiling. Profile more steps.",
+            ),
+            note="Not predicted: it depends on the lengths of the whole data set.",
+            risk="Sorted batches are less random; shuffle among batches.",
+            changes=CHANGES,
+        ),
         confidence="high" if len(flops) > LEAST_STEPS else "medium",
-        note="Not predicted: it depends on the lengths of the whole data set.",
-        risk="Sorted batches are less random; shuffle among batches.",
-        changes=CHANGES,
-        evidence=evidence,
+        severity="info",
+        rows=evidence,
     )
 
 
@@ -66,4 +70,9 @@ def _largest(part: pd.DataFrame) -> dict[str, str | None]:
     return {"largest_input": str(max(shapes, key=numel)) if shapes else None}
 
 
-RULE = Rule("shapes-vary", ("steps", "shapes"), check, Explains(), reads=OF_TRACE | {"shapes"})
+RULE = Rule(
+    "shapes-vary",
+    measure,
+    reads=OF_TRACE | {"shapes"},
+    requires=("steps", "shapes"),
+)

@@ -20,11 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sawtooth.analysis.findings.model import OF_TRACE
-from sawtooth.analysis.findings.queries.loading import WORTH_NAMING, loader_may_limit, of_first_read
-from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.queries.loading import loader_may_limit, of_first_read
 from sawtooth.analysis.metrics.feeding import feeding, first_read_of, sample_cost
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_words
 from sawtooth.ingest.loop.page_cache import FirstRead
 
@@ -39,14 +40,14 @@ CHANGES = (
 )  # fmt: skip
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding when profiled steps wait for what is read from the disk once."""
     first = first_read_of(context.run.manifest.facts)
     if first is None or first.disk_share < FROM_DISK:
         return
     lost = context.lost_ms("data_wait")
     if first.is_over:
-        if of_first_read(context) and context.share(lost) >= WORTH_NAMING:
+        if of_first_read(context) and context.share(lost) >= FEW_LINES.share:
             yield _over(context, first)
     elif first.later_share is None and _fits(first) and _waits(context, lost):
         yield _not_over(context, first, lost)
@@ -63,47 +64,41 @@ def _waits(context: RuleContext, lost_ms: float) -> bool:
     if cost is None or cost.limit == "computing" or (host is not None and host.limit_of_loader() in COMPUTING):
         return False
     limits = fed is not None and context.step_ms is not None and fed.limits(context.step_ms) and loader_may_limit(context)
-    return limits or context.share(lost_ms) >= WORTH_NAMING
+    return limits or context.share(lost_ms) >= FEW_LINES.share
 
 
 def _read(first: FirstRead) -> str:
     return f"{100 * first.disk_share:.0f} % of what the loader read was not in the page cache"
 
 
-def _over(context: RuleContext, first: FirstRead) -> Finding:
+def _over(context: RuleContext, first: FirstRead) -> Evidence:
     fed, cost = feeding(context.run.manifest.facts), sample_cost(context.run.manifest.facts)
     takes = (
         f"a sample takes {in_words(1e3 * cost.wall_s)} instead of {in_words(1e3 * first.sample_s)}" if cost is not None else ""
     )
     if fed is not None:
         takes = f"{fed.workers} workers take {in_words(fed.ms)} for a batch ({in_words(fed.low_ms)} to {in_words(fed.high_ms)}): {takes}"
-    return context.finding(
-        RULE.slug,
-        f"The profiled steps wait for the disk as later ones do not: {_read(first)} in the first epoch",
-        f"Record a later epoch before changing the loader: from the second on batches come from memory, and {takes}.",
-        ceiling_ms=None,
-        severity="info",
+    return Evidence(
+        Advice(
+            f"The profiled steps wait for the disk as later ones do not: {_read(first)} in the first epoch",
+            Action(
+                "Record",
+                "a later epoch before changing the loader",
+                f": from the second on batches come from memory, and {takes}.",
+            ),
+            note=MEASURED,
+            risk="Where a job has one epoch alone, all of it is read from the disk.",
+            changes=CHANGES[:1],
+        ),
         confidence="high",
-        note=MEASURED,
-        risk="Where a job has one epoch alone, all of it is read from the disk.",
-        changes=CHANGES[:1],
-        evidence=_evidence(context, first),
+        severity="info",
+        rows=_evidence(context, first),
     )
 
 
-def _not_over(context: RuleContext, first: FirstRead, lost_ms: float) -> Finding:
+def _not_over(context: RuleContext, first: FirstRead, lost_ms: float) -> Evidence:
     whole, room = in_bytes(first.samples * first.sample_bytes), in_bytes(first.room_bytes)
-    return context.finding(
-        RULE.slug,
-        f"These batches come from the disk: {_read(first)}, and {whole} of data fit into {room} of free memory",
-        "Record a later epoch before changing the loader: from the second on batches come from memory, as long as nothing else fills it. Where the first epoch counts, read the files ahead.",
-        ceiling_ms=lost_ms or None,
-        confidence="medium",
-        note=NOT_PREDICTED,
-        risk="Memory that other programs or further jobs take is not there for files: then every epoch reads from the disk.",
-        changes=CHANGES,
-        evidence=_evidence(context, first),
-    )  # fmt: skip
+    return Evidence(Advice(f"These batches come from the disk: {_read(first)}, and {whole} of data fit into {room} of free memory", Action("Record", "a later epoch before changing the loader", ": from the second on batches come from memory, as long as nothing else fills it. Where the first epoch counts, read the files ahead."), note=NOT_PREDICTED, risk="Memory that other programs or further jobs take is not there for files: then every epoch reads from the disk.", changes=CHANGES,), lost_ms=lost_ms or None, rows=_evidence(context, first),)  # fmt: skip
 
 
 def _evidence(context: RuleContext, first: FirstRead) -> list[dict[str, Any]]:
@@ -121,8 +116,10 @@ def _evidence(context: RuleContext, first: FirstRead) -> list[dict[str, Any]]:
 
 RULE = Rule(
     "slow-first-read",
-    ("steps", "reads"),
-    check,
-    Explains(("data_wait",), part_of="data-loader-starves-gpu"),
+    measure,
     reads=OF_TRACE | {"loader_timing"},
+    explains=Explains(("data_wait",)),
+    requires=("steps", "reads"),
+    bar=FEW_LINES,
+    part_of="data-loader-starves-gpu",
 )

@@ -19,26 +19,26 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.batch.code import larger_batch_code
 from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, host_grows_with_batch, larger_batches, sentence
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import LARGER_BATCH
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.findings.queries.plan_builds import plan_builds
 from sawtooth.analysis.findings.queries.sampled import memory_use
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import Explains, Finding
+from sawtooth.analysis.run.model import Action, Explains
 from sawtooth.analysis.units import in_bytes, in_words
 
-WORTH_NAMING = 0.15  # of the step lost to launches: below it the batch is not what limits
 WORTH_TRYING = 1.3  # times the samples a second
 AS_FAR = 0.9  # of the samples a second that launches alone would allow
 FREE = 0.5  # of the GPU's memory: a doubled batch fits for certain
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when launches cost WORTH_NAMING of the step and at least FREE of the memory is unused."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when launches cost a part that is worth naming of the step and at least FREE of the memory is unused."""
     use = memory_use(context)
     busy = sum(row.ns for row in context.rank.ledger if row.owner != "idle") / 1e6 / max(len(context.rank.counted), 1)
     if (
-        context.share(context.lost_ms("launch_bound")) < WORTH_NAMING
+        context.is_trifle(context.lost_ms("launch_bound"))
         or use is None
         or use[0] > (1 - FREE) * use[1]
         or context.step_ms is None
@@ -55,25 +55,30 @@ def check(context: RuleContext) -> Iterator[Finding]:
         times = max(at.rate for at in larger)
     if times < WORTH_TRYING:
         return
-    yield context.finding(
-        RULE.slug,
-        f"The host takes {in_words(context.step_ms)} to launch a step that keeps the GPU busy for {in_words(busy)}; {in_bytes(use[1] - use[0])} of its memory are free",
-        f"Raise the batch size: up to about {times:.1f} times as large takes hardly longer. Raise the learning rate with it.",
-        ceiling_ms=None,  # the step stays as long: it does more
-        samples_per_second_times=times,
+    yield Evidence(
+        Advice(
+            f"The host takes {in_words(context.step_ms)} to launch a step that keeps the GPU busy for {in_words(busy)}; {in_bytes(use[1] - use[0])} of its memory are free",
+            Action(
+                "Raise",
+                "the batch size",
+                f": up to about {times:.1f} times as large takes hardly longer. Raise the learning rate with it.",
+            ),
+            note=f"A step does not get shorter by this: it does more. {sentence(larger) or NOT_PREDICTED}",
+            risk="A larger batch changes the optimization; memory grows with it.",
+            changes=larger_batch_code(context.run, 2 ** max(int(math.log2(times)), 1)),
+        ),
         severity="info",
-        confidence="medium",
-        note=f"A step does not get shorter by this: it does more. {sentence(larger) or NOT_PREDICTED}",
-        risk="A larger batch changes the optimization; memory grows with it.",
-        changes=larger_batch_code(context.run, 2 ** max(int(math.log2(times)), 1)),
-        evidence=[*(at.row() for at in larger), *context.gap_evidence("launch_bound")],
+        rows=[*(at.row() for at in larger), *context.gap_evidence("launch_bound")],
+        samples_per_second_times=times,
+        cost_ms=context.lost_ms("launch_bound"),
     )
 
 
 RULE = Rule(
     "small-batch",
-    ("steps",),
-    check,
-    Explains(("launch_bound", "python_host"), memory=True),
+    measure,
     reads=OF_TRACE | {"allocations", "telemetry"},
+    explains=Explains(("launch_bound", "python_host"), topics=frozenset({"memory"})),
+    requires=("steps",),
+    bar=LARGER_BATCH,
 )

@@ -21,21 +21,21 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, evidence_of
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutCalls, WithoutOps
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_number, in_words
 
 SMALL_BYTES = 1_000_000  # below about 1 MB latency, not bandwidth, decides on NVLink and on the network alike
 MANY = 20  # a step; a few small ones are metrics and flags
-WORTH_NAMING = 0.02  # of the step
 BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel's default
 # Times, most of them: two buckets of half the size are a setting, not gradients one by one. A gradient larger than any bucket is sent alone.
 FAR_SMALLER = 8
 CALLED = "c10d::allreduce_"  # the operator of one all-reduce on the host
-CHANGE = "Put gradients together: a larger bucket_cap_mb, or one flat tensor for small values."
+CHANGE = Action("Put", "gradients together", ": a larger bucket_cap_mb, or one flat tensor for small values.")
 RISK = "Larger buckets start later and overlap less."
 
 CHANGES = (
@@ -44,14 +44,14 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding when many collectives are small and communication is exposed, else where the host makes a call for each small bucket of gradients."""
     yield from list(_exposed(context)) or _called_one_by_one(context)
 
 
-def _exposed(context: RuleContext) -> Iterator[Finding]:
+def _exposed(context: RuleContext) -> Iterator[Evidence]:
     lost = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.owner == "exposed_comm")
-    if context.share(lost) < WORTH_NAMING:
+    if context.share(lost) < FEW_LINES.share:  # else each call of the host is measured
         return
     every = collectives(context)
     rows = every[every["bytes"].notna()].astype({"bytes": float})
@@ -64,23 +64,24 @@ def _exposed(context: RuleContext) -> Iterator[Finding]:
     if len(large):
         quick = small["bytes"] / (large["bytes"] / large["dur_ns"]).max()
         edits = [TimedOps(tuple(small["gpu_op_id"].astype(int).tolist()), tuple(quick.astype(int).tolist()))]
-    yield context.finding(
-        RULE.slug,
-        f"{in_number(count, 'collective a step moves', 'collectives a step move')} less than 1 MB each, while {in_words(lost)} of communication is exposed",
-        CHANGE,
-        ceiling_ms=min(lost, float(small["dur_ns"].sum()) / 1e6 / steps),
-        confidence="medium",
+    yield Evidence(
+        Advice(
+            f"{in_number(count, 'collective a step moves', 'collectives a step move')} less than 1 MB each, while {in_words(lost)} of communication is exposed",
+            CHANGE,
+            note="Predicted by the replay with these bytes moved at the rate of the largest collectives."
+            if edits
+            else "Not predicted: the time of a larger collective is not in the trace.",
+            risk=RISK,
+            changes=CHANGES,
+        ),
+        lost_ms=min(lost, float(small["dur_ns"].sum()) / 1e6 / steps),
+        cost_ms=lost,
         edits=edits,
-        note="Predicted by the replay with these bytes moved at the rate of the largest collectives."
-        if edits
-        else "Not predicted: the time of a larger collective is not in the trace.",
-        risk=RISK,
-        changes=CHANGES,
-        evidence=evidence_of(small),
+        rows=evidence_of(small),
     )
 
 
-def _called_one_by_one(context: RuleContext) -> Iterator[Finding]:
+def _called_one_by_one(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding where the step is shorter with the backward pass's all-reduces put together to buckets of the default size."""
     every = collectives(context)
     within = (every["name"] == "allreduce") & every["bytes"].notna() & every["launch_ns"].notna()
@@ -96,20 +97,21 @@ def _called_one_by_one(context: RuleContext) -> Iterator[Finding]:
         return
     edits = _together(context, rows, bucket, gone)
     predicted = context.predict_ms(edits)
-    if predicted is None or context.share(context.step_ms - predicted) < WORTH_NAMING:
+    if predicted is None or context.is_trifle(context.step_ms - predicted):
         return
     count = len(rows) / steps
-    yield context.finding(
-        RULE.slug,
-        f"Gradients are sent in {in_number(count, 'all-reduce', 'all-reduces')} a step, most of {usual / 1e6:.2g} MB or less, and the host makes a call for each",
-        CHANGE,
-        ceiling_ms=context.step_ms - predicted,
-        confidence="medium",
+    yield Evidence(
+        Advice(
+            f"Gradients are sent in {in_number(count, 'all-reduce', 'all-reduces')} a step, most of {usual / 1e6:.2g} MB or less, and the host makes a call for each",
+            CHANGE,
+            note="Predicted by the replay with these gradients in buckets of 25 MB: each is sent with the last of its gradients, and the host makes one call for it.",
+            risk=RISK,
+            changes=CHANGES,
+        ),
+        lost_ms=context.step_ms - predicted,
         edits=edits,
-        note="Predicted by the replay with these gradients in buckets of 25 MB: each is sent with the last of its gradients, and the host makes one call for it.",
-        risk=RISK,
-        changes=CHANGES,
-        evidence=evidence_of(gone),
+        rows=evidence_of(gone),
+        weighed_by="gain",
     )
 
 
@@ -132,4 +134,11 @@ def _together(context: RuleContext, rows: pd.DataFrame, bucket: pd.Series, gone:
     ]
 
 
-RULE = Rule("small-collectives", ("steps",), check, Explains(part_of="exposed-communication"), reads=OF_TRACE)
+RULE = Rule(
+    "small-collectives",
+    measure,
+    reads=OF_TRACE,
+    requires=("steps",),
+    bar=FEW_LINES,
+    part_of="exposed-communication",
+)

@@ -19,18 +19,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.communication import calls_inside
 from sawtooth.analysis.findings.queries.copies import copies, copies_of_made_tensors, waits_beside
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import WithoutCalls
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_number
 
 SHORT_NS = 10_000  # an operator and its launch cost the host about as much: half a megabyte over PCIe 5
 MANY = 10  # a step: inputs, labels and a mask or two are no trouble
 SHARDING = "fsdp::"  # operators of `fully_shard`: they cut and join buffers by tables of addresses
-WORTH_NAMING = 0.02  # a batch to collate otherwise: worth it from 2 % of the step
 
 CHANGES = (
     CodeChange(
@@ -41,8 +41,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when making one copy of MANY small ones and more would save WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when making one copy of MANY small ones and more would save a part that is worth naming of the step."""
     uploads = copies(context, "(?i)HtoD|HostToDevice")
     made = set(copies_of_made_tensors(context).ids)
     sharding = calls_inside(context, SHARDING)["call_id"]
@@ -56,22 +56,31 @@ def check(context: RuleContext) -> Iterator[Finding]:
     edits = [WithoutCalls((*gone, *waits_beside(context, gone)))]
     predicted = context.predict_ms(edits)
     saved = context.step_ms - predicted if predicted is not None and context.step_ms else small.ms
-    if context.share(saved) < WORTH_NAMING:
+    if context.is_trifle(saved):
         return
     sizes = small.frame["bytes"].dropna()  # not every trace names them
-    yield context.finding(
-        RULE.slug,
-        f"Input goes to the GPU in {in_number(small.count, 'copy', 'copies')} a step"
-        + (f" of {in_bytes(float(sizes.median()))} each" if len(sizes) else ""),
-        "Put small tensors into one, copy it once and slice it on the GPU.",
-        ceiling_ms=saved,
+    yield Evidence(
+        Advice(
+            f"Input goes to the GPU in {in_number(small.count, 'copy', 'copies')} a step"
+            + (f" of {in_bytes(float(sizes.median()))} each" if len(sizes) else ""),
+            Action("Put", "small tensors into one", ", copy it once and slice it on the GPU."),
+            note="One of these copies left in each step, and the host's time before the others, and waiting for them, gone.",
+            risk="None, unless values are made one after the other.",
+            changes=CHANGES,
+        ),
+        lost_ms=saved,
+        cost_ms=saved,
         edits=edits,
-        note="One of these copies left in each step, and the host's time before the others, and waiting for them, gone.",
-        risk="None, unless values are made one after the other.",
-        changes=CHANGES,
-        evidence=small.rows(),
+        rows=small.rows(),
         places=small.places(),
     )
 
 
-RULE = Rule("small-copies", ("steps",), check, Explains(("launch_bound",), called="many small copies"), reads=OF_TRACE)
+RULE = Rule(
+    "small-copies",
+    measure,
+    reads=OF_TRACE,
+    explains=Explains(("launch_bound",), called="many small copies"),
+    requires=("steps",),
+    bar=FEW_LINES,
+)

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import Advice, Evidence, Rule
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 MARKED = ("profiler_step",)
 FOUND_BY = {"annotation": "taken from annotations", "inferred": "inferred from what the host does over and over"}
@@ -48,29 +49,34 @@ NSIGHT_CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield information where steps were not marked by the profiler, nor found in a trace that the run's own marks stand beside."""
     nsight, none = context.rank.trace.by_nsight, context.rank.step_source == "none"
     annotated = nsight and context.rank.step_source == "annotation"
     marked_by_run = context.rank.best.source == "marks" and not none
     if context.rank.step_source in MARKED or annotated or marked_by_run:
         return
-    yield context.finding(
-        RULE.slug,
-        "The trace marks no steps, so nothing can be said per step"
-        if none
-        else f"The trace marks no profiler steps: {len(context.rank.counted)} were {FOUND_BY[context.rank.step_source]}",
-        "Mark each step with an NVTX range." if nsight else "Call profiler.step() after each step, with a schedule.",
-        ceiling_ms=None,
-        severity="warning" if none else "info",
+    yield Evidence(
+        Advice(
+            "The trace marks no steps, so nothing can be said per step"
+            if none
+            else f"The trace marks no profiler steps: {len(context.rank.counted)} were {FOUND_BY[context.rank.step_source]}",
+            Action("Mark", "each step with an NVTX range")
+            if nsight
+            else Action("Call", "profiler.step() after each step", ", with a schedule."),
+            note="Not a matter of step time.",
+            risk="None.",
+            changes=NSIGHT_CHANGES if nsight else CHANGES,
+        ),
         confidence="high",
-        note="Not a matter of step time.",
-        risk="None.",
-        changes=NSIGHT_CHANGES if nsight else CHANGES,
-        evidence=[{"step_source": context.rank.step_source}],
+        severity="warning" if none else "info",
+        rows=[{"step_source": context.rank.step_source}],
     )
 
 
 RULE = Rule(
-    "steps-not-marked", (), check, Explains(marks_steps=True), reads=frozenset({"gpu_records", "launch_links", "host_records"})
+    "steps-not-marked",
+    measure,
+    reads=frozenset({"gpu_records", "launch_links", "host_records"}),
+    explains=Explains(topics=frozenset({"marks_steps"})),
 )

@@ -16,19 +16,20 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
 
-from sawtooth.analysis.findings.late_ranks import LEADS, waited_for_ms
-from sawtooth.analysis.findings.model import OF_TRACE
-from sawtooth.analysis.findings.rule import CRITICAL_SHARE, SUREST_SHARE, Rule, RuleContext, as_sure_as_its_interval
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.judging import CRITICAL_SHARE, SUREST_SHARE, Step, judge
+from sawtooth.analysis.findings.late_ranks import LEADS, is_seen_to_be_late, waited_for_ms
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Judgement, Predicted, Relation, Row, Rule
+from sawtooth.analysis.findings.policy import Bar
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.ranks.job_step import own_works
 from sawtooth.analysis.ranks.stragglers.lateness import NAMED_RANKS, who, why
 from sawtooth.analysis.replay.whatif import GAIN_OFF, HOSTS_DIFFER, RUNS_DIFFER, STEP_OFF
 from sawtooth.analysis.run.job import Communication, RankWaits, Split, Straggler
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RankResult, Severity
+from sawtooth.analysis.run.model import Action, CodeChange, Explains, RankResult
 from sawtooth.analysis.units import in_words
 
 SKEW_SHARE = 0.03  # of a step: less lateness is not worth a sentence
@@ -48,13 +49,13 @@ UNEVEN_LENGTHS = CodeChange(
 )
 EXTRA_WORK = CodeChange("PyTorch", "if rank == 1: extra_work()", "do it on every rank, or outside the loop")
 
-# by reason: what to do, of whom, and the change; where nothing tells the reason, the first
-ADVICE: dict[str | None, tuple[str, tuple[CodeChange, ...]]] = {
-    None: ("Look at what {who} does that the others do not", (EXTRA_WORK, UNEVEN_LENGTHS)),
-    "data_wait": ("Feed {who} as fast as the others: its storage, workers and decoding first", (SLOW_LOADER,)),
-    "python_host": ("Take the extra Python off {who}: its own code in the step, and its CPU, first", (EXTRA_WORK,)),
-    "work": ("Give {who} as much work as the others: the length of its batches first", (UNEVEN_LENGTHS,)),
-    "turns": ("Free the GPU of {who} from other processes: nvidia-smi lists them", ()),
+# What to look at in code, by what the rank is late by.
+CHANGES_OF: dict[str | None, tuple[CodeChange, ...]] = {
+    None: (EXTRA_WORK, UNEVEN_LENGTHS),
+    "data_wait": (SLOW_LOADER,),
+    "python_host": (EXTRA_WORK,),
+    "work": (UNEVEN_LENGTHS,),
+    "turns": (),
 }
 
 PERHAPS = (
@@ -70,9 +71,8 @@ AS_RECORDED = (
     "By the collectives as they were recorded, with the late ones as early as their peers; not by replays without the profiler."
 )
 SHARED_OUT = "Work of another batch size is shared out, so that all have the mean of it."
-SKEW = "Nothing: the profiler slows one host more than another."
-PERHAPS_SKEW = "Nothing yet: the profiler slows one host more than another."
-UNKNOWN = "Look at what {who} does that the others do not."
+SKEW = Action("Nothing", "", ": the profiler slows one host more than another.")
+PERHAPS_SKEW = Action("Nothing", "yet", ": the profiler slows one host more than another.")
 WITHIN_ERROR = "Not predicted: what differs between the ranks is within the error of what the profiler's cost was taken to be."
 APART = (
     "Not predicted: replayed together without the profiler, one rank still waits {apart} of each step more than another, which the error of what the "
@@ -83,7 +83,15 @@ NOT_TOGETHER = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+@dataclass(frozen=True)
+class Lateness(Evidence):
+    """Evidence on late ranks: what they take longer by themselves, ms a step, and the share of a profiled step that the others are seen to wait for them."""
+
+    own_ms: float = 0.0
+    waited_share: float = 0.0
+
+
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding where ranks hold the job up (``sawtooth.analysis.ranks.stragglers.blame``), or where only the profiler makes them late."""
     communication = context.run.communication
     if communication is None or context.step_ms is None:
@@ -98,38 +106,50 @@ def check(context: RuleContext) -> Iterator[Finding]:
         name, reason = who(late, context.run.ranks), why(late)
         takes = "take" if late.kind == "set" else "takes"
         gain = context.step_ms * late.gain_ms / whole
-        _, changes = ADVICE.get(late.reason, ADVICE[None])
-        finding = context.finding(
-            RULE.slug,
-            f"{name[0].upper()}{name[1:]} {takes} {in_words(late.own_ms)} of each step longer than the others"
-            + (f": {reason}" if reason else ""),
-            _advice(communication.stragglers, context.run.ranks),
-            ceiling_ms=gain,
-            predicted_ms=None if late.at_most else context.step_ms - gain,
-            severity=_severity(context, communication, late, gain),
-            note=_note(late),
-            risk="Moving work between ranks changes which samples each of them sees.",
-            changes=changes,
-            evidence=[*waits, *rows],
+        changes = CHANGES_OF.get(late.reason, CHANGES_OF[None])
+        yield Lateness(
+            Advice(
+                f"{name[0].upper()}{name[1:]} {takes} {in_words(late.own_ms)} of each step longer than the others"
+                + (f": {reason}" if reason else ""),
+                _action(communication.stragglers, context.run.ranks),
+                note=_note(late),
+                risk="Moving work between ranks changes which samples each of them sees.",
+                changes=changes,
+            ),
+            lost_ms=gain,
+            confidence="medium" if late.as_recorded or late.at_most else "high",
+            severity="warning" if late.at_most else None,
+            rows=[*waits, *rows],
+            predicted=None if late.at_most else _predicted(context, communication, late, context.step_ms - gain),
+            own_ms=late.own_ms,
+            waited_share=_waited_share(context, communication, late),
         )
-        yield _with_range(context, late, finding)
     elif communication.split is not None:
         yield _of_split(context, communication.split, [*waits, *rows])
     elif (skewed := _skewed(communication, context.step_ms)) is not None:
         name = f"Rank {skewed.rank}" if skewed.rank is not None else f"Device {skewed.device}"
         apart_ms = _waits_apart_ms(communication)
         alike = apart_ms is not None and apart_ms < SKEW_SHARE * context.step_ms
-        yield context.finding(
-            RULE.slug,
-            f"Under the profiler {name.lower()} is {in_words(skewed.late_ms)} behind the others; "
-            + ("without it the ranks take about equally long" if alike else "whether it is without it is not known"),
-            f"{UNKNOWN.format(who=name.lower()) if apart_ms is None else SKEW if alike else PERHAPS_SKEW} `sawtooth sample` beside the run would show whether any wait is left.",
-            ceiling_ms=None,
+        yield Evidence(
+            Advice(
+                f"Under the profiler {name.lower()} is {in_words(skewed.late_ms)} behind the others; "
+                + ("without it the ranks take about equally long" if alike else "whether it is without it is not known"),
+                _look(name.lower(), apart_ms, alike),
+                note=NOT_TOGETHER if apart_ms is None else WITHIN_ERROR if alike else APART.format(apart=in_words(apart_ms)),
+            ),
             severity="info",
-            confidence="medium",
-            note=NOT_TOGETHER if apart_ms is None else WITHIN_ERROR if alike else APART.format(apart=in_words(apart_ms)),
-            evidence=[*waits, *rows],
+            rows=[*waits, *rows],
         )
+
+
+def _look(who: str, apart_ms: float | None, alike: bool) -> Action:
+    """Return what to do about a rank that only the profiled steps show to be late."""
+    action = _unlike(who) if apart_ms is None else SKEW if alike else PERHAPS_SKEW
+    return replace(action, how=f"{action.how} `sawtooth sample` beside the run would show whether any wait is left.")
+
+
+def _unlike(who: str) -> Action:
+    return Action("Look", f"at what {who} does that the others do not")
 
 
 def _note(late: Straggler) -> str:
@@ -144,15 +164,10 @@ def _note(late: Straggler) -> str:
     )
 
 
-def _with_range(context: RuleContext, late: Straggler, finding: Finding) -> Finding:
-    """Return the finding with the interval of what it predicts: as far off as replays miss of gains, and as runs of such a job differ.
-
-    It says how well the gain is known; that the rank is late is known without it, so that neither severity nor place hang on it.
-    """
-    after_ms, communication = finding.predicted_step_ms, context.run.communication
-    if after_ms is None or communication is None or not context.step_ms:
-        return finding
-    off_ms = min(GAIN_OFF * (context.step_ms - after_ms), STEP_OFF * after_ms)
+def _predicted(context: RuleContext, communication: Communication, late: Straggler, after_ms: float) -> Predicted:
+    """Return the step after the change with its interval: as far off as replays miss of gains, and as runs of such a job differ."""
+    step_ms = context.step_ms or after_ms
+    off_ms = min(GAIN_OFF * (step_ms - after_ms), STEP_OFF * after_ms)
     # the others' own work: the late one's is about to change
     works_ms = [work.occupied_ns / 1e6 for work in own_works(context.run.ranks, communication)]
     known = len(works_ms) == len(context.run.ranks)
@@ -160,12 +175,10 @@ def _with_range(context: RuleContext, late: Straggler, finding: Finding) -> Find
     waits = 1 - min(max(works, default=0.0) / after_ms, 1.0)
     differ = max(RUNS_DIFFER, min(HOSTS_DIFFER, waits))
     low_ms, late_ms = (after_ms - off_ms) * (1 - differ), after_ms + off_ms
-    high_ms = max(late_ms * (1 + RUNS_DIFFER), min(late_ms * (1 + differ), context.step_ms))
-    sure = as_sure_as_its_interval("medium" if late.as_recorded else "high", after_ms, low_ms, high_ms)
-    return replace(finding, predicted_low_ms=low_ms, predicted_high_ms=high_ms, confidence=sure)
+    return Predicted(after_ms, (low_ms, max(late_ms * (1 + RUNS_DIFFER), min(late_ms * (1 + differ), step_ms))))
 
 
-def _of_split(context: RuleContext, split: Split, evidence: list[dict[str, Any]]) -> Finding:
+def _of_split(context: RuleContext, split: Split, evidence: list[Row]) -> Evidence:
     """Return what is seen of ranks that are late together, most of them: with the cause where their traces show one that recording does not make."""
     ranks = context.run.ranks
     late, early = who(split.late, ranks), who(split.early, ranks)
@@ -178,15 +191,18 @@ def _of_split(context: RuleContext, split: Split, evidence: list[dict[str, Any]]
         if cause and shown
         else ""
     )
-    return context.finding(
-        RULE.slug,
-        f"As recorded {late} come together {in_words(split.behind_ms)} of each step after {early}, who wait for them",
-        f"Look at what {early} do not have to do: the others' hosts, their data and their share of the work.{more}",
-        ceiling_ms=None,
+    return Evidence(
+        Advice(
+            f"As recorded {late} come together {in_words(split.behind_ms)} of each step after {early}, who wait for them",
+            Action(
+                "Look",
+                f"at what {early} do not have to do",
+                f": the others' hosts, their data and their share of the work.{more}",
+            ),
+            note="Not predicted: of so many late ranks nobody is the exception, and the recording does not tell whether they lose time or the others have less to do.",
+        ),
         severity="info",
-        confidence="medium",
-        note="Not predicted: of so many late ranks nobody is the exception, and the recording does not tell whether they lose time or the others have less to do.",
-        evidence=evidence,
+        rows=evidence,
     )
 
 
@@ -200,43 +216,53 @@ def _lost_ms(ranks: Sequence[RankResult]) -> dict[str, float]:
     }
 
 
-def _advice(stragglers: Sequence[Straggler], ranks: Sequence[RankResult]) -> str:
+def _action(stragglers: Sequence[Straggler], ranks: Sequence[RankResult]) -> Action:
     """Return what to do: of several that are late for reasons of their own, of each."""
     first = stragglers[0]
     single = [each for each in stragglers if each.kind != "set" and each.reason is not None]
     parts = single[:MOST_ADVICE] if first.kind == "set" and first.reason is None and first.kernel_ratio is None else []
-    sentences = " ".join(_advice_of(each, ranks) for each in parts or [first])
+    action, *others = [_action_of(each, ranks) for each in parts or [first]]
+    how = " ".join([action.how, *(other.sentence for other in others)])
     if not first.positions:
-        return sentences
+        return replace(action, how=how)
     here = (
         "Its trace is" if len(first.ranks) == 1 else "Their traces are" if len(first.positions) > 1 else "The trace of one is"
     )
-    return f"{sentences} {here} on the timeline."
+    return replace(action, how=f"{how} {here} on the timeline.")
 
 
-def _advice_of(late: Straggler, ranks: Sequence[RankResult]) -> str:
+def _action_of(late: Straggler, ranks: Sequence[RankResult]) -> Action:
     name = who(late, ranks) if len(late.ranks) <= NAMED_RANKS or late.kind == "host" else "the late ranks"
-    sentences = f"{ADVICE.get(late.reason, ADVICE[None])[0].format(who=name)}."
-    if len(late.ranks) == 1:
-        return sentences
-    return (
-        sentences.replace(": its", ": their")
-        .replace("and its CPU", "and their CPU")
-        .replace("of its batches", "of their batches")
-    )
+    its = "its" if len(late.ranks) == 1 else "their"
+    match late.reason:
+        case "data_wait":
+            return Action("Feed", f"{name} as fast as the others", f": {its} storage, workers and decoding first.")
+        case "python_host":
+            return Action("Take", f"the extra Python off {name}", f": {its} own code in the step, and {its} CPU, first.")
+        case "work":
+            return Action("Give", f"{name} as much work as the others", f": the length of {its} batches first.")
+        case "turns":
+            return Action("Free", f"the GPU of {name} from other processes", ": nvidia-smi lists them.")
+        case _:
+            return _unlike(name)
 
 
-def _severity(context: RuleContext, communication: Communication, late: Straggler, gain_ms: float) -> Severity | None:
+def _waited_share(context: RuleContext, communication: Communication, late: Straggler) -> float:
+    """Return what part of a profiled step the others are seen to wait for ``late``."""
+    profiled_ms = context.rank.best.mean_ms
+    return waited_for_ms(communication, late) / profiled_ms if profiled_ms else 0.0
+
+
+def judge_lateness(evidence: Evidence, step: Step, bar: Bar | None) -> Judgement | None:
     """Return "critical" also where the job gains half as much, and the others are seen to wait that long for what the rank takes longer by itself.
 
     The replays' errors are taken off what it loses, so that they tell its least; the recording tells what is waited.
     """
-    if late.at_most:
-        return "warning"
-    profiled_ms = context.rank.best.mean_ms
-    waited = waited_for_ms(communication, late) / profiled_ms if profiled_ms else 0.0
-    seen = min(waited, context.share(late.own_ms)) >= CRITICAL_SHARE
-    return "critical" if seen and context.share(gain_ms) >= SUREST_SHARE else None
+    if isinstance(evidence, Lateness) and evidence.severity is None:
+        seen = min(evidence.waited_share, step.share(evidence.own_ms)) >= CRITICAL_SHARE
+        if seen and step.share(evidence.lost_ms or 0.0) >= SUREST_SHARE:
+            evidence = replace(evidence, severity="critical")
+    return judge(evidence, step, bar)
 
 
 def _waits_apart_ms(communication: Communication) -> float | None:
@@ -257,4 +283,14 @@ def _skewed(communication: Communication, step_ms: float) -> RankWaits | None:
     return first
 
 
-RULE = Rule("straggling-rank", ("steps", "ranks"), check, Explains(late_rank=True), reads=OF_TRACE | {"other_ranks"})
+RULE = Rule(
+    "straggling-rank",
+    measure,
+    reads=OF_TRACE | {"other_ranks"},
+    explains=Explains(topics=frozenset({"late_rank"})),
+    judge=judge_lateness,
+    comes_before=tuple(
+        Relation(pace, applies=is_seen_to_be_late, behind=True) for pace in ("launch-bound", "python-between-operators")
+    ),
+    requires=("steps", "ranks"),
+)

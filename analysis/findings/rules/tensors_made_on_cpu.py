@@ -20,15 +20,14 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.copies import copies_of_made_tensors, slower_in_run
-from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import WithoutCalls
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_number, in_words
-
-WORTH_NAMING = 0.01  # of the step: a copy of a few numbers costs less
 
 TRIANGLES = ("tril", "triu")
 FILLED = ("randn", "rand", "ones", "zeros")  # made from a size alone
@@ -46,8 +45,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when making and copying tensors costs more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when making and copying tensors costs a part that is worth naming of the step."""
     made = copies_of_made_tensors(context)
     calls = tuple(int(c) for c in made.frame["call_id"].unique())
     if not calls:
@@ -57,20 +56,23 @@ def check(context: RuleContext) -> Iterator[Finding]:
     predicted = context.predict_ms(edits)
     lost = lost_in_calls(context, "blocking_copy", calls)
     gain = context.step_ms - predicted if predicted is not None and context.step_ms else lost
-    if context.share(max(gain, lost)) < WORTH_NAMING:
+    if context.is_trifle(max(gain, lost)):
         return
     maker = str(made.frame["maker"].mode()[0])
-    yield context.finding(
-        RULE.slug,
-        f"{in_number(made.count, 'tensor a step is', 'tensors a step are')} made on the CPU ({maker}) and copied while the host waits: {_cost(max(gain, lost), slower)}",
-        "Make tensors on the GPU: with device=…, or once before the loop as a buffer.",
-        ceiling_ms=max(gain, lost),
+    yield Evidence(
+        Advice(
+            f"{in_number(made.count, 'tensor a step is', 'tensors a step are')} made on the CPU ({maker}) and copied while the host waits: {_cost(max(gain, lost), slower)}",
+            Action("Make", "tensors on the GPU", ": with device=…, or once before the loop as a buffer."),
+            note=f"The copies and the host's time before each of them removed from the replay.{SLOWER if slower else ''}",
+            risk="Random numbers drawn on the GPU differ from those of the CPU.",
+            changes=(*_of_tensor(context, made.frame, maker), *CHANGES),
+        ),
+        lost_ms=max(gain, lost),
+        cost_ms=lost,
+        weighed_by="larger",
         edits=edits,
         confidence="medium" if slower else "high",
-        note=f"The copies and the host's time before each of them removed from the replay.{SLOWER if slower else ''}",
-        risk="Random numbers drawn on the GPU differ from those of the CPU.",
-        changes=(*_of_tensor(context, made.frame, maker), *CHANGES),
-        evidence=made.rows(),
+        rows=made.rows(),
         places=made.places(),
     )
 
@@ -106,8 +108,9 @@ def _cost(gain_ms: float, slower: bool) -> str:
 
 RULE = Rule(
     "tensors-made-on-cpu",
-    ("steps",),
-    check,
-    Explains(("blocking_copy", "host_compute"), called="tensors made on the CPU"),
+    measure,
     reads=OF_TRACE | {"telemetry"},
+    explains=Explains(("blocking_copy", "host_compute"), called="tensors made on the CPU"),
+    requires=("steps",),
+    bar=ONE_LINE,
 )

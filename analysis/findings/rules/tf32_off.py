@@ -16,29 +16,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.actions import MODEL
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import FP32_BY_NEED, factorizes
+from sawtooth.analysis.findings.recorded.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.findings.retimed import retimed_products
-from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
-from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
-
-WORTH_NAMING = 0.05  # a changed numerical result should bring at least 5 %
 
 CHANGES = (
     CodeChange(
         "PyTorch",
-        "model = Net().cuda()",
-        'torch.set_float32_matmul_precision("high")\ntorch.backends.cudnn.allow_tf32 = True\nmodel = Net().cuda()',
+        "model = $model.cuda()",
+        'torch.set_float32_matmul_precision("high")\ntorch.backends.cudnn.allow_tf32 = True\nmodel = $model.cuda()',
+        usual=MODEL,
     ),
     CodeChange("Lightning", "Trainer()", 'torch.set_float32_matmul_precision("high")\nTrainer()'),
     CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., tf32=True)"),
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when FP32 products and convolutions take more than WORTH_NAMING of the step on a GPU with TF32."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when FP32 products and convolutions take a part that is worth naming of the step on a GPU with TF32."""
     gpu, steps = context.rank.gpu, context.work_steps
     if gpu is None or gpu.peak_tflops("tf32") is None:
         return
@@ -49,29 +50,31 @@ def check(context: RuleContext) -> Iterator[Finding]:
     products = products[(products["tensor_cores"] == "no") & ~products["category"].isin(set(fast["category"]))]
     slow = chosen(products, lambda row: product_dtype(row) == "fp32")
     cost = ms_per_step(slow, steps)
-    if context.share(cost) < WORTH_NAMING:
+    if context.is_trifle(cost):
         return
     edit = retimed_products(slow, gpu, "tf32")
     needed = factorizes(context)
-    yield context.finding(
-        RULE.slug,
-        f"TF32 is off: {in_words(cost)} of each step are FP32 products on ordinary units",
-        "Allow TF32 for products and convolutions: one line, inputs and outputs stay FP32.",
-        ceiling_ms=cost,
+    yield Evidence(
+        Advice(
+            f"TF32 is off: {in_words(cost)} of each step are FP32 products on ordinary units",
+            Action("Allow", "TF32 for products and convolutions", ": one line, inputs and outputs stay FP32."),
+            note="These kernels as long as TF32 ones of their shapes take on such a GPU.",
+            risk=FP32_BY_NEED if needed else "Products round their inputs to 10 bits of mantissa.",
+            changes=CHANGES,
+        ),
+        lost_ms=cost,
+        cost_ms=cost,
         edits=[edit] if edit else [],
-        confidence="medium",
-        severity="warning" if needed and severity_of(context.share(cost)) == "critical" else None,
-        note="These kernels as long as TF32 ones of their shapes take on such a GPU.",
-        risk=FP32_BY_NEED if needed else "Products round their inputs to 10 bits of mantissa.",
-        changes=CHANGES,
-        evidence=evidence_of(slow, steps, ("flop_operator", "kernel")),
+        at_most="warning" if needed else None,
+        rows=evidence_of(slow, steps, ("flop_operator", "kernel")),
     )
 
 
 RULE = Rule(
     "tf32-off",
-    ("steps", "shapes", "gpu"),
-    check,
-    Explains(sets=("dtype TF32", "dtype bf16", "dtype fp16")),
+    measure,
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
+    explains=Explains(sets=("dtype TF32", "dtype bf16", "dtype fp16")),
+    requires=("steps", "shapes", "gpu"),
+    bar=OTHER_CODE,
 )

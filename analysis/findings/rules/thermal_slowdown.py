@@ -16,34 +16,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import HELD_BY_HEAT
 from sawtooth.analysis.findings.queries.sampled import band_evidence, held_down
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
-
-WORTH_NAMING = 0.05  # of the sampled time: single bands are ordinary
+from sawtooth.analysis.run.model import Action, CodeChange
 
 CHANGES = (CodeChange("PyTorch", "nothing in the code", "nvidia-smi -q -d PERFORMANCE,TEMPERATURE   # what the driver says"),)
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when clocks are held down by heat or hardware for WORTH_NAMING of the time."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when clocks are held down by heat or hardware for a part that is worth naming of the time."""
     bands, share = held_down(context, "heat", "hardware")
-    if share < WORTH_NAMING:
+    if not bands:
         return
     clocks = [b.clock_sm_mhz for b in bands if b.clock_sm_mhz]
     mean = f" at {sum(clocks) / len(clocks):.0f} MHz" if clocks else ""
-    yield context.finding(
-        RULE.slug,
-        f"{bands[0].reason.capitalize()} held the clocks down for {share:.0%} of the sampled time{mean}",
-        "Look at cooling and power of the server, or move the job to another GPU.",
-        ceiling_ms=None,
-        severity="warning",
+    yield Evidence(
+        Advice(
+            f"{bands[0].reason.capitalize()} held the clocks down for {share:.0%} of the sampled time{mean}",
+            Action("Look", "at cooling and power of the server", ", or move the job to another GPU."),
+            note="Not predicted: which clock the GPU would reach otherwise is not recorded.",
+            risk="None in the code.",
+            changes=CHANGES,
+        ),
         confidence="high",
-        note="Not predicted: which clock the GPU would reach otherwise is not recorded.",
-        risk="None in the code.",
-        changes=CHANGES,
-        evidence=band_evidence(bands),
+        share=share,
+        severity="warning",
+        rows=band_evidence(bands),
     )
 
 
-RULE = Rule("thermal-slowdown", ("telemetry",), check, Explains(), reads=frozenset({"telemetry"}))
+RULE = Rule(
+    "thermal-slowdown",
+    measure,
+    reads=frozenset({"telemetry"}),
+    requires=("telemetry",),
+    bar=HELD_BY_HEAT,
+)

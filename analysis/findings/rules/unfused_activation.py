@@ -20,12 +20,12 @@ from collections.abc import Iterator
 import pandas as pd
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.chains import Chain, marked
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
-WORTH_NAMING = 0.02  # one call to change: worth it from 2 % of the step
 MARKS = frozenset(("aten::tanh", "aten::erf", "aten::sigmoid", "aten::exp", "aten::softplus"))
 LONG = 3  # an activation by hand is at least three operators
 TAKES_NUMBER = tuple(f"aten::{name}" for name in ("add", "sub", "rsub", "mul", "div", "pow"))
@@ -40,21 +40,20 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when chains that hold an activation take more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when chains that hold an activation take a part that is worth naming of the step."""
     rows, edits = marked(context, MARKS, shortest=LONG, only=_is_activation)
     yield from of_kernels(
         context,
-        RULE.slug,
         rows,
-        "Activations written out of small operators take {cost} of each step in {kernels}",
-        "Call the activation's own function, or compile the module.",
-        worth_naming=WORTH_NAMING,
+        Advice(
+            "Activations written out of small operators take {cost} of each step in {kernels}",
+            Action("Call", "the activation's own function", ", or compile the module."),
+            note="Forward and backward as one kernel each, as long as the slowest of those they replace.",
+            risk="Results differ in the last bits.",
+            changes=CHANGES,
+        ),
         edits=edits,
-        confidence="medium",
-        note="Forward and backward as one kernel each, as long as the slowest of those they replace.",
-        risk="Results differ in the last bits.",
-        changes=CHANGES,
     )
 
 
@@ -65,4 +64,11 @@ def _is_activation(work: pd.DataFrame, chain: Chain) -> bool:
     return bool(chain.operators & OF_ACTIVATIONS) or any(dims is not None and dims[1:2] == [[]] for dims in operands)
 
 
-RULE = Rule("unfused-activation", ("steps", "shapes"), check, Explains(sets=("compile",)), reads=OF_TRACE | {"shapes"})
+RULE = Rule(
+    "unfused-activation",
+    measure,
+    reads=OF_TRACE | {"shapes"},
+    explains=Explains(sets=("compile",)),
+    requires=("steps", "shapes"),
+    bar=FEW_LINES,
+)

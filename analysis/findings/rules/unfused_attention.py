@@ -19,14 +19,14 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
 from sawtooth.analysis.findings.queries.attention import as_fused, written_out
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import evidence_of, ms_per_step
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.findings.recorded.work import evidence_of, ms_per_step
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-WORTH_NAMING = 0.03  # one call to change: worth it from 3 % of the step
 FUSED_BY_MATH = "aten::_scaled_dot_product_attention_math"
 
 CHANGES = (
@@ -41,34 +41,36 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when written-out attention takes more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when written-out attention takes a part that is worth naming of the step."""
     gpu, steps = context.rank.gpu, context.work_steps
     fused = context.recording.rows("SELECT 1 FROM names WHERE name = ? LIMIT 1", [FUSED_BY_MATH])
     if gpu is None or fused:  # the call is there, and has a rule of its own
         return
     moves, products = written_out(context.work)
     cost = ms_per_step(moves, steps) + ms_per_step(products, steps)
-    if not len(moves) or context.share(cost) < WORTH_NAMING:
+    if not len(moves) or context.is_trifle(cost):
         return
-    yield context.finding(
-        RULE.slug,
-        f"Attention is written out: products, mask, softmax and copies of its score matrix take {in_words(cost)} of each step",
-        "Call scaled_dot_product_attention, which never writes the score matrix.",
-        ceiling_ms=cost,
+    yield Evidence(
+        Advice(
+            f"Attention is written out: products, mask, softmax and copies of its score matrix take {in_words(cost)} of each step",
+            Action("Call", "scaled_dot_product_attention", ", which never writes the score matrix."),
+            note="Without the kernels that only move the score matrix; the products as long as a fused kernel of their sizes takes.",
+            risk="Attention weights are not returned any more; dropout draws other numbers.",
+            changes=CHANGES,
+        ),
+        lost_ms=cost,
+        cost_ms=cost,
         edits=as_fused(moves, products, gpu),
-        confidence="medium",
-        note="Without the kernels that only move the score matrix; the products as long as a fused kernel of their sizes takes.",
-        risk="Attention weights are not returned any more; dropout draws other numbers.",
-        changes=CHANGES,
-        evidence=evidence_of(pd.concat([moves, products]), steps, ("operator",)),
+        rows=evidence_of(pd.concat([moves, products]), steps, ("operator",)),
     )
 
 
 RULE = Rule(
     "unfused-attention",
-    ("steps", "shapes", "gpu"),
-    check,
-    Explains(sets=("attention",)),
+    measure,
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
+    explains=Explains(sets=("attention",)),
+    requires=("steps", "shapes", "gpu"),
+    bar=CALL_TO_LOOK_AT,
 )

@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
 from sawtooth.analysis.findings.queries.chains import marked
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
-WORTH_NAMING = 0.03  # one call to change: worth it from 3 % of the step
 MARKS = frozenset(
     ("aten::rsqrt", "aten::var", "aten::var_mean", "aten::std")
 )  # squares and means without a root are no normalization
@@ -37,22 +37,28 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when chains that hold a normalization take more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when chains that hold a normalization take a part that is worth naming of the step."""
     rows, edits = marked(context, MARKS, begins=True)
     yield from of_kernels(
         context,
-        RULE.slug,
         rows,
-        "Normalization written out of small operators takes {cost} of each step in {kernels}",
-        "Call the fused norm, or compile the module.",
-        worth_naming=WORTH_NAMING,
+        Advice(
+            "Normalization written out of small operators takes {cost} of each step in {kernels}",
+            Action("Call", "the fused norm", ", or compile the module."),
+            note="Forward as one kernel, backward as two, each as long as the slowest of those they replace.",
+            risk="Fused norms accumulate in FP32: results differ in the last bits.",
+            changes=CHANGES,
+        ),
         edits=edits,
-        confidence="medium",
-        note="Forward as one kernel, backward as two, each as long as the slowest of those they replace.",
-        risk="Fused norms accumulate in FP32: results differ in the last bits.",
-        changes=CHANGES,
     )
 
 
-RULE = Rule("unfused-norm", ("steps", "shapes"), check, Explains(sets=("compile",)), reads=OF_TRACE | {"shapes"})
+RULE = Rule(
+    "unfused-norm",
+    measure,
+    reads=OF_TRACE | {"shapes"},
+    explains=Explains(sets=("compile",)),
+    requires=("steps", "shapes"),
+    bar=CALL_TO_LOOK_AT,
+)

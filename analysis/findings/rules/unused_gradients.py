@@ -22,12 +22,12 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.model import OF_TRACE
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
+from sawtooth.analysis.findings.policy import ONE_LINE
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 ACCUMULATES = r"^torch::autograd::AccumulateGrad$"
-WORTH_NAMING = 0.01  # of the step
 # Up to the end of the last step that is looked at: a long recording has millions of operators behind it.
 _UNTIL = "(SELECT max(host_end_ns) FROM steps WHERE device = $device AND step <= $last)"
 # One parameter's gradient at each visit of a backward pass: ``added`` to what was there, or put in an empty place.
@@ -50,8 +50,8 @@ CHANGES = (
 )  # fmt: skip
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding where every step's backward pass goes on behind the last gradient that is cleared, and that takes WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding where every step's backward pass goes on behind the last gradient that is cleared, and that takes a part that is worth naming of the step."""
     names, adding = context.recording.named(ACCUMULATES), context.recording.named(r"^aten::add_$")
     if not names or not adding or not len(context.work):
         return
@@ -71,15 +71,18 @@ def check(context: RuleContext) -> Iterator[Finding]:
     unused, every = round(tails["unused"].mean()), round(tails["every"].mean())
     yield from of_kernels(
         context,
-        RULE.slug,
         context.work.iloc[np.sort(inside)],
-        f"{unused} of {every} parameters get gradients that nobody clears, as if no optimizer trained them: {{cost}} of each step",
-        "Turn gradients off for what is not trained: torch.no_grad() around it, or requires_grad_(False) on its parameters.",
-        worth_naming=WORTH_NAMING,
-        confidence="medium",
-        note="Without the end of the backward pass, which serves these gradients alone. That the forward pass then keeps less for it is not in the prediction.",
-        risk="None where no optimizer has these parameters. One that has them and steps rarely needs their gradients.",
-        changes=CHANGES,
+        Advice(
+            f"{unused} of {every} parameters get gradients that nobody clears, as if no optimizer trained them: {{cost}} of each step",
+            Action(
+                "Turn",
+                "gradients off for what is not trained",
+                ": torch.no_grad() around it, or requires_grad_(False) on its parameters.",
+            ),
+            note="Without the end of the backward pass, which serves these gradients alone. That the forward pass then keeps less for it is not in the prediction.",
+            risk="None where no optimizer has these parameters. One that has them and steps rarely needs their gradients.",
+            changes=CHANGES,
+        ),
     )
 
 
@@ -110,8 +113,15 @@ def _tails(gradients: pd.DataFrame, launched: pd.DataFrame) -> pd.DataFrame:
 
 RULE = Rule(
     "unused-gradients",
-    ("steps",),
-    check,
-    Explains(before_graph="a CUDA graph would hold work that nobody needs", fewer_flops=True),
+    measure,
     reads=OF_TRACE,
+    explains=Explains(topics=frozenset({"fewer_flops"})),
+    requires=("steps",),
+    bar=ONE_LINE,
+    comes_before=(
+        Relation(
+            "launch-bound",
+            "“{title}” comes first: it is the smaller change, and a CUDA graph would hold work that nobody needs.",
+        ),
+    ),
 )

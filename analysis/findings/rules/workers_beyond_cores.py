@@ -16,10 +16,12 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.metrics.feeding import sample_cost
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RunResult
+from sawtooth.analysis.run.model import Action, CodeChange, Finding, RunResult
 from sawtooth.analysis.telemetry.host import CORES_FULL_PCT, HostLoad
 from sawtooth.analysis.units import in_number
 
@@ -38,15 +40,14 @@ CHANGES = (
 )
 
 STARVED_PCT = 10.0  # of the time: less is lost in the noise of most steps
-FEWER_FOR_MAIN = "Use fewer loader workers or fewer threads in each (OMP_NUM_THREADS=1), or ask for more cores."
-OTHERS_FOR_MAIN = "Ask for more cores, or stop what else computes on these."
+FEWER_FOR_MAIN = Action("Use", "fewer loader workers or fewer threads in each", " (OMP_NUM_THREADS=1), or ask for more cores.")
+OTHERS_FOR_MAIN = Action("Ask", "for more cores", ", or stop what else computes on these.")
 AT_MOST = "At most what the thread waits: where the GPU is the slower side, it hides some of it. How much less it would wait is not known."
-FEWER = "Use at most {workers}: more of them take turns, and take cores from the training process."
 NOT_PREDICTED = "Not predicted: how long each waits for a core is not recorded."
 RISK = "None where the cores are the limit; measure samples a second before and after."
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
+def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding when there are more workers than cores and the cores are full."""
     host = context.run.telemetry.host
     waits = host.means.get("main_waits_pct") if host else None
@@ -60,41 +61,49 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     if workers <= cores or cpu < CORES_FULL_PCT:
         return
-    yield context.finding(
-        RULE.slug,
-        f"{workers:.0f} loader workers share {in_number(cores, 'core, which works', 'cores, which work')} {cpu:.0f} % of the time",
-        FEWER.format(workers=in_number(max(cores - 1, 1), "worker")),
-        ceiling_ms=None,
+    yield Evidence(
+        Advice(
+            f"{workers:.0f} loader workers share {in_number(cores, 'core, which works', 'cores, which work')} {cpu:.0f} % of the time",
+            _fewer(cores),
+            note=NOT_PREDICTED,
+            risk=RISK,
+            changes=CHANGES,
+        ),
         severity="warning",
-        confidence="medium",
-        note=NOT_PREDICTED,
-        risk=RISK,
-        changes=CHANGES,
-        evidence=host.evidence("workers", "cores", "cpu_usable_pct", "cpu_pct", "workers_cpu_pct"),
+        rows=host.evidence("workers", "cores", "cpu_usable_pct", "cpu_pct", "workers_cpu_pct"),
     )
 
 
-def _starved(context: RuleContext, host: HostLoad, waits_pct: float) -> Finding:
+def _fewer(cores: float) -> Action:
+    """Return the advice to leave one core to the training process."""
+    most = max(int(cores) - 1, 1)
+    return Action(
+        "Use", f"at most {in_number(most, 'worker')}", ": more of them take turns, and take cores from the training process."
+    )
+
+
+def _starved(context: RuleContext, host: HostLoad, waits_pct: float) -> Evidence:
     """Return the finding on a main thread that waits ``waits_pct`` of the time for a core."""
     workers, cores, cpu = host.means.get("workers"), host.means.get("cores"), host.cpu_pct
     beside = f" beside {in_number(workers, 'loader worker')}" if workers else ""
     on = f" on {in_number(cores, 'core')}" if cores else ""
     work = f", which work {cpu:.0f} % of the time" if cores and cpu is not None else ""
-    return context.finding(
-        RULE.slug,
-        f"The training's main thread has no core for {waits_pct:.0f} % of the time{beside}{on}{work}",
-        f"{FEWER_FOR_MAIN if workers else OTHERS_FOR_MAIN} What launches the GPU's work should never wait for a core.",
-        ceiling_ms=waits_pct / 100 * context.step_ms if context.step_ms else None,
+    action = FEWER_FOR_MAIN if workers else OTHERS_FOR_MAIN
+    return Evidence(
+        Advice(
+            f"The training's main thread has no core for {waits_pct:.0f} % of the time{beside}{on}{work}",
+            replace(action, how=f"{action.how} What launches the GPU's work should never wait for a core."),
+            note=AT_MOST,
+            risk=RISK,
+            changes=CHANGES if workers else (),
+        ),
+        lost_ms=waits_pct / 100 * context.step_ms if context.step_ms else None,
         severity="warning",
-        confidence="medium",
-        note=AT_MOST,
-        risk=RISK,
-        changes=CHANGES if workers else (),
-        evidence=host.evidence("main_waits_pct", "workers", "cores", "cpu_usable_pct", "cpu_pct", "workers_cpu_pct"),
+        rows=host.evidence("main_waits_pct", "workers", "cores", "cpu_usable_pct", "cpu_pct", "workers_cpu_pct"),
     )
 
 
-def check_host(result: RunResult) -> Iterator[Finding]:
+def check_host(result: RunResult) -> Iterator[Evidence]:
     """Yield a finding when more workers than cores were timed, and their samples do not wait."""
     facts = result.manifest.facts
     cost, workers = sample_cost(facts), int(facts.loader_workers or 0)
@@ -104,7 +113,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
         rule=RULE.slug,
         severity="info",
         title=f"{workers} loader workers share {in_number(facts.loader_cores, 'core')}, and a sample computes {100 * cost.computes:.0f} % of its time",
-        fix=FEWER.format(workers=in_number(max(facts.loader_cores - 1, 1), "worker")),
+        action=_fewer(facts.loader_cores),
         confidence="medium",
         prediction_note=NOT_PREDICTED,
         risk=RISK,
@@ -115,9 +124,8 @@ def check_host(result: RunResult) -> Iterator[Finding]:
 
 RULE = Rule(
     "workers-beyond-cores",
-    ("host or loader",),
-    check,
-    Explains(),
-    check_host,
+    measure,
     reads=frozenset({"host_telemetry", "loader_timing"}),
+    requires=("host or loader",),
+    of_the_host=check_host,
 )

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.model import OF_TRACE
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.loading import worker_starts
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
-
-WORTH_NAMING = 0.02  # of the step
 
 CHANGES = (
     CodeChange(
@@ -40,8 +39,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when starting workers, and waiting for their first batch, takes more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when starting workers, and waiting for their first batch, takes a part that is worth naming of the step."""
     starts = worker_starts(context)
     steps = sorted({int(step) for step in starts.frame["step"]})
     waited = context.recording.rows(
@@ -49,26 +48,28 @@ def check(context: RuleContext) -> Iterator[Finding]:
         [context.rank.device, steps],
     )
     cost = starts.ms + float(waited[0][0]) / 1e6 / max(starts.steps, 1) if steps else 0.0
-    if context.share(cost) < WORTH_NAMING:
+    if context.is_trifle(cost):
         return
-    yield context.finding(
-        RULE.slug,
-        f"The loader starts its workers anew in {len(steps)} of {starts.steps} steps: {in_words(starts.ms)} a step on average, {in_words(cost)} with the wait for their first batch",
-        "Keep the loader's workers: persistent_workers=True.",
-        ceiling_ms=cost,
-        confidence="medium",
-        note="Not predicted: how often an epoch ends outside the profile is not known, and kept workers begin an epoch with an empty queue too.",
-        risk="Workers keep their memory between epochs; a data set changed in the main process is not seen by them.",
-        changes=CHANGES,
-        evidence=starts.rows(),
+    yield Evidence(
+        Advice(
+            f"The loader starts its workers anew in {len(steps)} of {starts.steps} steps: {in_words(starts.ms)} a step on average, {in_words(cost)} with the wait for their first batch",
+            Action("Keep", "the loader's workers", ": persistent_workers=True."),
+            note="Not predicted: how often an epoch ends outside the profile is not known, and kept workers begin an epoch with an empty queue too.",
+            risk="Workers keep their memory between epochs; a data set changed in the main process is not seen by them.",
+            changes=CHANGES,
+        ),
+        lost_ms=cost,
+        cost_ms=cost,
+        rows=starts.rows(),
         places=starts.places(),
     )
 
 
 RULE = Rule(
     "workers-start-again",
-    ("steps", "stacks"),
-    check,
-    Explains(("data_wait",), called="loader workers that restart"),
+    measure,
     reads=OF_TRACE | {"python_stacks"},
+    explains=Explains(("data_wait",), called="loader workers that restart"),
+    requires=("steps", "stacks"),
+    bar=FEW_LINES,
 )

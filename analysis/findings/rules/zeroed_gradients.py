@@ -19,13 +19,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.model import OF_TRACE
-from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.within import launches_within
-from sawtooth.analysis.findings.work import launched_inside
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
-
-WORTH_NAMING = 0.005  # one argument to delete: worth it from half a percent of the step
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import LINE_TO_DELETE
+from sawtooth.analysis.findings.recorded.within import launches_within
+from sawtooth.analysis.findings.recorded.work import launched_inside
+from sawtooth.analysis.run.model import Action, CodeChange
 
 _ZERO_GRAD = (
     "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM named_python_calls "
@@ -40,8 +39,8 @@ CHANGES = (
 )
 
 
-def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when zeroing gradients takes more than WORTH_NAMING of the step."""
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding when zeroing gradients takes a part that is worth naming of the step."""
     inside = launched_inside(context.recording, context.rank.device, r"^Optimizer\.zero_grad#")
     if context.recording.named(r"torch/nn/modules/module\.py\(.*: zero_grad$"):
         inside = np.concatenate([inside, context.recording.objects(_BY_PYTHON)["gpu_op_id"].to_numpy(np.int64)])
@@ -49,18 +48,24 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     yield from of_kernels(
         context,
-        RULE.slug,
         context.work[context.work["gpu_op_id"].isin(inside)],
-        "Gradients are filled with zeros in {kernels}, {cost} of each step",
-        "Drop gradients instead of zeroing them: zero_grad(set_to_none=True).",
-        worth_naming=WORTH_NAMING,
+        Advice(
+            "Gradients are filled with zeros in {kernels}, {cost} of each step",
+            Action("Drop", "gradients instead of zeroing them", ": zero_grad(set_to_none=True)."),
+            note="Without the fills; the first accumulation into a gradient then becomes a plain write as well.",
+            risk="Gradients of unused parameters are None afterwards.",
+            changes=CHANGES,
+        ),
         by=("operator", "kernel"),
         severity="info",
         confidence="high",
-        note="Without the fills; the first accumulation into a gradient then becomes a plain write as well.",
-        risk="Gradients of unused parameters are None afterwards.",
-        changes=CHANGES,
     )
 
 
-RULE = Rule("zeroed-gradients", ("steps",), check, Explains(), reads=OF_TRACE)
+RULE = Rule(
+    "zeroed-gradients",
+    measure,
+    reads=OF_TRACE,
+    requires=("steps",),
+    bar=LINE_TO_DELETE,
+)

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.findings.about_kernel import about_operator
-from sawtooth.analysis.findings.source_lines import as_known, spoken
+from sawtooth.analysis.findings.recorded.source_lines import as_known, spoken
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables.called_from import called_from
 from sawtooth.app import format as fmt

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.findings.phases import PHASE_ORDER
+from sawtooth.analysis.findings.recorded.phases import PHASE_ORDER
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts.poster_bars import Piece, StepBar
@@ -32,7 +32,7 @@ METHOD = (
 
 
 def show(rows: pd.DataFrame, *, dark: bool) -> None:
-    """Show GPU work by phase: ``rows`` as ``sawtooth.analysis.findings.phases.work_by_phase`` gives it, one at least."""
+    """Show GPU work by phase: ``rows`` as ``sawtooth.analysis.findings.recorded.phases.work_by_phase`` gives it, one at least."""
     drawn = _drawn(rows)
     with st.container(key="phases", gap="xsmall"):
         st.html(_HTML.bars(bars(drawn, dark=dark), legend(drawn, dark=dark), "GPU work by phase"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from sawtooth.analysis.findings.source_lines import FRAME, spoken, user_stack
+from sawtooth.analysis.findings.recorded.source_lines import FRAME, spoken, user_stack
 from sawtooth.analysis.knowledge.frames import MODULE
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult

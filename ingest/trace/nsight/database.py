@@ -54,16 +54,21 @@ class Database:
         if lacking := [name for name in needed if name not in here]:
             raise SourceError("E-JSON", f"Table {table} of this Nsight Systems export has no column {lacking[0]}. {EXPORT}")
         taken = ", ".join(f'coalesce("{name}", {NULL})' if name in here else str(NULL) for name in columns)
-        with _errors_in_words(), closing(self._connection.cursor()) as cursor:
+        cursor = self._connection.cursor()
+        with _errors_in_words():
             self._since = time.monotonic()
             cursor.execute(f'SELECT {taken} FROM "{table}" LIMIT {MOST_ROWS + 1}')
-            total = 0
-            while batch := cursor.fetchmany(BATCH_ROWS):
-                total += len(batch)
-                if total > MOST_ROWS:
-                    raise SourceError("E-LIMIT", f"Table {table} has more than {MOST_ROWS:,} rows. Profile a shorter time.")
-                yield batch
-                self._since = time.monotonic()
+        total = 0
+        while batch := self._batch(cursor):
+            total += len(batch)
+            if total > MOST_ROWS:
+                raise SourceError("E-LIMIT", f"Table {table} has more than {MOST_ROWS:,} rows. Profile a shorter time.")
+            yield batch
+
+    def _batch(self, cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
+        self._since = time.monotonic()
+        with _errors_in_words():
+            return cursor.fetchmany(BATCH_ROWS)
 
     def text(self, number: int, longest: int) -> str | None:
         """Return the first ``longest`` + 1 characters of a text of table StringIds, None where it is not there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sawtooth.ingest.source import Source
@@ -49,14 +49,15 @@ def _plain_file(opened: Source, folder: Path) -> Iterator[Path]:
     """Give the database as a file, unpacked where the source is compressed. Every byte is read on the way: its hash is the recording's id."""
     if not opened.gzipped:
         check_header(opened.path)
-        for _ in opened.pieces():
-            pass
+        with closing(opened.pieces()) as pieces:
+            for _ in pieces:
+                pass
         yield opened.path
         return
     place = Path(tempfile.mkdtemp(prefix=".draft.", dir=folder))
     try:
-        with (place / "export.sqlite").open("wb") as file:
-            for piece in opened.pieces():
+        with (place / "export.sqlite").open("wb") as file, closing(opened.pieces()) as pieces:
+            for piece in pieces:
                 file.write(piece)
         yield place / "export.sqlite"
     finally:

@@ -7,7 +7,8 @@ otherwise (arguments, categories, phases) is passed on as it stands. Of a block 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from itertools import count
@@ -44,17 +45,18 @@ class RankSource:
     shift_ns: int
 
 
-def merged(ranks: Sequence[RankSource], origin_ns: int) -> Iterator[bytes]:
+def merged(ranks: Sequence[RankSource], origin_ns: int) -> Generator[bytes]:
     """Yield the JSON text of one trace with the events of all ``ranks``, times from ``origin_ns`` on. Raises SourceError where a source cannot be read."""
     yield HEAD % origin_ns
     numbers, first = count(1), True
     for position, rank in enumerate(ranks):
         one = _Rank(rank, position, len(ranks), origin_ns, numbers)
-        for events in one.events():
-            text = msgspec.json.encode(events)[1:-1]
-            if text:
-                yield (b"\n" if first else b",\n") + text
-                first = False
+        with closing(one.batches()) as batches:
+            for events in batches:
+                text = msgspec.json.encode(events)[1:-1]
+                if text:
+                    yield (b"\n" if first else b",\n") + text
+                    first = False
     yield TAIL
 
 
@@ -69,12 +71,12 @@ class _Rank:
         self._threads: dict[tuple[bytes, bytes], int] = {}
         self._unnamed: dict[tuple[bytes, bytes | None], Fields] = {}
 
-    def events(self) -> Iterator[list[Fields]]:
+    def batches(self) -> Generator[list[Fields]]:
         """Yield the rank's events, and names of the processes and threads that have none."""
         source = Source(self._rank.path, Limits())
-        document = Document(source.pieces(), source.limits, decode=RAW_EVENTS.decode)
-        for events in document.events():
-            yield [self._moved(fields) for event in events if (fields := _fields(event))]
+        with closing(source.pieces(hashed=False)) as pieces:
+            for events in Document(pieces, source.limits, decode=RAW_EVENTS.decode).events():
+                yield [self._moved(fields) for event in events if (fields := _fields(event))]
         yield list(self._unnamed.values())
 
     def _moved(self, fields: Fields) -> Fields:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sawtooth.ingest.source import Source
@@ -23,18 +23,13 @@ def sniff(head: bytes) -> bool:
 @contextmanager
 def read(opened: Source, folder: Path, progress: Callable[[int], None]) -> Iterator[tuple[TraceTables, Facts]]:
     """Read every event, with further processes where they are worth it."""
-    spool = Spool(folder)
-    document = Document(opened.pieces(), opened.limits)
-    trace = Trace(document, opened.limits, spool)
-    reading = Reading(document, trace, opened.limits, folder, worker_count(opened.total_bytes))
-    try:
-        for events in reading.run():
-            progress(events)
-        reading.close()
+    with closing(Spool(folder)) as spool, closing(opened.pieces()) as pieces:
+        document = Document(pieces, opened.limits)
+        trace = Trace(document, opened.limits, spool)
+        with closing(Reading(document, trace, opened.limits, folder, worker_count(opened.total_bytes))) as reading:
+            for events in reading.run():
+                progress(events)
         yield trace, facts(trace, opened.damage)
-    finally:
-        reading.close()
-        spool.close()
 
 
 SOURCE = TraceSource("torch.profiler JSON", sniff, read)

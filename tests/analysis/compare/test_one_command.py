@@ -30,7 +30,11 @@ def run(
 ):
     made = run_of(f"{number:016x}", best_ms=step_ms, source="user", device=device)
     work = StepWork(gpu_ms * 1e6, 0) if gpu_ms else None
-    findings = [replace(finding_of(advice), explains=Explains(host_pace=advice == "launch-bound"))] if advice else []
+    findings = (
+        [replace(finding_of(advice), explains=Explains(topics=frozenset({"host_pace"} if advice == "launch-bound" else ())))]
+        if advice
+        else []
+    )
     manifest = msgspec.structs.replace(made.manifest, command=["python", *command.split()])
     return replace(made, manifest=manifest, lead=replace(made.lead, work=work), findings=findings)
 

@@ -17,6 +17,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.at_best import at_best, unseen_ms
 from sawtooth.analysis.run.model import Explains, Finding
 from sawtooth.app.words.comparisons import two_steps
+from tests.support.actions import act
 from tests.support.run_results import run_of, side
 
 
@@ -217,9 +218,9 @@ def test_what_a_had_as_well_is_not_new_in_b() -> None:
         RunRow("other_compute", None, Fraction(33), Fraction(33)),
         RunRow("idle", "host_sync", Fraction(0), Fraction(5)),
     ]
-    chains = Finding("chains", "warning", "678 kernels", "Compile.", "medium", ceiling_ms_per_step=20.0)
+    chains = Finding("chains", "warning", "678 kernels", act("Compile."), "medium", ceiling_ms_per_step=20.0)
     waits = Finding(
-        "waits", "warning", "Waits", "Wait less.", "high", ceiling_ms_per_step=5.0, explains=Explains(("host_sync",))
+        "waits", "warning", "Waits", act("Wait less."), "high", ceiling_ms_per_step=5.0, explains=Explains(("host_sync",))
     )
     assert not is_grown(chains, rows) and is_grown(waits, rows)
     assert is_grown(chains, [RunRow("other_compute", None, Fraction(13), Fraction(33))])

@@ -16,7 +16,7 @@ from sawtooth.analysis.findings.batch.growth import Scale
 from sawtooth.analysis.findings.batch.memory import memory_at, parameters_of
 from sawtooth.analysis.findings.batch.overlap import Overlap
 from sawtooth.analysis.findings.batch.step import ALIKE, _edit, _Kernels, _kernels_of, at_batches, sentence
-from sawtooth.analysis.findings.rule import RuleContext
+from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.run_analysis import whatif_of
 from tests.support.findings_of import library, result_of

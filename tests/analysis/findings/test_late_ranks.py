@@ -7,22 +7,24 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from sawtooth.analysis.findings.late_ranks import BOUNDED, bounded_by_late, late_before_pace
-from sawtooth.analysis.findings.rule import RuleContext
-from sawtooth.analysis.findings.rules.straggling_rank import APART, NOT_TOGETHER, WITHIN_ERROR
-from sawtooth.analysis.findings.rules.straggling_rank import check as straggling
+from sawtooth.analysis.findings.checking import all_rules, found_by
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.late_ranks import BOUNDED, bounded_by_late
+from sawtooth.analysis.findings.ordering import ordered
+from sawtooth.analysis.findings.rules.straggling_rank import APART, NOT_TOGETHER, RULE, WITHIN_ERROR
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
 from sawtooth.analysis.run.model import Explains, Finding
+from tests.support.actions import act
 from tests.support.run_results import run_of
 
-LATE = Finding("straggling-rank", "warning", "Rank 1 is late", "Feed it", "medium", 4.0, 36.0, predicted_speedup=40 / 36,
-               explains=Explains(late_rank=True))  # fmt: skip
-LOADER = Finding("data-loader-starves-gpu", "critical", "The GPU waits for the loader", "Feed it", "high", 12.0, 28.0, 26.0, 31.0, 40 / 28,
+LATE = Finding("straggling-rank", "warning", "Rank 1 is late", act("Feed it"), "medium", 4.0, 36.0, predicted_speedup=40 / 36,
+               explains=Explains(topics=frozenset({"late_rank"})))  # fmt: skip
+LOADER = Finding("data-loader-starves-gpu", "critical", "The GPU waits for the loader", act("Feed it"), "high", 12.0, 28.0, 26.0, 31.0, 40 / 28,
                  edits=(WithoutHostCause("data_wait"),), explains=Explains(("data_wait",)))  # fmt: skip
-PACE = Finding("launch-bound", "critical", "The GPU waits for launches", "Capture", "medium", 20.0, 20.0, predicted_speedup=2.0,
-               explains=Explains(("launch_bound",), host_pace=True))  # fmt: skip
-CASTS = Finding("casts", "critical", "Casts", "Cast once", "high", 9.0, 31.0, predicted_speedup=40 / 31)
+PACE = Finding("launch-bound", "critical", "The GPU waits for launches", act("Capture"), "medium", 20.0, 20.0, predicted_speedup=2.0,
+               explains=Explains(("launch_bound",), topics=frozenset({"host_pace"})))  # fmt: skip
+CASTS = Finding("casts", "critical", "Casts", act("Cast once"), "high", 9.0, 31.0, predicted_speedup=40 / 31)
 
 
 class NoGaps:
@@ -67,11 +69,11 @@ def test_what_its_peers_lose_as_well_or_the_rank_is_not_late_by_stays() -> None:
 
 
 def test_a_late_rank_that_others_are_seen_to_wait_for_stands_before_what_the_hosts_pace_would_bring() -> None:
-    assert late_before_pace(context(), [PACE, CASTS, LATE]) == [CASTS, LATE, PACE]
-    assert late_before_pace(context(reason="python_host"), [PACE, LATE]) == [PACE, LATE], "recording slows it, too"
-    assert late_before_pace(context(other_waits_ms=9.0), [PACE, LATE]) == [PACE, LATE], "they wait for each other"
+    assert ordered(context(), [PACE, CASTS, LATE], all_rules()) == [CASTS, LATE, PACE]
+    assert ordered(context(reason="python_host"), [PACE, LATE], all_rules()) == [PACE, LATE], "recording slows it, too"
+    assert ordered(context(other_waits_ms=9.0), [PACE, LATE], all_rules()) == [PACE, LATE], "they wait for each other"
     info = replace(LATE, severity="info", predicted_step_ms=None)
-    assert late_before_pace(context(), [PACE, info]) == [PACE, info], "only the profiler makes it late"
+    assert ordered(context(), [PACE, info], all_rules()) == [PACE, info], "only the profiler makes it late"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_a_late_rank_that_others_are_seen_to_wait_for_stands_before_what_the_hos
     ],
 )
 def test_a_late_rank_is_critical_by_what_the_others_are_seen_to_wait_for_it(measured: dict[str, float], severity: str) -> None:
-    (found,) = straggling(context(**measured))  # type: ignore[arg-type]
+    (found,) = found_by(RULE, context(**measured))  # type: ignore[arg-type]
     assert found.severity == severity
 
 
@@ -105,5 +107,5 @@ def test_ranks_are_called_equally_long_where_replayed_together_they_wait_alike(
     other, mine = late.run.communication.ranks
     waits = (replace(other, unprofiled_wait_ms=of_other_ms), replace(mine, unprofiled_wait_ms=0.0, late_ms=9.0))
     job = replace(late.run, communication=replace(late.run.communication, ranks=waits, stragglers=()))
-    (found,) = straggling(RuleContext(job, late.rank, NoGaps()))  # type: ignore[arg-type]
+    (found,) = found_by(RULE, RuleContext(job, late.rank, NoGaps()))  # type: ignore[arg-type]
     assert (found.severity, found.title.endswith(said), found.prediction_note) == ("info", True, note)

@@ -6,8 +6,8 @@ import duckdb
 import numpy as np
 import pytest
 
-from sawtooth.analysis.findings.launches import Keys, Launches, Moments
-from sawtooth.analysis.findings.within import reach
+from sawtooth.analysis.findings.recorded.launches import Keys, Launches, Moments
+from sawtooth.analysis.findings.recorded.within import reach
 from tests.support.findings_of import library, recording_of
 from tests.support.paths import RECORDINGS
 

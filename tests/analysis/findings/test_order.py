@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sawtooth.analysis.findings.checking import ANOTHER_WAY, _whole_first
-from sawtooth.analysis.findings.rule import as_sure_as_its_interval
+from sawtooth.analysis.findings.judging import as_sure_as_its_interval
+from sawtooth.analysis.findings.model import OF_TRACE, Relation, Rule
+from sawtooth.analysis.findings.ordering import ANOTHER_WAY, changes_needed_first, check_relations, ordered
 from sawtooth.analysis.replay.edits import WithoutOps
-from sawtooth.analysis.run.model import Explains, Finding
+from sawtooth.analysis.run.model import Explains, Finding, Severity
+from tests.support.actions import act
 from tests.support.anti_patterns import GEMM, HALF, SLOW_US, op
 from tests.support.by_hand import ADDS, analysed
 from tests.support.chrome_trace import ChromeTrace
@@ -177,18 +180,66 @@ def test_high_confidence_needs_a_narrow_interval(confidence, interval, stated) -
     ],
 )
 def test_a_choice_that_mends_a_fault_on_the_way_and_brings_more_stands_before_it(severity, ops, saves_ms, first) -> None:
-    fault = Finding("fault", severity, "", "", "medium", ceiling_ms_per_step=5.0, edits=(WithoutOps((1, 2)),))
+    fault = Finding("fault", severity, "", act(""), "medium", ceiling_ms_per_step=5.0, edits=(WithoutOps((1, 2)),))
     whole = Finding(
         "compile",
         "warning",
         "",
-        "",
+        act(""),
         "medium",
         ceiling_ms_per_step=saves_ms,
         edits=(WithoutOps(ops),),
-        explains=Explains(chosen=True),
+        explains=Explains(topics=frozenset({"choice"})),
     )
-    assert _whole_first([fault, whole])[0].rule == first
+    rules = [rule("fault"), rule("compile", same_work_as="smaller findings")]
+    assert ordered(None, [fault, whole], rules)[0].rule == first
+
+
+def rule(slug: str, **declared: Any) -> Rule:
+    """Return a rule that measures nothing, and stands to others as ``declared``."""
+    return Rule(slug, lambda _context: (), OF_TRACE, **declared)
+
+
+def costs(slug: str, ms: float, severity: Severity = "warning") -> Finding:
+    """Return a finding that owns ``ms`` of a step."""
+    return Finding(slug, severity, f"{slug} costs {ms} ms", act("Change it."), "medium", ceiling_ms_per_step=ms)
+
+
+def test_a_rule_that_comes_before_another_goes_up_to_it_and_the_later_one_says_why() -> None:
+    rules = [rule("a"), rule("small", comes_before=(Relation("large", "“{title}” comes first."),)), rule("large")]
+    found = ordered(None, [costs("a", 9.0), costs("large", 8.0), costs("b", 7.0), costs("small", 1.0)], rules)
+    assert [f.rule for f in found] == ["a", "small", "large", "b"], "b has no rule here, and keeps its place"
+    assert found[2].prediction_note == "“small costs 1.0 ms” comes first."
+    info = ordered(None, [costs("large", 8.0), costs("small", 1.0, "info")], rules)
+    assert [f.rule for f in info] == ["large", "small"] and info[0].prediction_note == "", "no more than information"
+
+
+def test_what_a_rule_needs_is_found_from_either_side_and_goes_before_it() -> None:
+    rules = [rule("graph", needs=(Relation("reads"),)), rule("reads"), rule("unused", comes_before=(Relation("graph"),))]
+    found = ordered(None, [costs("graph", 8.0), costs("reads", 2.0), costs("unused", 3.0), costs("other", 4.0)], rules)
+    assert [f.rule for f in found] == ["unused", "reads", "graph", "other"]
+    assert changes_needed_first("graph", rules) == ("reads", "unused") and changes_needed_first("reads", rules) == ()
+
+
+def test_a_general_finding_stands_behind_its_first_part_wherever_both_were() -> None:
+    rules = [rule("part", part_of="general"), rule("general"), rule("other")]
+    for part_ms, severity in ((6.0, "info"), (4.0, "warning")):  # of 10 ms: more than half, and less
+        found = ordered(None, [costs("general", 10.0), costs("other", 8.0), costs("part", part_ms)], rules)
+        assert [f.rule for f in found] == ["other", "part", "general"]
+        assert found[2].severity == severity and "has a remedy of its own" in found[2].prediction_note
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        ([rule("a", needs=(Relation("b"),)), rule("b", needs=(Relation("a"),))], "comes before the next one: "),
+        ([rule("a", comes_before=(Relation("b"),)), rule("b", part_of="a")], "comes before the next one: "),
+        ([rule("a", part_of="gone")], "not there: gone"),
+    ],
+)
+def test_relations_that_go_round_or_lead_nowhere_are_refused(rules: list[Rule], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        check_relations(rules)
 
 
 def test_checkpointing_was_chosen_and_comes_by_its_gain_like_other_choices() -> None:

@@ -18,6 +18,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.words import advice as words
 from sawtooth.ingest.schema import DataFolder
+from tests.support.actions import act
 from tests.support.by_hand import ADDS, analysed
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 
@@ -36,7 +37,7 @@ def loop(tmp_path: Path):
 
 
 def finding(rule, *edits, severity="warning", confidence="high"):
-    return Finding(rule, severity, f"{rule} costs time", "Change it.", confidence, edits=edits)
+    return Finding(rule, severity, f"{rule} costs time", act("Change it."), confidence, edits=edits)
 
 
 def products(whatif: WhatIf) -> tuple[int, ...]:
@@ -71,7 +72,7 @@ def test_each_fix_is_timed_after_those_before_it_and_a_guess_is_left_out(loop):
 def test_the_first_step_is_its_finding_s_own_prediction_and_compiling_comes_after(loop):
     """One change had two numbers: its card's, and the plan's with another card's edits in the same step."""
     _, whatif, best = loop
-    graph = replace(finding("graph", AsGraph()), explains=Explains(as_graph=True))
+    graph = replace(finding("graph", AsGraph()), explains=Explains(topics=frozenset({"cuda_graph"})))
     compiled = replace(finding("chains", ScaledOps(products(whatif), 0.5, 0.45, 0.55)), explains=Explains(sets=("compile",)))
     first, then = plan_of(whatif, best, [graph, compiled])
     between = whatif.of_another_run(best, graph.edits, whatif.predict_range_ms(best, graph.edits))
@@ -79,11 +80,10 @@ def test_the_first_step_is_its_finding_s_own_prediction_and_compiling_comes_afte
     assert (then.rule, then.predicted_step_ms) == ("chains", whatif.predict_ms(best, [*graph.edits, *compiled.edits]))
 
 
-@pytest.mark.parametrize("first", [Explains(cuts_graph=True), Explains(before_graph="it is smaller")])
-def test_what_has_to_be_done_before_a_graph_is_a_step_of_the_plan(loop, first):
+def test_what_has_to_be_done_before_a_graph_is_a_step_of_the_plan(loop):
     _, whatif, best = loop
-    waits = replace(finding("waits"), explains=first)
-    graph = replace(finding("graph", AsGraph()), explains=Explains(as_graph=True))
+    waits = finding("waits")
+    graph = replace(finding("graph", AsGraph()), needs_first=("waits",))
     (alone,) = plan_of(whatif, best, [graph, waits])  # ranked behind it: a graph holds most of the step as it is
     needed, then = plan_of(whatif, best, [waits, graph])
     assert needed == PlanStep("waits", best.ms, best.ms, best.ms, best.ms) and needed.prepares

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.retimed import fused_optimizer
-from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.replay.edits import MoreLaunches, TimedOps
 from sawtooth.analysis.run_analysis import whatif_of

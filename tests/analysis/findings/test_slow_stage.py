@@ -41,8 +41,10 @@ def test_the_longest_stage_of_a_batch_has_its_own_advice(changes, stage, title, 
     facts = msgspec.structs.replace(TIMED, **changes)
     assert stage_of(facts) == stage
     said, to_do = limited_by(facts)
-    assert title in said and advice in to_do
-    assert ("more workers" in to_do.lower()) is ((stage != "pinning" and facts.loader_workers != 0) or stage == "sample")
+    assert title in said and advice in to_do.sentence
+    assert ("more workers" in to_do.sentence.lower()) is (
+        (stage != "pinning" and facts.loader_workers != 0) or stage == "sample"
+    )
     if change is not None:
         assert cheaper_batch(facts) == change
 
@@ -74,7 +76,7 @@ def test_a_plain_trace_shows_the_thread_that_pins(tmp_path: Path, pins: tuple[in
     """The calls of the driver on another thread are pinning; where they take little of the wait, or the loop makes them itself, they are not the limit."""
     finding = of_rule(analysed(tmp_path, waiting_loop(pins, loop_pins)), RULE)
     assert ("one thread pins the batches of all of them, in 11 ms of each 12 ms wait" in finding.title) is limits
-    assert ("more of them bring nothing" in finding.fix) is limits
+    assert ("more of them bring nothing" in finding.action.sentence) is limits
     assert (finding.predicted_step_ms is None) is limits
     assert ("num_workers" in finding.changes[0].after) is not limits
 

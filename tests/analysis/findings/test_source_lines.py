@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.findings.source_lines import (
+from sawtooth.analysis.findings.recorded.source_lines import (
     common_line,
     in_user_code,
     is_user_line,

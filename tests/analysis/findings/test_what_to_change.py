@@ -19,6 +19,7 @@ from sawtooth.app.reports.text import gain
 from sawtooth.app.words.promise import brings
 from sawtooth.ingest.schema import DataFolder
 from tests.support import run_results
+from tests.support.actions import act
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 from tests.support.pages import opened, run_of, words_of
 
@@ -84,7 +85,7 @@ def result_of(folder: Path, trace: ChromeTrace, name: str = "t") -> RunResult:
 
 
 def finding_with(**fields: object) -> Finding:
-    return Finding("r", "info", "A finding", "Change it.", "low", **fields)  # type: ignore[arg-type]
+    return Finding("r", "info", "A finding", act("Change it."), "low", **fields)  # type: ignore[arg-type]
 
 
 ALIKE = None  # the page says what the report says

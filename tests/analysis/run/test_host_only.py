@@ -441,7 +441,7 @@ def test_more_workers_than_the_cores_feed_are_no_advice(tmp_path: Path) -> None:
     found = analysed(data, trace.write(tmp_path / "crowded.json"), **computing, loader_workers=16).findings
     starves = next(f for f in found if f.rule == "data-loader-starves-gpu")
     assert starves.fix.startswith("Make a sample cheaper: ") and "more workers" not in starves.fix
-    assert (starves.changes, starves.advised, starves.predicted_step_ms) == ((), None, None)
+    assert (starves.changes, starves.action.amount, starves.predicted_step_ms) == ((), None, None)
     assert "workers-beyond-cores" in {f.rule for f in found}
     few = analysed(data, trace.write(tmp_path / "few.json"), **WAITS, loader_workers=1).findings[0]
     assert few.fix.startswith("Use 2 loader workers instead of 1.") and "num_workers=2" in few.changes[0].after
@@ -579,5 +579,5 @@ def test_workers_on_all_cores_of_a_training_on_the_cpu_are_not_told_of_more(tmp_
         trace.op("aten::mm", at + 350, at + 950)
     facts = WAITS | {"loader_workers": 5, "loader_cores": 2}
     finding = analysed(DataFolder(tmp_path / "data").create(), trace.write(tmp_path / "cpu.json"), **facts).findings[0]
-    assert "the CPU is the limit" in finding.fix and finding.advised is None and finding.predicted_step_ms is None
+    assert "the CPU is the limit" in finding.fix and finding.action.amount is None and finding.predicted_step_ms is None
     assert not any("num_workers" in change.after for change in finding.changes)

@@ -13,6 +13,7 @@ from sawtooth.analysis.run.model import Explains, Finding
 from sawtooth.analysis.run.verdict import Judgement, explains, judge
 from sawtooth.app.words.efficiency import mfu_sentence
 from sawtooth.app.words.run import headline, is_lower_bound, mfu_fact
+from tests.support.actions import act
 from tests.support.by_hand import ADDS, analysed
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.run_results import run_of
@@ -46,7 +47,7 @@ def test_a_cause_that_owns_most_is_the_headline() -> None:
 def test_a_graph_that_takes_python_along_is_no_reason_to_say_that_launches_take_the_time(launches, python, explained) -> None:
     verdict = judged(("launch_bound", launches), ("python_host", python))
     graph = Finding(
-        "graph", "critical", "Launches", "One graph.", "high", predicted_step_ms=0.45, predicted_speedup=2.1, explains=Explains(("launch_bound",), host_pace=True)
+        "graph", "critical", "Launches", act("One graph."), "high", predicted_step_ms=0.45, predicted_speedup=2.1, explains=Explains(("launch_bound",), topics=frozenset({"host_pace"}))
     )  # fmt: skip
     assert graph.gain_ms == pytest.approx(0.495)  # more than either
     assert (explains(verdict, [graph]) is graph) == explained

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sawtooth.app.format import share
 from sawtooth.app.jobs import child, intake
-from sawtooth.app.jobs.orders import JobFile, JobOrder, Progress
+from sawtooth.app.jobs.orders import JobFile, JobOrder, Outcome, Progress
+from sawtooth.app.jobs.queue import child_command
 from tests.support.chrome_trace import matmul_loop
 
 
@@ -28,3 +31,21 @@ def test_what_a_trace_says_by_itself_is_there_before_its_analysis(tmp_path: Path
     outcome = child.run(order, told.append)
     assert len(before_deriving) == 1 and before_deriving[0].endswith(f"4 steps, GPU busy {share(2800 / 3700)} of the recording")
     assert told[-1].runs == outcome.run_ids and told[-1].seen == before_deriving[0]
+
+
+def test_each_file_that_cannot_be_read_is_named_with_its_reason(tmp_path: Path) -> None:
+    """Of eight bad files dropped together one reason was shown; the page, the interface and the command line list each."""
+    files = []
+    for number in range(8):
+        path = tmp_path / f"bad-{number}.json"
+        path.write_bytes(b"" if number % 2 else b"%PDF-1.7")
+        files.append(JobFile(str(path), path.name, path.stat().st_size))
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "job.json").write_bytes(msgspec.json.encode(JobOrder(str(tmp_path / "data"), files)))
+    with subprocess.Popen(child_command(folder), stdin=subprocess.PIPE) as process:  # it ends where its input does
+        assert process.wait(120) == 1
+    outcome = msgspec.json.decode((folder / "result.json").read_bytes(), type=Outcome)
+    assert outcome.sentence.startswith("bad-0.json: ") and "PDF" in outcome.sentence
+    assert [notice.split(":")[0] for notice in outcome.notices] == [f"Left out bad-{number}.json" for number in range(1, 8)]
+    assert "is empty" in outcome.notices[0] and "PDF" in outcome.notices[1]

@@ -9,6 +9,7 @@ import pytest
 from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.tables.timeline import Span
 from sawtooth.app.page.parts.findings import whole_step
+from tests.support.actions import act
 from tests.support.run_results import run_of
 
 # three steps of 1 ms each
@@ -29,5 +30,5 @@ def at(*starts_ns: int) -> list[dict[str, Any]]:
 )
 def test_the_step_with_most_of_the_evidence_is_shown(evidence: list[dict[str, Any]], span: Span | None) -> None:
     assert RANK is not None
-    finding = Finding("a", "warning", "a", "Do it.", "high", evidence=tuple(evidence))
+    finding = Finding("a", "warning", "a", act("Do it."), "high", evidence=tuple(evidence))
     assert whole_step(RANK, finding) == span

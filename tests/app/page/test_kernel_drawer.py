@@ -12,6 +12,7 @@ from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.tables.attainable import attained
 from sawtooth.app.page.parts.kernel_drawer import PAGEABLE, copied, most_to_gain_ms, verdict_on
+from tests.support.actions import act
 from tests.support.findings_of import library, result_of
 
 H200 = identify("NVIDIA H200", 9, 0, 132, 150109880320, "nvidia")
@@ -121,7 +122,7 @@ def test_a_finding_that_scales_launches_is_about_their_kernel() -> None:
     with open_rank(library(), lead) as view:
         op, name = view.rows("SELECT gpu_op_id, name FROM named_gpu_ops WHERE device = $device ORDER BY gpu_op_id LIMIT 1")[0]
         other = view.rows("SELECT name FROM named_gpu_ops WHERE device = $device AND name <> $name LIMIT 1", name=name)[0][0]
-        finding = Finding("a", "warning", "a", "Do it.", "medium", edits=(ScaledOps((op,), 0.5),))
+        finding = Finding("a", "warning", "a", act("Do it."), "medium", edits=(ScaledOps((op,), 0.5),))
         assert about_kernel(view, name, [finding]) == (0,)
         assert about_kernel(view, other, [finding]) == ()
 
@@ -134,7 +135,7 @@ def test_a_finding_is_about_the_operator_that_launched_what_it_changes() -> None
         op, operator = view.rows(
             "SELECT gpu_op_id, o.name FROM gpu_ops g JOIN named_cpu_ops o USING (cpu_op_id) WHERE g.device = $device ORDER BY gpu_op_id LIMIT 1"
         )[0]
-        finding = Finding("a", "warning", "a", "Do it.", "medium", edits=(ScaledOps((op,), 0.5),))
+        finding = Finding("a", "warning", "a", act("Do it."), "medium", edits=(ScaledOps((op,), 0.5),))
         assert about_operator(view, operator, [finding]) == (0,)
         assert about_operator(view, "aten::no_such", [finding]) == ()
 
@@ -147,7 +148,7 @@ def test_a_finding_is_about_the_module_whose_launches_it_changes() -> None:
         op, module = view.rows(
             "SELECT gpu_op_id, module FROM step_gpu_ops WHERE device = $device AND summed AND module > 0 LIMIT 1"
         )[0]
-        finding = Finding("a", "warning", "a", "Do it.", "medium", edits=(ScaledOps((op,), 0.5),))
+        finding = Finding("a", "warning", "a", act("Do it."), "medium", edits=(ScaledOps((op,), 0.5),))
         assert about_modules(view, [module], [finding]) == (0,)
         assert about_modules(view, [10_000, module], [finding]) == (0,)
         assert about_modules(view, [], [finding]) == ()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sawtooth.analysis.findings.phases import work_by_phase
+from sawtooth.analysis.findings.recorded.phases import work_by_phase
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.app.page.parts import phase_bars
 from sawtooth.ingest.schema import DataFolder

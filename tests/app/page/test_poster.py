@@ -14,9 +14,10 @@ from sawtooth.app import templates
 from sawtooth.app.charts.poster_bars import StepBar, now_and_after, of_run, unlabelled
 from sawtooth.app.reports import text
 from sawtooth.app.words import advice, evidence, promise
+from tests.support.actions import act
 from tests.support.run_results import run_of
 
-GAIN = Finding("a", "warning", "a", "Do it.", "medium", predicted_step_ms=64.6, predicted_speedup=67.0 / 64.6)
+GAIN = Finding("a", "warning", "a", act("Do it."), "medium", predicted_step_ms=64.6, predicted_speedup=67.0 / 64.6)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_the_bar_of_the_step_after_a_change_is_named_and_what_goes_is_said() -> 
 
 
 def test_what_to_do_about_the_largest_loss_is_number_1_where_no_finding_speaks_of_it() -> None:
-    how_to_record = Finding("steps-not-marked", "warning", "No steps are marked.", "Mark each step.", "high")
+    how_to_record = Finding("steps-not-marked", "warning", "No steps are marked.", act("Mark each step."), "high")
     result = replace(
         run_of(ledger=[("exposed_memcpy", "blocking_copy", 940_000_000, 940.0), ("other_compute", None, 60_000_000, 60.0)]),
         findings=[how_to_record],

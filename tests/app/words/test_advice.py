@@ -18,6 +18,7 @@ from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, PlanStep, RunResult
 from sawtooth.app.words import advice, promise
 from sawtooth.app.words.headline import below, between_steps, headline
+from tests.support.actions import act
 from tests.support.run_results import run_of
 
 SLOW = [("other_compute", None, 100_000_000, 100.0)]
@@ -26,11 +27,11 @@ COPIES = [("exposed_memcpy", None, 97_000_000, 97.0), ("other_compute", None, 3_
 
 def gains(rule: str, ms: float, confidence: Any = "medium", severity: Any = "warning", **more: Any) -> Finding:
     """A finding that takes ``ms`` off a step of 100 ms."""
-    return Finding(rule, severity, f"{rule} costs {ms} ms", f"Change {rule}.", confidence, predicted_step_ms=100 - ms,
+    return Finding(rule, severity, f"{rule} costs {ms} ms", act(f"Change {rule}."), confidence, predicted_step_ms=100 - ms,
                    predicted_speedup=100 / (100 - ms), **more)  # fmt: skip
 
 
-RECORD = Finding("steps-not-marked", "warning", "The steps are not marked", "Mark each step.", "high")
+RECORD = Finding("steps-not-marked", "warning", "The steps are not marked", act("Mark each step."), "high")
 
 
 def order(*findings: Finding, ledger: Any = SLOW) -> list[str]:
@@ -51,7 +52,7 @@ def test_sure_changes_stand_by_gain_before_unsure_ones_and_advice_on_recording_c
     ("first", "second", "why"),
     [
         (gains("a", 30.0, "high"), gains("b", 50.0, "medium"), "First, because it is surer than change 2."),
-        (gains("a", 30.0), gains("b", 50.0, explains=Explains(host_pace=True)),
+        (gains("a", 30.0), gains("b", 50.0, explains=Explains(topics=frozenset({"host_pace"}))),
          "First, because it takes work away; change 2 only makes the same work cheaper."),
         (gains("a", 30.0), gains("b", 31.0), None),  # the same, within what is noticed
         (gains("a", 30.0), gains("b", 10.0), None),
@@ -110,8 +111,8 @@ def test_a_change_that_saves_more_after_another_says_why() -> None:
 
 @pytest.mark.parametrize("alone_ms", [0.0, 1.0])  # reads that bring nothing to speak of, and cannot be in a graph
 def test_what_has_to_be_done_first_is_counted_named_and_first_in_the_plan(alone_ms: float) -> None:
-    reads = gains("reads", alone_ms, explains=Explains(cuts_graph=True))
-    graph = gains("graph", 60.0, edits=(AsGraph(),), explains=Explains(as_graph=True))
+    reads = gains("reads", alone_ms)
+    graph = gains("graph", 60.0, edits=(AsGraph(),), needs_first=("reads",))
     plan = (PlanStep("reads", 100.0, 100.0, 100.0, 100.0), PlanStep("graph", 100.0, 40.0, 35.0, 45.0))
     result = replace(run_of(ledger=SLOW), findings=[reads, graph], plan=plan)
     assert headline(result).replace("\xa0", " ") == "Change reads, then change graph: 100 → ≈ 40.0 ms"
@@ -214,7 +215,9 @@ def test_what_the_loop_does_between_its_steps_is_said_where_it_counts(
 
 def test_one_change_is_the_first_on_every_screen() -> None:
     """A loader that sets the pace stands first; a screen that speaks of launches says what comes before them, and why its own numbers do not show it."""
-    loader = gains("loader", 40.0, severity="critical", sets_pace=True, explains=Explains(("data_wait",), hidden=True))
+    loader = gains(
+        "loader", 40.0, severity="critical", sets_pace=True, explains=Explains(("data_wait",), topics=frozenset({"hidden"}))
+    )
     launches = gains("launches", 20.0)
     result = replace(run_of(ledger=SLOW), findings=[loader, launches])
     assert advice.first(result) == (1, loader)

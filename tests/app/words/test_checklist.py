@@ -8,6 +8,7 @@ from sawtooth.analysis.findings.checklist import TECHNIQUES, Checked, checklist
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app.words import advice, headline, promise
 from sawtooth.app.words import checklist as words
+from tests.support.actions import act
 from tests.support.findings_of import library, result_of
 
 CHECKED = [
@@ -38,7 +39,7 @@ def test_what_cannot_be_seen_is_no_all_clear_and_comes_before_what_is_well():
 
 
 def test_changes_of_which_only_the_most_is_known_may_shorten_the_step():
-    at_most = Finding("a", "warning", "a", "Do it.", "medium", ceiling_ms_per_step=17.6)
+    at_most = Finding("a", "warning", "a", act("Do it."), "medium", ceiling_ms_per_step=17.6)
     checked = [*CHECKED, replace(CHECKED[1], status="found", finding=at_most), replace(CHECKED[2], status="not applicable")]
     assert words.title(checked) == (
         "1 change may shorten the step; 1 technique in use, 1 with nothing to gain, 1 not applicable, 1 cannot be seen"
@@ -62,7 +63,7 @@ def test_the_audit_names_the_changes_of_the_verdict_in_its_order_with_its_number
 
 
 def test_a_change_that_the_headline_does_not_name_leaves_the_verdict_s_answer():
-    advised = Finding("a", "warning", "a", "Record more steps.", "medium", ceiling_ms_per_step=None)
+    advised = Finding("a", "warning", "a", act("Record more steps."), "medium", ceiling_ms_per_step=None)
     result = replace(result_of("gpt_reads"), findings=[advised], plan=())
     assert headline.first_change(result) is None and advice.is_advice(advised)
     assert words.finding(result) == f"{headline.headline(result).rstrip('.')}."

@@ -80,7 +80,7 @@ def test_within_a_sentence_a_row_has_a_small_letter() -> None:
 
 def test_time_outside_the_profile_is_named_by_the_finding_that_explains_it() -> None:
     rows = [lost.Row("outside_profile", None, 88.0, 0.0), lost.Row("idle", "launch_bound", 20.0, 25.0)]
-    loader = replace(finding_of("queue"), explains=Explains(("data_wait",), hidden=True))
+    loader = replace(finding_of("queue"), explains=Explains(("data_wait",), topics=frozenset({"hidden"})))
     hidden = lost.hidden_by([finding_of("other"), loader])
     said = lost.sentence(rank_of(), "unprofiled", rows, hidden)
     assert said.endswith("to time that no profiled step shows, most likely waiting for the data loader.")

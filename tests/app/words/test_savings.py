@@ -10,6 +10,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app.words import savings
+from tests.support.actions import act
 from tests.support.run_results import run_of
 
 # 312 → 26 ms on 8 GPUs: of a day eleven twelfths, 22 h, are saved, and 8 × 22 = 176 GPU-hours
@@ -47,7 +48,7 @@ def test_what_is_saved_has_the_range_that_the_gain_has() -> None:
     assert found["energy saved a day"] == "16.0 to 17.9 kWh"
     assert found["saved a day on 8 GPUs"] == "$ 480.00 to $ 537.60"
     change = Finding(
-        "a", "warning", "a", "Do it.", "low", predicted_step_ms=26.0, predicted_low_ms=20.8, predicted_high_ms=52.0
+        "a", "warning", "a", act("Do it."), "low", predicted_step_ms=26.0, predicted_low_ms=20.8, predicted_high_ms=52.0
     )
     assert lines(TWELVE_TIMES, watt=100.0, change=change)["energy saved a day"] == "16.0 to 17.9 kWh"
     perhaps_nothing = replace(change, predicted_high_ms=330.0)  # the step may as well become longer
@@ -85,7 +86,7 @@ def test_a_step_has_its_range_beside_it_and_says_what_it_rests_on(source: str, u
 
 def test_a_prediction_has_its_range_and_one_of_little_confidence_is_told_apart() -> None:
     change = Finding(
-        "a", "warning", "a", "Do it.", "low", predicted_step_ms=26.0, predicted_low_ms=20.5, predicted_high_ms=41.0
+        "a", "warning", "a", act("Do it."), "low", predicted_step_ms=26.0, predicted_low_ms=20.5, predicted_high_ms=41.0
     )
     after = savings.after(TWELVE_TIMES, change)
     assert after == savings.Amount("≈\xa026.0\xa0ms", "predicted: 20.5 to 41.0\xa0ms", False)

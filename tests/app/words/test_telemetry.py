@@ -52,7 +52,7 @@ def test_troughs_under_the_profile_and_by_their_period() -> None:
 def test_several_steps_to_a_tooth_are_workers_that_finish_together_only_where_the_loader_is_to_blame() -> None:
     two = Troughs(steps=2, by_work=True)
     assert words.troughs(replace(run_of(), troughs=two)) == "By its period a tooth does the work of 2 steps."
-    hidden = replace(finding_of("hidden-loader"), explains=Explains(("data_wait",), hidden=True))
+    hidden = replace(finding_of("hidden-loader"), explains=Explains(("data_wait",), topics=frozenset({"hidden"})))
     blamed = words.troughs(replace(run_of(), findings=[hidden], troughs=two))
     assert blamed is not None
     assert "next 2 batches, as when 2 workers finish together" in blamed

@@ -285,10 +285,10 @@ def test_the_stage_that_takes_a_batch_s_time_is_the_limit(tmp_path, workers, sam
     )
     assert stage_of(facts) == stage
     title, advice = limited_by(facts)
-    assert said in title and ("Vectorise" in advice) is (stage == "collate")
+    assert said in title and ("Vectorise" in advice.sentence) is (stage == "collate")
     assert ("Padded.__call__" if stage == "collate" else "Rows.__getitem__") in title and "test_batches.py:" in title
     assert facts.loader_padding == pytest.approx(1 - 2.5 / 4)  # lengths 1 to 4, padded to 4
-    assert ("groups samples of similar length" in advice) is (stage == "collate")
+    assert ("groups samples of similar length" in advice.sentence) is (stage == "collate")
     assert ("order" in cheaper_batch(facts).after) is (stage == "collate")
 
 
@@ -312,7 +312,8 @@ def test_a_sampler_that_groups_lengths_leaves_no_padding(tmp_path):
     facts = _timed(
         tmp_path, lambda data: data.DataLoader(Rows(0.0), batch_sampler=grouped, collate_fn=functools.partial(Padded(0.02)))
     )
-    assert facts.loader_padding == 0 and "Vectorise" in limited_by(facts)[1] and "padding" not in limited_by(facts)[1]
+    _, advice = limited_by(facts)
+    assert facts.loader_padding == 0 and "Vectorise" in advice.sentence and "padding" not in advice.sentence
 
 
 @pytest.mark.parametrize(

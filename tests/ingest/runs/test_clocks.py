@@ -97,6 +97,26 @@ def test_the_command_line_takes_a_zone_and_says_when_one_is_missing(tmp_path: Pa
     assert (wrong.exit_code, wrong.exception is not None) != (0, False)
 
 
+@pytest.mark.parametrize(
+    "stated",
+    [
+        ("--time-zone", "Nowhere"),
+        ("--start", "yesterday"),
+        ("--start", "2026-11-21 09:30"),
+        ("--interval", "0"),
+        ("--shift", "1e12"),
+    ],
+)
+def test_a_wrong_statement_about_the_clock_changes_nothing(tmp_path: Path, folder: DataFolder, stated: tuple[str, str]) -> None:
+    trace = matmul_loop().write(tmp_path / "trace.json")
+    log = csv_log(tmp_path / "smi.csv", ["2026/07/02 13:46:40.000", "2026/07/02 13:46:40.100", "2026/07/02 13:46:40.200"])
+    (before,) = bring_in(folder, [(trace, "trace.json")], name="before").runs
+    for files in ([trace], [trace, log]):
+        command = ["ingest", *map(str, files), "--data", str(folder.root), "--name", "after", *stated]
+        assert isinstance(CliRunner().invoke(cli, command).exception, UsageError)
+        assert folder.manifests() == [before]
+
+
 def test_local_telemetry_is_laid_over_nothing_until_its_zone_is_given(tmp_path: Path, folder: DataFolder) -> None:
     trace = matmul_loop().write(tmp_path / "trace.json")
     begins = BASE_NS // 10**9 - 3 + 7200  # on a wall clock of Berlin's summer

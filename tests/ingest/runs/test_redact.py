@@ -16,14 +16,15 @@ from typer.testing import CliRunner
 from sawtooth.app.cli import cli
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.errors import UsageError
-from sawtooth.ingest.runs.bundle import export_runs
+from sawtooth.ingest.runs.bundle import export_runs, import_bundle
 from sawtooth.ingest.runs.bundle_file import is_bundle
 from sawtooth.ingest.runs.environments import without_environments
 from sawtooth.ingest.runs.redact import CHUNK_BYTES, Redactor
 from sawtooth.ingest.sampler.segments import decode_line, encode_line
 from sawtooth.ingest.schema import DataFolder
 from tests.support import nsight_export
-from tests.support.paths import SAMPLES
+from tests.support.chrome_trace import matmul_loop
+from tests.support.paths import SAMPLES, TELEMETRY
 
 
 @pytest.mark.parametrize(
@@ -321,6 +322,17 @@ def test_runs_are_exported_and_imported_on_the_command_line(tmp_path: Path) -> N
         manifest_text = archive.read("manifest.json").decode()
     assert "alice" not in manifest_text
     assert list((Path(a) / "uploads").iterdir()) == []
+
+
+def test_a_run_without_anything_to_redact_gets_a_new_id_too(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path / "data").create()
+    traces = [matmul_loop().write(tmp_path / "trace.json"), TELEMETRY / "query.csv"]
+    (run,) = bring_in(folder, [(path, path.name) for path in traces]).runs
+    export_runs(folder, [run.id], tmp_path / "run.sawtooth", redact=True)
+    (other,) = import_bundle(tmp_path / "run.sawtooth", folder)
+    assert other.id != run.id and len(folder.manifests()) == 2
+    assert not {ref.id for ref in other.recordings} & {ref.id for ref in run.recordings}
+    assert [(ref.kind, ref.source_name) for ref in other.recordings] == [(ref.kind, ref.source_name) for ref in run.recordings]
 
 
 def test_what_cannot_be_exported_or_imported_is_said(tmp_path: Path) -> None:

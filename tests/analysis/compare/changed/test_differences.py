@@ -12,6 +12,7 @@ from sawtooth.analysis.compare.changed.traits import ReadBack, Trait
 from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.analysis.findings.checking import all_rules
 from sawtooth.analysis.run.model import Explains, Finding
+from tests.support.actions import act
 from tests.support.run_results import run_of
 
 
@@ -21,7 +22,9 @@ def trait(key, value, explains=()):
 
 def advised(rule, severity="critical", sets=()):
     explains = Explains(sets=sets)
-    return Finding(rule, severity, f"{rule} costs", "Change it.", "high", 5.0, 90.0, predicted_speedup=1.1, explains=explains)
+    return Finding(
+        rule, severity, f"{rule} costs", act("Change it."), "high", 5.0, 90.0, predicted_speedup=1.1, explains=explains
+    )
 
 
 def row(owner, cause, a, b):

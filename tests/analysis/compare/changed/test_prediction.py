@@ -9,11 +9,12 @@ import msgspec
 from sawtooth.analysis.compare import record
 from sawtooth.analysis.compare.changed.traits import Trait
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.run.model import Explains, Finding, NotChecked, PlanStep
+from sawtooth.analysis.run.model import Action, Explains, Finding, NotChecked, PlanStep
 from sawtooth.app.words.comparisons import changed
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.schema import DataFolder
+from tests.support.actions import act
 from tests.support.run_results import run_of, side
 
 
@@ -22,7 +23,7 @@ def promised(rule, ms, *sets):
         rule,
         "critical",
         f"{rule} costs",
-        "Change it.",
+        act("Change it."),
         "high",
         predicted_step_ms=ms,
         predicted_speedup=200 / ms,
@@ -110,7 +111,10 @@ def test_of_several_findings_that_advise_one_change_the_most_promising_is_tested
 
 
 def test_two_workers_do_not_test_what_eight_were_to_bring():
-    a = replace(run_of(best_ms=39.5, source="user"), findings=[replace(promised("loader", 4.8, "loader"), advised=8)])
+    a = replace(
+        run_of(best_ms=39.5, source="user"),
+        findings=[replace(promised("loader", 4.8, "loader"), action=Action("Use", "$amount loader workers", amount=8))],
+    )
     b = run_of("b" * 16, best_ms=19.5, source="user")
 
     def with_workers(run, count):

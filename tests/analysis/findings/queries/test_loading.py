@@ -12,10 +12,9 @@ from sawtooth.analysis.findings.queries.loading import (
     keeps_up,
     most_that_help,
     quickest_ms,
-    with_more,
     workers_needed,
 )
-from sawtooth.analysis.findings.sampled_loader import limited_by
+from sawtooth.analysis.findings.sampled_loader import limited_by, with_more
 from sawtooth.analysis.run.model import CodeChange
 from sawtooth.ingest.manifest import UserFacts
 
@@ -68,8 +67,8 @@ def test_no_more_workers_are_advised_where_that_thread_is_the_limit():
     title, advice = limited_by(pinned)
     assert (
         title == ": one thread pins the batches of all of them, 36 ms each"
-        and "uint8" in advice
-        and "more of them bring nothing" in advice
+        and "uint8" in advice.how
+        and "more of them bring nothing" in advice.how
     )
     assert "computes" in limited_by(msgspec.structs.replace(pinned, loader_workers=4))[0]  # 400
     assert quickest_ms(pinned) == pytest.approx(36)
@@ -120,8 +119,13 @@ def test_workers_that_load_what_the_training_loads_itself(told, fed_ms, workers)
 )
 def test_the_code_gives_more_workers_than_there_are_or_none(told, after):
     run = SimpleNamespace(manifest=SimpleNamespace(facts=told), telemetry=SimpleNamespace(host=None))
-    usual = CodeChange("PyTorch", "DataLoader(dataset)", "DataLoader(dataset, num_workers=12)")
-    (change,) = with_more(SimpleNamespace(run=run), (usual,), 12)
+    usual = CodeChange(
+        "PyTorch",
+        "DataLoader(dataset$seen)",
+        "DataLoader(dataset, num_workers=$workers)",
+        usual=(("workers", "12"), ("seen", "")),
+    )
+    (change,) = with_more(SimpleNamespace(run=run), (usual,))
     assert after in change.after
 
 
@@ -130,8 +134,8 @@ def test_nothing_is_said_where_nothing_was_timed():
 
 
 def test_what_a_sample_waits_for_and_what_it_computes_are_told_apart():
-    assert "waits 90 % of its time" in limited_by(facts(1))[0] and "WebDataset" in limited_by(facts(1))[1]
-    assert "computes 100 % of its time" in limited_by(facts(10))[0] and "DALI" in limited_by(facts(10))[1]
+    assert "waits 90 % of its time" in limited_by(facts(1))[0] and "WebDataset" in limited_by(facts(1))[1].how
+    assert "computes 100 % of its time" in limited_by(facts(10))[0] and "DALI" in limited_by(facts(10))[1].how
     assert limited_by(facts(6.5)) is None and limited_by(UserFacts()) is None
 
 

@@ -15,8 +15,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from sawtooth.analysis.findings import rules as rules_folder
 from sawtooth.analysis.findings.checking import FAILED, all_rules
-from sawtooth.analysis.findings.model import SOURCES
-from sawtooth.analysis.findings.rule import NEEDS, Rule
+from sawtooth.analysis.findings.context import REQUIREMENTS
+from sawtooth.analysis.findings.model import SOURCES, Rule
 from sawtooth.analysis.knowledge.causes import NOT_RANKED_FIRST
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app.words import causes as cause_words
@@ -49,7 +49,7 @@ def test_a_rule_fires_where_its_trouble_is_and_not_beside_it(rule: Rule, snapsho
 
 @every_rule
 def test_no_code_of_a_rule_makes_a_loader_of_single_samples(rule: Rule) -> None:
-    module = importlib.import_module(rule.check.__module__)
+    module = importlib.import_module(rule.measure.__module__)
     codes = [code for change in getattr(module, "CHANGES", ()) for code in (change.before, change.after)]
     calls = [call for code in codes for call in re.findall(r"DataLoader\(.*?\)(?:\s|$)", code, re.DOTALL)]
     assert all("…" in call or "batch" in call for call in calls), calls  # PyTorch's own default is a batch of 1
@@ -58,6 +58,8 @@ def test_no_code_of_a_rule_makes_a_loader_of_single_samples(rule: Rule) -> None:
 def check_whole(found: Finding) -> None:
     """A finding proves what it says, and says what to change, what that brings and what it risks."""
     assert found.evidence and found.changes and found.risk and found.prediction_note
+    words = found.action.short.split()  # a headline
+    assert 2 <= len(words) <= 14 and words[0][0].isupper() and words[1] not in ("it", "them", "this", "that", "these"), words
     assert all(row["end_ns"] > row["start_ns"] for row in found.evidence if row.get("start_ns") is not None)
 
 
@@ -86,7 +88,7 @@ def test_a_rule_lies_in_the_file_of_its_name() -> None:
 
 
 def test_only_the_guides_techniques_name_rules() -> None:
-    """How findings stand to one another is declared by their rules (``Explains``), and what they say comes from them."""
+    """How findings stand to one another is declared by their rules, and what they say comes from them."""
     slugs = {rule.slug for rule in all_rules()}
     for room in ("analysis", "app", "sawtooth"):
         for path in sorted((ROOT / room).rglob("*.py")):
@@ -98,7 +100,7 @@ def test_only_the_guides_techniques_name_rules() -> None:
 
 @every_rule
 def test_a_rule_needs_and_explains_what_there_is(rule: Rule) -> None:
-    assert set(rule.needs) <= set(NEEDS)
+    assert set(rule.requires) <= set(REQUIREMENTS)
     for cause in rule.explains.causes:
         assert cause not in NOT_RANKED_FIRST, f"nothing of the user's own removes {cause}"
         assert cause_words.waits_for(cause) != cause_words.waits_for(None), f"{cause} is no cause of the ledger"
@@ -113,7 +115,7 @@ NEEDS_READ = {"shapes": "shapes", "stacks": "python_stacks", "memory": "allocati
 def test_a_rule_declares_the_evidence_it_reads(rule: Rule) -> None:
     """What it cannot do without is evidence that it reads; a rule that reads nothing could not be silenced."""
     assert rule.reads and rule.reads <= SOURCES
-    assert {NEEDS_READ[need] for need in rule.needs if need in NEEDS_READ} <= rule.reads
+    assert {NEEDS_READ[need] for need in rule.requires if need in NEEDS_READ} <= rule.reads
 
 
 @pytest.mark.parametrize("name", [*NAMES, *HAND_MADE])

@@ -11,6 +11,7 @@ from sawtooth.analysis.run.model import Explains, Finding
 from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words.run import first_line
+from tests.support.actions import act
 from tests.support.findings_of import NAMES, result_of
 from tests.support.run_results import run_of
 
@@ -42,13 +43,19 @@ def test_a_finding_that_explains_the_loss_has_a_name_for_it(name: str) -> None:
     finding = explains(verdict, result.findings)
     # Hidden time is none that the profile shows a cause of; the first line says the same. A late rank's finding names the rank, the first line
     # what that rank, which leads the run, loses its time to.
-    if finding is not None and not finding.explains.hidden and not finding.explains.late_rank:
+    if finding is not None and "hidden" not in finding.explains.topics and "late_rank" not in finding.explains.topics:
         assert cause_words.of_finding(finding) is not None, finding.rule
 
 
 def searching(**changed: object) -> Finding:
     found = Finding(
-        "convolution-search", "critical", "cuDNN searches", "Stop.", "high", ceiling_ms_per_step=0.7, explains=RULE.explains
+        "convolution-search",
+        "critical",
+        "cuDNN searches",
+        act("Stop."),
+        "high",
+        ceiling_ms_per_step=0.7,
+        explains=RULE.explains,
     )
     return replace(found, **changed)  # type: ignore[arg-type]
 
@@ -63,7 +70,7 @@ def searching(**changed: object) -> Finding:
         (searching(severity="info"), False),
         (searching(ceiling_ms_per_step=0.1, predicted_step_ms=0.4, predicted_speedup=2.5), True),  # 0.6 gained
         (searching(explains=Explains()), False),  # it owns no cause of its own
-        (searching(explains=Explains(("data_wait",), hidden=True)), False),  # the profile does not show it
+        (searching(explains=Explains(("data_wait",), topics=frozenset({"hidden"}))), False),  # the profile does not show it
     ],
 )
 def test_a_finding_names_the_loss_that_it_is_certain_of_and_owns_most_of(finding: Finding, named: bool) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.analysis.findings.rule import RuleContext
+from sawtooth.analysis.findings.checking import found_by
+from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.rules import pageable_copies
 from sawtooth.analysis.run_analysis import whatif_of
 from tests.support.findings_of import library, result_of
@@ -15,16 +16,16 @@ def test_pinning_promises_nothing_where_the_thread_that_pins_would_be_the_limit(
     result = result_of("copy_pageable")
     with library().open(result.lead.recording_id) as recording:
         context = RuleContext(result, result.lead, recording, whatif=whatif_of(recording, result.lead))
-        (alone,) = pageable_copies.check(context)
+        (alone,) = found_by(pageable_copies.RULE, context)
         monkeypatch.setattr(pageable_copies, "loads_in_workers", lambda _: True)
         monkeypatch.setattr(pageable_copies, "THREAD_BYTES_PER_NS", 1000.0)
-        (quick,) = pageable_copies.check(context)
+        (quick,) = found_by(pageable_copies.RULE, context)
         copied = pageable_copies.copies(context, "(?i)pageable *-> *device")
         size = float(copied.frame["bytes"].sum()) / copied.steps
         monkeypatch.setattr(pageable_copies, "THREAD_BYTES_PER_NS", size / (0.95 * context.step_ms * 1e6))
-        (slow,) = pageable_copies.check(context)
+        (slow,) = found_by(pageable_copies.RULE, context)
         monkeypatch.setattr(RuleContext, "predict_ms", lambda *_: None)
-        (unknown,) = pageable_copies.check(context)
+        (unknown,) = found_by(pageable_copies.RULE, context)
     assert unknown.fix.startswith("Pin the loader's memory"), "nothing tells that the thread would be slower"
     assert alone.predicted_step_ms == quick.predicted_step_ms is not None
     assert slow.predicted_step_ms is None and not slow.edits and slow.fix.startswith("Send fewer bytes")

@@ -12,10 +12,14 @@ import pandas as pd
 import pytest
 
 from sawtooth.analysis.findings.batch.step import at_batches
-from sawtooth.analysis.findings.rule import RuleContext
+from sawtooth.analysis.findings.checking import found_by
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.judging import Step
+from sawtooth.analysis.findings.judging import judge as judge_evidence
+from sawtooth.analysis.findings.model import Advice, Evidence
 from sawtooth.analysis.findings.rules import small_batch, steps_not_marked
 from sawtooth.analysis.findings.rules.python_between_operators import how_often
-from sawtooth.analysis.findings.rules.straggling_rank import check as straggling
+from sawtooth.analysis.findings.rules.straggling_rank import RULE as STRAGGLING
 from sawtooth.analysis.replay.edits import WithoutWaits
 from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
 from sawtooth.analysis.run.model import Finding, RunResult
@@ -29,6 +33,7 @@ from sawtooth.app.words.promise import brings
 from sawtooth.app.words.run import first_line
 from sawtooth.ingest.manifest import Manifest, UserFacts
 from sawtooth.ingest.schema import DataFolder
+from tests.support.actions import act
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 from tests.support.findings_of import finding, library, result_of
 from tests.support.run_results import run_of
@@ -142,7 +147,7 @@ def late_ranks(stragglers: tuple[Straggler, ...], late_ms: float) -> list[Findin
     waits = tuple(RankWaits(i, i, 0, 0.0, late_ms * i, None, None, None, unprofiled_wait_ms=0.0) for i in range(2))
     communication = Communication(pd.DataFrame(), waits, 0, (), stragglers, 50.0)
     job = replace(run, ranks=[run.lead, run.lead], communication=communication)
-    return list(straggling(RuleContext(job, run.lead, NoRows())))  # type: ignore[arg-type]
+    return list(found_by(STRAGGLING, RuleContext(job, run.lead, NoRows())))  # type: ignore[arg-type]
 
 
 def test_a_late_rank_costs_what_the_job_gains_without_it() -> None:
@@ -224,7 +229,7 @@ def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyP
     )
     assert run.lead is not None
     memory = SimpleNamespace(memory_peak_bytes=1e9, memory_total_bytes=150e9)
-    (found,) = small_batch.check(RuleContext(run, run.lead, NoRows(), memory))  # type: ignore[arg-type]
+    (found,) = found_by(small_batch.RULE, RuleContext(run, run.lead, NoRows(), memory))  # type: ignore[arg-type]
     assert found.title.startswith("The host takes 4 ms to launch a step that keeps the GPU busy for 1 ms;")
     assert "about 4.0 times as large" in found.fix
     assert (found.claims, found.samples_per_second_times) == ("throughput", pytest.approx(4.0))
@@ -232,7 +237,7 @@ def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyP
     assert "saves" not in brings(found) and found.ceiling_ms_per_step is None
     assert not any(digit in change.before + change.after for change in found.changes for digit in "0123456789")
     known = replace(run, manifest=msgspec.structs.replace(run.manifest, facts=UserFacts(samples_per_step=64)))
-    (found,) = small_batch.check(RuleContext(known, known.lead, NoRows(), memory))  # type: ignore[arg-type]
+    (found,) = found_by(small_batch.RULE, RuleContext(known, known.lead, NoRows(), memory))  # type: ignore[arg-type]
     assert (found.changes[0].before, found.changes[0].after) == (
         "DataLoader(dataset, batch_size=64)", "DataLoader(dataset, batch_size=256)",
     )  # fmt: skip
@@ -284,7 +289,7 @@ def test_a_larger_batch_is_no_advice_where_the_host_takes_longer_for_it() -> Non
         assert run.lead is not None
         with library().open(run.lead.recording_id) as recording:
             context = RuleContext(run, run.lead, recording, memory, whatif_of(recording, run.lead))
-            rates[name] = [found.samples_per_second_times for found in small_batch.check(context)]
+            rates[name] = [found.samples_per_second_times for found in found_by(small_batch.RULE, context)]
             predicted = at_batches(context, [2.0])
         assert not (predicted and name != "called_batch_by_batch")
     assert rates["called_batch_by_batch"][0] > 1.5
@@ -341,16 +346,16 @@ def run_in(library: Library, trace: Path) -> Manifest:
 
 def test_what_may_bring_nothing_saves_no_more_than_its_shorter_end() -> None:
     # A wait of 32.4 ms, but the cores keep a step at 17.1 to 36.2 ms: at most 34.6 - 17.1 ms are saved.
-    context: Any = SimpleNamespace(
-        step_ms=34.6,
-        share=lambda ms: ms / 34.6,
-        predict_ms=lambda edits: 17.1,
-        predict_range_ms=lambda edits: (17.1, 36.2),
-        _fed_every_ms=lambda edits, step_ms, edge: None,
-        _of_another_run=lambda edits, between: (None, None),
-        _sure_enough=lambda severity, between: severity,
+    whatif: Any = SimpleNamespace(
+        predict_ms=lambda best, edits: 17.1,
+        predict_range_ms=lambda best, edits: (17.1, 36.2),
+        fed_every_ms=lambda best, edits, step_ms, edge: None,
+        of_another_run=lambda best, edits, between: between,
     )
-    result = RuleContext.finding(context, "loader", "It waits.", "More workers.", ceiling_ms=32.4, edits=[WithoutWaits(())])
+    best: Any = SimpleNamespace(ms=34.6)
+    waits = Evidence(Advice("It waits.", act("Load with more workers.")), lost_ms=32.4, edits=[WithoutWaits(())])
+    result = judge_evidence(waits, Step(best, whatif), None)
+    assert result is not None and result.severity == "info" and "may be no less than now" in result.note
     assert (result.predicted_step_ms, result.ceiling_ms_per_step) == (None, pytest.approx(17.5))
 
 
@@ -381,8 +386,8 @@ def test_who_recorded_marks_of_the_run_is_not_told_to_mark_the_profile(steps: st
     rank = SimpleNamespace(
         trace=SimpleNamespace(by_nsight=False), step_source=steps, best=SimpleNamespace(source=best), counted=[1]
     )
-    context = SimpleNamespace(rank=rank, finding=lambda *_, **__: "told")
-    assert len(list(steps_not_marked.check(context))) == told  # type: ignore[arg-type]
+    context = SimpleNamespace(rank=rank)
+    assert len(list(steps_not_marked.RULE.measure(context))) == told  # type: ignore[arg-type]
 
 
 def test_what_waits_for_a_first_read_that_is_over_is_no_fault_of_the_loader() -> None:

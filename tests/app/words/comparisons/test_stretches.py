@@ -9,6 +9,7 @@ from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.run.model import Explains, Finding
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.app.words.comparisons import stretches
+from tests.support.actions import act
 from tests.support.run_results import run_of, side
 
 MS = 1_000_000
@@ -35,7 +36,7 @@ def test_a_later_step_that_is_slower_says_what_grew():
 
 def test_what_the_later_profile_shows_of_the_cause_itself_is_said():
     title, fix = "Memory is in pieces (2 of 7 GB free): the allocator asks again", "Use expandable segments."
-    finding = Finding("allocator-churn", "warning", title, fix, "high", 0.8, explains=Explains(("allocator",)))
+    finding = Finding("allocator-churn", "warning", title, act(fix), "high", 0.8, explains=Explains(("allocator",)))
     comparison = compare(stretch("a", 1000, allocator_ms=0.0), stretch("b", 40_000, allocator_ms=0.8, findings=[finding]))
     assert stretches.why(comparison).endswith(f"a step: {title}. {fix}")
 

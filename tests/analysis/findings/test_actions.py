@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.analysis.findings.own_code import function_of, with_model, with_optimizer
+from sawtooth.analysis.findings.actions import MODEL, OPTIMIZER, function_of, with_optimizer
 from sawtooth.analysis.run.model import CodeChange
 from sawtooth.app.words import advice
 
 ADAM = CodeChange(
-    "PyTorch", "torch.optim.AdamW(model.parameters(), lr=3e-4)", "torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)"
+    "PyTorch",
+    "torch.optim.$optimizer(model.parameters(), $options)",
+    "torch.optim.$optimizer(model.parameters(), $options, $fused)",
+    usual=OPTIMIZER,
 )
 TRAINER = CodeChange("Transformers", "TrainingArguments(...)", 'TrainingArguments(..., optim="adamw_torch_fused")')
 
@@ -27,9 +30,9 @@ def test_a_change_of_the_optimizer_names_the_runs_own_and_what_that_has(name: st
 
 
 def test_the_model_of_an_example_is_the_runs_own_where_the_trace_names_it() -> None:
-    compiled = CodeChange("PyTorch", "model = Net().cuda()", "model = torch.compile(Net().cuda())")
-    (own,) = with_model((compiled,), "LM")
-    assert own.after == "model = torch.compile(LM(…).cuda())"
+    template = CodeChange("PyTorch", "model = $model.cuda()", "model = torch.compile($model.cuda())", usual=MODEL)
+    own, compiled = template.filled(model="LM(…)", optimizer="SGD"), template.filled()
+    assert own.after == "model = torch.compile(LM(…).cuda())" and compiled.after == "model = torch.compile(Net().cuda())"
     assert advice.diff(own).splitlines()[0] == advice.OF_RUN
     assert advice.diff(compiled).splitlines()[0] == advice.FOR_EXAMPLE
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.findings.work import AUTOGRAD_NODE
+from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE
 from sawtooth.analysis.store.library import Recording
 
 I64 = NDArray[np.int64]

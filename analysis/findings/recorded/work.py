@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sawtooth.analysis.findings.within import launches_within
+from sawtooth.analysis.findings.recorded.within import launches_within
 from sawtooth.analysis.knowledge.flops import peak_dtype
 from sawtooth.analysis.store.library import Recording
 

@@ -1,4 +1,4 @@
-"""Examples of code with what the trace knows of the run: the classes of its model and its optimizers, the functions that it calls."""
+"""Complete an action: sentences behind it, and in the slots of its code the classes of the run's model and optimizers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sawtooth.analysis.knowledge.frames import FRAME, MODULE
-from sawtooth.analysis.run.model import CodeChange
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.store.library import Recording
 
-ANY_MODEL = "Net()"  # what examples call the model that they make
+# What stands in the slots of code where the run's own names are not known.
+MODEL = (("model", "Net()"),)
+OPTIMIZER = (("optimizer", "AdamW"), ("options", "lr=3e-4"), ("fused", "fused=True"))
 STARTS = (MODULE, "main")  # functions that say nothing of what is done in them
 WRAPPERS = ("Sequential", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule")
 FUSED_ON_GPU = (
@@ -32,42 +34,26 @@ def optimizers(recording: Recording) -> list[str]:
     return [name for name in names if name.isidentifier()]
 
 
-def model(recording: Recording) -> str | None:
-    """Return the class of the run's model, None without Python calls or where it is no more than a container of PyTorch's."""
+def own_names(recording: Recording) -> dict[str, str]:
+    """Return what stands in the slot ``$model`` of code; empty where the model's class is not recorded, or is no more than a container of PyTorch's."""
     rows = recording.rows(_MODEL)
     name = _NUMBER.sub("", str(rows[0][0]).removeprefix("nn.Module: ")) if rows else ""
-    return name if name.isidentifier() and name not in WRAPPERS else None
-
-
-def with_model(changes: Sequence[CodeChange], name: str) -> tuple[CodeChange, ...]:
-    """Return ``changes`` with the class of the run's model in place of any model's."""
-    return tuple(_of_model(change, name) if change.framework == "PyTorch" else change for change in changes)
-
-
-def _of_model(change: CodeChange, name: str) -> CodeChange:
-    if ANY_MODEL not in change.before:
-        return change
-    before, after = (re.sub(rf"\b{re.escape(ANY_MODEL)}", f"{name}(…)", text) for text in (change.before, change.after))
-    return replace(change, before=before, after=after, of_run=True)
+    return {"model": f"{name}(…)"} if name.isidentifier() and name not in WRAPPERS else {}
 
 
 def with_optimizer(changes: Sequence[CodeChange], name: str | None) -> tuple[CodeChange, ...]:
-    """Return ``changes`` to an optimizer with the run's own in PyTorch's: what it has no fused form of updates all tensors at once (``foreach``)."""
+    """Return ``changes`` to an optimizer with the run's own in their slots: what it has no fused form of updates all tensors at once (``foreach``)."""
     if name is None:
-        return tuple(changes)
-    argument = "fused=True" if name in FUSED_ON_GPU else "foreach=True"
-    own = [
-        replace(
-            change,
-            before=change.before.replace("AdamW(", f"{name}(").replace("lr=3e-4", "…"),
-            after=change.after.replace("AdamW(", f"{name}(").replace("lr=3e-4", "…").replace("fused=True", argument),
-            of_run=True,
-        )
-        for change in changes
-        if change.framework == "PyTorch"
-    ]
-    others = [change for change in changes if change.framework != "PyTorch"]
+        return tuple(change.filled() for change in changes)
+    names = {"optimizer": name, "options": "…", "fused": "fused=True" if name in FUSED_ON_GPU else "foreach=True"}
+    own = [change.filled(**names) for change in changes if change.framework == "PyTorch"]
+    others = [change.filled() for change in changes if change.framework != "PyTorch"]
     return (*own, *(others if name == "AdamW" else []))
+
+
+def followed_by(action: Action, sentences: str) -> Action:
+    """Return ``action`` with further ``sentences`` about how it is done."""
+    return replace(action, how=f"{action.how} {sentences}".rstrip())
 
 
 def function_of(frame: str) -> str | None:

@@ -1,0 +1,187 @@
+"""What a rule may look at, and what it can require of a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.findings.judging import Step
+from sawtooth.analysis.findings.model import Row
+from sawtooth.analysis.findings.recorded.launches import Launches
+from sawtooth.analysis.findings.recorded.source_lines import as_known, user_lines
+from sawtooth.analysis.findings.recorded.work import step_work
+from sawtooth.analysis.metrics.feeding import first_read_of, sample_cost
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
+from sawtooth.analysis.nulls import plain_rows
+from sawtooth.analysis.replay.edits import Edit
+from sawtooth.analysis.replay.whatif import WhatIf
+from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.run.verdict import uses_estimate
+from sawtooth.analysis.telemetry.summary import DeviceTelemetry
+
+if TYPE_CHECKING:
+    from sawtooth.analysis.store.library import Recording
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TRIFLE = 0.001  # of the step: below every bar (``policy``), even after changes that make the step five times as short
+
+_FRAMES = "SELECT DISTINCT python_call_id FROM gaps WHERE device = $device AND list_contains($causes, cause) AND python_call_id IS NOT NULL"
+# Added up where they lie: a recording of five million GPU operations has twelve million gaps. Places are told apart by the ids of their names.
+_PLACES = """
+WITH user_lines AS (SELECT python_call_id, name_id FROM (SELECT unnest($frames::BIGINT[]) AS python_call_id, unnest($lines::VARCHAR[]) AS name) JOIN names USING (name)),
+pieces AS (
+    SELECT coalesce(u.name_id, o.name_id, c.name_id) AS name_id, g.call_id, g.start_ns, g.end_ns, g.evidence,
+        g.end_ns - g.start_ns AS ns, row(g.end_ns - g.start_ns, -g.start_ns) AS largest_then_first
+    FROM gaps g LEFT JOIN user_lines u USING (python_call_id) LEFT JOIN cpu_ops o USING (cpu_op_id) LEFT JOIN runtime_calls c USING (call_id)
+    WHERE g.device = $device AND list_contains($causes, g.cause)),
+places AS (
+    SELECT name_id, count(DISTINCT call_id) AS calls, sum(ns)::BIGINT AS ns, arg_max(start_ns, largest_then_first) AS start_ns,
+        arg_max(end_ns, largest_then_first) AS end_ns, arg_max(evidence, largest_then_first) AS evidence
+    FROM pieces GROUP BY name_id)
+SELECT coalesce(name, 'an unnamed place') AS place, calls / $steps AS calls_per_step, ns / 1e6 / $steps AS ms_per_step, start_ns, end_ns, evidence
+FROM places LEFT JOIN names USING (name_id) ORDER BY ns DESC, place LIMIT $most"""
+
+
+@dataclass(frozen=True)
+class RuleContext:
+    """What a rule may look at: the analysed run, its slowest rank, that rank's recording, and the what-if engine.
+
+    ``whatif`` is None where the trace has no replay. ``telemetry`` is the run's telemetry summary, None without telemetry.
+    """
+
+    run: RunResult
+    rank: RankResult
+    recording: Recording
+    telemetry: DeviceTelemetry | None = None
+    whatif: WhatIf | None = None
+    _made: dict[tuple[object, ...], object] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, make: Callable[..., T], *arguments: object, **named: object) -> T:
+        """Return ``make`` of this context and the arguments, made once for all rules. Nobody may change what comes."""
+        key = (make, *arguments, *sorted(named.items()))
+        if key not in self._made:
+            self._made[key] = make(self, *arguments, **named)
+        return cast(T, self._made[key])
+
+    @cached_property
+    def work(self) -> pd.DataFrame:
+        """GPU operations of the counted steps; see ``sawtooth.analysis.findings.recorded.work.step_work``. Read once for all rules."""
+        return step_work(self.recording, self.rank.device)
+
+    @cached_property
+    def launches(self) -> Launches:
+        """Where on the host ``work`` was launched. Read once for all rules."""
+        return Launches(self.recording, self.work["gpu_op_id"].to_numpy(np.int64))
+
+    @property
+    def work_steps(self) -> int:
+        """The number of steps that ``work`` covers, at least 1."""
+        return max(int(self.work["step"].nunique()), 1)
+
+    @property
+    def step_ms(self) -> float | None:
+        """The run's best step time in ms."""
+        return self.rank.best.ms
+
+    @property
+    def by_estimate(self) -> bool:
+        """Whether the ledger's unprofiled column speaks for the run."""
+        return uses_estimate(self.rank)
+
+    def lost_ms(self, *causes: str, owner: str | None = None, of: RankResult | None = None) -> float:
+        """Return the ms per step that ``of``, else this rank, loses to any of ``causes``, by the ledger column that speaks for the run."""
+        estimate = self.by_estimate
+        rows = [r for r in (of or self.rank).ledger if r.cause in causes and owner in (None, r.owner)]
+        return sum((r.ms_per_step_unprofiled_est if estimate else r.ms_per_step) or 0.0 for r in rows)
+
+    @cached_property
+    def step(self) -> Step:
+        """The run's own step, as evidence is judged against it."""
+        return Step(self.rank.best, self.whatif)
+
+    def share(self, ms: float) -> float:
+        """Return ``ms`` as a share of the step, 0 where the step time is not known."""
+        return self.step.share(ms)
+
+    def is_trifle(self, ms: float) -> bool:
+        """Tell whether ``ms`` a step are too little to measure further, whatever else is changed."""
+        return self.share(ms) < TRIFLE
+
+    def predict_ms(self, edits: Sequence[Edit]) -> float | None:
+        """Return the run's step time in ms with ``edits`` made; None where there is no replay."""
+        return self.step.predict_ms(edits)
+
+    def predict_range_ms(self, edits: Sequence[Edit]) -> tuple[float, float] | None:
+        """Return the interval of ``predict_ms``; None where there is no replay."""
+        return self.step.predict_range_ms(edits)
+
+    def gap_evidence(self, *causes: str, limit: int = 5) -> list[Row]:
+        """Return the largest gaps of ``causes`` as evidence rows that link to the timeline."""
+        frame = self.recording.frame(
+            "WITH longest AS (SELECT *, (end_ns - start_ns) / 1e6 AS ms FROM gaps WHERE device = ? AND list_contains(?, cause) "
+            "ORDER BY ms DESC, start_ns LIMIT ?) "
+            "SELECT g.start_ns, g.end_ns, g.ms, g.cause, g.phase, n.name AS operator, g.evidence "
+            "FROM longest g LEFT JOIN cpu_ops o USING (cpu_op_id) LEFT JOIN names n ON n.name_id = o.name_id ORDER BY g.ms DESC, g.start_ns",
+            [self.rank.device, list(causes), limit],
+        )
+        return plain_rows(frame)
+
+    def places(self, *causes: str, limit: int = 10) -> list[Row]:
+        """Return where the host was in gaps of ``causes``: place (the user's own source line, else operator, else call), calls_per_step,
+        ms_per_step as recorded, and the largest gap of the place."""
+        steps = max(len(self.rank.counted), 1)
+        of = {"device": self.rank.device, "causes": list(causes)}
+        lines = user_lines(self.recording, [call for (call,) in self.recording.rows(_FRAMES, of)])
+        parameters = of | {"frames": list(lines), "lines": list(lines.values()), "steps": steps, "most": limit}
+        rows = plain_rows(self.recording.frame(_PLACES, parameters))
+        if not lines:
+            return rows
+        known = as_known(self.recording, [row["place"] for row in rows])
+        return [row | {"place": place} for row, place in zip(rows, known, strict=True)]
+
+
+def once(make: Callable[Concatenate[RuleContext, P], T]) -> Callable[Concatenate[RuleContext, P], T]:
+    """Ask a recording once for all rules; see ``RuleContext.once``."""
+
+    @wraps(make)
+    def made(context: RuleContext, *arguments: P.args, **named: P.kwargs) -> T:
+        return context.once(make, *arguments, **named)
+
+    return made
+
+
+NO_HOST = "the telemetry has no samples of the host: record it with a newer `sawtooth sample`"
+
+# What a rule can require: how to tell that it is there, and the sentence for when it is not.
+REQUIREMENTS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
+    "steps": (
+        lambda g: len(g.rank.counted) > 0,
+        "the trace has no steps: call `profiler.step()` after each step, or put an NVTX range around it under Nsight Systems",
+    ),
+    "shapes": (lambda g: bool(g.rank.trace.record_shapes), "the trace has no shapes (`record_shapes=True`)"),
+    "stacks": (lambda g: bool(g.rank.trace.with_stack), "the trace has no Python calls (`with_stack=True`)"),
+    "memory": (lambda g: bool(g.rank.trace.profile_memory), "the trace has no allocations (`profile_memory=True`)"),
+    "telemetry": (lambda g: g.telemetry is not None, "no telemetry is attached to the run (`sawtooth sample`)"),
+    "host": (lambda g: g.run.telemetry.host is not None, NO_HOST),
+    "host or loader": (lambda g: g.run.telemetry.host is not None or sample_cost(g.run.manifest.facts) is not None, NO_HOST),
+    "reads": (
+        lambda g: first_read_of(g.run.manifest.facts) is not None,
+        "nothing counted what the loader reads from the disk and what from memory: `sawtooth run` and the capture helper do, on Linux",
+    ),
+    "ranks": (
+        lambda g: len({r.rank for r in g.run.ranks}) > 1,
+        "the run holds one rank; ingest the traces of all ranks together",
+    ),
+    "run's step": (
+        lambda g: g.telemetry is not None or STEP_SOURCES[g.rank.best.source].timed,
+        "only the profiled steps tell how long a step is: no telemetry (`sawtooth sample`), no step marks, no stopwatch",
+    ),
+    "gpu": (lambda g: g.rank.gpu is not None, "the GPU is not in the hardware table"),
+}

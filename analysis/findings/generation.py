@@ -1,0 +1,66 @@
+"""Find the tokens that the steps of a generation make one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.findings.context import RuleContext
+
+FEWEST_TOKENS = 4  # of a step: fewer say little of what a token takes
+EVEN_SHARE = 0.9  # of the tokens must hold as many kernels as most do: the last one may end the text
+FEWEST_KERNELS = 5  # of a token: fewer are a loop of calls
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The tokens of steps that each read a prompt and then make one token after the other.
+
+    ``first`` holds the gpu_op_ids that begin each token, of all counted steps. ``per_step`` is how many tokens a step has, on average,
+    ``prompt_share`` which part of the profiled steps' time lies before the first token."""
+
+    first: tuple[int, ...]
+    per_step: float
+    prompt_share: float
+
+
+def generation(context: RuleContext) -> Generation | None:
+    """Return the tokens of a run whose counted steps are generations, None for others: those with a backward pass, or without such a rhythm.
+
+    A token begins where an operator with the same inputs comes again and again, with as many kernels from each time to the next. A layer comes again
+    too, but not evenly: what chooses a token and looks the next one up lies between the last layer of one and the first of the next.
+    """
+    work = context.work[context.work["signature_id"].notna() & context.work["operator"].notna()]
+    if work.empty or len(context.launches.in_backward()):
+        return None
+    begins: list[np.ndarray] = []
+    before_ns = 0
+    for step, part in work.groupby("step", sort=True):
+        first = _token_starts(part)
+        if first is None:
+            return None
+        begins.append(part["gpu_op_id"].to_numpy(np.int64)[first])
+        spans = context.rank.steps[context.rank.steps["step"] == step]
+        before_ns += int(part["start_ns"].to_numpy(np.int64)[first[0]]) - int(spans["start_ns"].iloc[0])
+    counted = context.rank.counted
+    whole = counted[counted["step"].isin(work["step"].unique())]
+    lasts_ns = int((whole["end_ns"] - whole["start_ns"]).sum())
+    tokens = np.concatenate(begins)
+    return Generation(tuple(tokens.tolist()), len(tokens) / len(begins), max(before_ns, 0) / lasts_ns if lasts_ns > 0 else 0.0)
+
+
+def _token_starts(part: pd.DataFrame) -> np.ndarray | None:
+    """Return the places in one step's work at which tokens begin: of the evenest rhythms the slowest, where it comes first."""
+    kinds = part.groupby(["operator", "signature_id", "kernel"], sort=False).ngroup().to_numpy()
+    rhythms: list[np.ndarray] = []
+    for kind in np.unique(kinds):
+        at = np.flatnonzero(kinds == kind)
+        if len(at) < FEWEST_TOKENS:
+            continue
+        lengths = np.append(np.diff(at), len(kinds) - at[-1])
+        usual = int(np.median(lengths))
+        if usual >= FEWEST_KERNELS and (np.abs(lengths - usual) <= 1).mean() >= EVEN_SHARE:
+            rhythms.append(at)
+    return min(rhythms, key=lambda at: (len(at), int(at[0]))) if rhythms else None

@@ -1,0 +1,230 @@
+"""Put findings in order: by severity and gain, as far as their rules declare no relation between them.
+
+A relation either pulls the first finding up to the later one, or puts the later one right behind the first. ``ordered`` collects the relations, places the findings in
+one topological pass, and writes on the later one why it comes later.
+"""
+
+from __future__ import annotations
+
+import graphlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.judging import SEVERITIES
+from sawtooth.analysis.findings.model import Rule
+from sawtooth.analysis.run.model import Finding
+from sawtooth.analysis.units import in_words
+
+SAME_CAUSE = 0.5  # of what a finding changes: with more of it in another finding both are about the same thing
+ANOTHER_WAY = "Another way out of the same:"
+SAME_WORK = "The same work as in “{title}”: another way to change it, and the gains do not add up."
+PART_FIRST = "“{title}” is part of it, and has a remedy of its own: it comes first."
+
+
+def check_relations(rules: Iterable[Rule]) -> None:
+    """Raise ValueError where rules declare relations to rules that are not there, or that go round in a circle."""
+    known = {rule.slug: rule for rule in rules}
+    pairs = [(first, then) for rule in known.values() for first, then in _declared(rule)]
+    if unknown := {slug for pair in pairs for slug in pair} - set(known):
+        raise ValueError(f"relations are declared to rules that are not there: {', '.join(sorted(unknown))}")
+    before: dict[str, set[str]] = defaultdict(set)
+    for first, then in pairs:
+        before[then].add(first)
+    try:
+        graphlib.TopologicalSorter(before).prepare()
+    except graphlib.CycleError as error:
+        raise ValueError(f"each of these rules comes before the next one: {' → '.join(error.args[1])}") from None
+
+
+def _declared(rule: Rule) -> list[tuple[str, str]]:
+    """Return the pairs (first, later) of slugs that a rule declares."""
+    parts = [(rule.slug, rule.part_of)] if rule.part_of is not None else []
+    return [*((rule.slug, other.to) for other in rule.comes_before), *((other.to, rule.slug) for other in rule.needs), *parts]
+
+
+def changes_needed_first(slug: str, rules: Iterable[Rule]) -> tuple[str, ...]:
+    """Return the rules whose change is to be made before that of ``slug``, as either side declares it."""
+    by_slug = {rule.slug: rule for rule in rules}
+    own = [other.to for other in by_slug[slug].needs] if slug in by_slug else []
+    others = [rule.slug for rule in by_slug.values() for other in rule.comes_before if other.to == slug and not other.behind]
+    return tuple(dict.fromkeys((*own, *others)))
+
+
+def rank(finding: Finding) -> tuple[int, bool, bool, bool, bool, float, str]:
+    """Return the key that orders findings between which no relation is declared.
+
+    A late rank comes before its own findings: they say the same time again, and not that one rank alone loses it. Less launches come before cheaper
+    ones. What may not be possible at all comes behind both. Where the loader bounds what a faster host brings, it does not outbid the others.
+    """
+    topics = finding.explains.topics
+    general = ("host_pace" in topics and finding.fed_every_ms is None) or (finding.severity == "warning" and "choice" in topics)
+    guessed = finding.severity != "info" and finding.confidence == "low"
+    return (
+        SEVERITIES.index(finding.severity),
+        not finding.ends_the_run,
+        "late_rank" not in topics,
+        guessed,
+        general,
+        -finding.gain_ms,
+        finding.rule,
+    )
+
+
+@dataclass
+class _Order:
+    """Findings by rank, and what holds between them: places in that list stand for the findings."""
+
+    findings: list[Finding]
+    firsts: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # of a later one
+    followers: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # of a first one
+    leader: dict[int, int] = field(default_factory=dict)  # of a follower
+
+    def pull_up(self, first: int, then: int) -> None:
+        self.firsts[then].append(first)
+
+    def put_behind(self, first: int, then: int) -> None:
+        if then not in self.leader and first != then:
+            self.leader[then] = first
+            self.followers[first].append(then)
+
+    def note(self, place: int, note: str, **changed: object) -> None:
+        finding = self.findings[place]
+        text = " ".join(filter(None, (finding.prediction_note, note)))
+        self.findings[place] = replace(finding, prediction_note=text, **changed)  # type: ignore[arg-type]
+
+    def placed(self) -> list[Finding]:
+        """Return the findings in one topological pass: by rank, each after what comes before it, followers right behind their leader."""
+        done: list[int] = []
+        begun: set[int] = set()
+
+        def place(at: int) -> None:
+            if at in begun:
+                return
+            if (leader := self.leader.get(at)) is not None and leader not in begun:
+                place(leader)
+                return
+            begun.add(at)
+            for first in sorted(self.firsts[at]):
+                place(first)
+            done.append(at)
+            for follower in self.followers[at]:
+                place(follower)
+
+        for at in range(len(self.findings)):
+            if at not in self.leader:
+                place(at)
+        for at in range(len(self.findings)):  # who follows one that comes after it
+            place(at)
+        return [self.findings[at] for at in done]
+
+
+def ordered(context: RuleContext, findings: Sequence[Finding], rules: Iterable[Rule]) -> list[Finding]:
+    """Return the findings in the order in which they are to be read, each with the reason where it stands behind another."""
+    known = {rule.slug: rule for rule in rules}
+    order = _Order(sorted(findings, key=rank))
+    changed = [_changed(finding) for finding in order.findings]
+    choices = _choices_first(order, known, changed)
+    _each_cause_once(order, changed, choices)
+    for relation in ("needs", "comes_before"):
+        _as_declared(context, order, known, relation)
+    _parts_first(order, known)
+    return order.placed()
+
+
+def _choices_first(order: _Order, known: dict[str, Rule], changed: list[set[tuple[str, int]]]) -> set[tuple[int, int]]:
+    """Pull a choice, such as compiling the model, up to the faults that it mends on the way and that bring less; return the pairs.
+
+    Both change the same work, and who makes the larger change need not make the smaller. A critical fault has a line to change, and stands first.
+    """
+    pairs = set()
+    for whole, finding in enumerate(order.findings):
+        rule = known.get(finding.rule)
+        if rule is None or rule.same_work_as is None or finding.severity == "info":
+            continue
+        for part in range(whole):
+            lesser = order.findings[part]
+            alike = lesser.severity == finding.severity and lesser.gain_ms < finding.gain_ms
+            if alike and changed[part] and len(changed[part] & changed[whole]) >= SAME_CAUSE * len(changed[part]):
+                order.pull_up(whole, part)
+                pairs.add((whole, part))
+    return pairs
+
+
+def _each_cause_once(order: _Order, changed: list[set[tuple[str, int]]], choices: set[tuple[int, int]]) -> None:
+    """Put a critical finding that changes mostly the same work as another right behind that, as a second way out of the same cause."""
+    critical = [at for at, finding in enumerate(order.findings) if finding.severity == "critical"]
+
+    def leads(first: int, then: int) -> bool:
+        return (first, then) in choices or (first < then and (then, first) not in choices)
+
+    def leader(then: int) -> int | None:
+        mine = changed[then]
+        return next(
+            (
+                first
+                for first in critical
+                if mine
+                and leads(first, then)
+                and len(mine & changed[first]) >= SAME_CAUSE * len(mine)
+                and leader(first) is None
+            ),
+            None,
+        )
+
+    pairs = [(first, then) for then in critical if (first := leader(then)) is not None]
+    for first, then in pairs:
+        way, finding = order.findings[then], order.findings[first]
+        after = f" {in_words(way.predicted_step_ms)} a step." if way.predicted_step_ms is not None else ""
+        order.note(first, f"{ANOTHER_WAY} {way.action.sentence}{after}")
+        order.note(then, SAME_WORK.format(title=finding.title), severity="warning")
+        order.put_behind(first, then)
+
+
+def _as_declared(context: RuleContext, order: _Order, known: dict[str, Rule], relation: str) -> None:
+    """Add what the rules of the findings declare: what they need first, or what they come before."""
+    at = {finding.rule: place for place, finding in reversed(list(enumerate(order.findings)))}
+    for slug, mine in at.items():
+        rule = known.get(slug)
+        for declared in getattr(rule, relation) if rule is not None else ():
+            if declared.to not in at:
+                continue
+            first, then = (at[declared.to], mine) if relation == "needs" else (mine, at[declared.to])
+            pair = order.findings[first], order.findings[then]
+            if not declared.applies(context, *pair):
+                continue
+            if declared.because:
+                order.note(then, declared.because.format(title=pair[0].title))
+            if not declared.orders(context, *pair):
+                continue
+            if not declared.behind:
+                order.pull_up(first, then)
+            elif then < first:
+                order.put_behind(first, then)
+
+
+def _parts_first(order: _Order, known: dict[str, Rule]) -> None:
+    """Put a general finding right behind the first that names a part of it and its remedy.
+
+    It is then no more severe, and only worth knowing where that part is most of it.
+    """
+    for general, finding in enumerate(order.findings):
+        parts = (
+            at
+            for at, part in enumerate(order.findings)
+            if (rule := known.get(part.rule)) is not None and rule.part_of == finding.rule and part.severity != "info"
+        )
+        first = next(parts, None)
+        if first is None:
+            continue
+        part = order.findings[first]
+        mostly = part.gain_ms >= SAME_CAUSE * (finding.ceiling_ms_per_step or 0.0)
+        severity = "info" if mostly else max(finding.severity, part.severity, key=SEVERITIES.index)
+        order.note(general, PART_FIRST.format(title=part.title), severity=severity)
+        order.put_behind(first, general)
+
+
+def _changed(finding: Finding) -> set[tuple[str, int]]:
+    """Return the GPU operations and calls that a finding's edits name."""
+    return {(kind, number) for edit in finding.edits for kind in ("ops", "calls") for number in getattr(edit, kind, None) or ()}

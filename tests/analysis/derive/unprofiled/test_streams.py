@@ -1,0 +1,81 @@
+"""Which operation of another stream one waited for, with few streams and with one for every kernel."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.analysis.derive.unprofiled.streams import LATE_NS, _ended_last
+from sawtooth.analysis.derive.unprofiled.waits import stream_free
+from sawtooth.analysis.replay.machine import DeviceOps
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.schema import DataFolder
+
+KERNELS, STEPS = 4_000, 10
+TIMES_AS_LONG = 10  # measured: 3, and more than 100 while each late kernel looked at every stream
+
+
+def _plain(ops: DeviceOps, ready: np.ndarray, launched: np.ndarray) -> list[int]:
+    """As its docstring says: the latest to end of those launched before, on another stream, that ended after ``ready`` and by the start."""
+    start, end = ops.fixed_start, ops.fixed_start + ops.dur
+    found = []
+    for i in range(len(ops)):
+        late = launched[i] and start[i] > ready[i] + LATE_NS
+        of_others = [j for j in range(i) if ops.stream[j] != ops.stream[i] and ready[i] < end[j] <= start[i]] if late else []
+        found.append(max(of_others, key=lambda j: (end[j], -ops.stream[j], j), default=-1))
+    return found
+
+
+@pytest.mark.parametrize("streams", [2, 5, 200])
+def test_a_late_operation_waited_for_the_last_to_end_of_those_launched_before(streams: int) -> None:
+    random = np.random.default_rng(streams)
+    count = 200
+    none = np.full(count, -1, np.int64)
+    ops = DeviceOps(
+        op=np.arange(count), node=np.arange(count), stream=random.integers(0, streams, count).astype(np.int32),
+        dur=random.integers(0, 40, count) * 1_000, fixed_start=np.cumsum(random.integers(-20, 40, count)) * 1_000,
+        after_stream=none, after_launch=none, dep=none, after_dep=none, step=none.astype(np.int32),
+    )  # fmt: skip
+    submitted = ops.fixed_start - random.integers(0, 60, count) * 1_000
+    ready, launched = np.maximum(stream_free(ops), submitted), random.random(count) < 0.9
+    found = _ended_last(ops, ready, launched).tolist()
+    assert found == _plain(ops, ready, launched)
+    assert sum(i >= 0 for i in found) > 10
+
+
+def _trace(path: Path, streams: int) -> Path:
+    """Each kernel waits for the one before, on another stream; a step ends with a wait for the device."""
+    events = []
+    for i in range(KERNELS):
+        at, stream = 1_000.0 + 10 * i, 7 + i % streams
+        launch = {"correlation": i + 1, "External id": i + 1}
+        events += [
+            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": at, "dur": 2, "args": launch},
+            {"ph": "X", "cat": "kernel", "name": f"k{i % 7}", "pid": 0, "tid": stream, "ts": at + 20, "dur": 9,
+             "args": launch | {"device": 0, "stream": stream}},
+        ]  # fmt: skip
+    for step in range(STEPS):
+        at, long = 1_000.0 + 10 * step * KERNELS / STEPS, 10 * KERNELS / STEPS
+        for name, cat, start, dur in (
+            (f"ProfilerStep#{step}", "user_annotation", at - 0.5, long - 1), ("cudaDeviceSynchronize", "cuda_runtime", at + long - 5, 2),
+        ):  # fmt: skip
+            events.append({"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": start, "dur": dur})
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+def test_a_stream_for_every_kernel_takes_about_as_long_as_few_streams(tmp_path: Path) -> None:
+    def seconds(streams: int, name: str) -> float:
+        folder = DataFolder(tmp_path / name).create()
+        recording = ingest_file(_trace(tmp_path / f"{streams}.json", streams), folder)
+        began = time.process_time()
+        ensure_derived(folder, recording.id)
+        return time.process_time() - began
+
+    seconds(3, "warm")
+    assert min(seconds(KERNELS, f"many{n}") for n in range(2)) < TIMES_AS_LONG * min(seconds(4, f"few{n}") for n in range(2))

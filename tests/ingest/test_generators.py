@@ -1,0 +1,130 @@
+"""Generators that are dropped half-way: the garbage collector may close them in a thread that holds the lock which every thread's end needs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+HELD_S = 60
+# A thread that starts holds this lock of the standard library for a moment, and a thread that ends asks for it (until Python 3.13).
+DROPPED_IN_A_STARTING_THREAD = """
+import gc, gzip, json, sys, threading
+from concurrent.futures import thread as pools
+from pathlib import Path
+from sawtooth.ingest.source import PIECE_BYTES, Source
+from sawtooth.ingest.telemetry.registry import lines
+from sawtooth.ingest.trace.torch_json.merging import RankSource, merged
+
+event = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+path = Path(sys.argv[1])
+path.write_bytes(gzip.compress(json.dumps({"traceEvents": [event] * 20_000}, indent=0).encode(), 1))
+source = Source(path)
+with source.hashing_beside():
+    held = [source.pieces(), lines(Source(path)), merged([RankSource(path, "rank 0", 0)], 0)]
+    for generator in held:
+        next(generator)
+        next(generator)
+    del generator
+    of_python = getattr(threading, "_shutdown_locks_lock", threading.Lock())
+
+    class Starting(threading.Thread):
+        def run(self):
+            with of_python, pools._global_shutdown_lock:
+                held.clear()
+                gc.collect()
+
+    starting = Starting()
+    starting.start()
+    starting.join()
+assert source.read_bytes and Source(path).head()
+print("ended")
+"""
+# Context managers of ours that turn errors into sentences and hold nothing.
+WORDS_ONLY = {"_as_ours", "_errors_in_words"}
+MANAGERS = {"contextmanager", "asynccontextmanager", "fixture"}
+CLOSED_BY = {"closing", "list", "sorted", "tuple", "dict"}  # the last four read to the end
+
+
+def test_a_generator_that_a_starting_thread_drops_waits_for_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", DROPPED_IN_A_STARTING_THREAD, str(tmp_path / "trace.json.gz")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HELD_S)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+
+
+def _inside(node: ast.AST) -> list[ast.AST]:
+    """Return what lies in a function, without the functions inside it."""
+    found = []
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            found += [child, *_inside(child)]
+    return found
+
+
+def _name(node: ast.expr) -> str:
+    while isinstance(node, ast.Call):
+        node = node.func
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _holds_something(node: ast.AST) -> bool:
+    """Tell whether ``node`` gives something back at its end, and yields before that."""
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        ends = any(_name(item.context_expr) not in WORDS_ONLY for item in node.items)
+    else:
+        ends = isinstance(node, ast.Try) and bool(node.finalbody)
+    return ends and any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in _inside(node))
+
+
+def _functions() -> list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    rooms = ("ingest", "analysis", "app", "tests/support")
+    modules = [(path, ast.parse(path.read_text("utf-8"))) for room in rooms for path in sorted((ROOT / room).rglob("*.py"))]
+    return [(p, n) for p, tree in modules for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+
+@pytest.fixture(scope="module")
+def functions() -> list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    return _functions()
+
+
+def test_who_starts_a_generator_that_holds_something_closes_it(
+    functions: list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]],
+) -> None:
+    places: dict[str, set[Path]] = {}
+    for path, node in functions:
+        if not MANAGERS & {_name(decorator) for decorator in node.decorator_list} and any(map(_holds_something, _inside(node))):
+            places.setdefault(node.name, set()).add(path)
+    assert {"pieces", "lines", "in_processes"} <= places.keys()
+    defined = Counter(node.name for _, node in functions)
+    open_ = []
+    for path, node in functions:
+        each = _inside(node)
+        closed = {id(a) for c in each if isinstance(c, ast.Call) and _name(c.func) in CLOSED_BY for a in c.args}
+        handed_on = {id(back.value) for back in each if isinstance(back, ast.Return)}  # to be closed by who asked for it
+        for call in each:
+            name = _name(call.func) if isinstance(call, ast.Call) else ""
+            meant = path in places.get(name, ()) or (name in places and defined[name] == 1)
+            if meant and id(call) not in closed | handed_on:
+                open_.append(f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)}")
+    assert open_ == [], "wrap these in contextlib.closing"
+
+
+def test_nothing_of_ours_runs_in_a_finalizer(functions: list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]) -> None:
+    assert [str(path) for path, node in functions if node.name == "__del__"] == []
+
+
+def test_no_generator_holds_threads(functions: list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]) -> None:
+    for path, node in functions:
+        held = {
+            _name(item.context_expr)
+            for n in _inside(node)
+            if isinstance(n, ast.With) and _holds_something(n)
+            for item in n.items
+        }
+        assert not held & {"ThreadPoolExecutor", "ProcessPoolExecutor", "Pool"}, f"{path}: {node.name}"
