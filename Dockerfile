@@ -27,7 +27,8 @@ WORKDIR /home/sawtooth
 VOLUME /data
 EXPOSE 8501
 # it writes /data and /tmp only: docker run --read-only --tmpfs /tmp …
+# the server keeps its address in /data, so that the check finds another port and TLS too
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 \
-  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8501/_stcore/health', timeout=4)"]
+  CMD ["python", "-m", "sawtooth.app.served_address"]
 ENTRYPOINT ["sawtooth"]
 CMD ["serve", "--address", "0.0.0.0", "--port", "8501"]

@@ -62,6 +62,11 @@ def kept_file(folder: DataFolder, manifest: Manifest, what: str) -> Path:
     return folder.derived / f"{manifest.id}.{hashlib.sha256(inputs).hexdigest()[:12]}.{what}"
 
 
+def analysed_before(folder: DataFolder, manifest: Manifest) -> bool:
+    """Tell whether an analysis of ``manifest`` was kept, and is out of date: of older code, or of other inputs."""
+    return not kept_file(folder, manifest, RESULT).exists() and any(folder.derived.glob(f"{manifest.id}.*.{RESULT}"))
+
+
 def remove_kept(folder: DataFolder, run_id: str) -> None:
     """Remove what is kept of a run's analysis."""
     if is_id(run_id):

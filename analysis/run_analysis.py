@@ -7,14 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from sawtooth.analysis import doubts
 from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.analysis.derive.steps.lost import lost_launches
 from sawtooth.analysis.findings.checking import check, check_host
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.plan import plan_of
+from sawtooth.analysis.integrity import lost_records
+from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
 from sawtooth.analysis.metrics import trust
 from sawtooth.analysis.metrics.metric import Measured
-from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.registry import readings_without_trace
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.metrics.witness import Witness
@@ -41,6 +45,7 @@ from sawtooth.analysis.units import in_words
 from sawtooth.ingest.manifest import Manifest
 
 NO_GPU_WORK = "No GPU work is recorded in this run: profile with ProfilerActivity.CUDA, or `nsys profile --trace=cuda,nvtx`."
+NO_GPU = "no_gpu"  # ingest's note on a trace without GPU operations
 ON_CPU = "No GPU work is recorded in this run, and the recorder saw no GPU."
 
 
@@ -70,10 +75,15 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
         ranks, communication, lost = of_whole_job(library.folder, manifest.summaries, ranks, communication)
         diagnostics += [Diagnostic("summaries_lost", "error", lost, 1)] if lost else []
     ranks = at_job_step(library, ranks, measured, communication, telemetry)
+    ranks = [doubts.checked(rank) for rank in ranks]
     lead = leading(ranks, communication)
+    failed = doubts.failed_of(ranks, lead) if lead is not None else _without_records(manifest, library, diagnostics)
     if communication is not None:
         communication = with_parallelism(ranks, communication)
     diagnostics += trust.diagnostics_of(ranks)
+    if failed and lead is None:  # the GPU worked, whatever its records say
+        diagnostics = [diagnostic for diagnostic in diagnostics if diagnostic.key not in (NO_GPU, *(c.key for c in failed))]
+    diagnostics += doubts.diagnostics_of(failed)
     diagnostics += [Diagnostic("telemetry_elsewhere", "error", sentence, 1) for sentence in _elsewhere(ranks, telemetry)]
     if telemetry.unknown is not None:
         diagnostics.append(Diagnostic("telemetry_not_attributed", "info", telemetry.unknown, 1))
@@ -83,14 +93,16 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
         lead=lead,
         recordings=rows,
         diagnostics=diagnostics,
-        metrics=_run_metrics(lead, ranks, telemetry, communication, on_cpu=_on_cpu(manifest, library, telemetry)),
+        metrics=_run_metrics(lead, ranks, telemetry, communication, _no_gpu_work(manifest, library, telemetry, failed)),
         telemetry=telemetry,
         communication=communication,
         compile_log=compile_log.load(manifest, library, lead.rank if lead else None),
+        failed=failed,
     )
     if lead is None:
         result = _of_the_host(result, library, marks)
-        return replace(result, findings=check_host(result))
+        findings, not_checked = check_host(result)
+        return replace(result, findings=findings, not_checked=not_checked)
     result = _with_troughs(result, library, lead)
     with open_rank(library, lead) as view:
         whatif = whatif_of(view.recording, lead)
@@ -129,7 +141,27 @@ def _of_the_host(result: RunResult, library: Library, marks: Mapping[str, Witnes
     known = sorted((work for work in works if work is not None), key=lambda work: -(work.step.value or 0.0))
     if not known:
         return result
+    if (
+        result.withdrawn_by is not None
+    ):  # what the host's steps take says nothing of the GPU, but what was timed beside the trace stays
+        timed = known[0].step.low is not None
+        step = known[0].step if timed else missing(result.withdrawn_by.sentence)
+        return replace(result, metrics={**result.metrics, "best_step_time_ms": step})
     return replace(result, host=known[0], metrics={**result.metrics, "best_step_time_ms": known[0].step})
+
+
+def _without_records(manifest: Manifest, library: Library, noted: list[Diagnostic]) -> tuple[FailedCheck, ...]:
+    """Return the failed check of traces that hold launches and no GPU operation, or a device's events that were not read."""
+    unread = next((diagnostic for diagnostic in noted if diagnostic.key == "device_not_read"), None)
+    if unread is not None and (check := lost_records.check_unread(unread.count, unread.sentence)) is not None:
+        return (check,)
+    launches = 0
+    for ref in manifest.recordings:
+        if ref.kind == "trace":
+            with library.open(ref.id) as recording:
+                launches += len(lost_launches(recording.cursor, 0))
+    check = lost_records.check_without_records(launches)
+    return (check,) if check is not None else ()
 
 
 def _elsewhere(ranks: list[RankResult], telemetry: RunTelemetry) -> list[str]:
@@ -171,17 +203,22 @@ def _on_cpu(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> bo
     return {"marks", "trace"} <= kinds and not telemetry.devices and not step_marks.names_gpu(manifest, library)
 
 
+def _no_gpu_work(manifest: Manifest, library: Library, telemetry: RunTelemetry, failed: tuple[FailedCheck, ...]) -> str:
+    """Return why a run has no GPU work in its traces."""
+    if (check := deciding(failed)) is not None:
+        return check.sentence
+    return ON_CPU if _on_cpu(manifest, library, telemetry) else NO_GPU_WORK
+
+
 def _run_metrics(
     lead: RankResult | None,
     ranks: list[RankResult],
     telemetry: RunTelemetry,
     communication: Communication | None,
-    *,
-    on_cpu: bool,
+    no_gpu_work: str,
 ) -> dict[str, Reading]:
     if lead is None:
-        reason = ON_CPU if on_cpu else NO_GPU_WORK
-        return readings_without_trace(telemetry.busiest, reason)
+        return readings_without_trace(telemetry.busiest, no_gpu_work)
     if len(ranks) == 1:
         return lead.metrics
     which = f"rank {lead.rank}, device {lead.device}" if lead.rank is not None else f"device {lead.device}"

@@ -185,9 +185,18 @@ def in_unit(value: float, unit: str) -> str:
     return known(value) if known else f"{number(value)}{_THIN}{unit}"
 
 
+_BOUNDS = {"least": f"≥{_THIN}", "most": f"≤{_THIN}"}
+
+
 def reading(key: str, value: Reading) -> str:
-    """Return a reading of metric ``key`` for people, or the sign for a missing one; its reason is ``value.why_missing``."""
-    return MISSING if value.value is None else in_unit(value.value, METRICS[key].unit)
+    """Return a reading of metric ``key`` for people, or the sign for a missing one; its reason is ``value.why_missing``.
+
+    What a failed check has made a bound has its sign: ≥ 42 %.
+    """
+    if value.value is None:
+        return MISSING
+    sign = _BOUNDS[value.bound] if value.bound is not None else ""
+    return f"{sign}{in_unit(value.value, METRICS[key].unit)}"
 
 
 def clean(name: str, length: int | None = None) -> str:

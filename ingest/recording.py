@@ -63,16 +63,18 @@ def ingest_file(
     keep_source: bool = True,
     progress: Callable[[Progress], None] | None = None,
     limits: Limits = Limits(),  # noqa: B008  (frozen)
+    expected_id: str | None = None,
 ) -> RecordingRef:
     """Ingest a trace or telemetry file into ``folder`` and return its recording.
 
     What the file is is told from its content. An already published recording is returned as it is. Raises SourceError
-    when the file cannot be used; nothing is left behind then.
+    when the file cannot be used, or where its content has another id than ``expected_id``; nothing is left behind then.
     """
     _swept(folder)
     name = clean_name(source_name if source_name is not None else source.name)
     report = progress or (lambda _: None)
     if (known := _known(source, folder)) is not None:
+        _check_id(known.id, expected_id, name)
         return known
     try:
         opened = Source(source, limits)
@@ -85,6 +87,7 @@ def ingest_file(
         try:
             about = {"source_name": name, "tool_version": tool_version(), "schema_version": SCHEMA_VERSION}
             row = store_tables(opened, writer, about)
+            _check_id(opened.id, expected_id, name)
             row |= about | {"id": opened.id, "source_bytes": opened.uncompressed_bytes}
             writer.insert_row("recording", row)
             writer.finish()
@@ -98,6 +101,13 @@ def ingest_file(
             commit(temporary, target)
     report(Progress("done", opened.total_bytes, opened.total_bytes, row["event_count"]))
     return read_ref(target)
+
+
+def _check_id(actual: str, expected: str | None, name: str) -> None:
+    if expected is not None and actual != expected:
+        raise SourceError(
+            "E-CHANGED", f"{name} holds other content now (id {actual}) than when it was summarised (id {expected})."
+        )
 
 
 def read_ref(path: Path) -> RecordingRef:

@@ -131,7 +131,7 @@ COMMENT ON COLUMN gpu_ops.name_id IS 'names.name_id';
 COMMENT ON COLUMN gpu_ops.device IS 'Device ordinal in this process';
 COMMENT ON COLUMN gpu_ops.stream IS 'Stream id';
 COMMENT ON COLUMN gpu_ops.start_ns IS 'Start on the device, on the host''s clock';
-COMMENT ON COLUMN gpu_ops.dur_ns IS 'Duration on the device';
+COMMENT ON COLUMN gpu_ops.dur_ns IS 'Duration on the device; cut off at the next operation of the stream where it ran into that (diagnostics: overrun)';
 COMMENT ON COLUMN gpu_ops.correlation IS 'Correlation id of the launching call';
 COMMENT ON COLUMN gpu_ops.call_id IS 'runtime_calls.call_id of the launch; NULL when the launch is not in the trace';
 COMMENT ON COLUMN gpu_ops.cpu_op_id IS 'Innermost operator or annotation around the launch';

@@ -160,6 +160,14 @@ def parent_of(source: Source) -> tuple[Place, str]:
     return place_of(folder), name
 
 
+def is_below(url: str, place: str) -> bool:
+    """Tell whether an address is ``place`` or lies below it. Of local files, links are followed first."""
+    if url.startswith(SCHEMES) or place.startswith(SCHEMES):
+        inside = url == place or url.startswith(f"{place.rstrip('/')}/")
+        return place.startswith(SCHEMES) and inside and ".." not in url.split("/")
+    return "://" not in url and Path(url).expanduser().resolve().is_relative_to(Path(place).expanduser().resolve())
+
+
 def list_sources(urls: Iterable[str]) -> list[Source]:
     """Return the traces and telemetry files at ``urls``: files, folders with all below them, or prefixes; in the order of their addresses.
 

@@ -94,13 +94,13 @@ class JobTables:
         rows = self._con.execute("SELECT source, why FROM summaries WHERE why IS NOT NULL ORDER BY source").fetchall()
         return [Refusal(source, why) for source, why in rows]
 
-    def telemetry_sources(self, hosts: Sequence[str | None]) -> list[str]:
-        """Return the addresses of telemetry files of ``hosts``, and of those that name none."""
+    def telemetry_sources(self, hosts: Sequence[str | None]) -> list[tuple[str, str]]:
+        """Return address and id of the telemetry files of ``hosts``, and of those that name none."""
         rows = self._con.execute(
-            "SELECT DISTINCT source FROM summaries WHERE kind = 'telemetry' AND (host IS NULL OR list_contains(?, host)) ORDER BY source",
+            "SELECT DISTINCT source, id FROM summaries WHERE kind = 'telemetry' AND (host IS NULL OR list_contains(?, host)) ORDER BY source, id",
             [[host for host in hosts if host is not None]],
         ).fetchall()
-        return [source for (source,) in rows]
+        return [(source, recording_id) for source, recording_id in rows]
 
     def calls(self) -> pd.DataFrame:
         """Return all communication kernels, in order of rank and start, with the columns that ``ranks.matching``, ``ranks.pipeline`` and ``ranks.groups`` ask for,

@@ -29,7 +29,7 @@ from sawtooth.analysis.compare.reasons import (
     reasons,
     work_ratio,
 )
-from sawtooth.analysis.compare.side import Side, step_source
+from sawtooth.analysis.compare.side import Side, step_source, withdrawn_by
 from sawtooth.analysis.compare.significance.certainty import OTHER_MODEL, OTHER_PROGRAM, Verdict, of_one_command, of_other_work
 from sawtooth.analysis.compare.significance.decision import MIN_RUNS_AS_UNIT, verdict
 from sawtooth.analysis.compare.significance.measured import mean_of_all
@@ -176,6 +176,8 @@ def compare(a: Side, b: Side) -> Comparison:
         word = of_other_work(word, OTHER_PROGRAM if models.by_kernels else OTHER_MODEL)
     elif _one_command(a, b, changed) and not any(reason.key in OTHER_STEP for reason in why_not):
         word = of_one_command(word)
+    if (withdrawn := withdrawn_by(a, b)) is not None and None in (best.a, best.b):
+        word = of_other_work(word, withdrawn)
     profile = (profile_step_ns(a.runs), profile_step_ns(b.runs))
     sources = (_sources(a), _sources(b))
     predicted = disagree = None

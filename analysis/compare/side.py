@@ -195,3 +195,9 @@ def step_source(run: RunResult) -> StepSource:
     if run.metrics["best_step_time_ms"].low is None:
         return "profile"
     return "user" if run.manifest.facts.step_time_ms is not None else "marks"
+
+
+def withdrawn_by(a: Side, b: Side) -> str | None:
+    """Return why a run of either side has no answer of its own, by the headline of the check that it failed; None where all have one."""
+    named = ((run.manifest.name, run.withdrawn_by) for side in (a, b) for run in side.runs)
+    return next((f"{name}: {check.headline}" for name, check in named if check is not None), None)

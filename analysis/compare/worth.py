@@ -32,6 +32,8 @@ def of_metric(comparison: Comparison, change: MetricChange) -> RowWord:
     """Say what a metric's change is worth: what rests on the step's time changes as surely as that does."""
     if not change.change:
         return "unknown" if change.change is None else "none"
+    if "unusable" in (change.a.trust, change.b.trust):
+        return "not_comparable"
     if change.key in RESTS_ON_FLOPS and comparison.partly_counted:
         return "not_comparable"
     if change.key == "tensor_core_time_share" and _unknown(comparison):

@@ -9,7 +9,7 @@ COMMENT ON COLUMN facts.value IS 'The value as JSON';
 CREATE TABLE steps (
     device INTEGER NOT NULL, step INTEGER NOT NULL, name VARCHAR NOT NULL, cycle INTEGER NOT NULL,
     host_start_ns BIGINT NOT NULL, host_end_ns BIGINT NOT NULL, start_ns BIGINT NOT NULL, end_ns BIGINT NOT NULL,
-    counted BOOLEAN NOT NULL, excluded_because VARCHAR, gpu_ops BIGINT NOT NULL, outlier BOOLEAN NOT NULL
+    counted BOOLEAN NOT NULL, excluded_because VARCHAR, gpu_ops BIGINT NOT NULL, lost BIGINT NOT NULL, outlier BOOLEAN NOT NULL
 );
 COMMENT ON TABLE steps IS 'Steps on the device''s own clock';
 COMMENT ON COLUMN steps.device IS 'Device ordinal';
@@ -23,6 +23,7 @@ COMMENT ON COLUMN steps.end_ns IS 'End on the device: end of its last GPU operat
 COMMENT ON COLUMN steps.counted IS 'The step belongs to the steady window';
 COMMENT ON COLUMN steps.excluded_because IS 'Why a step is not counted';
 COMMENT ON COLUMN steps.gpu_ops IS 'GPU operations launched in the step';
+COMMENT ON COLUMN steps.lost IS 'Launches of the step without a record on the GPU: the profiler lost it';
 COMMENT ON COLUMN steps.outlier IS 'Counted, but far slower than the others';
 
 CREATE TABLE windows (device INTEGER NOT NULL, start_ns BIGINT NOT NULL, end_ns BIGINT NOT NULL);

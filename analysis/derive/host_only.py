@@ -29,7 +29,7 @@ FEWEST_STEPS = 2  # ends of steps that a time between them needs
 def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, Any] | None:
     """Return times in ns per step (of the whole recording where there are no steps); None where the trace has no operators.
 
-    ``step_ns`` are the steps' durations. The time of the loop's thread is ``loading_ns``, ``operators_ns`` and ``rest_ns``: waiting for batches,
+    ``step_ns`` are the steps' durations from end to end, ``first_ns`` is that of the first step where a profiler marks it, else None. The time of the loop's thread is ``loading_ns``, ``operators_ns`` and ``rest_ns``: waiting for batches,
     inside operators elsewhere, and outside both; in ``communication_ns`` of the last a collective runs, whose name is ``collective``.
     ``operators`` are name, own time and calls; ``threads`` id and time inside operators; ``functions`` the user's own with their time
     outside operators, the loader's code among them where the loop's own process runs it, where Python calls are recorded. Between two of the
@@ -60,6 +60,7 @@ def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, An
     return {
         "functions": [[name, ns / divisor] for name, ns in functions],
         "step_ns": step_ns,
+        "first_ns": int(steps.ends[0] - steps.starts[0]) if step_ns and steps.source == "profiler_step" else None,
         "loading_ns": loading.total / divisor,
         "operators_ns": operators.total / divisor,
         "rest_ns": rest.total / divisor,

@@ -54,7 +54,9 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
     not_checked: list[NotChecked] = []
     for rule in rules:
         lacking = [REQUIREMENTS[data][1] for data in rule.requires if not REQUIREMENTS[data][0](context)]
-        if lacking:
+        if (silenced := _silenced(rule, context.run)) is not None:
+            not_checked.append(silenced)
+        elif lacking:
             not_checked.append(NotChecked(rule.slug, "; ".join(lacking)))
         else:
             try:
@@ -102,10 +104,21 @@ def _as_sure_as_the_profile(context: RuleContext, finding: Finding) -> Finding:
     return _with_note(replace(finding, confidence=confidence), DISTORTED.format(times=profiled / run))
 
 
-def check_host(result: RunResult) -> list[Finding]:
-    """Return what the rules find in a run without GPU work, largest gain first."""
-    checks = [rule.of_the_host for rule in all_rules() if rule.of_the_host is not None]
-    return sorted((finding for of_the_host in checks for finding in of_the_host(result)), key=rank)
+def _silenced(rule: Rule, run: RunResult) -> NotChecked | None:
+    """Return why a rule is not asked: a failed check of the recordings touches evidence that it reads; None where none does."""
+    check = next((check for check in run.failed if not rule.reads.isdisjoint(check.evidence)), None)
+    if check is None:
+        return None
+    return NotChecked(rule.slug, f"{check.sentence[0].lower()}{check.sentence[1:].rstrip('.')}")
+
+
+def check_host(result: RunResult) -> tuple[list[Finding], list[NotChecked]]:
+    """Return what the rules find in a run without GPU work, largest gain first, and which of them a failed check silences."""
+    rules = [rule for rule in all_rules() if rule.of_the_host is not None]
+    silenced = {rule.slug: why for rule in rules if (why := _silenced(rule, result)) is not None}
+    checks = [rule.of_the_host for rule in rules if rule.of_the_host is not None and rule.slug not in silenced]
+    findings = sorted((finding for of_the_host in checks for finding in of_the_host(result)), key=rank)
+    return findings, list(silenced.values())
 
 
 def _with_note(finding: Finding, note: str) -> Finding:

@@ -38,7 +38,8 @@ class DeviceFacts:
     """Counts and times (ns) of the GPU operations of a device.
 
     ``carried_over`` operations were launched before the capture began, ``orphan`` ones have no launch in it; ``graph_ns`` is what CUDA graphs launched of
-    ``gpu_ns``. ``gpus_left_out`` of the trace had the fewest operations. ``phases`` are the rows of the report's ``phases``.
+    ``gpu_ns``. ``launches`` are operations of the counted steps with a record on the GPU, ``lost_launches`` those that have none (``lost_graphs`` of them launch CUDA graphs);
+    ``lost_anywhere`` in the trace have none, and ``lacking_steps`` steps hold one. ``gpus_left_out`` of the trace had the fewest operations. ``phases`` are the rows of the report's ``phases``.
     """
 
     carried_over: int = 0
@@ -50,6 +51,11 @@ class DeviceFacts:
     kernels_in_counted_steps: int = 0
     graph_kernels_in_counted_steps: int = 0
     gpus_left_out: int = 0
+    launches: int = 0
+    lost_launches: int = 0
+    lost_graphs: int = 0
+    lost_anywhere: int = 0
+    lacking_steps: int = 0
     estimate: StepEstimate | None = None
     phases: list[dict[str, Any]] = field(default_factory=list)
     flops: FlopTotals | None = None
@@ -58,6 +64,11 @@ class DeviceFacts:
     def orphan_share(self) -> float:
         """The share of GPU time whose launch should be in the trace and is not."""
         return self.orphan_ns / self.gpu_ns if self.gpu_ns else 0.0
+
+    @property
+    def lost_share(self) -> float:
+        """The share of launches in the counted steps that have no record on the GPU."""
+        return self.lost_launches / (self.launches + self.lost_launches) if self.lost_launches else 0.0
 
     @property
     def graph_share(self) -> float:

@@ -18,6 +18,8 @@ NO_SHAPES = (
 )
 NARROW = ("fp8", "fp4", "int8")  # dtypes whose peak is above the 16-bit one: only they can lift MFU above 1
 MOST = 8.0  # times the 16-bit peak: 4-bit operators reach six times it on the newest GPUs; above, an input is wrong
+FASTEST_CLOCK = 1.1  # boost clocks are up to 8 % above the one that a peak is quoted at
+ABOVE_PEAK = "Above the peak, which no GPU is: the FLOPs, the dtypes, the step time or the peak is wrong."
 OUTRUN = "Above 100 % because 8-bit or 4-bit operators outrun the 16-bit peak."
 LOWER_BOUND = "A lower bound"  # how a note begins where FLOPs are missing
 
@@ -136,7 +138,11 @@ def mfu_at_dtype(measured: Measured) -> Reading:
         return missing(f"The hardware table has no peak of {gpu.name} for {', '.join(absent)}.")
     seconds = sum(count / ((peaks[dtype] or 0.0) * 1e12) for dtype, count in flops.by_dtype.items())
     used = ", ".join(f"{dtype} {peak:g}" for dtype, peak in peaks.items())
-    return Reading(seconds / measured.counted / (rate.step_ms / 1e3), trust=rate.trust, notes=(f"Peaks in TFLOP/s: {used}.",))
+    share = seconds / measured.counted / (rate.step_ms / 1e3)
+    notes = (f"Peaks in TFLOP/s: {used}.",)
+    if share > FASTEST_CLOCK:
+        return Reading(share, trust="unusable", notes=(ABOVE_PEAK, *notes))
+    return Reading(share, trust=rate.trust, notes=notes)
 
 
 def hfu(measured: Measured) -> Reading:
@@ -149,7 +155,10 @@ def hfu(measured: Measured) -> Reading:
         return missing("Recomputation is visible only where shapes and autograd's operators are recorded.")
     if not again:
         return Reading(rate.mfu, trust=rate.trust, notes=("No recomputation was seen: equal to MFU.",))
-    return Reading(rate.mfu * (1 + again / measured.counted / rate.flops), trust=rate.trust, notes=rate.notes)
+    share = rate.mfu * (1 + again / measured.counted / rate.flops)
+    if share > FASTEST_CLOCK and not _narrow(measured):
+        return Reading(share, trust="unusable", notes=(ABOVE_PEAK, *rate.notes))
+    return Reading(share, trust=rate.trust, notes=rate.notes)
 
 
 METRICS = (

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Trust = Literal["ok", "caution", "unusable"]
+Bound = Literal["least", "most"]
 _TRUST: list[Trust] = ["ok", "caution", "unusable"]
 
 
@@ -19,6 +20,7 @@ class Reading:
     """A metric's value, or None with the reason why. ``trust`` and ``notes`` travel with the number wherever it is shown.
 
     ``low`` to ``high`` is its 90 % interval, both None where none is known; ``high`` alone None: nothing bounds it from above (see notes).
+    ``bound``: the true value is at ``least`` or at ``most`` this one, since part of the evidence is missing.
     """
 
     value: float | None
@@ -27,6 +29,7 @@ class Reading:
     notes: tuple[str, ...] = ()
     low: float | None = None
     high: float | None = None
+    bound: Bound | None = None
 
     def __post_init__(self) -> None:
         if self.value is None and not self.why_missing:

@@ -86,8 +86,14 @@ def _gpus(run: RunResult) -> int:
 def _busy(run: RunResult) -> Reading:
     if run.lead is None:
         return missing(NO_TRACE)
+    if run.withdrawn_by is not None:
+        return missing(run.withdrawn_by.sentence)
     share = busy_share_of_best(run.lead)
-    return Reading(share) if share is not None else missing(run.metrics["gpu_busy_share"].why_missing or NO_TRACE)
+    return (
+        Reading(share, trust=run.metrics["gpu_busy_share"].trust)
+        if share is not None
+        else missing(run.metrics["gpu_busy_share"].why_missing or NO_TRACE)
+    )
 
 
 def _per_work(run: RunResult, step_j: Reading, work: Reading) -> Reading:

@@ -229,6 +229,17 @@ class HostPart(TypedDict):
     threads: list[HostThreadPart]
 
 
+class FailedCheckPart(TypedDict):
+    """A check of the recordings that failed. ``headline`` is set where it takes the answer about the run away; ``evidence`` is what it makes unusable."""
+
+    check: str
+    count: int
+    sentence: str
+    advice: str
+    headline: str | None
+    evidence: list[str]
+
+
 class ReportPart(RankPart):
     """What is known of one run."""
 
@@ -241,6 +252,7 @@ class ReportPart(RankPart):
     audit: list[AuditPart]
     not_checked: list[NotCheckedPart]
     diagnostics: list[DiagnosticPart]
+    failed_checks: NotRequired[list[FailedCheckPart]]
     ranks: NotRequired[list[OneRank]]
     stragglers: list[StragglerPart]
     host: NotRequired[HostPart]

@@ -13,9 +13,13 @@ from sawtooth.analysis.metrics.pauses import Profiled, Round, rounds_beside, wit
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.witness import Witness, by_user
 from sawtooth.analysis.store.library import Recording
+from sawtooth.analysis.units import in_words
 
 SLOWED = 1.5  # times: beyond it a profiled step's parts are longer than the run's whole step
 UNPROFILED_IS_SHORTER = "As profiled: the profiler slows the host, so a step of the run is shorter."
+OF_A_RHYTHM = 1.25  # times the median: steps that take longer, and a mean above it, are more than jitter
+FEWEST_SLOW = 2  # one slow step may be a warm-up, or chance
+RHYTHM = "Mean of the profiled steps: {slow} of {steps} take {takes} on average, the others about {others}."
 NO_STEPS = "The trace has no steps: call profiler.step() after each, or put an NVTX range around it under Nsight Systems."
 
 
@@ -87,7 +91,7 @@ def host_work(recording: Recording, user_ms: float | None, marks: Witness | None
     rounds = _rounds(work, marks) if user_ms is None else None
     return HostWork(
         steps=len(work["step_ns"]),
-        step=_step(work["step_ns"], user_ms, marks, rounds),
+        step=_step(work["step_ns"], work.get("first_ns"), user_ms, marks, rounds),
         loading_ms=work["loading_ns"] / 1e6,
         operators_ms=work["operators_ns"] / 1e6,
         rest_ms=work["rest_ns"] / 1e6,
@@ -110,8 +114,10 @@ def _rounds(work: Any, marks: Witness | None) -> Round | None:
     return rounds_beside(marks.round, Profiled([ns / 1e6 for ns in work["step_ns"]], loading_ms, loading_ms > 0))
 
 
-def _step(step_ns: Sequence[int], user_ms: float | None, marks: Witness | None, rounds: Round | None) -> Reading:
-    """Return the run's step time: by the user's stopwatch, the loop's own marks, else the profiled steps."""
+def _step(
+    step_ns: Sequence[int], first_ns: int | None, user_ms: float | None, marks: Witness | None, rounds: Round | None
+) -> Reading:
+    """Return the run's step time: by the user's stopwatch, the loop's own marks, else the profiled steps: their mean where some are slow again and again."""
     witness = by_user(user_ms) if user_ms is not None else marks
     if witness is not None and witness.ms is not None:
         notes = (*witness.notes, rounds.sentence) if rounds is not None else witness.notes
@@ -119,4 +125,12 @@ def _step(step_ns: Sequence[int], user_ms: float | None, marks: Witness | None, 
         return with_doubt(reading, witness.pauses)
     if not step_ns:
         return missing(NO_STEPS)
-    return Reading(statistics.median(step_ns) / 1e6, trust="caution", notes=(UNPROFILED_IS_SHORTER,))
+    middle, every = statistics.median(step_ns), [*([first_ns] if first_ns is not None else ()), *step_ns]
+    mean = statistics.fmean(every)
+    slow = [ns for ns in every if ns > OF_A_RHYTHM * middle]
+    if len(slow) < FEWEST_SLOW or mean <= OF_A_RHYTHM * middle:
+        return Reading(middle / 1e6, trust="caution", notes=(UNPROFILED_IS_SHORTER,))
+    often = RHYTHM.format(
+        slow=len(slow), steps=len(every), takes=in_words(statistics.fmean(slow) / 1e6), others=in_words(middle / 1e6)
+    )
+    return Reading(mean / 1e6, trust="caution", notes=(often, UNPROFILED_IS_SHORTER))

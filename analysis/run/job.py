@@ -168,3 +168,16 @@ class Communication:
     def pipeline(self) -> bool:
         """Whether ranks send to each other: then their work differs by design, and each waits at times."""
         return not self.rows.empty and bool((self.rows["name"] == SEND_RECEIVE).any())
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """One owner (and, for lost time, one cause) of the steady window of a device."""
+
+    device: int
+    owner: str
+    cause: str | None
+    ns: int
+    ms_per_step: float | None
+    ms_per_step_unprofiled_est: float | None
+    share: float

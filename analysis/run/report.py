@@ -73,6 +73,18 @@ def report_json(result: RunResult) -> ReportPart:
         ],
         "stragglers": _stragglers(result),
     }
+    if result.failed:
+        out["failed_checks"] = [
+            {
+                "check": check.key,
+                "count": check.count,
+                "sentence": check.sentence,
+                "advice": check.advice,
+                "headline": check.headline,
+                "evidence": list(check.evidence),
+            }
+            for check in result.failed
+        ]
     if result.host is not None:
         out["host"] = _host(result.host)
     if len(result.ranks) > 1:

@@ -119,6 +119,8 @@ def busy_ms(best: BestStepTime, ledger: Sequence[LedgerRow], counted: int) -> fl
 def busy_share_of_best(rank: RankResult) -> float | None:
     """Return the share of the run's own step in which the GPU works; never above 1."""
     counted, best = len(rank.counted), rank.best.ms
+    if not rank.ledger:  # a failed check of the recording has emptied it
+        return None
     if not counted or not best:
         share = rank.metrics["gpu_busy_share"].value
         return share * rank.window_ns / (rank.window_ns + outside_window_ns(rank)) if share and rank.window_ns else share
@@ -128,6 +130,8 @@ def busy_share_of_best(rank: RankResult) -> float | None:
 def outside_window_ns(rank: RankResult) -> int:
     """Return how long the recording is beside a window without steps, which runs from the first to the last GPU operation: there none runs."""
     if len(rank.counted) or not rank.window_ns or rank.trace.span_ns is None:
+        return 0
+    if rank.trace.truncated:  # the host's events come first in the file: what is cut off is the GPU's
         return 0
     first, last = rank.trace.span_ns
     return max(last - first - rank.window_ns, 0)

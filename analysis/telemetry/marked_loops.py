@@ -45,10 +45,14 @@ class Loop(NamedTuple):
 
 
 class ChosenLoop(NamedTuple):
-    """The marks of the loop that is told of, in time order, and a sentence on the others; "" where there are none."""
+    """The marks of the loop that is told of, in time order, and a sentence on the others; "" where there are none.
+
+    ``line`` is the innermost line that ends its steps, None where that is not known.
+    """
 
     marks: list[Mark]
     others: str
+    line: str | None = None
 
 
 def choose_loop(rows: Sequence[MarkRow], traced_ns: tuple[int, int] | None = None) -> ChosenLoop:
@@ -62,7 +66,8 @@ def choose_loop(rows: Sequence[MarkRow], traced_ns: tuple[int, int] | None = Non
     in_order = sorted(((mark.end_ns, loop.optimizer, mark.phase) for loop, marks in loops.items() for mark in marks))
     optimizer = leading((number, phase) for _, number, phase in in_order)
     chosen = max((loop for loop in loops if loop.optimizer == optimizer), key=lambda loop: _weight(loops[loop]))
-    return ChosenLoop(loops[chosen], _others_in_words(chosen, loops))
+    line = next(iter(lines_of(chosen.site)), None)
+    return ChosenLoop(loops[chosen], _others_in_words(chosen, loops), line)
 
 
 def _sites(rows: Sequence[MarkRow]) -> list[str | None]:

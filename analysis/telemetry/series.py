@@ -14,6 +14,7 @@ from tsdownsample import MinMaxLTTBDownsampler
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.tables.timeline import Span
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
+from sawtooth.analysis.telemetry.signal.dropouts import COUNTERS, dropouts
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import QUANTITIES
@@ -64,6 +65,8 @@ def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDE
     samples = recording.frame(
         f"SELECT time_ns, {columns}, clock_event_mask FROM samples WHERE device = ? ORDER BY time_ns", [device]
     )
+    if len(lost := dropouts(recording, device)):
+        samples.loc[samples["time_ns"].isin(lost), [c for c in COUNTERS if c in samples]] = np.nan
     samples = _with_host(recording, samples)
     holes = recording.frame("SELECT start_ns, end_ns, reason FROM sample_gaps WHERE device = ? ORDER BY start_ns", [device])
     name = recording.rows("SELECT any_value(name) FROM devices WHERE device = ?", [device])[0][0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -17,6 +18,7 @@ from sawtooth.analysis.store.recording_row import row_of
 from sawtooth.analysis.telemetry.attribution import marked_gpus
 from sawtooth.analysis.telemetry.marked_loops import TRAINING, Mark, MarkRow, choose_loop
 from sawtooth.analysis.units import in_words
+from sawtooth.ingest.loop.sign import step_in_words
 from sawtooth.ingest.manifest import Manifest
 
 LEAST_STEPS = 10  # between marks: fewer may all belong to a warm-up
@@ -47,10 +49,13 @@ def witness(manifest: Manifest, library: Library, rank: int | None, *, host_alon
     for ref in refs:
         with library.open(ref.id, derived=False) as recording:
             site = recording.select_list("step_marks", ["site"])
+            (metadata,) = recording.rows("SELECT metadata FROM recording")[0]
+            about = json.loads(metadata or "{}")
             rows = recording.rows(f"SELECT optimizer, step, end_ns, phase, {site} FROM step_marks ORDER BY end_ns")
         loop = choose_loop([MarkRow(*row) for row in rows], traced_ns)
         of_loop = by_marks(loop.marks, host_alone=host_alone)
-        others = [loop.others] if loop.others else []
+        step = step_in_words(about.get("sign"), about.get("of"), loop.line)
+        others = list(filter(None, [step, loop.others]))
         witnesses.append(of_loop and replace(of_loop, notes=(*of_loop.notes[:1], *others, *of_loop.notes[1:])))
     return next((one for one in witnesses if one is not None), None)
 

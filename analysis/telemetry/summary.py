@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
 from sawtooth.analysis.telemetry.phases import Phase, ThrottleBand, phases, throttle_bands
+from sawtooth.analysis.telemetry.signal.dropouts import COUNTERS, dropouts
 from sawtooth.analysis.telemetry.signal.means import Mean, mean_over, weighted_mean
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth, find_sawtooth
 from sawtooth.analysis.telemetry.signal.steady import Steady, find_steady, profile_shadow
@@ -89,12 +90,16 @@ class DeviceTelemetry:
 
 
 def load_series(recording: Recording, device: int, column: str, clock: SampleClock = AS_RECORDED) -> tuple[I64, F64]:
-    """Return times (ns on ``clock``) and values of one column of ``samples``, in order, where it was recorded."""
+    """Return times (ns on ``clock``) and values of one column of ``samples``, in order, where it was recorded; of counters without their dropouts."""
     columns = recording.cursor.execute(
         f'SELECT time_ns, "{column}"::DOUBLE AS value FROM samples WHERE device = ? AND "{column}" IS NOT NULL ORDER BY time_ns',
         [device],
     ).fetchnumpy()
-    return clock.times(np.asarray(columns["time_ns"], np.int64)), np.asarray(columns["value"], np.float64)
+    times, values = np.asarray(columns["time_ns"], np.int64), np.asarray(columns["value"], np.float64)
+    if column in COUNTERS and len(lost := dropouts(recording, device)):
+        read = ~np.isin(times, lost)
+        times, values = times[read], values[read]
+    return clock.times(times), values
 
 
 def summarize(

@@ -18,6 +18,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder, data_root
 from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.settings import settings_from
+from sawtooth.ingest.capture.command.parts import LEFT, left_over
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.files import is_sound
 from sawtooth.ingest.manifest import is_id
@@ -35,6 +36,7 @@ def doctor(data: DataOption = None) -> None:
         raise NotFoundError(f"There is no data folder {root} yet: sawtooth ingest and sawtooth serve make it.")
     folder = data_folder(data)
     troubles = [trouble for check in (_access, _irregular, _manifests, _recordings, _sources) for trouble in check(folder)]
+    troubles += _killed_runs()
     for trouble in troubles:
         say(trouble)
     runs, free = fmt.many(len(folder.manifests()), "run"), shutil.disk_usage(folder.root).free
@@ -49,6 +51,11 @@ def _access(folder: DataFolder) -> Iterator[str]:
         yield "The data folder cannot be written: nothing new can be read in."
     if shutil.disk_usage(folder.root).free < LEAST_FREE_BYTES:
         yield "The disk is almost full. `sawtooth runs prune --max-size 20GB` makes room."
+
+
+def _killed_runs() -> Iterator[str]:
+    for folder in left_over():
+        yield LEFT.format(folder=folder)
 
 
 def _irregular(folder: DataFolder) -> Iterator[str]:

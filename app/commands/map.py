@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -70,7 +71,8 @@ def map_(
             f"{counts['summarised']:,} of {mapped.sources:,} sources summarised, {mapped.before:,} were before, "
             f"{counts['refused']:,} left out, {counts['failed']:,} failed."
         )
-        say(f"sawtooth reduce {to}")
+        places = sources if len(sources) <= NAMED else dict.fromkeys(source.rpartition("/")[0] or "." for source in sources)
+        say(shlex.join(["sawtooth", "reduce", to, *(word for place in places for word in ("--sources", place))]))
     if mapped.failed:
         raise SawtoothError(f"{len(mapped.failed):,} sources were not summarised. Run the same command again for them.")
 

@@ -20,6 +20,13 @@ def reduce(
     summaries: Annotated[
         str, typer.Argument(metavar="PLACE", help="Where sawtooth map wrote them: a folder, s3://…, gs://…, az://…")
     ],
+    sources: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PLACE",
+            help="Where traces and telemetry may be opened, as they were given to sawtooth map; may be repeated. Others stay closed.",
+        ),
+    ] = None,
     data: DataOption = None,
     name: Annotated[str | None, typer.Option(help="Name of the run. Default: the place's.")] = None,
     open_: Annotated[
@@ -30,7 +37,7 @@ def reduce(
     """Reduce a job's summaries to a run: who holds the job up, why, and what a step gains. At most 16 ranks get files of their own; ranks whose traces come
     later join by a further map and reduce. Prints the run id on its last line."""
     folder = data_folder(data)
-    job = bring_in_job(folder, summaries, name, tuple(open_ or ()))
+    job = bring_in_job(folder, summaries, name, tuple(open_ or ()), sources=sources or ())
     for sentence in job.notices:
         say(f"Not opened: {sentence}", err=True)
     with Library(folder) as library:

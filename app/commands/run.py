@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
+import shlex
 from pathlib import Path
 
 import typer
@@ -13,7 +12,6 @@ from sawtooth.ingest.capture import commands
 from sawtooth.ingest.capture.command import launch
 from sawtooth.ingest.errors import SawtoothError
 
-PORT = 8501  # where `sawtooth serve` listens unless told otherwise
 HEALTH_SECONDS = 0.5  # a server of this machine answers in milliseconds
 
 
@@ -54,6 +52,7 @@ def _explain(launched: launch.Launched, data: Path | None) -> None:
     from sawtooth.app.commands.inputs import data_folder
     from sawtooth.app.jobs.intake import bring_in
     from sawtooth.app.reports.brief import lines
+    from sawtooth.app.served_address import Served, answering
     from sawtooth.app.words.comparisons import comparison as words
 
     assert launched.bundle is not None
@@ -68,14 +67,7 @@ def _explain(launched: launch.Launched, data: Path | None) -> None:
     for line in [words.headline(later), *words.sentences(later)] if later is not None else ():
         say(f"sawtooth: {fmt.clean(line)}", err=True)
     say(f"sawtooth: recorded into {launched.bundle}.", err=True)
-    say(_address(brought.runs[0].id, data), err=True)
-
-
-def _address(run_id: str, data: Path | None) -> str:
-    url = f"http://127.0.0.1:{PORT}/verdict?run={run_id}"
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/_stcore/health", timeout=HEALTH_SECONDS):
-            return url
-    except (OSError, urllib.error.URLError):
-        where = f" --data {data}" if data else ""
-        return f"{url}   (after `sawtooth serve{where}`)"
+    served = answering(folder, HEALTH_SECONDS)
+    where = f" --data {shlex.quote(str(data))}" if data else ""
+    hint = "" if served is not None else f"   (after `sawtooth serve{where}`)"
+    say(f"{(served or Served()).url(f'verdict?run={brought.runs[0].id}')}{hint}", err=True)

@@ -11,14 +11,12 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from typing import Annotated, Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import msgspec
 import typer
 
 from sawtooth.analysis.compare.record import records
-from sawtooth.analysis.kept import RESULT, kept_file, remove_kept
+from sawtooth.analysis.kept import RESULT, analysed_before, kept_file, remove_kept
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder, run_named
@@ -26,6 +24,7 @@ from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.printable import json_text
 from sawtooth.app.runs.card import Card, card_of, kept_card
 from sawtooth.app.runs.listing import listed
+from sawtooth.app.served_address import DEFAULT_PORT, Served, addresses
 from sawtooth.app.server.start import link_to
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import Manifest
@@ -35,6 +34,8 @@ from sawtooth.ingest.schema import DataFolder
 
 UNITS = " kmgt"  # each a thousand times the one before, or with an i behind it 1024 times
 LEAST_SIZE = 10**6  # bytes: a smaller number without a unit lacks one
+OLDER = "analysed by an older version: open it or run `sawtooth report {run}`"
+HEALTH_SECONDS = 2.0  # somebody waits for the browser
 WIDE = 400  # columns where the output is no terminal: programs cut for themselves
 
 RunsArgument = Annotated[list[str], typer.Argument(metavar="RUN…", help="Ids or names of runs.")]
@@ -68,9 +69,11 @@ def list_runs(
         say(json_text([plain(m) for m in manifests]))
         return
     if not manifests:
-        say("No runs yet. `sawtooth ingest FILE…` brings one in.")
+        say(f"There are no runs in {folder.root}. `sawtooth ingest FILE…` brings one in, and --data DIR names another folder.")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
-    for line in _table([_row(*each) for each in zip(manifests, _cards(manifests, folder), strict=True)]):
+    cards = _cards(manifests, folder)
+    older = [card is None and analysed_before(folder, run) for run, card in zip(manifests, cards, strict=True)]
+    for line in _table([_row(*each) for each in zip(manifests, cards, older, strict=True)]):
         say(line if len(line) <= width else f"{line[: width - 1]}…")
 
 
@@ -85,11 +88,12 @@ def _cards(runs: Sequence[Manifest], folder: DataFolder) -> list[Card | None]:
     return cards
 
 
-def _row(run: Manifest, card: Card | None) -> tuple[str, ...]:
+def _row(run: Manifest, card: Card | None, older: bool) -> tuple[str, ...]:
     step = fmt.reading("best_step_time_ms", card.readings["best_step_time_ms"]) if card and card.readings else fmt.MISSING
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created_ns / 1e9))
     kinds = f"{fmt.many(len(run.traces), 'trace')}, {len(run.telemetry)} telemetry"
-    verdict = (card.headline or card.problem or "") if card else f"not analysed yet ({kinds})"
+    not_yet = OLDER.format(run=run.id) if older else f"not analysed yet ({kinds})"
+    verdict = (card.headline or card.problem or "") if card else not_yet
     return run.id, fmt.clean(run.name), step, when, ", ".join(fmt.clean(tag) for tag in run.tags), verdict
 
 
@@ -159,18 +163,22 @@ def rename(run: RunArgument, name: Annotated[str, typer.Argument(metavar="NAME")
 
 @runs_app.command("open")
 def open_(
-    run: RunArgument, data: DataOption = None, port: Annotated[int, typer.Option(help="The dashboard's port.")] = 8501
+    run: RunArgument,
+    data: DataOption = None,
+    port: Annotated[
+        int | None, typer.Option(help="The dashboard's port. Default: where a server of the data folder listens.")
+    ] = None,
 ) -> None:
     """Open a run's verdict in the browser; the dashboard must be running."""
     folder = data_folder(data)
     manifest = run_named(folder, run)
-    base = f"http://127.0.0.1:{port}"
-    try:
-        with urlopen(f"{base}/_stcore/health", timeout=2):
-            pass
-    except (URLError, OSError):
-        raise UsageError(f"No dashboard answers on port {port}. Start one: sawtooth serve --port {port}") from None
-    url = f"{base}/verdict?run={manifest.id}"
+    # without a kept address it may still be a server of an older version
+    served = [each for each in addresses(folder) if port in (None, each.port)] or [Served(port=port or DEFAULT_PORT)]
+    answers = next((each for each in served if each.answers(HEALTH_SECONDS)), None)
+    if answers is None:
+        chosen = f" --port {port}" if port is not None else ""
+        raise UsageError(f"No dashboard answers on port {served[0].port}. Start one: sawtooth serve{chosen}")
+    url = answers.url(f"verdict?run={manifest.id}")
     say(url)
     webbrowser.open(link_to(folder, url, handed_over=True))
 

@@ -9,21 +9,21 @@ from typing import Annotated
 import typer
 
 from sawtooth.app.commands.output import DataOption, say
+from sawtooth.app.served_address import DEFAULT_ADDRESS, DEFAULT_PORT, Served, addresses
 from sawtooth.app.server import start
 from sawtooth.app.server.sessions import Listed, sessions_of
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.place import default_data_folder
 
-PortOption = Annotated[int, typer.Option(help="Port.")]
 NoTokenOption = Annotated[
     bool, typer.Option("--no-token", help="Ask nobody to log in: only where no other user can reach this machine.")
 ]
 
 
 def serve(
-    port: PortOption = start.DEFAULT_PORT,
-    address: Annotated[str, typer.Option(help="Address to listen on.")] = start.DEFAULT_ADDRESS,
+    port: Annotated[int | None, typer.Option(help="Port.", show_default=str(DEFAULT_PORT))] = None,
+    address: Annotated[str | None, typer.Option(help="Address to listen on.", show_default=DEFAULT_ADDRESS)] = None,
     data: DataOption = None,
     no_external: Annotated[
         bool, typer.Option("--no-external", help="Hide the only link that leaves this machine (Open in Perfetto).")
@@ -50,8 +50,9 @@ def serve(
     elif sessions:
         _list(_folder(data), token)
     elif link:
-        say(start.link_to(_folder(data), start.url_of(address, port, secure=tls is not None)))
+        _link(_folder(data), Served(address or "", port or 0, tls is not None))
     else:
+        address, port = address or DEFAULT_ADDRESS, port if port is not None else DEFAULT_PORT
         if token:
             say("sawtooth: --token can be read in the list of processes. SAWTOOTH_TOKEN cannot.", err=True)
         environment = start.environment_for(
@@ -69,13 +70,26 @@ def demo(
     """Serve the dashboard with the bundled example and open it in the browser."""
     environment = start.environment_for(data=data, no_token=no_token, demo=True, open_browser=open_browser)
     chosen = start.first_free_port() if port is None else port
-    if port is None and chosen != start.DEFAULT_PORT:
-        say(f"Port {start.DEFAULT_PORT} is in use, perhaps by another Sawtooth: this one takes {chosen}.", err=True)
+    if port is None and chosen != DEFAULT_PORT:
+        say(f"Port {DEFAULT_PORT} is in use, perhaps by another Sawtooth: this one takes {chosen}.", err=True)
     start.serve(port=chosen, environment=environment)
 
 
 def _folder(data: Path | None) -> DataFolder:
     return DataFolder((data or default_data_folder()).expanduser().absolute()).create()
+
+
+def _link(data: DataFolder, asked: Served) -> None:
+    """Print a link to the server of ``data`` that runs, or to the one that ``asked`` describes: "" and 0 where nothing was asked for."""
+    fits = [
+        each
+        for each in addresses(data)
+        if asked.port in (0, each.port) and asked.address in ("", each.address) and asked.secure <= each.secure
+    ]
+    if not fits and asked == Served("", 0):
+        say(f"sawtooth: no server of {data.root} runs. The link is for one on port {DEFAULT_PORT}.", err=True)
+    to = fits[0] if fits else Served(asked.address or DEFAULT_ADDRESS, asked.port or DEFAULT_PORT, asked.secure)
+    say(start.link_to(data, start.url_of(to.address, to.port, secure=to.secure)))
 
 
 def _list(data: DataFolder, token: str | None) -> None:

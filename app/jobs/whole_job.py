@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,17 +11,18 @@ from pathlib import Path
 import pandas as pd
 
 from sawtooth.analysis.cluster.batch import gather
-from sawtooth.analysis.cluster.places import Source, parent_of, place_of
+from sawtooth.analysis.cluster.places import Source, is_below, parent_of, place_of
 from sawtooth.analysis.cluster.reduction import JobOverview, overview_of
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.kept import remove_kept
 from sawtooth.ingest.errors import SawtoothError, UsageError
 from sawtooth.ingest.manifest import Manifest, RecordingRef, run_id_of
-from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.recording import clean_title, ingest_file
 from sawtooth.ingest.runs.manifests import register_job
 from sawtooth.ingest.schema import DataFolder
 
+OUTSIDE = "{url} lies in no place that was named. If the summaries are to be trusted, add --sources {place}"
 MOST_SAMPLED = 16  # telemetry files, as many as there are representatives
 
 
@@ -33,9 +35,12 @@ class WholeJob:
     notices: list[str]
 
 
-def bring_in_job(folder: DataFolder, summaries: str, name: str | None = None, opened: Sequence[int] = ()) -> WholeJob:
+def bring_in_job(
+    folder: DataFolder, summaries: str, name: str | None = None, opened: Sequence[int] = (), *, sources: Sequence[str] = ()
+) -> WholeJob:
     """Make a run of the summaries at ``summaries``, or bring the run of the same job up to date. ``opened`` are ranks to open beside the representatives.
 
+    Summaries may come from anybody, and they name files: only those below ``summaries`` and the places ``sources`` are opened.
     Raises UsageError where there are none, or a rank in ``opened`` is not among them.
     """
     summaries_id = gather(place_of(summaries), folder)
@@ -46,11 +51,13 @@ def bring_in_job(folder: DataFolder, summaries: str, name: str | None = None, op
     if missing := set(opened) - set(asked["rank"]):
         raise UsageError(f"Rank {min(missing)} is not among the summaries.")
     chosen = ranks.loc[sorted({*overview.representatives, *asked.index})]
-    refs, notices = _open(folder, chosen["source"])
+    places = [summaries, *sources]
+    refs, notices = _open(folder, zip(chosen["source"], chosen["id"], strict=True), places)
     if not any(ref.kind == "trace" for ref in refs):
         raise SawtoothError(f"None of the {len(chosen)} traces to be opened can be read. {notices[0]}")
     hosts = [None if pd.isna(host) else str(host) for host in chosen["host"]]
-    sampled, further = _open(folder, JobTables(folder.summaries_file(summaries_id)).telemetry_sources(hosts)[:MOST_SAMPLED])
+    telemetry = JobTables(folder.summaries_file(summaries_id)).telemetry_sources(hosts)[:MOST_SAMPLED]
+    sampled, further = _open(folder, telemetry, places)
     manifest = register_job(
         folder,
         refs + sampled,
@@ -78,14 +85,18 @@ def _run_of(folder: DataFolder, recordings: set[str]) -> Manifest | None:
     return most[1] if most is not None and most[0] else None
 
 
-def _open(folder: DataFolder, urls: Iterable[str]) -> tuple[list[RecordingRef], list[str]]:
+def _open(folder: DataFolder, named: Iterable[tuple[str, str]], places: Sequence[str]) -> tuple[list[RecordingRef], list[str]]:
+    """Ingest the sources (address and id) that lie in ``places``; return their recordings, and a sentence for each that cannot be opened."""
     refs, notices = [], []
     with tempfile.TemporaryDirectory(prefix="sawtooth-rank-") as temporary:
-        for url in dict.fromkeys(urls):
+        for url, recording_id in dict.fromkeys(named):
+            if not any(is_below(url, allowed) for allowed in places):
+                notices.append(OUTSIDE.format(url=clean_title(url), place=shlex.quote(clean_title(url.rpartition("/")[0]))))
+                continue
             place, name = parent_of(Source(url, "", 0))
             try:
                 path = place.fetch(name, Path(temporary) / name)
-                ref = ingest_file(path, folder, source_name=name)
+                ref = ingest_file(path, folder, source_name=name, expected_id=recording_id)
                 if ref.kind == "trace":
                     ensure_derived(folder, ref.id)
             except SawtoothError as error:

@@ -95,6 +95,8 @@ def rank_label(rank: RankResult) -> str:
 
 def chosen_rank(result: RunResult) -> RankResult | None:
     """Return the device the screen speaks of: the slowest one, or the viewer's choice (``rank`` of the address) among several."""
+    if (withdrawn := result.withdrawn_by) is not None:
+        cards.caution(f"{withdrawn.headline} {withdrawn.sentence}")
     if len(result.ranks) < 2:
         return result.lead
     lead = next((i for i, rank in enumerate(result.ranks) if rank is result.lead), 0)

@@ -71,7 +71,7 @@ def markdown(result: RunResult) -> str:
     for title, named, parts in host_words.tables(result.host) if result.host else ():
         lines += ["", f"**{title}**", "", f"| {' | '.join(named)} |", "| --- |" + " ---: |" * (len(named) - 1)]
         lines += [f"| {as_written(part[0])} | {' | '.join(map(as_written, part[1:]))} |" for part in parts]
-    if result.lead is not None:
+    if result.lead is not None and result.lead.ledger:
         heads, rows = _ledger_table(result.lead)
         lines += ["", f"| where a step goes | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
         lines += [f"| {' | '.join(map(as_written, row))} |" for row in rows]
@@ -103,7 +103,7 @@ def text(result: RunResult) -> str:
     """Return the report for a terminal: the answer, what to change, where a step goes; then the numbers it rests on."""
     lines = [fmt.clean(result.manifest.name), headline(result), *filter(None, [below(result), result.manifest.failure])]
     lines += _findings_text(result)
-    if result.lead is not None:
+    if result.lead is not None and result.lead.ledger:
         lines += _ledger_text(result.lead)
     for title, named, parts in host_words.tables(result.host) if result.host else ():
         lines += ["", title, *_columns([named, *parts])]

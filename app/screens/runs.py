@@ -12,13 +12,12 @@ from sawtooth.app.jobs.first_answer import FirstAnswer, first_answer
 from sawtooth.app.jobs.queue import Job
 from sawtooth.app.page import cards, frame
 from sawtooth.app.page.drop_zone import drop_zone
+from sawtooth.app.page.live import push_command
 from sawtooth.app.page.runs import listing as run_list
 from sawtooth.app.page.runs.proposals import proposals
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import kept_card
 from sawtooth.app.server.process import jobs
-from sawtooth.app.server.push import command_to_show
-from sawtooth.app.settings import settings
 from sawtooth.ingest.manifest import Manifest
 
 FAILED_SHOWN = 5  # failed files listed; the rest is in the API
@@ -116,7 +115,7 @@ def _three_ways_in() -> None:
             st.code("sawtooth run train.py --epochs 3\nsawtooth ingest trace.json.gz nvml.jsonl", language=None)
         with st.container():
             cards.small("Live, from the training machine:")
-            st.code(command_to_show(_own_address(), settings()), language=None)
+            push_command.show("runs")
 
 
 _RECORD = """from torch.profiler import profile, schedule, tensorboard_trace_handler
@@ -126,10 +125,6 @@ with profile(schedule=schedule(wait=5, warmup=3, active=4, repeat=1), record_sha
     for batch in loader:
         train_step(batch)
         prof.step()"""
-
-
-def _own_address() -> str:
-    return (st.context.url or "http://localhost:8501/").split("?")[0].split("/runs")[0].rstrip("/")
 
 
 def _job_list() -> None:

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope
 from sawtooth.app import templates
 from sawtooth.app.server.bodies import whole_body
 from sawtooth.app.server.flow import Bucket
+from sawtooth.app.server.headers import content_security_policy
 from sawtooth.app.server.local_user import user_of
 from sawtooth.app.server.sessions import SESSION_SECONDS, Sessions, print_of
 
@@ -135,11 +136,10 @@ class Door:
         """Return what to answer a request that is not a form's: None lets it in."""
         query = _query(scope)
         readable = scope["type"] == "http" and scope["method"] == "GET"
-        by_link = bool(readable and query.get(LINK) and self.sessions.redeem(query[LINK], caller.user))
         if self.logged_in(caller):
             return _cleaned(scope) if readable and (LINK in query or TOKEN in query) else None
-        if by_link:
-            return self._welcome(scope, caller, "link", _wanted(caller, _cleaned(scope)))
+        if readable and query.get(LINK) and self.sessions.has_link(query[LINK], caller.user):
+            return _link_page(query[LINK], _cleaned(scope).headers["location"])
         bearer = _bearer(caller.headers)
         offered = bearer or (query.get(TOKEN, "") if readable else "")
         if not offered:
@@ -158,7 +158,7 @@ class Door:
         return Refusal(401, WRONG)
 
     async def form(self, scope: Scope, receive: Receive, caller: Caller) -> Response:
-        """Answer a form: the token opens a session, leaving ends it."""
+        """Answer a form: the token or a one-time link opens a session, leaving ends it."""
         if scope["path"] == LOGOUT:
             for secret in self.secrets(caller):
                 self.sessions.end_of(secret)
@@ -168,6 +168,10 @@ class Door:
             return left
         fields = await _fields(Request(scope, receive))
         target = fields.get("next", "/")
+        if code := fields.get(LINK):
+            if not self.sessions.redeem(code, caller.user):
+                return self.refuse(Refusal(401, USED), caller, scope, target)
+            return self._welcome(scope, caller, "link", _wanted(caller, RedirectResponse(_local(target), status_code=303)))
         if refusal := self.checked(fields.get(TOKEN, ""), caller, scope["path"]):
             return self.refuse(refusal, caller, scope, target)
         return self._welcome(scope, caller, "token", RedirectResponse(_local(target), status_code=303))
@@ -200,6 +204,17 @@ class Door:
                 WANTED, quote(target, safe=""), WANTED_SECONDS, httponly=True, samesite="lax", secure=secure, path="/"
             )
         return answer
+
+
+def _link_page(code: str, target: str) -> Response:
+    """Return the page of a one-time link. It logs in by POST, since chat programs fetch every address to show a preview of it."""
+    page = templates.render("link.html", code=code, target=target)
+    headers = {
+        "content-security-policy": content_security_policy(page),  # allows the page's own script
+        "referrer-policy": "same-origin",  # a form of a page without a referrer comes from the origin "null"
+        "cache-control": "no-store",
+    }
+    return HTMLResponse(page, headers=headers)
 
 
 def cookie_of(token: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from urllib.request import urlopen
 from sawtooth.app.jobs.bundled import import_bundled
 from sawtooth.app.jobs.leftovers import sweep
 from sawtooth.app.jobs.queue import Jobs
+from sawtooth.app.served_address import HEALTH_PATH, Served, keep_address
 from sawtooth.app.server.local_sampler import local_sampler
 from sawtooth.app.server.log_lines import limit_lines
 from sawtooth.app.server.push import command_to_print
@@ -51,14 +52,18 @@ def started_settings() -> Settings:
     return settings()
 
 
-def announce() -> None:
-    """Print how to open this server, and open it where that was asked for."""
+def listens_at() -> Served:
+    """Return where this server listens."""
     from streamlit import config
 
-    options = settings()
     address = config.get_option("server.address") or "0.0.0.0"  # Streamlit's own default when nothing is configured
-    port, secure = int(config.get_option("server.port")), bool(config.get_option("server.sslCertFile"))
-    url = url_of(address, port, secure=secure)
+    return Served(address, int(config.get_option("server.port")), bool(config.get_option("server.sslCertFile")))
+
+
+def announce() -> None:
+    """Print how to open this server, and open it where that was asked for."""
+    options, served = settings(), listens_at()
+    url = url_of(served.address, served.port, secure=served.secure)
     print(f"Sawtooth: {link_to(options.data, url) if options.token else url}", flush=True)
     if options.token:
         print("The link opens once; `sawtooth serve --link` prints another.", flush=True)
@@ -66,7 +71,7 @@ def announce() -> None:
         print(f"Watch a GPU from here: {command_to_print(url, options.data.root)}", flush=True)
     print("Stop it with Ctrl-C.", flush=True)
     if os.environ.pop(OPEN, None):
-        health, opened = f"{url}_stcore/health", link_to(options.data, url, handed_over=True) if options.token else url
+        health, opened = f"{url}{HEALTH_PATH}", link_to(options.data, url, handed_over=True) if options.token else url
         threading.Thread(target=_open_when_ready, args=(health, opened), daemon=True).start()
 
 
@@ -83,7 +88,8 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
     limit_lines()
     slow_clients = asyncio.create_task(end_slow_clients())
     try:
-        yield None
+        with keep_address(data, listens_at()):
+            yield None
     finally:
         slow_clients.cancel()
         local_sampler().stop()

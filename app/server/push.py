@@ -13,6 +13,7 @@ from sawtooth.ingest.errors import UsageError
 
 PREFIX = "/api/v1/live/"
 FILE = "push_token"
+MASK = "•" * 8  # for the token, which a shared screen must not show
 VARIABLE = "SAWTOOTH_PUSH_TOKEN"
 
 
@@ -37,8 +38,8 @@ def push_command(address: str, token: str | None) -> str:
 
 
 def command_to_show(address: str, options: Settings) -> str:
-    """Return ``push_command`` for a page, on two lines, since one breaks within a word there: without the token where anybody may read the page."""
-    command = push_command(address, push_token(options.data.root) if options.token else None)
+    """Return ``push_command`` for a page, on two lines, since one breaks within a word there: with MASK in place of the token, and without it where anybody may read the page."""
+    command = push_command(address, MASK if options.token else None)
     return command.replace(" sawtooth ", " \\\n  sawtooth ", 1)
 
 

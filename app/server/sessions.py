@@ -55,6 +55,10 @@ class _Link(msgspec.Struct, frozen=True):
     until: float
     user: int | None = None
 
+    def opens_for(self, user: int | None) -> bool:
+        """Tell whether ``user`` of this machine (None: the system does not say) may use the link."""
+        return self.user is None or user is None or self.user == user
+
 
 @dataclass(frozen=True)
 class Listed:
@@ -81,17 +85,16 @@ class Sessions:
         self._write(_name("link", code), _Link(self._clock() + LINK_SECONDS, user))
         return code
 
+    def has_link(self, code: str, user: int | None) -> bool:
+        """Tell whether ``redeem`` would accept a link, without using it up."""
+        link = self._link(_name("link", code))
+        return link is not None and link.opens_for(user) and self._clock() <= link.until
+
     def redeem(self, code: str, user: int | None) -> bool:
         """Use a link up. False where there is none such, it is too old, or it is another user's, who keeps it."""
         name = _name("link", code)
-        content = self._read(name)
-        try:
-            link = from_json(content, _Link) if content else None
-        except msgspec.MsgspecError:
-            link = None
-        if link is None or (link.user is not None and user is not None and link.user != user):
-            return False
-        return self._remove(name) and self._clock() <= link.until
+        link = self._link(name)
+        return link is not None and link.opens_for(user) and self._remove(name) and self._clock() <= link.until
 
     def open(self, session: Session) -> str:
         """Begin a session; return its secret, which is the cookie's value."""
@@ -142,6 +145,13 @@ class Sessions:
     def id_of(self, secret: str) -> str:
         """Return the id of a cookie's session, whether there is one or not."""
         return _name("session", secret).removeprefix("session-")
+
+    def _link(self, name: str) -> _Link | None:
+        content = self._read(name)
+        try:
+            return from_json(content, _Link) if content else None
+        except msgspec.MsgspecError:
+            return None
 
     def _session(self, name: str, now: float, *, looks_only: bool = False) -> Session | None:
         content, seen = self._read(name), self._seen(name)

@@ -7,6 +7,7 @@ import socket
 import sys
 from pathlib import Path
 
+from sawtooth.app.served_address import ANY_ADDRESS, DEFAULT_ADDRESS, DEFAULT_PORT
 from sawtooth.app.server.sessions import sessions_of
 from sawtooth.app.server.tokens import VIEWERS, kept_token
 from sawtooth.app.settings import is_loopback, settings_from
@@ -15,9 +16,7 @@ from sawtooth.ingest.schema import DataFolder
 
 MAIN = Path(__file__).resolve().parents[1] / "main.py"
 UNTIL_STOPPED = Path(__file__).with_name("until_stopped.py")
-DEFAULT_PORT = 8501
 PORTS_TRIED = 20  # more servers than anybody leaves running on one machine
-DEFAULT_ADDRESS = "127.0.0.1"
 NO_TOKEN, OPEN = "SAWTOOTH_NO_TOKEN", "SAWTOOTH_OPEN"  # also read by sawtooth.app.settings and sawtooth.app.server.process
 
 
@@ -72,7 +71,7 @@ def serve(
 
 def url_of(address: str, port: int, path: str = "", *, secure: bool = False) -> str:
     """Return the address of a page of the server, as a browser needs it."""
-    host = socket.gethostname() if address in ("0.0.0.0", "::", "") else address
+    host = socket.gethostname() if address in ANY_ADDRESS else address
     host = f"[{host}]" if ":" in host else host
     return f"{'https' if secure else 'http'}://{host}:{port}/{path}"
 

@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from sawtooth.app import format as fmt
+from sawtooth.app.printable import printable
 
 FOLDER = Path(__file__).parent
 _QUOTED_CODE = re.compile(r"`([^`]+)`")
@@ -31,8 +32,8 @@ def _prose(sentence: str) -> Markup:
 
 
 def _as_written(text: str) -> Markup:
-    """Return code, escaped, with its line breaks."""
-    return Markup.escape(text)
+    """Return code, escaped, with its line breaks and without other control characters: people copy it."""
+    return Markup.escape(printable(text, kept="\n\t"))
 
 
 def _breakable(text: str) -> Markup:

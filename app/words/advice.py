@@ -11,6 +11,7 @@ from sawtooth.analysis.run.same_time import same_time
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.poster_bars import Planned
+from sawtooth.app.printable import printable
 from sawtooth.app.words import causes, promise
 from sawtooth.app.words.headline import action, best_ms, first_change, healthy, leading, prepared_by
 from sawtooth.app.words.headline import below as headline_below
@@ -274,4 +275,4 @@ def diff(change: CodeChange) -> str:
         same = before[a:b] == after[c:d]
         lines += [f"  {line}" for line in before[a:b]] if same else [f"- {line}" for line in before[a:b]]
         lines += [] if same else [f"+ {line}" for line in after[c:d]]
-    return "\n".join(lines)
+    return "\n".join(printable(line, kept="\t") for line in lines)  # people copy it

@@ -30,6 +30,8 @@ CUT_OFF_EARLY = (  # what happened, why, what to do
 
 def headline(result: RunResult) -> str:
     """Return the answer about a run in one line: Pad 774 and 50257 to multiples of 64: 65.7 → ≈ 35.1 ms."""
+    if (withdrawn := result.withdrawn_by) is not None and withdrawn.headline is not None:
+        return withdrawn.headline
     change = first_change(result)
     if change is None and _ends_before_the_gpu(result):
         return f"{CUT_OFF_EARLY[0]} {CUT_OFF_EARLY[2]}"
@@ -39,6 +41,8 @@ def headline(result: RunResult) -> str:
 
 def on_poster(result: RunResult, included: Sequence[Finding] = ()) -> str:
     """Return the headline above the poster, which shows the times large: the change alone, or those ``included``, and how sure that is where it is little."""
+    if result.withdrawn_by is not None:
+        return headline(result)
     if included:
         return _marked(named_together(included), included, result)
     change = first_change(result)
@@ -101,6 +105,8 @@ def _taken(pauses: Pauses, step_ms: float) -> str:
 
 
 def _below(result: RunResult, included: Sequence[Finding]) -> str | None:
+    if (withdrawn := result.withdrawn_by) is not None:
+        return f"{withdrawn.sentence} {withdrawn.advice}".strip()
     change = first_change(result)
     if included:
         if change is not None and change[0].ends_the_run:
@@ -191,7 +197,7 @@ def first_change(result: RunResult) -> tuple[Finding, str] | None:
     """Return the first finding worth the headline with the sentence it makes; of a healthy run none, whatever one might still try."""
     rank, findings = result.lead, result.findings
     verdict = judge(rank) if rank is not None else None
-    if (rank is not None and verdict is None) or healthy(result) is not None:
+    if result.withdrawn_by is not None or (rank is not None and verdict is None) or healthy(result) is not None:
         return None
     if (
         verdict is not None and verdict.kind == "unrepresentative"

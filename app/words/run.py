@@ -45,8 +45,8 @@ def step_now(result: RunResult) -> str | None:
 
 def first_line(result: RunResult) -> str:
     """Return the first line about a run, whatever it holds."""
-    if result.lead is None:
-        return no_verdict(result)
+    if (check := result.withdrawn_by) is not None or result.lead is None:
+        return check.sentence if check is not None else no_verdict(result)
     verdict = judge(result.lead)
     return (
         headline(verdict, explains(verdict, result.findings)) if verdict else "No GPU work in this trace is linked to a launch."

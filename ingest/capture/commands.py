@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sawtooth.ingest.capture import loader
-from sawtooth.ingest.capture.command import hook, launch
+from sawtooth.ingest.capture.command import launch, settings
+from sawtooth.ingest.capture.command.parts import free_name
 from sawtooth.ingest.capture.job_place import member_of_job
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.ingest.sampler import __main__ as sampler
@@ -37,7 +38,7 @@ def run_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--after",
         type=float,
-        default=hook.LEAST_SECONDS,
+        default=settings.LEAST_SECONDS,
         metavar="SECONDS",
         help="profile once the loop has run this long and is steady (default %(default)g)",
     )
@@ -101,6 +102,9 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
     if (why := launch.why_unwritable(bundle)) is not None:
         print(f"sawtooth run: {why}", file=sys.stderr)
         sys.exit(2)
+    if (free := free_name(bundle)) != bundle:
+        print(f"sawtooth: {launch.TAKEN.format(taken=bundle, free=free)}", file=sys.stderr, flush=True)
+        bundle = free
     steps = 0 if arguments.no_profile else arguments.steps
     return launch.run(
         command,

@@ -5,7 +5,8 @@ A file of marks is JSON lines; a last line that is torn (the job was killed) is 
     {"k": "marks", "v": 1, "recorder": "0.1.0", "host": "node1", "boot": "…", "pid": 4711, "gpu": "GPU-…", "rank": 0, "w": 1700000000000000000}
 
 ``gpu`` is the UUID of the GPU that the process computes on, null where it uses none yet; ``rank`` is null outside a job of several ranks,
-``w`` wall nanoseconds since 1970 (UTC). Each further line is the end of one step on the host::
+``w`` wall nanoseconds since 1970 (UTC). Where no optimizer makes the steps the head has a ``sign`` (backward, gradient, call or batch: what ended
+each step) and ``of``, the class of the module whose calls they are. Each further line is the end of one step on the host::
 
     {"k": "mark", "i": 17, "w": 1700000000123456789, "p": "train", "o": 0, "l": 1, "at": ["train.py:12"], "b": 64, "n": 1024}
 
@@ -56,6 +57,7 @@ class MarkWriter:
         rank: int | None = None,
         recorder: str = "",
         gpu: str | None = None,
+        sign: tuple[str, str] | None = None,
         wall_ns: Callable[[], int] = time.time_ns,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
@@ -63,6 +65,8 @@ class MarkWriter:
         started_ns = wall_ns()
         self._offset_ns = started_ns - monotonic_ns()
         head = {"k": "marks", "v": FORMAT_VERSION, "recorder": recorder, "host": platform.node(), "boot": boot_id()}
+        if sign is not None:
+            head["sign"], head["of"] = sign
         self._lines = [json.dumps({**head, "pid": os.getpid(), "gpu": gpu, "rank": rank, "w": started_ns})]
         self._noted: list[Noted] = []
         self._sites: set[int] = set()
@@ -110,12 +114,15 @@ class MarkWriter:
         """Write what is not written yet, in one call: a line is whole or at the end of the file."""
         self._put_in_words()
         lines, self._lines = self._lines, []
-        if lines:
-            os.write(self._file, ("\n".join(lines) + "\n").encode())
+        unwritten = ("\n".join(lines) + "\n").encode() if lines else b""
+        while unwritten:  # a disk that becomes full takes a part, and refuses the rest
+            unwritten = unwritten[os.write(self._file, unwritten) :]
 
     def close(self) -> None:
         """Write the rest and close the file; a second close does nothing."""
         if self._file >= 0:
-            self.flush()
-            os.close(self._file)
-            self._file = -1
+            try:
+                self.flush()
+            finally:
+                os.close(self._file)
+                self._file = -1

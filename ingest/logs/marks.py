@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from sawtooth.ingest.capture.marks import PHASES
 from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.loop.sign import LONGEST_NAME, SIGNS
 from sawtooth.ingest.loop.site import site_of_lines, site_of_number
 from sawtooth.ingest.manifest import Amount, Measure
 from sawtooth.ingest.source import Source
@@ -40,6 +41,8 @@ class _Head(msgspec.Struct):
     recorder: str = ""
     pid: Number | None = None
     gpu: str | None = None
+    sign: str | None = None
+    of: str | None = None
 
 
 class _Mark(msgspec.Struct, rename={"place": "l"}):
@@ -107,9 +110,14 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
         "host": head.host,
         "rank": head.rank,
         "metadata": msgspec.json.encode(
-            {"recorder": head.recorder, "boot": head.boot, "pid": head.pid, "gpu": head.gpu}
+            {"recorder": head.recorder, "boot": head.boot, "pid": head.pid, "gpu": head.gpu, **_sign(head)}
         ).decode(),
     }
+
+
+def _sign(head: _Head) -> dict[str, str | None]:
+    """Return what ends each step where no optimizer does, nothing where one does."""
+    return {"sign": head.sign, "of": head.of and head.of[:LONGEST_NAME]} if head.sign in SIGNS else {}
 
 
 def _sites(marks: Sequence[_Mark]) -> pa.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import PurePath
@@ -19,14 +20,20 @@ MODULE = re.compile(r"[^\W\d]\w*(\.\w+)*")
 FLAG = re.compile(r"--?[A-Za-z]")  # -1 and -.5 are values
 CONFIGURED = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")  # Hydra and OmegaConf: model.depth=3
 SECRET = re.compile(r"(?:key|secret|password|passwd|credentials?|token)$", re.IGNORECASE)
+UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Unicode's categories
 POSITIONAL = "arguments without a name"
 
 
 def command_of(command: Sequence[str], notes: str) -> list[str]:
     """Return the command that `sawtooth run` was given, from ``notes`` where the run was recorded before it was a fact; [] for other runs."""
-    if command or not notes.startswith(RECORDED_BY):
-        return list(command)
-    return notes.splitlines()[0].removeprefix(RECORDED_BY).rstrip(".").removesuffix("`").split()
+    if not command and notes.startswith(RECORDED_BY):
+        command = notes.splitlines()[0].removeprefix(RECORDED_BY).rstrip(".").removesuffix("`").split()
+    return [visible(word) for word in command]
+
+
+def visible(word: str) -> str:
+    """Return ``word`` with escapes for control, direction and invisible characters: people copy a stranger's command into a terminal."""
+    return "".join(sign.encode("unicode_escape").decode() if unicodedata.category(sign) in UNSEEN else sign for sign in word)
 
 
 def failure_of(notes: str) -> str | None:

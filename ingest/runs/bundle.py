@@ -15,6 +15,7 @@ import msgspec
 from sawtooth.ingest.capture.packing import SOURCE, pack
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.files import scratch
+from sawtooth.ingest.loop.command import visible
 from sawtooth.ingest.manifest import Manifest, RecordingRef, run_id_of
 from sawtooth.ingest.recording import Progress, clean_name, clean_title, ingest_file
 from sawtooth.ingest.runs.bundle_file import Bundle, BundleManifest, BundleRecording, BundleRun, open_bundle
@@ -176,7 +177,7 @@ def _register(folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef],
     title, notes = clean_title(run.name), run.notes[:MAX_TEXT]
     settings = {key[:MAX_LABEL]: value[:MAX_LABEL] for key, value in list(run.settings.items())[:MAX_LABELS]}
     tags = [tag[:MAX_LABEL] for tag in run.tags[:MAX_LABELS]]
-    batches, command = run.batches[:MAX_TRIALS], [word[:MAX_LABEL] for word in run.command[:MAX_WORDS]]
+    batches, command = run.batches[:MAX_TRIALS], [visible(word)[:MAX_LABEL] for word in run.command[:MAX_WORDS]]
     run_id = run_id_of(recordings)
     if run_id not in known:
         return register_run(

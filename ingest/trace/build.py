@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sawtooth.ingest.decode import I64, NULL, integers, small_integers
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.trace.link import Launches, Nesting, enclosing
+from sawtooth.ingest.trace.overruns import Overruns
 from sawtooth.ingest.trace.source import GPU_KINDS, MOST_DEVICES, TABLES, Facts, TraceTables
 from sawtooth.ingest.trace.spool import Columns, slices
 from sawtooth.ingest.writer import Writer
@@ -76,7 +77,7 @@ class _Linking:
 
     def _gpu_launches(self, launches: Launches) -> tuple[I64, list[NDArray[np.bool_]], I64, int]:
         """Return of every kept GPU operation its call; which rows to keep, by slice; the External ids to look for; the duplicates."""
-        none, devices = np.empty(0, np.int64), set[int]()
+        none, devices, overruns = np.empty(0, np.int64), set[int](), Overruns()
         calls, kept, wanted = [none], [], [none]
         for (gpu,) in slices(self._tables["gpu"], slice_rows=GPU_SLICE_ROWS):
             if not gpu:
@@ -87,6 +88,7 @@ class _Linking:
                 sentence = f"The trace names more than {MOST_DEVICES} GPUs, which no host has: its device numbers are damaged. Record it again."
                 raise SourceError("E-LIMIT", sentence)
             keep = _kept(gpu)
+            overruns.add(gpu, keep)
             call = launches.of(gpu["correlation"][keep], gpu["start"][keep])
             external = gpu["external_id"][keep]
             calls.append(call)
@@ -96,6 +98,9 @@ class _Linking:
         duplicates = self._tables["gpu"].rows - len(total)
         if duplicates:
             self._trace.note("duplicate", "", duplicates)
+        self._cut, self._cut_dur = overruns.cuts(total)
+        if len(self._cut):
+            self._trace.note("overrun", "", len(self._cut))
         return total, kept, _distinct(np.concatenate(wanted)), duplicates
 
     def _host(self, launched: I64, wanted: I64) -> tuple[I64, tuple[I64, I64]]:
@@ -137,6 +142,10 @@ class _Linking:
                 continue
             gpu = table if keep.all() else {name: values[keep] for name, values in table.items()}
             count = len(gpu["start"])
+            first, behind = np.searchsorted(self._cut, (done, done + count))
+            if behind > first:
+                gpu = {**gpu, "dur": gpu["dur"].copy()}
+                gpu["dur"][self._cut[first:behind] - done] = self._cut_dur[first:behind]
             call = call_of[done : done + count]
             op = np.where(call >= 0, call_op[call], -1) if len(call_op) else np.full(count, -1)
             op = np.where(op >= 0, op, _by_external_id(*op_of, gpu["external_id"]))

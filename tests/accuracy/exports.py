@@ -13,7 +13,7 @@ import sqlite3
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,8 +83,9 @@ class Export:
         return total
 
 
-def held(path: Path, result: RunResult, library: Library) -> Iterator[Held]:
-    """Yield every quantity of one file."""
+def held(path: Path, result: RunResult, library: Library) -> list[Held]:
+    """Return every quantity of one file."""
+    found: list[Held] = []
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
         export = Export(connection)
         for rank in result.ranks:
@@ -99,14 +100,17 @@ def held(path: Path, result: RunResult, library: Library) -> Iterator[Held]:
             cut = [(max(s, a), min(e, b)) for s, e in work for a, b in windows if s < b and e > a]
             busy = rank.metrics["gpu_busy_share"].value
             assert busy is not None
-            yield Held(f"GPU {rank.device}, busy share of the window", union_ns(cut) / sum(b - a for a, b in windows), busy)
+            share = union_ns(cut) / sum(b - a for a, b in windows)
+            found.append(Held(f"GPU {rank.device}, busy share of the window", share, busy))
             for kind, table in KINDS.items():
                 spans = export.spans(table, rank.device) + (export.spans(WHOLE_GRAPHS, rank.device) if kind == "kernel" else [])
-                yield Held(f"GPU {rank.device}, {kind} time, ms", sum(e - s for s, e in spans) / 1e6, ours.get(kind, 0) / 1e6)
+                there_ms = sum(e - s for s, e in spans) / 1e6
+                found.append(Held(f"GPU {rank.device}, {kind} time, ms", there_ms, ours.get(kind, 0) / 1e6))
         there = export.ranges()
-        yield Held("NVTX ranges, ms", there.total() / 1e6, sum(ranges.values()) / 1e6)
+        found.append(Held("NVTX ranges, ms", there.total() / 1e6, sum(ranges.values()) / 1e6))
         worst = max(there.keys() | ranges.keys(), key=lambda name: Held("", there[name], ranges[name]).error, default="")
-        yield Held(f"NVTX range of the largest difference of {len(there)} names, ms", there[worst] / 1e6, ranges[worst] / 1e6)
+        largest = f"NVTX range of the largest difference of {len(there)} names, ms"
+        return [*found, Held(largest, there[worst] / 1e6, ranges[worst] / 1e6)]
 
 
 def main(files: list[str]) -> int:

@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.capture.command.hook import Hook, HookSettings
+from sawtooth.ingest.capture.command.hook import Hook
+from sawtooth.ingest.capture.command.settings import HookSettings
 from tests.support.paths import ROOT
 
 RECORDER = "from sawtooth.ingest.capture.commands import main; main()"

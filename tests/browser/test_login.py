@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from sawtooth.app.server.start import link_to
+from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import ROOT
 from tests.support.servers import Server, free_port, start_server, until, without_bundled
 
@@ -57,6 +59,10 @@ def test_the_printed_link_opens_the_page_once_and_nothing_is_typed(how: str, tmp
     server = start_server(without_bundled(tmp_path / "data"), command=command, SAWTOOTH_TOKEN="")
     try:
         context, other = browser.new_context(), browser.new_context()
+        scriptless = browser.new_context(java_script_enabled=False)
+        preview = scriptless.new_page()
+        preview.goto(link_of(server))  # uses nothing up
+        expect(preview.get_by_role("button", name="Log in")).to_be_visible()
         page = context.new_page()
         page.goto(link_of(server))
         expect(page.get_by_text("Drop torch.profiler traces").first).to_be_visible(timeout=60_000)
@@ -64,7 +70,11 @@ def test_the_printed_link_opens_the_page_once_and_nothing_is_typed(how: str, tmp
         stranger = other.new_page()
         stranger.goto(link_of(server))
         expect(stranger.get_by_text("This link was used already")).to_be_visible()
-        context.close(), other.close()
+        assert not scriptless.cookies()
+        preview.goto(link_to(DataFolder(tmp_path / "data"), f"{server.url}/"))
+        preview.get_by_role("button", name="Log in").click()
+        assert preview.url == f"{server.url}/" and scriptless.cookies()
+        context.close(), other.close(), scriptless.close()
     finally:
         server.stop()
 

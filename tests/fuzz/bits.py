@@ -79,7 +79,7 @@ def prepared(folder: DataFolder) -> tuple[str, str]:
     ranks = folder.root.parent / "ranks"
     for number, row in enumerate(summaries.rows()):
         place_of(str(ranks)).write(f"{number}{SUFFIX}", pack([row]))
-    whole = bring_in_job(folder, str(ranks)).manifest
+    whole = bring_in_job(folder, str(ranks), sources=[tempfile.gettempdir()]).manifest
     propose(folder, Proposal(run.id, "a bundle", [], name="another name", notes="notes"))
     source = folder.root.parent / "sampled"
     start = sound_trace.BASE

@@ -175,7 +175,7 @@ class Stage:
 
     def _brought(self, paths: list[tuple[Path, str]], place: Path) -> list[Manifest]:
         if all(is_summary(name) for _, name in paths):
-            return [bring_in_job(self.folder, str(place)).manifest]
+            return [bring_in_job(self.folder, str(place), sources=[tempfile.gettempdir()]).manifest]
         return bring_in(self.folder, paths, tolerant=True).runs
 
     def _read(self, run: Manifest) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.ingest.loop.command import POSITIONAL, arguments_of, command_of, name_of, names_secret, program_of
+from sawtooth.ingest.loop.command import POSITIONAL, RECORDED_BY, arguments_of, command_of, name_of, names_secret, program_of
 
 RUNS = (
     ("python train.py --epochs 3", "train.py", "train", {"--epochs": "3"}),
@@ -29,6 +29,10 @@ def test_runs_from_before_the_command_was_a_fact_have_it_in_their_notes() -> Non
     notes = "Recorded by `sawtooth run python -m rl.train --steps 300`.\nNo profile: the loop ended."
     assert command_of([], notes) == ["python", "-m", "rl.train", "--steps", "300"]
     assert command_of(["train.py"], notes) == ["train.py"]
+    hostile = ["train.py", "a\nrm -rf ~", "\u202egnp.exe", "\x1b]0;t\x07", "zero\u200bwidth", "\u2028", "fine é"]
+    shown = ["train.py", "a\\nrm -rf ~", "\\u202egnp.exe", "\\x1b]0;t\\x07", "zero\\u200bwidth", "\\u2028", "fine é"]
+    assert command_of(hostile, "") == shown
+    assert command_of([], f"{RECORDED_BY} train.py --name \u202ex`.") == ["train.py", "--name", "\\u202ex"]
     assert command_of([], "a note of mine") == [] == command_of([], "")
     assert program_of([]) == ""
 

@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -150,34 +149,28 @@ class _Taken:
     def __init__(self, session: Path) -> None:
         self._session = session
         self._times: list[int] = []
-        self._lines = self._read()
+        self._segment, self._offset = 1, 0  # read up to here
 
     def at(self, count: int) -> float | None:
-        """Return the Unix time of sample ``count``, counted from 1."""
-        while len(self._times) < count:
-            time_ns = next(self._lines)
-            if time_ns is None:
-                return None
-            self._times.append(time_ns)
-        return self._times[count - 1] / 1e9
+        """Return the Unix time of sample ``count``, counted from 1; None where it is not written yet."""
+        while len(self._times) < count and self._read_on():
+            pass
+        return self._times[count - 1] / 1e9 if len(self._times) >= count else None
 
-    def _read(self) -> Iterator[int | None]:
-        """Yield the time of each tick; None where no further one is there yet."""
-        number, rest = 1, b""
-        while True:
-            path = self._session / f"samples-{number:04d}.jsonl"
-            with path.open("rb") as file:
-                while True:
-                    if piece := file.read(1 << 20):
-                        *lines, rest = (rest + piece).split(b"\n")
-                        for line in lines:
-                            if line.startswith(b'{"k":"tick"'):
-                                yield int(json.loads(line)["w"])
-                    elif (self._session / f"samples-{number + 1:04d}.jsonl").exists():
-                        break
-                    else:
-                        yield None
-            number += 1
+    def _read_on(self) -> bool:
+        """Read the next whole lines; tell whether there may be more."""
+        followed = self._path(self._segment + 1).exists()  # asked first: then nothing is added to this one
+        with self._path(self._segment).open("rb") as file:
+            file.seek(self._offset)
+            lines, end, _ = file.read(1 << 20).rpartition(b"\n")
+        self._times += [int(json.loads(line)["w"]) for line in lines.split(b"\n") if line.startswith(b'{"k":"tick"')]
+        self._offset += len(lines) + len(end)
+        if not end and followed:
+            self._segment, self._offset = self._segment + 1, 0
+        return bool(end) or followed
+
+    def _path(self, segment: int) -> Path:
+        return self._session / f"samples-{segment:04d}.jsonl"
 
 
 def _read(page: Page, taken: _Taken, measured: Measured, began: float) -> None:

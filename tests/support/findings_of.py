@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 from sawtooth.analysis import kept
 from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.outlook import outlook
 from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.run.view import open_rank
+from sawtooth.analysis.run_analysis import whatif_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.recording import ingest_file
@@ -49,13 +53,30 @@ def _files(name: str, root: Path | None) -> list[Path]:
         folder = common_folder() / "made" / name
         folder.mkdir(parents=True, exist_ok=True)
         return HAND_MADE[name](folder)
-    folder = next(r / name for r in ((RECORDINGS, RECORDED_AFTER, SAMPLES) if root is None else (root,)) if (r / name).is_dir())
+    roots = (RECORDINGS, RECORDED_AFTER, SAMPLES) if root is None else (root,)
+    folder = next((place / name for place in roots if (place / name).is_dir()), None)
+    if folder is None:
+        places = ", ".join(place.name for place in roots)
+        raise LookupError(
+            f"no recording is called {name!r}: it is no folder of {places}, and no key of HAND_MADE (tests/support/sampled_loop.py)"
+        )
     return [*sorted(folder.glob("*trace.json.gz")), *folder.glob("nvml.jsonl*")]
 
 
 def finding(name: str, rule: str) -> Finding | None:
     """Return the finding of ``rule`` on the recording, None where it is quiet."""
     return next((f for f in result_of(name).findings if f.rule == rule), None)
+
+
+@contextmanager
+def context_of(name: str) -> Iterator[RuleContext]:
+    """Give what rules look at of a recording: of the device that leads the run."""
+    result = result_of(name)
+    if result.lead is None:
+        raise LookupError(f"{name} has no GPU work that a rule could look at")
+    with open_rank(library(), result.lead) as view:
+        whatif = whatif_of(view.recording, result.lead)
+        yield RuleContext(result, result.lead, view.recording, result.lead.telemetry, whatif)
 
 
 def stopwatch_ms(name: str) -> float:

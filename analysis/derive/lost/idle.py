@@ -24,6 +24,7 @@ from sawtooth.analysis.replay.machine import I32, I64, NEVER
 OTHER_STREAM_NS = 20_000  # hardware latencies stay below 10 µs, so a queued operation 20 µs late waited for another stream
 MOST_LATENCY_NS = 50_000  # no queued operation at hand took more than 20 µs to start by itself: something unseen held it
 SHIFT_LIMIT_NS = 10_000  # launch return to kernel start is 1.5 to 2.5 µs; later than 10 µs is not the latency of a launch
+_NONE = np.empty(0, np.int64)
 REMOVABLE_BY_RUNNING_AHEAD = [CODE[cause.key] for cause in CAUSES if cause.on_host is not None and cause.on_host.runs_ahead]
 
 
@@ -112,8 +113,7 @@ def _paint_host(schedule: Schedule, rows: I64, begin: I64, end: I64, shift: I64,
     """Cut gaps by what the launching line did in [begin − shift, end − shift): the time just before the launch returned."""
     line = np.where(next_op >= 0, schedule.line[next_op], 0) if len(schedule.line) else np.zeros(len(rows), np.int32)
     painted = []
-    for number in np.unique(np.maximum(line, 0)).tolist():
-        mine = np.flatnonzero(np.maximum(line, 0) == number)
+    for number, mine in positions_by(np.maximum(line, 0)).items():
         if number < len(schedule.paints):
             paint = schedule.paints[number]
             edges = np.concatenate([[NEVER], paint.start[1:], [-NEVER]])
@@ -167,12 +167,13 @@ def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals)
     ended_in = _part_of(window, waits.reached)
     line = np.where(pieces.next_op >= 0, op_line[pieces.next_op], 0) if len(op_line) else np.zeros(len(pieces), np.int32)
     line = line * parts + _part_of(window, pieces.start)
-    eligible = np.isin(pieces.cause, REMOVABLE_BY_RUNNING_AHEAD)
     wait_line = np.where(ended_in >= 0, waits.line * parts + ended_in, -1)
     begun = np.searchsorted(np.maximum.accumulate(waits.start), np.maximum.accumulate(pieces.start), side="right")
     cut: list[_Charged] = []
-    for own in np.unique(wait_line).tolist():
-        mine, rows = np.flatnonzero(wait_line == own), np.flatnonzero(eligible & (line == own))
+    may_be_charged = np.flatnonzero(np.isin(pieces.cause, REMOVABLE_BY_RUNNING_AHEAD))
+    of_line = positions_by(line[may_be_charged])
+    for own, mine in positions_by(wait_line).items():
+        rows = may_be_charged[of_line.get(own, _NONE)]
         cut += _charged(pieces, rows, np.searchsorted(mine, begun[rows]), mine, waits)
     begin, end, index, payer = np.array(cut, dtype=np.int64).reshape(-1, 4).T
     whole = np.ones(len(pieces), bool)

@@ -57,7 +57,7 @@ class Losses:
         longest = max(part.devices, key=lambda d: len(d.table))
         problem = None
         if part.first:
-            steps = StepTable.of(longest, part.steps)
+            steps = StepTable.of(longest, _whole_steps(longest, part.steps))
             problem = build_problem(events, steps, facts, view, further=len(longest.table) - len(steps.number))
         every = recorded_waits(events, StepTable.of(longest), facts, view) if problem is None or problem.notes else problem
         recorded = schedule_of(events, view, every, None)
@@ -110,6 +110,18 @@ class Losses:
             "estimate": estimate_facts(self._estimates[device]),
             "phases": phases(self._phases[device], self._steps[device]),
         }
+
+
+def _whole_steps(device: DeviceSteps, among: slice) -> slice:
+    """Return the longest run of steps ``among`` a device's that lack no record of the GPU; ``among`` itself where every step lacks some."""
+    lacks = device.table["lost"].to_numpy()[among] > 0 if len(device.table) else np.zeros(0, bool)
+    if not lacks.any() or lacks.all():
+        return among
+    borders = np.flatnonzero(np.diff(np.concatenate(([True], lacks, [True])).astype(int)))
+    starts, ends = borders[::2], borders[1::2]
+    longest = int((ends - starts).argmax())
+    first = among.indices(len(device.table))[0]
+    return slice(first + int(starts[longest]), first + int(ends[longest]))
 
 
 def _recorded(part: Part, problem: ReplayProblem) -> ReplayProblem:

@@ -32,6 +32,7 @@ from sawtooth.analysis.derive.parts.loading import Spine, Stretch, load
 from sawtooth.analysis.derive.parts.part import EVER, Part, whole
 from sawtooth.analysis.derive.steps.device import DeviceSteps, device_steps
 from sawtooth.analysis.derive.steps.host import HostSteps, find_host_steps, marked_steps
+from sawtooth.analysis.derive.steps.lost import lost_launches
 from sawtooth.analysis.derive.unprofiled.problem import FEWEST_STEPS, USUAL_EVENTS
 from sawtooth.analysis.intervals import Intervals
 
@@ -52,9 +53,9 @@ def parts_of(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> Iterator[Par
         events = load_events(con)
         host = find_host_steps(events)
         devices, left_out = analysed(events.gpu.device)
-        yield whole(
-            events, load_host_facts(con, events.origin_ns), host, [device_steps(events, host, d) for d in devices], left_out
-        )
+        lost = lost_launches(con, events.origin_ns, Intervals(host.starts, host.ends))
+        placed = [device_steps(events, host, d, lost) for d in devices]
+        yield whole(events, load_host_facts(con, events.origin_ns), host, placed, left_out)
         return
     for number in range(len(cut.borders) + 1):
         yield load(con, cut.spine, cut.host, cut.devices, cut.left_out, cut.stretch(number))
@@ -117,7 +118,8 @@ def _cut(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> _Cut | None:
     if host is None:
         return None
     chosen, left_out = analysed(spine.gpu.device)
-    devices = [device_steps(spine, host, d) for d in chosen]
+    lost = lost_launches(con, spine.origin_ns, Intervals(host.starts, host.ends))
+    devices = [device_steps(spine, host, d, lost) for d in chosen]
     tables = [device.table for device in devices if len(device.table)]
     if not tables:
         return None

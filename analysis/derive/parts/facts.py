@@ -11,7 +11,7 @@ from sawtooth.analysis.derive.flop_counts import device_flops
 from sawtooth.analysis.derive.host_only import host_only
 from sawtooth.analysis.derive.parts.part import Part
 from sawtooth.analysis.derive.parts.work import Work
-from sawtooth.analysis.derive.steps.device import STATUS_NAMES
+from sawtooth.analysis.derive.steps.device import STATUS_NAMES, DeviceSteps
 
 
 def facts_of(work: Work) -> dict[str, Any]:
@@ -39,6 +39,8 @@ def facts_of(work: Work) -> dict[str, Any]:
             "graph_ns": int(dur[in_graph].sum()),
             "gpu_ns": int(dur.sum()),
             **({"gpus_left_out": left_out} if left_out else {}),
+            **_lost(device, first=part.first),
+            "launches": int((in_counted if counted.any() else device.status == 0).sum()),
             "flops": device_flops(
                 events=events,
                 classes=work.classes,
@@ -49,6 +51,28 @@ def facts_of(work: Work) -> dict[str, Any]:
             ),
         }
     return facts
+
+
+def _lost(device: DeviceSteps, *, first: bool) -> dict[str, int]:
+    """Return how many launches have no record on the GPU: in the counted steps (of a trace without steps everywhere), of CUDA graphs there, and in all.
+
+    The first part of a recording has all of them.
+    """
+    lost, table = device.lost, device.table
+    if not len(lost) or not first:
+        return {}
+    here = np.ones(len(lost), bool)
+    if len(table) and table["counted"].any():
+        counted = table[table["counted"].to_numpy(bool)]
+        step = np.searchsorted(counted["host_start"].to_numpy(np.int64), lost.start, side="right") - 1
+        here = (step >= 0) & (lost.start < counted["host_end"].to_numpy(np.int64)[np.maximum(step, 0)])
+    lacking = int((table["lost"] > 0).sum()) if len(table) else 0
+    return {
+        "lost_launches": int(here.sum()),
+        "lost_graphs": int((here & lost.graph).sum()),
+        "lost_anywhere": len(lost),
+        "lacking_steps": lacking,
+    }
 
 
 def added(some: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Which steps count, and why the others do not: the first of a cycle, warm-up, one that the profile cut off, one beyond the last whole round."""
+"""Which steps count, and why the others do not.
+
+Not counted are: a step that lacks records of the GPU, the first of a cycle, warm-up, one that the profile cut off, one beyond the last whole round.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,12 @@ def choose(table: pd.DataFrame) -> pd.DataFrame:
     """Mark which steps count, and why the others do not."""
     why: list[str | None] = [None] * len(table)
     dur = (table["end"] - table["start"]).to_numpy()
-    first = ~table["cycle"].duplicated().to_numpy()
-    if (~first).sum() >= 2:
+    table, lacks = _without_lacking(table)
+    for row in np.flatnonzero(lacks):
+        lost, launched = int(table["lost"].iloc[row]), int(table["gpu_ops"].iloc[row])
+        why[row] = f"{lost} of its {lost + launched} launches have no record on the GPU"
+    first = ~table["cycle"].duplicated().to_numpy() & ~lacks
+    if (~first & ~lacks).sum() >= 2:
         for opening in np.flatnonzero(first):
             why[opening] = "first step of a profiling cycle"
     for cycle in table["cycle"].unique():
@@ -39,6 +46,19 @@ def choose(table: pd.DataFrame) -> pd.DataFrame:
     if counted.sum() >= 3:
         outlier[counted] = dur[counted] > _slow_limit(dur[counted])
     return table.assign(counted=counted, excluded_because=why, outlier=outlier)
+
+
+def _without_lacking(table: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
+    """Return the table and which steps lack records of the GPU; all False where every step does, since then none is better than another.
+
+    A step behind one that lacks some begins at an end that may be wrong: it begins a cycle of its own, as a step behind a pause of the profiler does.
+    """
+    lacks = table["lost"].to_numpy() > 0 if "lost" in table else np.zeros(len(table), bool)
+    if not lacks.any() or lacks.all():
+        return table, np.zeros(len(table), bool)
+    cycle = table["cycle"].to_numpy()
+    begins = np.concatenate(([0], (np.diff(cycle) != 0) | (np.diff(lacks.astype(int)) != 0)))
+    return table.assign(cycle=np.cumsum(begins)), lacks
 
 
 def _beyond_whole_rounds(gpu_ops: I64, counted: NDArray[np.bool_], cycle: I64) -> I64:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.derive.events import Events
 from sawtooth.analysis.derive.steps.counted import choose
 from sawtooth.analysis.derive.steps.host import HostSteps
+from sawtooth.analysis.derive.steps.lost import LostLaunches
 from sawtooth.analysis.intervals import Intervals, union
 
 I64 = NDArray[np.int64]
@@ -25,8 +26,9 @@ class DeviceSteps:
     """Steps of one device.
 
     ``table`` has a row per step: step, name, cycle, host_start, host_end, start, end (device clock), counted, excluded_because,
-    gpu_ops, outlier. ``window`` is the steady window. ``op_step`` gives the step of each GPU operation of this device, -1 outside;
+    gpu_ops, lost (launches without a record on the GPU), outlier. ``window`` is the steady window. ``op_step`` gives the step of each GPU operation of this device, -1 outside;
     ``status`` its standing: 0 linked, 1 carried over, 2 orphan. Both are aligned with ``ops``, the gpu_op_ids of the device.
+    ``lost`` are all launches without a record on the GPU, of whichever step.
     """
 
     device: int
@@ -35,12 +37,13 @@ class DeviceSteps:
     ops: I64
     op_step: I64
     status: NDArray[np.int8]
+    lost: LostLaunches = LostLaunches()  # noqa: RUF009  (frozen, so it can be shared)
 
 
 STATUS_NAMES = ("linked", "carried_over", "orphan")
 
 
-def device_steps(events: Events, host: HostSteps, device: int) -> DeviceSteps:
+def device_steps(events: Events, host: HostSteps, device: int, lost: LostLaunches = LostLaunches()) -> DeviceSteps:  # noqa: B008  (frozen)
     """Place the host's steps on the clock of ``device`` and choose which of them count."""
     ops = np.flatnonzero(events.gpu.device == device)
     start, end, call = events.gpu.start[ops], events.gpu.end[ops], events.gpu.call[ops]
@@ -48,16 +51,21 @@ def device_steps(events: Events, host: HostSteps, device: int) -> DeviceSteps:
     op_step = np.full(len(ops), -1, np.int64)
     if len(host.starts) and linked.any():
         launched = events.calls.start[call[linked]]
-        index = np.searchsorted(host.starts, launched, side="right") - 1
-        inside = (index >= 0) & (launched < host.ends[np.maximum(index, 0)])
-        op_step[linked] = np.where(inside, index, -1)
+        op_step[linked] = _step_of(host, launched)
     status = _status(start, linked, op_step, host)
     carried_end = int(end[status == 1].max()) if (status == 1).any() else None
-    table = _step_table(host, end, op_step, carried_end)
+    table = _step_table(host, start, end, op_step, carried_end, lost)
     window = _steady_window(table) if len(table) else _whole(start, end)
     if len(table) and not len(window.starts):
         window = _whole(start, end)
-    return DeviceSteps(device=device, table=table, window=window, ops=ops, op_step=op_step, status=status)
+    return DeviceSteps(device=device, table=table, window=window, ops=ops, op_step=op_step, status=status, lost=lost)
+
+
+def _step_of(host: HostSteps, moments: I64) -> I64:
+    """Return the step whose host interval holds each moment, -1 outside of all."""
+    index = np.searchsorted(host.starts, moments, side="right") - 1
+    inside = (index >= 0) & (moments < host.ends[np.maximum(index, 0)])
+    return np.where(inside, index, -1)
 
 
 def _status(start: I64, linked: NDArray[np.bool_], op_step: I64, host: HostSteps) -> NDArray[np.int8]:
@@ -78,19 +86,26 @@ def _status(start: I64, linked: NDArray[np.bool_], op_step: I64, host: HostSteps
     return status
 
 
-def _step_table(host: HostSteps, end: I64, op_step: I64, carried_end: int | None) -> pd.DataFrame:
+def _step_table(
+    host: HostSteps, start: I64, end: I64, op_step: I64, carried_end: int | None, lost: LostLaunches
+) -> pd.DataFrame:
     count = len(host.starts)
+    first_start = np.full(count, np.iinfo(np.int64).max)
     last_end = np.full(count, np.iinfo(np.int64).min)
     gpu_ops = np.zeros(count, np.int64)
     inside = op_step >= 0
+    np.minimum.at(first_start, op_step[inside], start[inside])
     np.maximum.at(last_end, op_step[inside], end[inside])
     np.add.at(gpu_ops, op_step[inside], 1)
+    lacks = _lacking(host, lost)
     begins, ends = np.zeros(count, np.int64), np.zeros(count, np.int64)
     for k in range(count):
         if k == 0 or host.cycle[k] != host.cycle[k - 1]:
             begins[k] = host.starts[k] if carried_end is None or k else max(int(host.starts[k]), carried_end)
         else:
             begins[k] = ends[k - 1]
+            if lacks[k - 1] and not lacks[k] and inside.any():  # the end before may be too early
+                begins[k] = max(int(begins[k]), int(first_start[k]))
         ends[k] = max(int(last_end[k]), int(begins[k]))
     table = pd.DataFrame(
         {
@@ -102,9 +117,18 @@ def _step_table(host: HostSteps, end: I64, op_step: I64, carried_end: int | None
             "start": begins,
             "end": ends,
             "gpu_ops": gpu_ops,
+            "lost": lacks,
         }
     )
     return choose(table) if gpu_ops.any() else table.iloc[0:0].assign(counted=False, excluded_because=None, outlier=False)
+
+
+def _lacking(host: HostSteps, lost: LostLaunches) -> I64:
+    """Count, per step, the launches without a record on the GPU."""
+    if not len(host.starts) or not len(lost):
+        return np.zeros(len(host.starts), np.int64)
+    step = _step_of(host, lost.start)
+    return np.bincount(step[step >= 0], minlength=len(host.starts))
 
 
 def _steady_window(table: pd.DataFrame) -> Intervals:

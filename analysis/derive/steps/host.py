@@ -12,6 +12,7 @@ from sawtooth.analysis.derive.events import Events
 from sawtooth.analysis.derive.steps.inferred import find_periods
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.knowledge.host_names import ENGINE_OP
+from sawtooth.ingest.loop.sign import STEP_NAME
 
 PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
 # Annotations that repeat within a step or describe the profiler's and the libraries' own work, never a step.
@@ -62,7 +63,7 @@ def find_host_steps(events: Events) -> HostSteps:
 
 
 def marked_steps(events: Events) -> HostSteps | None:
-    """Return the steps that a profiler or an optimizer marks, None where there are none. Of ``ops`` the first, all annotations and the backward pass are enough."""
+    """Return the steps that a profiler, an optimizer or the recorder marks, None where there are none. Of ``ops`` the first, all annotations and the backward pass are enough."""
     return _marked(events, _annotations(events))
 
 
@@ -82,6 +83,9 @@ def _marked(events: Events, by_name: dict[str, list[int]]) -> HostSteps | None:
         rows_of = {name: _last_of_each_round(events, _last_of_each_step(events, rows)) for name, rows in optimizers.items()}
         name = min(rows_of, key=lambda n: (len(rows_of[n]), n))
         return _annotation_steps(events, name, rows_of[name])
+    signs = {name: rows for name, rows in by_name.items() if name.startswith(STEP_NAME)}
+    for name, rows in signs.items():  # the recorder marks one loop
+        return _annotation_steps(events, name, rows)
     return None
 
 
@@ -177,8 +181,10 @@ def _profiler_steps(events: Events, rows_of: dict[str, list[int]]) -> HostSteps:
 
 
 def _annotation_steps(events: Events, name: str, rows: list[int]) -> HostSteps:
-    rows = sorted(rows, key=lambda i: int(events.ops.end[i]))
-    ends = events.ops.end[rows]
+    rows = sorted(rows, key=lambda i: (int(events.ops.end[i]), int(events.ops.start[i])))
+    ends = _ended(events.ops.start[rows], events.ops.end[rows])
+    rows = [rows[i] for i in np.argsort(ends, kind="stable")]
+    ends = np.sort(ends)
     first = min(int(events.ops.start[0]) if len(events.ops) else 0, int(events.calls.start[0]) if len(events.calls) else 0)
     starts = np.concatenate(([min(first, int(ends[0]))], ends[:-1])).astype(np.int64)
     names = [events.names[events.ops.name[i]] for i in rows]
@@ -187,6 +193,20 @@ def _annotation_steps(events: Events, name: str, rows: list[int]) -> HostSteps:
     return HostSteps(
         source="annotation", annotation=name, names=names, starts=starts, ends=ends, cycle=np.zeros(len(rows), np.int64)
     )
+
+
+def _ended(starts: I64, ends: I64) -> I64:
+    """Return ``ends``, of ranges that were never popped where the next one begins.
+
+    A profiler ends all open ranges when it stops: several of one name then end at the same time. The last of them does.
+    """
+    closed = ends.copy()
+    for end in np.unique(ends):
+        together = np.flatnonzero(ends == end)
+        if len(together) > 1:
+            order = together[np.argsort(starts[together], kind="stable")]
+            closed[order[:-1]] = starts[order[1:]]
+    return closed
 
 
 def _inferred_steps(events: Events) -> HostSteps:

@@ -205,12 +205,14 @@ def _device_ops(events: Events, steps: StepTable, call: I64) -> tuple[DeviceOps,
     first_of, inverse = distinct_rows(gpu.device, gpu.stream)
     device_stream = np.stack([gpu.device[first_of].astype(np.int64), gpu.stream[first_of]])
     line: I32 = inverse.astype(np.int32)
-    for stream in np.unique(line[orphan]):  # an orphan runs when the work launched next on its stream is about to
-        mine = np.flatnonzero((line == stream) & (orphan | (node >= 0)))
-        following = np.where(node[mine] >= 0, node[mine], len(call))
-        upcoming = np.minimum.accumulate(following[::-1])[::-1]
-        lost = orphan[mine] & (upcoming < len(call))
-        node[mine[lost]] = upcoming[lost]
+    # An orphan runs when the work launched next on its stream is about to. Nodes of later streams are larger here, so they never are the least.
+    mine = np.flatnonzero(orphan | (node >= 0))
+    mine = mine[np.argsort(line[mine], kind="stable")]
+    of_stream = line[mine].astype(np.int64) * (len(call) + 1)
+    following = np.where(node[mine] >= 0, node[mine], len(call)) + of_stream
+    upcoming = np.minimum.accumulate(following[::-1])[::-1] - of_stream
+    lost = orphan[mine] & (upcoming < len(call))
+    node[mine[lost]] = upcoming[lost]
     index = np.flatnonzero((node >= 0) | (launched_before & (gpu.start < earliest)))
     index = index[np.lexsort((index, gpu.start[index], node[index]))]
     none = np.full(len(index), -1, dtype=np.int64)

@@ -77,7 +77,7 @@ def waits(events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], 
     targets, self_wait, staging = _targets(events=events, facts=facts, call=call, sync=sync, ops=ops, bounds=bounds)
     reached = np.full(len(call), NEVER, dtype=np.int64)
     for n, awaited in targets.items():
-        reached[n] = max(int(op_end[t]) for t in awaited)
+        reached[n] = op_end[awaited].max()
     waits = (reached > start) | (self_wait >= 0)
     slot = queue_slots(ops, bounds)
     queued = ~waits & (duration > BLOCKED_LAUNCH_NS) & (slot >= 0) & (np.where(slot >= 0, op_start[slot], NEVER) > start)
@@ -107,7 +107,7 @@ def waited_for(events: Events, facts: HostFacts, call: I64, sync: NDArray[np.boo
 class _Targets(NamedTuple):
     """By node, the operations that a call waited for, and what ``_self_waits`` returns."""
 
-    by_node: dict[int, list[int]]
+    by_node: dict[int, I64]
     self_wait: I64
     staging: I64
 
@@ -118,15 +118,15 @@ def _targets(events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_
     self_wait, staging = _self_waits(
         events=events, ops=ops, bounds=bounds, start=calls.start[call], end=calls.end[call], name=calls.name[call]
     )
-    targets |= {n: [int(self_wait[n])] for n in np.flatnonzero(self_wait >= 0).tolist()}
+    targets |= {n: self_wait[[n]] for n in np.flatnonzero(self_wait >= 0).tolist()}
     return _Targets(targets, self_wait, staging)
 
 
-def _listed(targets: dict[int, list[int]], nodes: int) -> tuple[I64, I64]:
+def _listed(targets: dict[int, I64], nodes: int) -> tuple[I64, I64]:
     counts = np.zeros(nodes + 1, dtype=np.int64)
     if targets:
         counts[np.fromiter(targets, np.int64) + 1] = [len(awaited) for awaited in targets.values()]
-    return np.cumsum(counts), np.array([t for n in sorted(targets) for t in targets[n]], dtype=np.int64)
+    return np.cumsum(counts), np.concatenate([_NONE, *(targets[n] for n in sorted(targets))])
 
 
 def _self_waits(events: Events, ops: DeviceOps, bounds: I64, start: I64, end: I64, name: I32) -> tuple[I64, I64]:
@@ -159,7 +159,7 @@ def stream_free(ops: DeviceOps) -> I64:
 
 def _sync_targets(
     events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps, op_end: I64
-) -> dict[int, list[int]]:
+) -> dict[int, I64]:
     """Return, by synchronization (a node), the operations whose end it waited for: at most one a stream, those launched first in front."""
     calls, names = events.calls, events.names
     nodes = np.flatnonzero(sync[call])
@@ -170,30 +170,48 @@ def _sync_targets(
     known_stream = dict(zip(facts.sync_call.tolist(), facts.sync_stream.tolist(), strict=True))
     before = np.searchsorted(ops.node, nodes)  # operations launched before each
     lines = sorted(positions_by(ops.stream).values(), key=lambda mine: int(mine[0]))
-    stream_id = [int(events.gpu.stream[ops.op[mine[0]]]) for mine in lines]
-    behind = [np.searchsorted(mine, before).tolist() for mine in lines]
+    opens = np.array([mine[0] for mine in lines], np.int64)
+    line, earlier = np.empty(len(ops), np.int64), np.full(len(ops), -1, np.int64)
+    for number, mine in enumerate(lines):
+        line[mine], earlier[mine[1:]] = number, mine[:-1]
+    with_id = positions_by(events.gpu.stream[ops.op[opens]])
     by_thread = _launched_by_thread(events, call, ops)
-    targets: dict[int, list[int]] = {}
+    ends, back = op_end.tolist(), earlier.tolist()
+
+    def ended(newest: I64, limit: int) -> I64:
+        """Return, by stream, the newest operation or the latest launched before it that had ended at ``limit``, where there is one."""
+        found = newest.copy()
+        for at in np.flatnonzero(op_end[newest] > limit).tolist():
+            op = int(found[at])
+            while op >= 0 and ends[op] > limit:
+                op = back[op]
+            found[at] = op
+        return found[found >= 0]
+
+    targets: dict[int, I64] = {}
+    last = np.full(len(lines), -1, np.int64)  # by stream, of those launched before the call
+    seen = 0
     for at, (n, c) in enumerate(zip(nodes.tolist(), call[nodes].tolist(), strict=True)):
-        last = {line: int(mine[behind[line][at] - 1]) for line, mine in enumerate(lines) if behind[line][at]}
-        if not last:
+        launched = int(before[at])
+        last[line[seen:launched]] = np.arange(seen, launched)  # of several of one stream the last stays
+        seen = launched
+        if not launched:
             continue
         if everything[at]:
-            waited = list(last)
+            newest = last[: np.searchsorted(opens, launched)]
         else:
-            wanted = known_stream.get(c)
-            waited = [line for line in last if stream_id[line] == wanted] if wanted is not None else []
-            if not waited:
+            newest = last[with_id.get(known_stream[c], _NONE)] if c in known_stream else _NONE
+            newest = newest[newest >= 0]
+            if not len(newest):
                 own = by_thread.get(int(calls.thread[c]), _NONE)
-                own = own[: np.searchsorted(own, before[at])]
-                newest = int(own[-1]) if len(own) else max(last.values(), key=lambda i: int(op_end[i]))
-                waited = [line for line, mine in enumerate(lines) if ops.stream[mine[0]] == ops.stream[newest]]
-                last = {waited[0]: newest}
+                own = own[: np.searchsorted(own, launched)]
+                of_all = last[: np.searchsorted(opens, launched)]
+                newest = own[-1:] if len(own) else of_all[[np.argmax(op_end[of_all])]]
         end = int(calls.end[c])
-        awaited = [i for i in (_not_after(lines[line], last[line], op_end, end) for line in waited) if i >= 0]
-        if event_sync[at] and awaited and end - op_end[awaited[0]] > BLOCKED_LAUNCH_NS < end - calls.start[c]:
+        awaited = ended(newest, end)
+        if event_sync[at] and len(awaited) and end - op_end[awaited[0]] > BLOCKED_LAUNCH_NS < end - calls.start[c]:
             continue  # it waited, but for nothing in this trace
-        if awaited:
+        if len(awaited):
             targets[n] = awaited
     return targets
 
@@ -203,14 +221,6 @@ def _launched_by_thread(events: Events, call: I64, ops: DeviceOps) -> dict[int, 
     launched = np.flatnonzero(ops.node >= 0)
     thread = events.calls.thread[call[ops.node[launched]]]
     return {int(number): launched[thread == number] for number in np.unique(thread)}
-
-
-def _not_after(line: I64, op: int, op_end: I64, limit: int) -> int:
-    """Return ``op``, or the latest operation launched before it on its stream that had ended at ``limit``; -1 if there is none."""
-    at = int(np.searchsorted(line, op))
-    while at >= 0 and op_end[line[at]] > limit:
-        at -= 1
-    return int(line[at]) if at >= 0 else -1
 
 
 def latencies(events: Events, ops: DeviceOps, submit: I64, streams: int) -> DeviceOps:

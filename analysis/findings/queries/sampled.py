@@ -14,6 +14,8 @@ from sawtooth.ingest.quantities.throttling import ReasonKind
 def held_down(context: RuleContext, *kinds: ReasonKind) -> tuple[list[ThrottleBand], float]:
     """Return the bands in which clocks were held down for a reason of one of ``kinds``, and their share of the sampled time."""
     telemetry = context.telemetry
+    if telemetry is None:
+        return [], 0.0
     bands = [band for band in telemetry.throttling if band.kind in kinds]
     held = sum(band.end_ns - band.start_ns for band in bands)
     return bands, min(held / max(telemetry.last_ns - telemetry.first_ns, 1), 1.0)

@@ -19,11 +19,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import Advice, Evidence, Judgement, Rule, advise
 from sawtooth.analysis.metrics.feeding import sample_cost
 from sawtooth.analysis.run.model import Action, CodeChange, Finding, RunResult
 from sawtooth.analysis.telemetry.host import CORES_FULL_PCT, HostLoad
 from sawtooth.analysis.units import in_number
+from sawtooth.ingest.manifest import UserFacts
 
 CHANGES = (
     CodeChange(
@@ -57,7 +58,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     workers, cores = (host.means.get(column) if host else None for column in ("workers", "cores"))
     cpu = host.cpu_pct if host else None
     if host is None or workers is None or cores is None or cpu is None:
-        yield from check_host(context.run)
+        yield from _by_timing(context.run.manifest.facts)
         return
     if workers <= cores or cpu < CORES_FULL_PCT:
         return
@@ -103,23 +104,27 @@ def _starved(context: RuleContext, host: HostLoad, waits_pct: float) -> Evidence
     )
 
 
-def check_host(result: RunResult) -> Iterator[Evidence]:
-    """Yield a finding when more workers than cores were timed, and their samples do not wait."""
-    facts = result.manifest.facts
+def _by_timing(facts: UserFacts) -> Iterator[Evidence]:
+    """Yield the evidence that more workers than cores were timed, and that their samples do not wait."""
     cost, workers = sample_cost(facts), int(facts.loader_workers or 0)
     if cost is None or not facts.loader_cores or workers <= facts.loader_cores or cost.limit == "waiting":
         return
-    yield Finding(
-        rule=RULE.slug,
+    yield Evidence(
+        Advice(
+            f"{workers} loader workers share {in_number(facts.loader_cores, 'core')}, and a sample computes {100 * cost.computes:.0f} % of its time",
+            _fewer(facts.loader_cores),
+            note=NOT_PREDICTED,
+            risk=RISK,
+            changes=CHANGES,
+        ),
         severity="info",
-        title=f"{workers} loader workers share {in_number(facts.loader_cores, 'core')}, and a sample computes {100 * cost.computes:.0f} % of its time",
-        action=_fewer(facts.loader_cores),
-        confidence="medium",
-        prediction_note=NOT_PREDICTED,
-        risk=RISK,
-        changes=CHANGES,
-        explains=RULE.explains,
     )
+
+
+def check_host(result: RunResult) -> Iterator[Finding]:
+    """Yield what the loader's own times tell of a run without GPU work."""
+    for evidence in _by_timing(result.manifest.facts):
+        yield advise(RULE.slug, evidence, Judgement("info", evidence.confidence), RULE.explains)
 
 
 RULE = Rule(

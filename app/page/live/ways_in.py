@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from sawtooth.app.page import cards, frame
+from sawtooth.app.page.live import push_command
 from sawtooth.app.server.local_sampler import bundled_telemetry, gpus_here, local_sampler, start_replay, start_sampling
-from sawtooth.app.server.push import command_to_show
 from sawtooth.app.settings import is_loopback, settings
 
 
@@ -52,12 +52,10 @@ def _replay() -> None:
 
 
 def _push_how() -> None:
-    address = (st.context.url or "http://localhost:8501/").split("?")[0]
-    parts = urlsplit(address)
-    base = f"{parts.scheme}://{parts.netloc}"
+    parts = urlsplit(push_command.server_address())
     cards.title("Watch a GPU of another machine")
     cards.small("One command, beside the training job. It opens no port there, and the session appears here.")
-    st.code(command_to_show(base, settings()), language=None)
+    push_command.show("live")
     if not settings().token:
         cards.small("Nobody logs in here, so this page does not show the token: it is in the data folder, in `push_token`.")
     if is_loopback(parts.hostname or ""):

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.reasons import GPU_BESIDE_CPU
-from sawtooth.analysis.compare.side import Side
+from sawtooth.analysis.compare.side import Side, withdrawn_by
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.analysis.compare.waterfall import is_grown
@@ -98,6 +98,8 @@ def headline(comparison: Comparison) -> str:
         return f"A and B are the same run: {fmt.clean(comparison.a.name, 60)}."
     word, best = comparison.verdict.word, comparison.best
     if best.a is None or best.b is None:
+        if (withdrawn := withdrawn_by(comparison.a, comparison.b)) is not None:
+            return f"No verdict. {fmt.clean(withdrawn)}"
         unknown = " and ".join(name for name, ms in ((a, best.a), (b, best.b)) if ms is None)
         return f"No verdict: no step time is known of {unknown}."
     perhaps = "probably " if comparison.verdict.confidence == "low" else ""

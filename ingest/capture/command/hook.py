@@ -10,79 +10,39 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ...loop.leading import LeadingOptimizer
+from ...loop.sign import STEP_NAME
 from .. import batches
 from ..between_steps import BETWEEN_STEPS, BetweenSteps
 from ..devices import current_gpu
-from ..job_place import number_of
 from ..marks import MarkWriter
 from ..profiler import StepProfiler
 from .agreement import agreed
 from .call_site import CallSite, CallSites
 from .graphs import GRAPHS
 from .loop_times import LEAST_STEPS, Extent, LoopWatch
+from .parts import check_whole, note_error
+from .settings import FOLDER, LOADER, HookSettings
+from .signs import choice
 from .updates import UPDATES
 
-FOLDER = "SAWTOOTH_RUN_FOLDER"
-PROFILED_STEPS = "SAWTOOTH_RUN_STEPS"
-AFTER_SECONDS = "SAWTOOTH_RUN_AFTER"
-RECORDER = "SAWTOOTH_RUN_RECORDER"
-EVERY = "SAWTOOTH_RUN_EVERY"
-LOADER = "SAWTOOTH_RUN_LOADER"  # "0": loaders are not timed
-STACKS = "SAWTOOTH_RUN_STACKS"  # "1": Python calls are recorded
-BY_ITSELF = "SAWTOOTH_RUN_RANK"  # set: this rank alone has this folder
-LEAST_SECONDS = 5.0  # of the loop, before the profile: undisturbed telemetry for the law of utilization (50 samples)
 LOOK_EVERY = 10
 AT = "-at"  # in the name of a later trace, before the step it began after
 LATER_KEPT = 9  # profiles after the first, the newest: a training of weeks fills no disk
 HOOK_FRAMES = 3  # between an optimizer's step and its call site
 ALONE_STEPS = 50  # where ranks share no folder they all profile from this step on
-
-
-@dataclass(frozen=True)
-class HookSettings:
-    """What the launcher told: the run's folder, how many steps to profile (0: none) and after how many seconds of the loop, this process's rank in
-    its job, the recorder's version, after how many steps the profile is taken again (0: never), and whether Python calls are recorded."""
-
-    folder: Path
-    steps: int
-    after_s: float
-    rank: int | None
-    ranks: int
-    ranks_here: int
-    recorder: str = ""
-    every: int = 0
-    stacks: bool = False
-
-    @classmethod
-    def of(cls, environment: Mapping[str, str]) -> HookSettings:
-        """Read them from the environment."""
-        rank, ranks = number_of("RANK", environment), number_of("WORLD_SIZE", environment) or 1
-        rank, ranks = (rank, ranks) if rank is not None and ranks > 1 else (None, 1)
-        return cls(
-            Path(environment[FOLDER]),
-            int(environment.get(PROFILED_STEPS) or 0),
-            float(environment.get(AFTER_SECONDS) or LEAST_SECONDS),
-            rank,
-            ranks,
-            1 if environment.get(BY_ITSELF) else number_of("LOCAL_WORLD_SIZE", environment) or ranks,
-            environment.get(RECORDER, ""),
-            int(environment.get(EVERY) or 0),
-            environment.get(STACKS) == "1",
-        )
-
+LOOP_STEPS = 2  # an optimizer that stepped once makes no loop yet
+OF_SIGN = ".sign"  # in the names of files of a loop without an optimizer, after the process
 
 watch_evaluation, watch_saving, watch_updates = BETWEEN_STEPS.watch_evaluation, BETWEEN_STEPS.watch_saving, UPDATES.watch
-watch_graphs = GRAPHS.watch
+watch_graphs, watch_batches = GRAPHS.watch, choice.watch_batches
 
 
 class Hook:
@@ -96,7 +56,14 @@ class Hook:
         clock_ns: Callable[[], int] = time.monotonic_ns,
         between_steps: BetweenSteps = BETWEEN_STEPS,
         call_site: Callable[[int, int], CallSite] | None = None,
+        sign: tuple[str, str] | None = None,
+        patience: Callable[[], float] = lambda: 1.0,
+        on_loop: Callable[[], None] = lambda: None,
     ) -> None:
+        """``sign`` and a module's name: what ends a step where no optimizer does; ``patience`` times as long is waited for the profile.
+
+        ``on_loop`` is called once an optimizer makes a loop.
+        """
         self.settings = settings
         self._torch = torch
         self._clock_ns = clock_ns
@@ -117,6 +84,7 @@ class Hook:
         self._later: list[Path] = []
         self._over = settings.steps <= 0
         self._broken = False
+        self._sign, self._patience, self._on_loop = sign, patience, on_loop
 
     def on_step(self, optimizer: Any, *_: Any) -> None:
         """Mark a step, and start or end the profile where its time has come. A step that a CUDA graph captures is one at each replay."""
@@ -125,6 +93,15 @@ class Hook:
         try:
             self._advance(id(optimizer))
         except Exception as error:  # the training must not notice
+            self._break(error)
+
+    def on_sign(self, place: int) -> None:
+        """Mark a step that no optimizer makes; ``place`` tells its places in the program apart, as optimizers are."""
+        if self._broken:
+            return
+        try:
+            self._advance(place)
+        except Exception as error:
             self._break(error)
 
     # torch.compile of a step does not trace it, and warns of nothing; torch.compiler.disable says the same, and loads the compiler
@@ -138,7 +115,10 @@ class Hook:
         if self._marks is None:
             gpu = current_gpu(sys.modules.get("torch"))
             recorder = self.settings.recorder
-            self._marks = MarkWriter(self._file("marks", "jsonl"), rank=self.settings.rank, recorder=recorder, gpu=gpu)
+            path = self._file("marks", "jsonl")
+            self._marks = MarkWriter(path, rank=self.settings.rank, recorder=recorder, gpu=gpu, sign=self._sign)
+        if index == LOOP_STEPS - 1:
+            self._on_loop()
         site = self._call_site(number, HOOK_FRAMES)
         self._marks.mark(index, now_ns=now_ns, phase=self._phase(number), optimizer=number, site=site)
         if self._over:
@@ -146,6 +126,9 @@ class Hook:
         leads = self._loop.takes(number)
         if self._profiler is not None:
             mine = number == self._beginner
+            if mine and self._sign is not None:
+                with self._torch.profiler.record_function(f"{STEP_NAME}{self._sign[0]}"):
+                    pass  # where the step ends in the trace
             if (mine and not self._watch.knows((number, site.number))) or self._loop.has_ended(self._beginner):
                 self._try_later()
             elif mine and index >= self._until:
@@ -180,7 +163,8 @@ class Hook:
 
     def _chosen(self) -> bool:
         """Tell whether the loop is steady and a profile of whole rounds can begin now; note what it takes."""
-        if not self._watch.is_steady(self.settings.after_s):
+        least_s = self.settings.after_s
+        if not self._watch.is_steady(least_s) or not self._watch.is_steady(least_s * self._patience()):
             return False
         extent = self._watch.extent(self.settings.steps)
         self._extent = extent or self._extent
@@ -215,6 +199,7 @@ class Hook:
 
         Without ``every`` a later one is of a longer loop, and takes the first's place.
         """
+        check_whole(part)
         trace = self._file("trace", "json")
         if self._taken and self.settings.every > 0:
             trace = trace.with_stem(f"{trace.stem}{AT}{self._began}")
@@ -236,23 +221,29 @@ class Hook:
     def leave(self) -> None:
         """Write the marks that are left, and nothing else: who ends a process whose GPU hangs must not wait for it, as the profiler's end would."""
         self._broken = True  # another thread may be in its loop
-        with contextlib.suppress(Exception):
+        try:
             if self._marks is not None:
                 self._marks.close()
+        except Exception as error:  # a full disk
+            note_error(self._file("trouble", "json"), error, self.settings.rank)
 
     def forget(self) -> None:
         """Do nothing more, in a process that was forked: what is not written yet is the parent's to write."""
         self._broken, self._marks, self._profiler = True, None, None
 
+    def drop(self) -> None:
+        """Do nothing more, and keep nothing of what was recorded."""
+        self.finish()
+        for kind in ("marks", "trace"):
+            for path in self.settings.folder.glob(self._file(kind, "*").name.replace(".*", "*")):
+                path.unlink(missing_ok=True)
+
     def _file(self, kind: str, suffix: str) -> Path:
-        who = f"rank{self.settings.rank}" if self.settings.rank is not None else str(os.getpid())
-        return self.settings.folder / f"{kind}-{who}.{suffix}"
+        return self.settings.file(kind, suffix, OF_SIGN if self._sign is not None else "")
 
     def _break(self, error: Exception) -> None:
         self._broken = True
-        with contextlib.suppress(Exception):
-            record = {"pid": os.getpid(), "rank": self.settings.rank, "error": f"{type(error).__name__}: {error}"}
-            self._file("trouble", "json").write_text(json.dumps(record))
+        note_error(self._file("trouble", "json"), error, self.settings.rank)
         self.finish()
 
 
@@ -277,22 +268,28 @@ def install(optimizers: Any) -> None:
     register = getattr(optimizers, "register_optimizer_step_post_hook", None)
     if register is None:
         return  # PyTorch before 2.1: telemetry alone
-    hook = Hook(HookSettings.of(os.environ))
+    settings = HookSettings.of(os.environ)
+    signs = choice.HERE = choice.Signs(settings, lambda *sign: Hook(settings, sign=sign, patience=signs.patience))
+    hook = Hook(settings, on_loop=signs.give_up)
     register(hook.on_step)
     GRAPHS.on_step = hook.on_step
-    atexit.register(hook.finish)
-    _write_before_leaving(hook)
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=hook.forget)  # a loader's worker trains nothing
+    signs.watch(optimizers)
+    for at_end in (signs.finish, hook.finish):
+        atexit.register(at_end)
+    _write_before_leaving(hook, signs)
+    if hasattr(os, "register_at_fork"):  # a loader's worker trains nothing
+        os.register_at_fork(after_in_child=hook.forget)
+        os.register_at_fork(after_in_child=signs.forget)
 
 
-def _write_before_leaving(hook: Hook) -> None:
+def _write_before_leaving(hook: Hook, signs: choice.Signs) -> None:
     """Have os._exit, which runs nothing that waits for the end, lose no marks."""
     leave = os._exit
 
     @functools.wraps(leave)
     def write_and_leave(status: int) -> NoReturn:
         hook.leave()
+        signs.leave()
         leave(status)
 
     os._exit = write_and_leave

@@ -11,7 +11,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sawtooth.ingest import children
+from sawtooth.ingest.loop.command import PYTHON
 
+DEAF = "-{options} makes {python} ignore what `sawtooth run` adds: no step is marked and no profile taken. Leave it out."
+NOT_LOADED = (
+    "No Python of this command loaded the recorder, so no step was marked. Options -I, -E and -S, or a PYTHONPATH that the command sets, keep it out: "
+    "leave them out, or record from inside: from sawtooth.capture import profile."
+)
+IGNORING = "IES"  # options of Python: isolated, without the environment, without site
 NEEDED = "torch"  # whatever else the script imports
 LOOK_SECONDS = 20.0  # a Python starts in a tenth of a second, on a shared file system in some
 # Exit code 1 for a module that is not there: others are a Python's that cannot run this.
@@ -50,6 +57,35 @@ def has(python: str, modules: Sequence[str]) -> bool | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return {0: True, 1: False}.get(looked.returncode)
+
+
+def sentences_before(words: Sequence[str]) -> list[str]:
+    """Return the sentence about options of Python in ``words`` with which it does not load the recorder; [] where there are none."""
+    for at, word in enumerate(words):
+        if PYTHON.fullmatch(Path(word).name):
+            ignoring = [option for option in _options(words[at + 1 :]) if option in IGNORING]
+            return [DEAF.format(options=ignoring[0], python=Path(word).name)] if ignoring else []
+    return []
+
+
+def _options(words: Sequence[str]) -> Iterator[str]:
+    """Give the one-letter options of a Python that is started with ``words``, up to its program."""
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("-") or word in ("-", "--"):
+            return
+        if word.startswith("--"):
+            if word == "--check-hash-based-pycs":
+                next(rest, None)
+            continue
+        for place, letter in enumerate(word[1:], start=2):
+            if letter in "cm":
+                return
+            yield letter
+            if letter in "WX":  # with a value, behind it or in the next word
+                if place == len(word):
+                    next(rest, None)
+                break
 
 
 def _on_path() -> Iterator[str]:

@@ -7,7 +7,6 @@ ours (``startup/sitecustomize.py`` goes on its PYTHONPATH for this one run).
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import sys
@@ -15,16 +14,16 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import beside
-from sawtooth.ingest.capture.command import hook, progress
+from sawtooth.ingest.capture.command import progress, settings
 from sawtooth.ingest.capture.command.foreground import run_in_foreground
-from sawtooth.ingest.capture.command.interpreter import NEEDED, has, words_of
+from sawtooth.ingest.capture.command.interpreter import NEEDED, NOT_LOADED, has, sentences_before, words_of
 from sawtooth.ingest.capture.command.no_profile import no_loop, no_profile, steps_taken
+from sawtooth.ingest.capture.command.parts import LEFT, LOADED, errors_in, free_name, keep, left_over, parts_folder
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.command.stretches import STEP, Stretch, left_out, runs_of
 from sawtooth.ingest.capture.job_place import member_of_job
@@ -45,6 +44,8 @@ NO_STEP = f"{ENDED_WITH} {{code}} before its first optimizer step: no run was ma
 BY_SIGNAL = 128  # the exit codes above it
 OR_MORE = " or a few more"
 BEFORE_PROFILE = ", before a profile was taken"
+NO_ROOM = "Nothing was recorded: the temporary folder cannot be written ({why}). Free space there, or choose another folder with TMPDIR=…"
+TAKEN = "{taken} exists already. This run is written to {free}."
 NO_TORCH = "{python} has no PyTorch. Activate the training's environment, or name its Python: sawtooth run /path/to/env/bin/python {command}"
 
 
@@ -72,7 +73,7 @@ def run(
     *,
     name: str = "",
     steps: int = PROFILED_STEPS,
-    after_s: float = hook.LEAST_SECONDS,
+    after_s: float = settings.LEAST_SECONDS,
     sample: bool = True,
     every: int = 0,
     time_loader: bool = True,
@@ -97,17 +98,23 @@ def run(
         return Launched(run_in_foreground(words, os.environ))
     if python is not None:
         print(f"sawtooth: {python}", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(prefix="sawtooth-run-") as scratch:
-        folder = Path(scratch)
+    for sentence in (*sentences_before(words), *(LEFT.format(folder=folder) for folder in left_over())):
+        print(f"sawtooth: {sentence}", file=sys.stderr, flush=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(parts_folder())
+        except OSError as error:  # the training is started all the same
+            code = run_in_foreground(words, os.environ)
+            return Launched(code, missing=[NO_ROOM.format(why=error.strerror)])
         sampler, missing = _start_sampler(folder, push, name) if sample else (None, [])
         for sentence in missing:  # at once, not after hours of training
             print(f"sawtooth: {sentence} The training runs without it.", file=sys.stderr, flush=True)
         options = {
-            hook.PROFILED_STEPS: steps,
-            hook.AFTER_SECONDS: after_s,
-            hook.EVERY: every,
-            hook.LOADER: int(time_loader),
-            hook.STACKS: int(stacks),
+            settings.PROFILED_STEPS: steps,
+            settings.AFTER_SECONDS: after_s,
+            settings.EVERY: every,
+            settings.LOADER: int(time_loader),
+            settings.STACKS: int(stacks),
         }
         with _progress(folder, samples=samples, flops=flops, seconds=progress_s, scalars=scalars, missing=missing):
             at_start = frozenset(missing)
@@ -117,14 +124,18 @@ def run(
         launched = Launched(code, missing=missing, at_start=at_start)
         try:
             if sampler is not None:
-                launched.missing += _without(beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl"))
-            launched.missing += [*_troubles(folder), *left_out(folder)]
+                launched.missing += _without(_session_of(sampler, folder))
+            errors = errors_in(folder)
+            launched.missing += [*errors, *left_out(folder)]
             runs = runs_of(folder)
             if launched.exit_code and no_loop(runs) is not None:
                 kept = _keep_samples(folder, bundle) if seconds >= AT_ONCE_S else ""
                 advice = _advice(words, command, launched.exit_code)
-                return Launched(launched.exit_code, missing=advice or [NO_STEP.format(code=launched.exit_code, kept=kept)])
-            launched.missing += _lacks(runs, launched.exit_code, steps, after_s)
+                no_step = NO_STEP.format(code=launched.exit_code, kept=kept)
+                return Launched(launched.exit_code, missing=[*errors, *(advice or [no_step])])
+            if not errors:
+                unseen = NOT_LOADED if no_loop(runs) is not None and not (folder / LOADED).exists() else None
+                launched.missing += [unseen] if unseen else _lacks(runs, launched.exit_code, steps, after_s)
             for one in runs:
                 one.facts.update({"samples_per_step": samples} if samples else {})
                 one.facts.update({"flops_per_step": flops} if flops else {})
@@ -147,8 +158,7 @@ def _keep_samples(folder: Path, bundle: Path) -> str:
     samples = folder / "telemetry.jsonl"
     if not samples.exists():
         return ""
-    names = chain([f"{bundle.stem}-telemetry.jsonl"], (f"{bundle.stem}-telemetry-{number}.jsonl" for number in count(2)))
-    kept = next(path for path in map(bundle.with_name, names) if not path.exists())
+    kept = free_name(bundle.with_name(f"{bundle.stem}-telemetry.jsonl"))
     shutil.move(samples, kept)
     return f" What was sampled of the GPUs is in {kept}."
 
@@ -229,22 +239,22 @@ def _environment(folder: Path, options: dict[str, float]) -> dict[str, str]:
     variables = children.environment_before()
     path = os.pathsep.join(filter(None, (str(STARTUP), variables.get("PYTHONPATH"))))
     own = {
-        hook.FOLDER: str(folder),
+        settings.FOLDER: str(folder),
         **{name: str(value) for name, value in options.items()},
-        hook.RECORDER: recorder_version(),
-        hook.BY_ITSELF: member_of_job(variables) or "",
+        settings.RECORDER: recorder_version(),
+        settings.BY_ITSELF: member_of_job(variables) or "",
         "SAWTOOTH_IMPORT_ROOT": str(IMPORT_ROOT),
     }
     return {**variables, "PYTHONPATH": path, **own}
 
 
-def _troubles(folder: Path) -> list[str]:
-    sentences = []
-    for path in sorted(folder.glob("trouble-*.json")):
-        with contextlib.suppress(OSError, ValueError):
-            trouble = json.loads(path.read_text())
-            sentences.append(f"Recording stopped in process {trouble['pid']}: {trouble['error']}.")
-    return sentences
+def _session_of(sampler: Any, folder: Path) -> str | None:
+    """Stop the sampler and write its session as one file; return why there is none."""
+    try:
+        return beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl")
+    except OSError as error:
+        (folder / "telemetry.jsonl").unlink(missing_ok=True)
+        return f"the samples cannot be written to {folder.parent} ({error.strerror})."
 
 
 def _write(bundle: Path, name: str, command: Sequence[str], runs: Sequence[Stretch], launched: Launched) -> None:
@@ -256,17 +266,15 @@ def _write(bundle: Path, name: str, command: Sequence[str], runs: Sequence[Stret
         settings = {} if len(runs) == 1 else {STEP: str(run.step)}
         about = {"name": title, "notes": notes, "settings": settings, "facts": run.facts, "command": words}
         packed.append((about, run.sources))
-    pack_runs(bundle, packed)
-    launched.bundle = bundle
+    if (free := free_name(bundle)) != bundle:  # another recording took the name meanwhile
+        launched.missing.append(TAKEN.format(taken=bundle, free=free))
+    pack_runs(free, packed)
+    launched.bundle = free
 
 
 def _unpacked(error: Exception, folder: Path, bundle: Path) -> str:
     """Keep the files of ``folder`` beside ``bundle``, or where they are if they do not fit there; return the sentence that says why and where."""
-    kept = folder
-    for target in (bundle.with_name(f"{bundle.stem}-files"), folder.with_name(f"{folder.name}-files")):
-        with contextlib.suppress(OSError):
-            kept = Path(shutil.move(folder, target))
-            break
+    kept = keep(folder, bundle)
     why = f"{error.strerror}" if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
     return f"{bundle} cannot be written: {why}. What was recorded is in {kept}."
 

@@ -12,8 +12,8 @@ from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
 from sawtooth.ingest.capture.command.stretches import Stretch, loop_of
 
 NO_LOOP = (
-    "No training loop was seen: no optimizer of PyTorch (2.1 or newer) took a step, so {recorded} was recorded. Give the command that trains, such as "
-    "sawtooth run train.py; a loop without such an optimizer is recorded from inside: from sawtooth.capture import profile."
+    "No training loop was seen: no optimizer of PyTorch (2.1 or newer) stepped, and no backward pass, module or loader came again and again, so {recorded} was "
+    "recorded. Give the command that trains, such as sawtooth run train.py, or record from inside: from sawtooth.capture import profile."
 )
 TOO_SHORT = (
     "No profile: the loop took {steps} in {seconds}, and a profile needs {needed} steps{at_pace}. Train longer{or_sooner}."

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.capture.command.hook import AT
+from sawtooth.ingest.capture.command.hook import AT, OF_SIGN
 from sawtooth.ingest.capture.marks import MARK
 from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.loop.leading import LeadingOptimizer
@@ -63,7 +63,10 @@ def left_out(folder: Path) -> list[str]:
 
 
 def _by_size(folder: Path) -> list[Path]:
-    return sorted(folder.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size, reverse=True)
+    """Return the files of marks, the largest first; of a process that has two, the one without an optimizer's: that stepped once at most."""
+    every = sorted(folder.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size, reverse=True)
+    of_signs = {path.with_stem(path.stem.removesuffix(OF_SIGN)) for path in every if path.stem.endswith(OF_SIGN)}
+    return [path for path in every if path not in of_signs]
 
 
 def loop_of(marks: Path) -> tuple[int, float]:
@@ -78,8 +81,8 @@ def loop_of(marks: Path) -> tuple[int, float]:
 
 def _of_process(folder: Path, marks: Path) -> list[Stretch]:
     who = marks.stem.removeprefix("marks-")
-    rank = {"rank": int(who.removeprefix("rank"))} if who.startswith("rank") else {}
-    trace, called = folder / f"trace-{who}.json", f"{who}" if rank else "trace"
+    rank = {"rank": int(who.removeprefix("rank").removesuffix(OF_SIGN))} if who.startswith("rank") else {}
+    trace, called = folder / f"trace-{who}.json", who.removesuffix(OF_SIGN) if rank else "trace"
     traces = [trace] if trace.exists() else []
     traces += sorted(folder.glob(f"trace-{who}{AT}*.json"), key=_began)
     if len(traces) <= 1:
@@ -92,7 +95,9 @@ def _of_process(folder: Path, marks: Path) -> list[Stretch]:
         sources: Sources = []
         if number < len(traces):
             sources.append((traces[number], {"source_name": f"{called}.json.gz", "kind": "trace", **rank}))
-        sources.append((part, {"source_name": f"marks{'-' + who if rank else ''}.jsonl", "kind": "marks", **rank}))
+        sources.append(
+            (part, {"source_name": f"marks{'-' + who.removesuffix(OF_SIGN) if rank else ''}.jsonl", "kind": "marks", **rank})
+        )
         stretches.append(Stretch(step, sources))
     return stretches
 

@@ -67,6 +67,10 @@ SENTENCES = {
         "data_loss",
         "There are more samples of GPU metrics than can be shown, so none are kept: record with a lower --gpu-metrics-frequency.",
     ),
+    "overrun": (
+        "data_loss",
+        "GPU operations ran into the next one of their stream, which a stream does not allow: they were cut off where that begins.",
+    ),
     "duplicate": ("data_loss", "GPU operations recorded twice (same stream, times, name and correlation) were kept once."),
     "correlation_repeated": (
         "info",

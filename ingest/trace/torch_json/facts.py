@@ -19,6 +19,7 @@ from sawtooth.ingest.trace.torch_json.tables import Trace
 from sawtooth.ingest.trace.torch_json.text.blocks import EXAMPLE_BYTES
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS
 from sawtooth.ingest.trace.torch_json.text.repair import REPAIRS
+from sawtooth.ingest.trace.torch_json.unread import unread_device
 
 FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
 TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
@@ -59,6 +60,10 @@ SENTENCES = {
     "tail": ("info", "Text after the end of the trace was ignored."),
     "tail_long": ("info", "Very much text follows the events; it was ignored."),
     "second_events": ("data_loss", "A second traceEvents list was ignored."),
+    "overrun": (
+        "data_loss",
+        "GPU operations ran into the next one of their stream, which a stream does not allow: they were cut off where that begins.",
+    ),
     "duplicate": ("data_loss", "GPU operations recorded twice (same stream, times, name and correlation) were kept once."),
     "correlation_repeated": (
         "info",
@@ -132,7 +137,9 @@ def diagnostics(trace: Trace) -> Iterator[dict[str, Any]]:
     """Yield the rows of table ``diagnostics``."""
     document, tables = trace.document, trace.tables
     notes = dict(document.notes)
-    if not tables["gpu"].rows:
+    if not tables["gpu"].rows and (unread := unread_device(trace.process_names, trace.other.get("", 0))) is not None:
+        yield unread
+    elif not tables["gpu"].rows:
         notes["no_gpu"] = 1
     if not tables["ops"].rows and not tables["calls"].rows:
         notes["no_host"] = 1

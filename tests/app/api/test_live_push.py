@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from sawtooth.app.api import live, routes
 from sawtooth.app.server.access import AccessMiddleware
-from sawtooth.app.server.push import command_to_print, command_to_show, push_command, push_token
+from sawtooth.app.server.push import MASK, command_to_print, command_to_show, push_command, push_token
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.receiver import Receiver, RefusedError, clock_offset_ns, is_pushed
@@ -205,7 +205,7 @@ def test_the_push_token_stays_and_is_private(tmp_path, monkeypatch) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["push_token"]
     assert push_command("http://a:1/", token) == f"SAWTOOTH_PUSH_TOKEN={token} sawtooth sample --push http://a:1"
     shown = command_to_show("http://a:1/", Settings(data=DataFolder(tmp_path), token="t"))
-    assert shown.split("\n") == [f"SAWTOOTH_PUSH_TOKEN={token} \\", "  sawtooth sample --push http://a:1"]
+    assert shown.split("\n") == [f"SAWTOOTH_PUSH_TOKEN={MASK} \\", "  sawtooth sample --push http://a:1"]
     monkeypatch.setenv("SAWTOOTH_PUSH_TOKEN", "short")
     with pytest.raises(UsageError):
         push_token(tmp_path)

@@ -20,11 +20,13 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
+from sawtooth.analysis import kept
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.cli import cli, main
 from sawtooth.app.commands import inputs, output, runs
 from sawtooth.app.commands.runs import size_of
 from sawtooth.app.printable import json_text
+from sawtooth.app.served_address import Served, keep_address
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import RecordingRef, new_manifest
 from sawtooth.ingest.schema import DataFolder
@@ -147,13 +149,20 @@ def test_runs_are_listed_and_changed(data: str) -> None:
     assert run("runs", "prune", "--max-size", "1kB", "--data", data).exit_code == 0  # it has a tag: it stays
     assert identifier in run("runs", "--data", data).output
     assert run("runs", "rm", "second name", "--data", data).exit_code == 0
-    assert "No runs yet" in run("runs", "--data", data).output
+    assert f"There are no runs in {data}." in run("runs", "--data", data).output
 
 
-def test_the_list_has_the_verdict_of_what_was_reported_and_compared_names_tell_runs_apart(data: str, traces: Path) -> None:
+def test_the_list_has_the_verdict_of_what_was_reported_and_compared_names_tell_runs_apart(
+    data: str, traces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "not analysed yet" in run("runs", "--data", data).output
     assert run("report", "my first run", "--data", data).exit_code == 0
     assert "not analysed yet" not in run("runs", "--data", data).output
+    monkeypatch.setattr(kept, "analysis_code", lambda: "of the next version")
+    listed = run("runs", "--data", data).output
+    (run_id,) = (manifest.id for manifest in DataFolder(Path(data)).manifests())
+    assert f"analysed by an older version: open it or run `sawtooth report {run_id}`" in listed
+    monkeypatch.undo()
     second = run("ingest", str(traces / "below" / "second.json"), "--name", "my  first run", "--data", data).output.split()[-1]
     (first,) = [r["id"] for r in json.loads(run("runs", "--json", "--data", data).stdout) if r["id"] != second]
     said = run("compare", first, second, "--data", data).output
@@ -273,8 +282,12 @@ def test_opening_a_run_hands_its_verdict_to_the_browser_and_prints_no_secret(
     monkeypatch.setattr("webbrowser.open", visited.append)
     with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as dashboard:
         threading.Thread(target=dashboard.serve_forever, daemon=True).start()
-        opened = run("runs", "open", "my first run", "--port", str(dashboard.server_port), "--data", data)
+        with keep_address(DataFolder(Path(data)), Served(port=dashboard.server_port)):  # the port is not told
+            opened = run("runs", "open", "my first run", "--data", data)
+        told = run("runs", "open", "my first run", "--port", str(dashboard.server_port), "--data", data)
         dashboard.shutdown()
+    assert told.output == opened.output
+    assert len({visited.pop(0).partition("launch=")[0], visited[0].partition("launch=")[0]}) == 1
     assert opened.exit_code == 0, opened.output
     (manifest,) = json.loads(run("runs", "--json", "--data", data).output)
     verdict = f"http://127.0.0.1:{dashboard.server_port}/verdict?run={manifest['id']}"
@@ -283,6 +296,23 @@ def test_opening_a_run_hands_its_verdict_to_the_browser_and_prints_no_secret(
     asked = parse_qs(urlsplit(link).query)
     assert link.startswith(f"http://127.0.0.1:{dashboard.server_port}/")
     assert manifest["id"] in link and link != verdict and asked, "the browser gets a link that logs it in once"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], "https://box.test:8642/"),
+        (["--port", "8642"], "https://box.test:8642/"),
+        (["--port", "8700"], "http://127.0.0.1:8700/"),
+        (["--address", "10.0.0.7"], "http://10.0.0.7:8501/"),
+    ],
+)
+def test_a_link_is_for_the_server_that_runs(tmp_path: Path, options: list[str], expected: str) -> None:
+    with keep_address(DataFolder(tmp_path).create(), Served("box.test", 8642, secure=True)):
+        printed = run("serve", "--link", *options, "--data", str(tmp_path)).output
+    assert printed.startswith(f"{expected}?launch=")
+    without = run("serve", "--link", "--data", str(tmp_path)).output
+    assert "no server of" in without and "http://127.0.0.1:8501/?launch=" in without
 
 
 def test_a_terminal_shows_the_headline_in_colour_and_a_pipe_does_not(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

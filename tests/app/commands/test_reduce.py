@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from sawtooth.analysis.cluster.places import list_sources
+from sawtooth.analysis.cluster.places import is_below, list_sources
 from sawtooth.app.cli import cli
 from sawtooth.app.jobs.rank_summary import summarise
-from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.errors import SawtoothError, UsageError
 from sawtooth.ingest.runs.manifests import attach, delete_run
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
@@ -55,9 +55,9 @@ def gather(folder: Path, ranks: range, place: Path) -> str:
 
 
 def test_a_job_of_many_ranks_is_one_run_that_late_ranks_join(many: Path, tmp_path: Path, app_data: DataFolder) -> None:
-    folder, data = app_data, str(app_data.root)
+    folder, data, traces = app_data, str(app_data.root), str(many / "traces")
     place = gather(many, range(RANKS - 2), tmp_path / "summaries")
-    first = run("reduce", place, "--data", data, "--name", "mesh of 20").splitlines()
+    first = run("reduce", place, "--sources", traces, "--data", data, "--name", "mesh of 20").splitlines()
     assert any(line.startswith("2 of 20 ranks (18, 19) have no trace here.") for line in first)
     assert [line for line in first if line.startswith("rank 5: ") and "its data loader" in line]
     before = folder.read_manifest(first[-1])
@@ -71,7 +71,7 @@ def test_a_job_of_many_ranks_is_one_run_that_late_ranks_join(many: Path, tmp_pat
 
     gather(many, range(RANKS - 2, RANKS), tmp_path / "summaries")
     assert 13 not in {ref.rank for ref in before.traces}
-    again = run("reduce", place, "--data", data, "--open", "13").splitlines()
+    again = run("reduce", place, "--sources", traces, "--data", data, "--open", "13").splitlines()
     assert again[-1] == before.id
     assert not any("no trace" in line for line in again)
     after = folder.read_manifest(before.id)
@@ -81,7 +81,7 @@ def test_a_job_of_many_ranks_is_one_run_that_late_ranks_join(many: Path, tmp_pat
 
     assert attach(folder, after.id, after.traces[:1]).id == after.id
     with pytest.raises(UsageError, match="Rank 99 is not among"):
-        run("reduce", place, "--data", data, "--open", "99")
+        run("reduce", place, "--sources", traces, "--data", data, "--open", "99")
 
     words = words_of(opened("ranks", after.id))
     assert "Rank 5 holds the job up" in words
@@ -98,7 +98,7 @@ def test_a_late_rank_whose_trace_is_gone_is_named_all_the_same(many: Path, tmp_p
     place = gather(many, range(RANKS), tmp_path / "summaries")
     gone = (many / "traces" / "5.json").rename(tmp_path / "elsewhere.json")
     try:
-        lines = run("reduce", place, "--data", str(app_data.root)).splitlines()
+        lines = run("reduce", place, "--sources", str(many / "traces"), "--data", str(app_data.root)).splitlines()
     finally:
         gone.rename(many / "traces" / "5.json")
     assert [line for line in lines if line.startswith("rank 5: ") and "its data loader" in line]
@@ -115,7 +115,8 @@ def test_a_job_whose_ranks_all_have_files_is_told_as_their_traces_are(tmp_path: 
     traces = sorted((RECORDINGS / "ddp_straggler").glob("*.trace.json.gz"))
     for source in list_sources([str(path) for path in traces]):
         assert summarise(source, str(tmp_path / "summaries")).ranks == 1
-    reduced = run("reduce", str(tmp_path / "summaries"), "--data", str(tmp_path / "reduced")).splitlines()
+    recorded, data = str(RECORDINGS / "ddp_straggler"), str(tmp_path / "reduced")
+    reduced = run("reduce", str(tmp_path / "summaries"), "--sources", recorded, "--data", data).splitlines()
     assert [line for line in reduced if line.startswith("rank 1: ")]
     ingested = run("ingest", *map(str, traces), "--data", str(tmp_path / "ingested")).splitlines()
     (late,) = stragglers(reduced[-1], tmp_path / "reduced")
@@ -127,7 +128,7 @@ def test_damaged_summaries_are_told_and_made_again(tmp_path: Path) -> None:
     data = tmp_path / "data"
     summarised(tmp_path, 8)
     place = gather(tmp_path, range(8), tmp_path / "gathered")
-    run_id = run("reduce", place, "--data", str(data), "--name", "mine").splitlines()[-1]
+    run_id = run("reduce", place, "--sources", str(tmp_path / "traces"), "--data", str(data), "--name", "mine").splitlines()[-1]
     (path,) = DataFolder(data).recordings.glob("*.parquet")
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -140,10 +141,67 @@ def test_damaged_summaries_are_told_and_made_again(tmp_path: Path) -> None:
     path.rename(path.with_name(f"{1:016x}.summaries.parquet"))  # of another gathering: not written over by the next
     manifest = DataFolder(data).read_manifest(run_id)
     DataFolder(data).write_manifest(msgspec.structs.replace(manifest, summaries=f"{1:016x}", notes="keep me"))
-    assert run("reduce", place, "--data", str(data)).splitlines()[-1] == run_id
+    assert run("reduce", place, "--sources", str(tmp_path / "traces"), "--data", str(data)).splitlines()[-1] == run_id
     again = DataFolder(data).read_manifest(run_id)
     assert (again.name, again.notes) == ("mine", "keep me")
     assert stragglers(run_id, data)[0]["ranks"] == [5]
+
+
+def test_a_trace_that_was_overwritten_since_is_refused(tmp_path: Path) -> None:
+    data, traces = tmp_path / "data", tmp_path / "traces"
+    summarised(tmp_path, 8)
+    place = gather(tmp_path, range(8), tmp_path / "gathered")
+    shutil.copyfile(traces / "2.json", traces / "3.json")
+    result = CliRunner().invoke(cli, ["reduce", place, "--sources", str(traces), "--data", str(data)])
+    assert result.exit_code == 0
+    assert "Not opened: 3.json holds other content now" in result.stderr
+    folder = DataFolder(data)
+    manifest = folder.read_manifest(result.stdout.splitlines()[-1])
+    assert {ref.rank for ref in manifest.traces} == {0, 1, 2, 4, 5, 6, 7}
+    kept = {ref.id for ref in manifest.traces}
+    assert {path.name[:16] for path in (*folder.recordings.glob("*.duckdb"), *folder.sources.iterdir())} == kept
+
+
+@pytest.mark.parametrize("named", [[], ["elsewhere"], ["traces-not"], ["traces/../elsewhere"]])
+def test_files_outside_the_named_places_stay_closed(tmp_path: Path, named: list[str]) -> None:
+    for folder in ("elsewhere", "traces-not"):
+        (tmp_path / folder).mkdir()
+    summarised(tmp_path, 2)
+    place = gather(tmp_path, range(2), tmp_path / "gathered")
+    options = [word for name in named for word in ("--sources", str(tmp_path / name))]
+    result = CliRunner().invoke(cli, ["reduce", place, *options, "--data", str(tmp_path / "data")])
+    assert isinstance(result.exception, SawtoothError)
+    assert f"{tmp_path}/traces/0.json lies in no place that was named" in str(result.exception)
+    assert f"add --sources {tmp_path}/traces" in str(result.exception)
+    assert list(DataFolder(tmp_path / "data").recordings.glob("*.duckdb")) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "place", "below"),
+    [
+        ("s3://bucket/job/a.json", "s3://bucket/job", True),
+        ("s3://bucket/job/a.json", "s3://bucket/job/", True),
+        ("s3://bucket/job/a.json", "s3://bucket/job/a.json", True),
+        ("s3://bucket/job2/a.json", "s3://bucket/job", False),
+        ("s3://bucket/job/../secret.json", "s3://bucket/job", False),
+        ("s3://other/job/a.json", "s3://bucket/job", False),
+        ("gs://bucket/job/a.json", "s3://bucket/job", False),
+        ("s3://bucket/a.json", "/", False),
+        ("/etc/passwd", "s3://bucket/job", False),
+        ("https://evil.test/a.json", "/", False),
+        ("{tmp}/job/a.json", "{tmp}/job", True),
+        ("{tmp}/job/../secret.json", "{tmp}/job", False),
+        ("{tmp}/job/link.json", "{tmp}/job", False),
+        ("{tmp}/alias/a.json", "{tmp}/job", True),
+        ("{tmp}/job/a.json", "{tmp}/alias", True),
+        ("~/a.json", "{tmp}/job", False),
+    ],
+)
+def test_what_lies_below_a_place(tmp_path: Path, url: str, place: str, below: bool) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "alias").symlink_to(tmp_path / "job")
+    (tmp_path / "job" / "link.json").symlink_to(tmp_path / "secret.json")
+    assert is_below(url.format(tmp=tmp_path), place.format(tmp=tmp_path)) is below
 
 
 def stragglers(run_id: str, data: Path) -> list[dict[str, Any]]:

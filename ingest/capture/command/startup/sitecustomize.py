@@ -6,6 +6,7 @@ environment's own ``sitecustomize``, which this one hides, is run afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -24,6 +25,7 @@ AWAITED = {  # modules of PyTorch and DeepSpeed, and what of the hook is called 
     "torch.serialization": "watch_saving",
     "torch.cuda.graphs": "watch_graphs",
     "deepspeed.runtime.engine": "watch_updates",
+    "torch.utils.data.dataloader": "watch_batches",
     "torch.utils.data._utils.fetch": "watch_loaders",
     "torch.utils.data._utils.pin_memory": "watch_pinning",
 }
@@ -73,6 +75,13 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
+def _say_that_it_is_loaded() -> None:
+    """Leave an empty file in the run's folder: `sawtooth run` tells from it whether any Python of its command came here."""
+    path = os.path.join(os.environ["SAWTOOTH_RUN_FOLDER"], "loaded")  # noqa: PTH118
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+
+
 def _run_the_hidden_one() -> None:
     """Run the ``sitecustomize`` that the environment has besides this one."""
     elsewhere = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]  # noqa: PTH100
@@ -87,4 +96,5 @@ def _run_the_hidden_one() -> None:
 if os.environ.get("SAWTOOTH_RUN_FOLDER") and os.environ.get("SAWTOOTH_IMPORT_ROOT") and PACKAGE not in sys.modules:
     _add_package(os.environ["SAWTOOTH_IMPORT_ROOT"])
     sys.meta_path.insert(0, _Finder())
+    _say_that_it_is_loaded()
 _run_the_hidden_one()

@@ -16,7 +16,7 @@ from sawtooth.analysis.replay.machine import DeviceOps
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 
-KERNELS, STEPS = 4_000, 10
+KERNELS, STEPS, SYNCHRONIZED = 2_000, 10, 20  # each 20th kernel is followed by a wait for its stream
 TIMES_AS_LONG = 10  # measured: 3, and more than 100 while each late kernel looked at every stream
 
 
@@ -59,6 +59,13 @@ def _trace(path: Path, streams: int) -> Path:
             {"ph": "X", "cat": "kernel", "name": f"k{i % 7}", "pid": 0, "tid": stream, "ts": at + 20, "dur": 9,
              "args": launch | {"device": 0, "stream": stream}},
         ]  # fmt: skip
+        if i % SYNCHRONIZED == 0:
+            wait = {"cuda_sync_kind": "Stream Synchronize", "device": 0, "stream": stream, "correlation": KERNELS + i + 1}
+            call = {"ph": "X", "pid": 1, "tid": 1, "ts": at + 3, "dur": 4, "args": {"correlation": KERNELS + i + 1}}
+            events += [
+                call | {"cat": "cuda_runtime", "name": "cudaStreamSynchronize"},
+                call | {"cat": "cuda_sync", "name": "Stream Sync", "pid": 0, "tid": stream, "args": wait},
+            ]
     for step in range(STEPS):
         at, long = 1_000.0 + 10 * step * KERNELS / STEPS, 10 * KERNELS / STEPS
         for name, cat, start, dur in (

@@ -15,12 +15,15 @@ class Case:
 
     ``quiet`` are near misses: recordings that differ in what the rule looks for, on which it can speak and does not. ``measured`` holds
     (before, after, largest relative error of its prediction against the stopwatch of the run after the change).
+
+    ``condition`` is a threshold of the rule's module and a value of it just beyond what the first firing case measures, of a rule whose bar does not decide.
     """
 
     leads: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     quiet: tuple[str, ...] = ()
     measured: tuple[tuple[str, str, float], ...] = ()
+    condition: tuple[str, object] | None = None
 
     @property
     def fires(self) -> tuple[str, ...]:
@@ -62,7 +65,7 @@ CASES = {
     ),
     "deterministic-algorithms": Case(leads=("filled_memory",), quiet=("zeros_asked_for",)),
     "elementwise-chains": Case(beside=("gpt_small",), quiet=("gpt_compiled",)),
-    "evaluation-records-graph": Case(leads=("eval_with_grad",), quiet=("eval_without_grad",)),
+    "evaluation-records-graph": Case(leads=("eval_with_grad",), quiet=("eval_without_grad",), condition=("LEAST_SHARE", 1.1)),
     "expert-loops": Case(leads=("expert_loop",), quiet=("equal_layers", "experts_batched")),
     "exposed-communication": Case(beside=("reduced_after",), quiet=("ddp_balanced",)),
     "fp32-products": Case(
@@ -76,15 +79,14 @@ CASES = {
         leads=("reduced_after",),
         beside=("reduced_one_by_one_by_a_slow_host",),
         quiet=("reduced_within", "ddp_balanced"),
-        measured=(("reduced_after", "reduced_within", 0.15),),
-    ),
-    "host-link-saturated": Case(leads=("link_full", "link_full_to_host"), beside=("link_full_both_ways",), quiet=("link_half_used", "copy_pinned")),
+        measured=(("reduced_after", "reduced_within", 0.15),), condition=("MANY", 1e9)),
+    "host-link-saturated": Case(leads=("link_full", "link_full_to_host"), beside=("link_full_both_ways",), quiet=("link_half_used", "copy_pinned"), condition=("LINK_FULL", 2.0)),
     "max-autotune": Case(
         beside=("slow_compiled_products",), quiet=("quick_compiled_products", "autotuned_products", "gpt_compiled", "tables_compiled")
     ),
     "samples-one-by-one": Case(leads=("called_sample_by_sample",), quiet=("layers_of_one_sample", "called_batch_by_batch")),
     "samples-prepared-alone": Case(leads=("prepared_one_by_one",), quiet=("few_prepared", "states_one_by_one", "learned_one_by_one")),
-    "scripted-code": Case(beside=("scripted_functions",), quiet=("functions_called_forward",)),
+    "scripted-code": Case(beside=("scripted_functions",), quiet=("functions_called_forward",), condition=("GRAPHS", "^$")),
     "plans-for-new-shapes": Case(leads=("attention_planned", "convolutions_planned"), quiet=("attention_planned_once", "two_lengths")),
     "pipeline-bubble": Case(
         leads=("pipeline_of_unequal_stages",), beside=("pipeline_of_two_microbatches",), quiet=("pipeline_of_eight_microbatches", "ddp_balanced")
@@ -93,9 +95,9 @@ CASES = {
     "garbage-collection": Case(
         leads=("collected_garbage",), quiet=("gpt_reads_stack",), measured=(("collected_garbage", "gpt_small", 0.15),)
     ),
-    "graph-breaks": Case(beside=("graph_breaks_20",), quiet=("graph_breaks_0", "recompiles")),
-    "host-swaps": Case(beside=("swapping",), quiet=("loader_on_disk",)),
-    "graph-capture": Case(leads=("graph_captured",), quiet=("nothing_captured", "mlp_graph")),
+    "graph-breaks": Case(beside=("graph_breaks_20",), quiet=("graph_breaks_0", "recompiles"), condition=("LEAST_A_STEP", 1e9)),
+    "host-swaps": Case(beside=("swapping",), quiet=("loader_on_disk",), condition=("WORTH_NAMING_BPS", 1e12)),
+    "graph-capture": Case(leads=("graph_captured",), quiet=("nothing_captured", "mlp_graph"), condition=("CAPTURES", "^$")),
     "host-waits-for-gpu": Case(
         leads=("gpt_reads", "gpt_reads_stack"), quiet=("gpt_no_reads",), measured=(("gpt_reads", "gpt_no_reads", 0.10),)
     ),
@@ -109,9 +111,9 @@ CASES = {
     ),
     "loop-indexing": Case(leads=("rows_in_a_loop",), quiet=("few_rows", "eval_with_grad")),
     "loss-head": Case(beside=("vocab_50304",), quiet=("gpt_compiled", "reduced_after")),
-    "memory-creep": Case(leads=("memory_creep",), quiet=("gpt_stack_memory",)),
-    "memory-headroom": Case(beside=("gpt_small",), quiet=("memory_full",)),
-    "memory-near-limit": Case(beside=("memory_full",), quiet=("resnet_fixed", "optimizer_heavy")),
+    "memory-creep": Case(leads=("memory_creep",), quiet=("gpt_stack_memory",), condition=("LEAST_BYTES", 1e12)),
+    "memory-headroom": Case(beside=("gpt_small",), quiet=("memory_full",), condition=("USED", 0.0)),
+    "memory-near-limit": Case(beside=("memory_full",), quiet=("resnet_fixed", "optimizer_heavy"), condition=("NEAR", 1.01)),
     "misaligned-dimensions": Case(
         leads=("mlp_4093", "vocab_50257"),
         quiet=("mlp_4096", "vocab_50304"),
@@ -136,8 +138,8 @@ CASES = {
     "prefetch-queue-hid-the-loader": Case(
         leads=("full_queue",),
         quiet=("loader_workers", "loader_few_workers", "loader_keeps_workers"),  # the profile of the last two shows the wait
-    ),
-    "profile-not-representative": Case(leads=("checkpoint_unseen",), quiet=("checkpointing_io", "pauses_often_to_save")),
+        condition=("loader_may_limit", lambda _context: False)),
+    "profile-not-representative": Case(leads=("checkpoint_unseen",), quiet=("checkpointing_io", "pauses_often_to_save"), condition=("hidden_time", lambda _context: None)),
     "profiler-distorts": Case(beside=("adam_fused",), quiet=("gpt_small",)),
     "python-between-operators": Case(
         leads=("python_host", "slow_every_fourth"),
@@ -149,11 +151,12 @@ CASES = {
         beside=("recompute",), quiet=("gpt_small",), measured=(("recompute", "gpt_small", 0.05),)
     ),
     "recurrent-cells": Case(leads=("lstm_cells",), quiet=("few_lstm_cells",)),
-    "shapes-vary": Case(beside=("two_lengths", "llama_lengths"), quiet=("one_length", "conv_searches_off")),
+    "shapes-vary": Case(beside=("two_lengths", "llama_lengths"), quiet=("one_length", "conv_searches_off"), condition=("unlike_steps", lambda _context: None)),
     "slow-first-read": Case(
         leads=("read_first",),
         beside=("read_first_and_then_from_memory",),
         quiet=("read_first_of_more_than_memory", "read_first_and_again"),
+        condition=("FROM_DISK", 1.1),
     ),
     "small-batch": Case(beside=("adam_fused",), quiet=("gpt_small", "conv_searches")),
     "small-collectives": Case(beside=("reduced_after",), quiet=("ddp_balanced", "reduced_within")),
@@ -162,7 +165,7 @@ CASES = {
         quiet=("large_copies", "two_small_copies", "features_together"),
         measured=(("features_apart", "features_together", 0.15),),
     ),
-    "steps-not-marked": Case(beside=("gpt_no_steps",), quiet=("gpt_small",)),
+    "steps-not-marked": Case(beside=("gpt_no_steps",), quiet=("gpt_small",), condition=("MARKED", ("profiler_step", "annotation", "inferred", "none"))),
     "straggling-rank": Case(
         leads=("ddp_straggler",), quiet=("ddp_balanced",), measured=(("ddp_straggler", "ddp_balanced", 0.15),)
     ),
@@ -183,7 +186,7 @@ CASES = {
         quiet=("all_trained", "never_cleared", "trained_below", "gathered", "gathered_of_experts", "cleared_rarely"),
     ),
     "workers-start-again": Case(leads=("loader_restarts",), quiet=("loader_keeps_workers",)),
-    "workers-beyond-cores": Case(beside=("loader_on_full_cores", "main_thread_without_a_core"), quiet=("loader_short_of_workers",)),
+    "workers-beyond-cores": Case(beside=("loader_on_full_cores", "main_thread_without_a_core"), quiet=("loader_short_of_workers",), condition=("CORES_FULL_PCT", 101.0)),
     "zeroed-gradients": Case(
         beside=("filled_gradients",),
         quiet=("zeroed_gradients", "gpt_small"),  # one fused fill of the first is 0.2 % of its step

@@ -8,26 +8,32 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from sawtooth.analysis.findings import rules as rules_folder
-from sawtooth.analysis.findings.checking import FAILED, all_rules
+from sawtooth.analysis.findings.checking import FAILED, all_rules, found_by, judgement_of
 from sawtooth.analysis.findings.context import REQUIREMENTS
+from sawtooth.analysis.findings.judging import is_worth_naming
 from sawtooth.analysis.findings.model import SOURCES, Rule
+from sawtooth.analysis.findings.policy import Bar
 from sawtooth.analysis.knowledge.causes import NOT_RANKED_FIRST
+from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app.words import causes as cause_words
 from tests.analysis.findings.rules.cases import CASES, Case
-from tests.support.findings_of import NAMES, finding, result_of, stopwatch_ms, together
+from tests.support.findings_of import NAMES, context_of, finding, result_of, stopwatch_ms, together
 from tests.support.paths import ROOT
 from tests.support.sampled_loop import HAND_MADE
 
 HEALTHY = ("gpt", "gpt_small", "gpt_no_reads", "mlp_graph", "resnet_fixed", "loader_workers", "copy_prefetched",
            "mlp_4096", "channels_last", "attention_sdpa", "mm_fp8")  # fmt: skip
 MEASURED = [(slug, *pair) for slug, case in CASES.items() for pair in case.measured]
+# Their near miss is a job with one number changed: tests/analysis/findings/test_late_ranks.py.
+MADE_ELSEWHERE = ("straggling-rank",)
 every_rule = pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.slug)
 
 
@@ -45,6 +51,38 @@ def test_a_rule_fires_where_its_trouble_is_and_not_beside_it(rule: Rule, snapsho
         messages[name] = {"title": found.title, "fix": found.fix, "severity": found.severity}
     assert messages == snapshot
     check_quiet(rule, case)
+
+
+@every_rule
+def test_a_near_miss_is_the_firing_case_with_one_condition_changed(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule's bar is put just above what its own case reaches, or the threshold that its row names to a value just beyond."""
+    case = CASES[rule.slug]
+    with context_of(case.fires[0]) as context:
+        evidence = [one for one in rule.measure(context) if judgement_of(rule, one, context.step) is not None]
+        assert evidence, f"{rule.slug} is quiet on {case.fires[0]}"
+        if rule.slug in MADE_ELSEWHERE:
+            return
+        if case.condition is None:
+            first = evidence[0]
+            assert rule.bar is not None, f"{rule.slug} has no bar: its row has to name the condition that makes a near miss"
+            reached = turning_point(lambda share: is_worth_naming(first, context.step, Bar(share, "")), 0.0, 10.0, halvings=40)[
+                0
+            ]
+            assert reached >= rule.bar.share, "the bar is what its case has to reach"
+            for share, fires in ((reached * 0.999, True), (reached * 1.001, False)):
+                judgement = judgement_of(replace(rule, bar=Bar(share, "just at what was measured")), first, context.step)
+                assert (judgement is not None) == fires, (
+                    f"{rule.slug} is not decided by its bar: the row has to name a condition"
+                )
+        else:
+            constant, value = case.condition
+            monkeypatch.setattr(importlib.import_module(rule.measure.__module__), constant, value)
+            assert found_by(rule, context) == [], f"{rule.slug} fires without the condition {constant}"
+
+
+def test_a_case_that_is_not_there_is_named() -> None:
+    with pytest.raises(LookupError, match="no recording is called 'no_such_case'"):
+        result_of("no_such_case")
 
 
 @every_rule

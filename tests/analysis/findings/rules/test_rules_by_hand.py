@@ -17,7 +17,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import Step
 from sawtooth.analysis.findings.judging import judge as judge_evidence
 from sawtooth.analysis.findings.model import Advice, Evidence
-from sawtooth.analysis.findings.rules import small_batch, steps_not_marked
+from sawtooth.analysis.findings.rules import small_batch, steps_not_marked, workers_beyond_cores
 from sawtooth.analysis.findings.rules.python_between_operators import how_often
 from sawtooth.analysis.findings.rules.straggling_rank import RULE as STRAGGLING
 from sawtooth.analysis.replay.edits import WithoutWaits
@@ -413,3 +413,12 @@ def test_without_unused_gradients_the_step_ends_behind_the_last_that_is_trained(
 def test_what_plans_for_new_shapes_is_padded_as_its_shapes_are_called(name: str, pads: str) -> None:
     planned = finding(name, "plans-for-new-shapes")
     assert planned is not None and pads in planned.changes[-1].after
+
+
+def test_workers_that_were_timed_are_judged_without_samples_of_the_host_too() -> None:
+    facts = UserFacts(loader_workers=8, loader_cores=2, loader_batch=32, loader_sample_ms=10.0, loader_sample_cpu_ms=10.0)
+    run = run_of(ledger=[("other_compute", None, 1_000_000, 1.0)])
+    run = replace(run, manifest=msgspec.structs.replace(run.manifest, facts=facts))
+    assert run.lead is not None
+    (found,) = found_by(workers_beyond_cores.RULE, RuleContext(run, run.lead, NoRows()))  # type: ignore[arg-type]
+    assert (found.severity, found.rule) == ("info", "workers-beyond-cores")

@@ -18,13 +18,12 @@ from sawtooth.ingest.capture.command.graphs import Graphs
 from sawtooth.ingest.capture.command.hook import (
     ALONE_STEPS,
     AT,
-    BY_ITSELF,
     LATER_KEPT,
     Hook,
-    HookSettings,
     watch_updates,
 )
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
+from sawtooth.ingest.capture.command.settings import BY_ITSELF, HookSettings
 from sawtooth.ingest.capture.command.stretches import runs_of
 
 MS = 1_000_000

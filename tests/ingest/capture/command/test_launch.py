@@ -125,10 +125,10 @@ def test_the_steps_after_an_evaluation_and_a_checkpoint_are_marked_so(tmp_path: 
 
 def test_python_calls_are_recorded_where_they_are_wanted(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
-    words = ("-o", "run.sawtooth", "--no-sample", "--after", "0.001", "--steps", "2", "train.py", "--epochs", STEADY)
+    words = ("--no-sample", "--after", "0.001", "--steps", "2", "train.py", "--epochs", STEADY)
     calls = [
-        started(*more, *words, cwd=tmp_path) and members(tmp_path / "run.sawtooth")["trace"].count(b'"python_function"')
-        for more in ((), ("--stacks",))
+        started(*more, "-o", name, *words, cwd=tmp_path) and members(tmp_path / name)["trace"].count(b'"python_function"')
+        for name, more in (("plain.sawtooth", ()), ("stacks.sawtooth", ("--stacks",)))
     ]
     assert calls[0] == 0 < calls[1]
 

@@ -1,0 +1,122 @@
+"""Launches whose GPU operations the profiler lost.
+
+Every kernel launch, graph launch and asynchronous copy leaves a record on the GPU. Legal exceptions: launches that are captured into a
+CUDA graph are not run, and fills of 0 bytes leave none (fills are not looked at).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import I64, columns_of
+from sawtooth.analysis.intervals import Intervals
+from sawtooth.analysis.knowledge.host_names import CAPTURE_BEGINS, CAPTURE_ENDS, GRAPH_LAUNCH, LEAVES_RECORD
+
+
+@dataclass(frozen=True)
+class LostLaunches:
+    """Launches without a record on the GPU: when each began on the host, relative to the events' origin, ascending, and whether it launched a CUDA graph."""
+
+    start: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    graph: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+SAME_GRAPH = 0.5  # of the kinds of kernel of two graph launches at the same place of their steps: with as many in common they launch one graph
+SCATTERED = 0.6  # of the launches at one place have numbers of kernels of their own: graphs of several sizes repeat theirs
+FEWEST_LAUNCHES = 2  # at one place of the steps: one alone has nothing to be held against
+
+
+def lost_launches(con: duckdb.DuckDBPyConnection, origin: int, steps: Intervals | None = None) -> LostLaunches:
+    """Return the launches of the recording that ``con`` uses which have no record on the GPU.
+
+    With ``steps``, the host's, kernels that are missing inside of CUDA graphs count too: each is as one more launch where its graph was launched.
+    """
+    names = con.execute("SELECT name_id, name FROM names").fetchall()
+    launching = [name_id for name_id, name in names if LEAVES_RECORD.match(name)]
+    if not launching:
+        return LostLaunches()
+    graphs = [name_id for name_id, name in names if GRAPH_LAUNCH.search(name)]
+    columns = columns_of(
+        con,
+        f"""SELECT start_ns - {origin} AS start, name_id AS name FROM runtime_calls
+        WHERE gpu_ops = 0 AND name_id IN ({_listed(launching)}) ORDER BY start_ns""",
+    )
+    start, graph = columns["start"].astype(np.int64), np.isin(columns["name"], graphs)
+    short = _short_graphs(con, origin, graphs, steps) if steps is not None and graphs else start[:0]
+    if len(start):
+        run = ~_captured(con, origin, names, start)
+        start, graph = start[run], graph[run]
+    if len(short):
+        start, graph = np.concatenate([start, short]), np.concatenate([graph, np.zeros(len(short), bool)])
+        order = np.argsort(start, kind="stable")
+        start, graph = start[order], graph[order]
+    return LostLaunches(start, graph)
+
+
+def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int], steps: Intervals) -> I64:
+    """Return when graphs were launched that have fewer kernels than others at the same place of their steps, once for each kernel that is missing.
+
+    A graph launches the same kernels each time. Several graphs of other sizes may stand at one place; these repeat their sizes and share few kinds.
+    """
+    rows = columns_of(
+        con,
+        f"""SELECT c.start_ns - {origin} AS start, g.name_id AS name, count(*) AS kernels
+        FROM gpu_ops g JOIN runtime_calls c USING (call_id) WHERE c.name_id IN ({_listed(graphs)}) GROUP BY ALL""",
+    )
+    kinds: dict[int, dict[int, int]] = {}
+    for start, name, kernels in zip(*(rows[key].tolist() for key in ("start", "name", "kernels")), strict=True):
+        kinds.setdefault(start, {})[name] = kernels
+    moments = np.array(sorted(kinds), np.int64)
+    first, behind = np.searchsorted(moments, steps.starts), np.searchsorted(moments, steps.ends)
+    each = behind - first
+    if not len(each) or not each.any():
+        return moments[:0]
+    usual = int(np.bincount(each[each > 0]).argmax())
+    alike = first[each == usual]
+    missing: list[int] = []
+    for place in range(usual if len(alike) >= FEWEST_LAUNCHES else 0):
+        launches = moments[alike + place].tolist()
+        size = {start: sum(kinds[start].values()) for start in launches}
+        largest = max(launches, key=size.__getitem__)
+        scattered = len(set(size.values())) > max(1, SCATTERED * len(launches))
+        for start in launches:
+            mine, its = kinds[start], kinds[largest]
+            shared = len(mine.keys() & its.keys()) >= SAME_GRAPH * len(mine.keys() | its.keys())
+            part = all(count <= its.get(name, 0) for name, count in mine.items())
+            if size[start] < size[largest] and (part or (scattered and shared)):
+                missing += [start] * (size[largest] - size[start])
+        if scattered and missing and missing[-1] in launches:  # the largest lacks some too, nobody knows how many
+            missing.append(largest)
+    return np.array(missing, np.int64)
+
+
+def _captured(con: duckdb.DuckDBPyConnection, origin: int, names: list[tuple[int, str]], start: I64) -> NDArray[np.bool_]:
+    """Tell which calls begin while a stream is captured, on whichever thread: autograd launches from its own."""
+    begins, ends = (
+        _starts(con, origin, [name_id for name_id, name in names if pattern.match(name)])
+        for pattern in (CAPTURE_BEGINS, CAPTURE_ENDS)
+    )
+    captured = np.zeros(len(start), bool)
+    for begin in begins:
+        after = ends[np.searchsorted(ends, begin) :]
+        captured |= (start >= begin) & (start < (after[0] if len(after) else np.iinfo(np.int64).max))
+    return captured
+
+
+def _starts(con: duckdb.DuckDBPyConnection, origin: int, names: list[int]) -> I64:
+    """Return when the calls of these names begin, ascending."""
+    if not names:
+        return np.zeros(0, np.int64)
+    sql = f"SELECT start_ns - {origin} AS start FROM runtime_calls WHERE name_id IN ({_listed(names)}) ORDER BY start_ns"
+    return columns_of(con, sql)["start"].astype(np.int64)
+
+
+def _listed(ids: list[int]) -> str:
+    return ", ".join(map(str, ids))

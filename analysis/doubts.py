@@ -1,0 +1,53 @@
+"""What failed checks leave of a rank and of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from sawtooth.analysis.integrity import lost_records
+from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding, weakened
+from sawtooth.analysis.metrics.reading import missing
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
+from sawtooth.analysis.metrics.trust import Diagnostic
+from sawtooth.analysis.run.model import RankResult
+
+
+def checked(rank: RankResult) -> RankResult:
+    """Return the rank with the checks that it failed, and its numbers as far as these leave them."""
+    failed = tuple(check for check in _failed(rank) if check is not None)
+    if not failed:
+        return rank
+    best, ledger, phases = rank.best, rank.ledger, rank.phases
+    if (decides := deciding(failed)) is not None:
+        ledger, phases = [], []
+        if decides.effects.get("best_step_time_ms") == "unknown":
+            nothing = missing(decides.sentence)
+            best = replace(best, reading=nothing, profiled=nothing, estimate=nothing, witnesses=(), represented=True)
+    metrics = weakened(rank.metrics, failed)
+    return replace(rank, failed=failed, best=best, ledger=ledger, phases=phases, metrics=metrics)
+
+
+def _failed(rank: RankResult) -> Iterable[FailedCheck | None]:
+    yield from rank.failed
+    yield lost_records.check(rank.facts, timed=STEP_SOURCES[rank.best.source].timed, steps=len(rank.steps))
+
+
+def failed_of(ranks: Sequence[RankResult], lead: RankResult | None) -> tuple[FailedCheck, ...]:
+    """Return the failed checks of all ranks, the lead's first; those of another rank name it."""
+    others = [rank for rank in ranks if rank is not lead]
+    own = lead.failed if lead is not None else ()
+    return (*own, *(_of_rank(check, rank) for rank in others for check in rank.failed))
+
+
+def _of_rank(check: FailedCheck, rank: RankResult) -> FailedCheck:
+    where = f"rank {rank.rank}" if rank.rank is not None else f"device {rank.device}"
+    headline = f"Of {where}: {check.headline[0].lower()}{check.headline[1:]}" if check.headline is not None else None
+    return replace(
+        check, sentence=f"Of {where}: {check.sentence}", headline=headline, evidence=(*check.evidence, "other_ranks")
+    )
+
+
+def diagnostics_of(failed: Iterable[FailedCheck]) -> list[Diagnostic]:
+    """Return the failed checks as what limits the numbers."""
+    return [Diagnostic(check.key, check.severity, f"{check.sentence} {check.advice}".strip(), check.count) for check in failed]

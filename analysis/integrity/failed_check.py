@@ -1,0 +1,58 @@
+"""What a failed check says, and what it does to the numbers and rules that rest on the evidence it touches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from sawtooth.analysis.metrics.mfu import LOWER_BOUND
+from sawtooth.analysis.metrics.reading import Reading, lowered, missing
+from sawtooth.analysis.metrics.registry import METRICS
+
+Effect = Literal["unknown", "least", "most", "caution"]  # of a check on a metric: withheld, a lower or upper bound, less trust
+UPPER_BOUND = "An upper bound"
+
+
+@dataclass(frozen=True)
+class FailedCheck:
+    """One check that a recording failed.
+
+    ``sentence`` says what was compared and found, ``advice`` what to do. ``headline`` is set where the check changes the answer about the run: then nothing
+    else is the headline. ``evidence`` names what it makes unusable, by the words in which rules declare what they read. ``effects`` are by metric.
+    """
+
+    key: str
+    count: int
+    sentence: str
+    advice: str = ""
+    headline: str | None = None
+    severity: str = "data_loss"
+    evidence: tuple[str, ...] = ()
+    effects: Mapping[str, Effect] = field(default_factory=dict)
+
+
+def deciding(failed: Iterable[FailedCheck]) -> FailedCheck | None:
+    """Return the first check that changes the answer about the run; None where none does."""
+    return next((check for check in failed if check.headline is not None), None)
+
+
+def weakened(metrics: Mapping[str, Reading], failed: Iterable[FailedCheck]) -> dict[str, Reading]:
+    """Return ``metrics`` as far as the failed checks leave them."""
+    out = dict(metrics)
+    for check in failed:
+        for key, effect in check.effects.items():
+            out[key] = _weakened(key, out[key], effect, check.sentence)
+    return out
+
+
+def _weakened(key: str, reading: Reading, effect: Effect, why: str) -> Reading:
+    if reading.value is None:
+        return reading
+    if effect == "unknown":
+        return missing(why)
+    if effect == "caution":
+        return lowered(reading, "caution", why)
+    low, high = (reading.value, METRICS[key].high) if effect == "least" else (METRICS[key].low, reading.value)
+    note = f"{LOWER_BOUND if effect == 'least' else UPPER_BOUND}: {why}"
+    return replace(reading, trust="unusable", notes=(note, *reading.notes), low=low, high=high, bound=effect)

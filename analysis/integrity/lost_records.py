@@ -1,0 +1,98 @@
+"""Every launch has its record on the GPU.
+
+Compared are the host's launches (kernels, CUDA graphs, asynchronous copies) with the operations that the profiler recorded of them. Launches that are
+captured into a graph are not run, and fills of 0 bytes leave no record: neither is counted.
+"""
+
+from __future__ import annotations
+
+from sawtooth.analysis.integrity.failed_check import Effect, FailedCheck
+from sawtooth.analysis.metrics.device_facts import DeviceFacts
+
+# In 150 intact recordings of 12 kinds of GPU every launch has its record. One launch in 500 may be a product that takes a fifth of the step.
+TOLERATED = 0.002
+FEW = 4  # whole steps beside those that lack records: the first of them opens a stretch, and two show no spread
+ABOUT_HALF = (0.45, 0.55)
+FEWER = "Record again with fewer steps and without Python stacks: the profiler drops records when its buffers overflow."
+NODES = "Record again with `nsys profile --cuda-graph-trace=node`, or with a newer CUDA driver: this one records no kernels inside CUDA graphs."
+COUNTERS = "Record again while no other profiler (DCGM profiling, Nsight) holds the GPU, and with fewer steps."
+
+OF_GPU_RECORDS: dict[str, Effect] = {
+    "gpu_busy_share": "least",
+    "gpu_idle_share": "most",
+    "kernel_launches_per_step": "least",
+    "flops_per_step": "least",
+    "mfu": "least",
+    "hfu": "least",
+    "mfu_at_dtype": "least",
+    "achieved_tflops": "least",
+    **dict.fromkeys(
+        (
+            "step_time_ms", "step_time_unprofiled_est_ms", "exposed_comm_share", "tensor_core_time_share", "tensor_core_unknown_share",
+            "sm_efficiency", "achieved_occupancy", "flop_coverage", "mfu_factor_busy", "mfu_factor_flop_kernels", "mfu_factor_efficiency",
+        ),
+        "unknown",
+    ),
+}  # fmt: skip
+OF_STEP_TIME: dict[str, Effect] = dict.fromkeys(
+    ("best_step_time_ms", "mfu", "hfu", "mfu_at_dtype", "achieved_tflops"), "unknown"
+)
+EVIDENCE = ("gpu_records", "launch_links", "steps")
+
+
+def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
+    """Return the failed check of one device; None where every launch has its record.
+
+    ``timed``: the run's step time was measured beside the trace, so that it does not rest on GPU records. ``steps`` is how many the trace has.
+    """
+    if not facts.lost_anywhere:
+        return None
+    launched = facts.launches + facts.lost_launches
+    if facts.lost_launches and (facts.lost_share > TOLERATED or facts.lost_graphs):
+        effects = OF_GPU_RECORDS if timed else OF_GPU_RECORDS | OF_STEP_TIME
+        if 2 * facts.lost_graphs > facts.lost_launches:
+            what = f"{facts.lost_graphs:,} launches of CUDA graphs have no record of their kernels"
+            headline, advice = "The kernels of CUDA graphs are missing: record their nodes too.", NODES
+        else:
+            what = f"{facts.lost_launches:,} of {launched:,} GPU operations have no record"
+            headline = f"{_share(facts.lost_share)} of the GPU's records are missing: record again with fewer steps."
+            advice = FEWER
+        sentence = f"{what}: the profiler lost them."
+        return FailedCheck("gpu_records_missing", facts.lost_launches, sentence, advice, headline, "error", EVIDENCE, effects)
+    if facts.lost_launches:
+        sentence = f"{facts.lost_launches:,} of {launched:,} GPU operations have no record: the profiler lost them."
+        caution: dict[str, Effect] = dict.fromkeys((*OF_GPU_RECORDS, "best_step_time_ms"), "caution")
+        return FailedCheck("gpu_records_missing", facts.lost_launches, sentence, FEWER, effects=caution)
+    sentence = f"{facts.lacking_steps} of {steps} steps lack records of the GPU: {facts.lost_anywhere:,} launches have none. No number here counts these steps."
+    if not facts.lacking_steps:
+        sentence = (
+            f"Outside of the steps {facts.lost_anywhere:,} launches have no record on the GPU. No number here counts them."
+        )
+    few = facts.lacking_steps > 0 and steps - facts.lacking_steps < FEW
+    less: dict[str, Effect] = dict.fromkeys((*OF_GPU_RECORDS, "best_step_time_ms"), "caution") if few else {}
+    return FailedCheck("gpu_records_missing", facts.lost_anywhere, sentence, FEWER, severity="info", effects=less)
+
+
+def check_without_records(launches: int) -> FailedCheck | None:
+    """Return the failed check of a trace without any GPU operation that holds so many launches; None where it holds none."""
+    if not launches:
+        return None
+    sentence = f"The program launched {launches:,} operations on the GPU, and the profiler recorded none of them."
+    headline = "The GPU's records are missing: record again."
+    effects: dict[str, Effect] = {"best_step_time_ms": "unknown", "step_time_ms": "unknown"}
+    return FailedCheck(
+        "gpu_records_missing", launches, sentence, COUNTERS, headline, "error", (*EVIDENCE, "host_records"), effects
+    )
+
+
+def check_unread(events: int, sentence: str) -> FailedCheck | None:
+    """Return the failed check of a trace whose device has events in a form that is not read; None where there are none."""
+    if not events:
+        return None
+    headline = "The device's events were not read: nothing is known of it."
+    effects: dict[str, Effect] = {"best_step_time_ms": "unknown", "step_time_ms": "unknown"}
+    return FailedCheck("device_not_read", events, sentence, "", headline, "error", (*EVIDENCE, "host_records"), effects)
+
+
+def _share(share: float) -> str:
+    return "Half" if ABOUT_HALF[0] <= share <= ABOUT_HALF[1] else f"{share:.0%}".replace("%", " %") if share >= 0.01 else "Some"

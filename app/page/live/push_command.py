@@ -1,0 +1,37 @@
+"""The command that pushes samples to this server, on a page: the push token is masked, and copied with the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import streamlit as st
+
+from sawtooth.app.server.push import FILE, MASK, command_to_show, push_token
+from sawtooth.app.settings import settings
+
+_HERE = Path(__file__).resolve().parents[2] / "components"
+OTHERWISE = f"The browser did not let this page copy. The token is in the data folder, in {FILE}."
+
+
+def server_address() -> str:
+    """Return this server's address as the browser has it, without the page's path."""
+    parts = urlsplit(st.context.url or "http://localhost:8501/")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def show(key: str) -> None:
+    """Show the command with a button that copies it; ``key`` tells it from another one on the page."""
+    options = settings()
+    shown = command_to_show(server_address(), options)
+    if not options.token:  # anybody may read the page: there is no token to copy
+        st.code(shown, language=None)
+        return
+    component = st.components.v2.component(
+        "sawtooth.copy_command",
+        html=(_HERE / "copy_command.html").read_text(encoding="utf-8"),
+        css=(_HERE / "copy_command.css").read_text(encoding="utf-8"),
+        js=(_HERE / "copy_command.js").read_text(encoding="utf-8"),
+    )
+    copied = shown.replace(MASK, push_token(options.data.root))
+    component(key=f"push-command-{key}", data={"shown": shown, "copied": copied, "otherwise": OTHERWISE})

@@ -1,0 +1,100 @@
+"""Where the servers of a data folder listen: each keeps its address in a file there that it locks, so that a killed server leaves no false address.
+
+``python -m sawtooth.app.served_address`` exits 0 where one of them answers: the container image's health check.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import msgspec
+
+from sawtooth.ingest.locks import held, is_held
+from sawtooth.ingest.schema import DataFolder
+from sawtooth.ingest.typed import from_json
+from sawtooth.place import default_data_folder
+
+DEFAULT_PORT = 8501
+DEFAULT_ADDRESS = "127.0.0.1"
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # and how this machine reaches such a server
+HEALTH_PATH = "_stcore/health"
+HEALTH_S = 4.0  # a server that draws pages for others answers late; the image's health check allows five
+
+
+class Served(msgspec.Struct, frozen=True):
+    """Where a server listens: on which machine, address and port, and whether by TLS."""
+
+    address: str = DEFAULT_ADDRESS
+    port: int = DEFAULT_PORT
+    secure: bool = False
+    host: str = ""
+
+    def url(self, path: str = "") -> str:
+        """Return the address of a page as a browser of this machine needs it."""
+        address = ANY_ADDRESS.get(self.address, self.address)
+        address = f"[{address}]" if ":" in address else address
+        return f"{'https' if self.secure else 'http'}://{address}:{self.port}/{path}"
+
+    def answers(self, within_s: float = HEALTH_S) -> bool:
+        """Ask the server whether it is well."""
+        # Its certificate may be its own or name another host. Nothing secret is sent.
+        unchecked = ssl._create_unverified_context() if self.secure else None
+        try:
+            with urlopen(self.url(HEALTH_PATH), timeout=within_s, context=unchecked):
+                return True
+        except (OSError, ValueError):
+            return False
+
+
+@contextmanager
+def keep_address(data: DataFolder, served: Served) -> Iterator[None]:
+    """Keep the address of this server in ``data`` while the block runs. A folder that cannot be written has no address."""
+    path = _file(data, served.port)
+    content = msgspec.json.encode(msgspec.structs.replace(served, host=socket.gethostname()))
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            file = stack.enter_context(os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b"))
+            stack.enter_context(held(file, wait=False))
+            stack.callback(path.unlink, missing_ok=True)
+            file.truncate()
+            file.write(content)
+            file.flush()
+        yield
+
+
+def addresses(data: DataFolder) -> list[Served]:
+    """Return where servers of ``data`` listen on this machine, the one that started last first."""
+    listening = []
+    for path in data.access.glob("served-*.json"):
+        with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError), path.open("rb") as file:
+            served = from_json(file.read(), Served)
+            if is_held(file) and served.host == socket.gethostname():
+                listening.append((path.stat().st_mtime_ns, served))
+    return [served for _, served in sorted(listening, key=lambda each: each[0], reverse=True)]
+
+
+def answering(data: DataFolder, within_s: float) -> Served | None:
+    """Return the first of ``addresses`` at which a server answers, None where none does."""
+    return next((served for served in addresses(data) if served.answers(within_s)), None)
+
+
+def _file(data: DataFolder, port: int) -> Path:
+    return data.access / f"served-{port}.json"
+
+
+def main() -> int:
+    """Return 0 where a server of the data folder answers; without a kept address the default one is asked."""
+    asked = addresses(DataFolder(default_data_folder())) or [Served()]
+    return 0 if any(served.answers() for served in asked) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""The folder that holds the parts of a recording until they are packed: made, told apart from those of killed runs, and kept where packing fails.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain, count
+from pathlib import Path
+
+from ...locks import held, is_held
+
+PREFIX = "sawtooth-run-"
+LOCK = "lock"
+LOADED = "loaded"  # made by startup/sitecustomize.py in every Python that it reaches
+RECORDED = ("marks-*.jsonl", "trace-*.json", "live/*/meta.json")
+RESERVED_BYTES = 4096  # of an error: what it was, and of which process
+TAIL_BYTES = 64  # behind the last brace there is a line break at most
+LOW_BYTES = 1 << 20  # less than one flush of the sampler and the marks together
+FULL = "{place} is full ({why}): recording stopped. Free space there, or choose another folder with TMPDIR=…"
+STOPPED = "Recording stopped in process {pid}: {error}."
+LEFT = (
+    "An earlier run was killed. Its parts are in {folder}: `sawtooth ingest {folder}` brings them in. Then delete the folder."
+)
+
+
+@contextmanager
+def parts_folder() -> Iterator[Path]:
+    """Give a temporary folder for the parts, locked while this process lives. Raises OSError where none can be made."""
+    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        (folder / LOCK).touch()
+        with contextlib.suppress(OSError):  # the room for an error is taken while there is some
+            reserved_error(folder).write_bytes(b" " * RESERVED_BYTES)
+        with (folder / LOCK).open("r+") as lock, held(lock):
+            yield folder
+
+
+def left_over() -> list[Path]:
+    """Return the folders of killed runs of this user that hold something recorded."""
+    folders_left: list[Path] = []
+    try:
+        folders = sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
+    except OSError:  # no temporary folder can be written
+        return folders_left
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            own = not hasattr(os, "getuid") or folder.lstat().st_uid == os.getuid()
+            if own and folder.is_dir() and not _in_use(folder) and any(any(folder.glob(kind)) for kind in RECORDED):
+                folders_left.append(folder)
+    return folders_left
+
+
+def _in_use(folder: Path) -> bool:
+    try:
+        with (folder / LOCK).open("r+") as lock:
+            return is_held(lock)
+    except FileNotFoundError:  # a version before locks made it, and may still record; or its parts were kept on purpose
+        return "-files" not in folder.name
+
+
+def reserved_error(folder: Path) -> Path:
+    """Return the file whose room is taken at the start, so that an error can be noted on a full disk."""
+    return folder / "trouble-reserved.json"
+
+
+def note_error(path: Path, error: Exception, rank: int | None) -> None:
+    """Note in ``path`` that recording stopped in this process. A full disk has room for it in the reserved file beside it."""
+    why = f"{error.strerror}" if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
+    place = str(path.parent.parent) if isinstance(error, OSError) else ""
+    record = json.dumps({"pid": os.getpid(), "rank": rank, "error": why, "place": place})[:RESERVED_BYTES].encode()
+    try:
+        path.write_bytes(record)
+    except OSError:
+        with contextlib.suppress(OSError), reserved_error(path.parent).open("r+b") as file:
+            file.write(record)
+
+
+def check_whole(trace: Path) -> None:
+    """Raise OSError for a trace that does not end with its closing brace: PyTorch says nothing of a disk that is full."""
+    with trace.open("rb") as file:
+        file.seek(max(0, trace.stat().st_size - TAIL_BYTES))
+        if not file.read().rstrip().endswith(b"}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def errors_in(folder: Path) -> list[str]:
+    """Return a sentence for each process that stopped recording, and for a disk that is full now."""
+    sentences = []
+    for path in sorted(folder.glob("trouble-*.json")):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            trouble = json.loads(path.read_text())
+            full = trouble.get("place") and shutil.disk_usage(folder).free < LOW_BYTES
+            sentences.append(FULL.format(place=trouble["place"], why=trouble["error"]) if full else STOPPED.format(**trouble))
+    return list(dict.fromkeys(sentences))
+
+
+def free_name(wanted: Path) -> Path:
+    """Return ``wanted``, or the first of wanted-2, wanted-3 … that is not there yet."""
+    names = chain([wanted], (wanted.with_stem(f"{wanted.stem}-{number}") for number in count(2)))
+    return next(path for path in names if not path.exists())
+
+
+def keep(folder: Path, bundle: Path) -> Path:
+    """Move the parts beside ``bundle``, or within the temporary folder where they do not fit there; return where they are."""
+    for own in (folder / LOCK, reserved_error(folder)):
+        own.unlink(missing_ok=True)
+    for target in (bundle.with_name(f"{bundle.stem}-files"), folder.with_name(f"{folder.name}-files")):
+        target = free_name(target)
+        try:
+            return Path(shutil.move(folder, target))
+        except OSError:  # shutil.Error too
+            shutil.rmtree(target, ignore_errors=True)  # nobody must take half of it for the whole
+    return folder

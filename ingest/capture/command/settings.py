@@ -1,0 +1,58 @@
+"""What `sawtooth run` tells the hook in a training process, by environment variables. Standard library only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..job_place import number_of
+
+FOLDER = "SAWTOOTH_RUN_FOLDER"
+PROFILED_STEPS = "SAWTOOTH_RUN_STEPS"
+AFTER_SECONDS = "SAWTOOTH_RUN_AFTER"
+RECORDER = "SAWTOOTH_RUN_RECORDER"
+EVERY = "SAWTOOTH_RUN_EVERY"
+LOADER = "SAWTOOTH_RUN_LOADER"  # "0": loaders are not timed
+STACKS = "SAWTOOTH_RUN_STACKS"  # "1": Python calls are recorded
+BY_ITSELF = "SAWTOOTH_RUN_RANK"  # set: this rank alone has this folder
+LEAST_SECONDS = 5.0  # of the loop, before the profile: undisturbed telemetry for the law of utilization (50 samples)
+
+
+@dataclass(frozen=True)
+class HookSettings:
+    """What the launcher told: the run's folder, how many steps to profile (0: none) and after how many seconds of the loop, this process's rank in
+    its job, the recorder's version, after how many steps the profile is taken again (0: never), and whether Python calls are recorded."""
+
+    folder: Path
+    steps: int
+    after_s: float
+    rank: int | None
+    ranks: int
+    ranks_here: int
+    recorder: str = ""
+    every: int = 0
+    stacks: bool = False
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> HookSettings:
+        """Read them from the environment."""
+        rank, ranks = number_of("RANK", environment), number_of("WORLD_SIZE", environment) or 1
+        rank, ranks = (rank, ranks) if rank is not None and ranks > 1 else (None, 1)
+        return cls(
+            Path(environment[FOLDER]),
+            int(environment.get(PROFILED_STEPS) or 0),
+            float(environment.get(AFTER_SECONDS) or LEAST_SECONDS),
+            rank,
+            ranks,
+            1 if environment.get(BY_ITSELF) else number_of("LOCAL_WORLD_SIZE", environment) or ranks,
+            environment.get(RECORDER, ""),
+            int(environment.get(EVERY) or 0),
+            environment.get(STACKS) == "1",
+        )
+
+    def file(self, kind: str, suffix: str, more: str = "") -> Path:
+        """Return the file of this process in the run's folder: marks-4711.jsonl; ``more`` comes after the process."""
+        who = f"rank{self.rank}" if self.rank is not None else str(os.getpid())
+        return self.folder / f"{kind}-{who}{more}.{suffix}"

@@ -1,0 +1,200 @@
+"""Chooses the sign of a loop's steps while no optimizer steps, and lets go of it when one does. Standard library only.
+
+The rule: an optimizer that has stepped twice is the loop, and every sign is given up with all that was recorded by it. Until then the best sign of
+``SIGNS`` that has come three times is marked. It is profiled as an optimizer's steps would be, but twelve times as late where an optimizer exists:
+it may step yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ....loop.sign import BATCH, CALL, SIGNS
+from ..call_site import RECORDER
+from ..settings import HookSettings
+from . import backward
+from .modules import OutermostModule
+
+LEAST = 3  # times that a sign has come: a loop begins
+FEW = 20  # marks of a sign that has come no more for as long as another one came: it was no loop
+PATIENCE = (
+    12.0  # times as long is waited for an optimizer that exists: a sanity check or a first evaluation comes before its steps
+)
+LOOK_S = 0.05  # between looks for the outermost module: 30 µs each
+LOOKS = 1200  # a minute of them; a module that was not seen in it takes no time
+MOST_PLACES = 64
+DEEPEST = 30  # frames from a sign to the program's line
+
+
+class SignHook(Protocol):
+    """Marks and profiles steps; the hook of an optimizer's steps does."""
+
+    def on_sign(self, place: int) -> None:
+        """Mark a step that ended at the place of this number."""
+
+    def drop(self) -> None:
+        """Keep nothing of what was recorded."""
+
+    def finish(self) -> None:
+        """Write what is left."""
+
+    def leave(self) -> None:
+        """Write the marks that are left, and nothing else."""
+
+
+class Signs:
+    """The signs of one process. ``hook_for`` makes what marks a sign's steps, of a module of that name."""
+
+    def __init__(self, settings: HookSettings, hook_for: Callable[[str, str], SignHook]) -> None:
+        self._settings, self._hook_for = settings, hook_for
+        self.sign: str | None = None
+        self._hook: SignHook | None = None
+        self._counts: Counter[str] = Counter()
+        self._marked = 0
+        self._others = 0  # signs of other kinds since the last of this
+        self._last = time.monotonic()  # when the current sign came last
+        self._places: dict[tuple[int, int], int] = {}
+        self._undo: list[Callable[[], None]] = []
+        self._module: OutermostModule | None = None
+        self._over = False  # no Event: a fork may copy its lock held
+        self._optimizers: Any = None
+        self._made = False
+        self._thread: threading.Thread | None = None
+        self._torch_folder = ""
+
+    def watch(self, optimizers: Any) -> None:
+        """Notice what may be a step; ``optimizers`` is the module torch.optim.optimizer, just imported."""
+        self._optimizers = optimizers
+        self._torch_folder = sys.modules["torch"].__path__[0]
+        self._undo.append(backward.watch_backward(sys.modules["torch.autograd"], self.happens))
+        modules = sys.modules["torch.nn.modules.module"]
+        with contextlib.suppress(AttributeError):
+            self._module = OutermostModule(modules.Module, lambda: self.happens(CALL))
+        if multiprocessing.parent_process() is None or self._settings.rank is not None:
+            self._thread = threading.Thread(target=self._look_now_and_then, name="sawtooth-signs", daemon=True)
+            self._thread.start()
+
+    def watch_batches(self, loaders: Any) -> None:
+        """Notice batches; ``loaders`` is the module torch.utils.data.dataloader, just imported."""
+        if not self._over:
+            self._undo.append(backward.watch_batches(loaders, self.happens))
+
+    def optimizer_exists(self) -> bool:
+        """Tell whether the program has made an optimizer: PyTorch puts a wrapper around the class's step then."""
+        if not self._made and self._optimizers is not None:
+            self._made = any(getattr(each.step, "hooked", False) for each in _below(self._optimizers.Optimizer))
+        return self._made
+
+    def patience(self) -> float:
+        """Return how many times as late as an optimizer's steps a sign's are profiled."""
+        return PATIENCE if self.optimizer_exists() else 1.0
+
+    def happens(self, sign: str) -> None:
+        """Note that ``sign`` came; nothing that fails in here reaches the program."""
+        if self._over:
+            return
+        try:
+            self._counts[sign] += 1
+            if sign != self.sign and not self._is_better(sign):
+                return
+            if sign != self.sign:
+                self._take(sign)
+            self._marked += 1
+            self._others, self._last = 0, time.monotonic()
+            if self._hook is not None:
+                self._hook.on_sign(self._place())
+        except Exception:
+            self.give_up()
+
+    def _is_better(self, sign: str) -> bool:
+        if self._counts[sign] < LEAST:
+            return False
+        if self.sign is None or SIGNS.index(sign) < SIGNS.index(self.sign):
+            return True
+        self._others += 1
+        silent_s = time.monotonic() - self._last
+        return self._marked < FEW <= self._others and silent_s >= self._settings.after_s
+
+    def _take(self, sign: str) -> None:
+        if self._hook is not None:
+            self._hook.drop()
+            self._counts[self.sign or ""] = 0
+        self.sign, self._marked = sign, 0
+        self._hook = self._hook_for(sign, self._module.name if sign == CALL and self._module is not None else "")
+
+    def _place(self) -> int:
+        """Return the number of the program's line that the sign came from: the innermost that is neither PyTorch's nor ours."""
+        frame: Any = sys._getframe(2)
+        for _ in range(DEEPEST):
+            if frame.f_back is None or not frame.f_code.co_filename.startswith((self._torch_folder, RECORDER)):
+                break
+            frame = frame.f_back
+        key = id(frame.f_code), frame.f_lasti
+        if key not in self._places and len(self._places) >= MOST_PLACES:
+            return MOST_PLACES
+        return self._places.setdefault(key, len(self._places))
+
+    def _look_now_and_then(self) -> None:
+        looks = 0
+        while not self._over and looks < LOOKS:
+            time.sleep(LOOK_S)
+            with contextlib.suppress(Exception):
+                if self._wants_module():
+                    looks += 1
+                    assert self._module is not None
+                    self._module.look()
+
+    def _wants_module(self) -> bool:
+        return self._module is not None and self.sign in (None, BATCH, CALL) and not self._module.is_found
+
+    def give_up(self) -> None:
+        """Notice nothing more, and keep nothing: an optimizer makes the loop's steps."""
+        hook, self._hook = self._hook, None
+        self._leave()
+        if hook is not None:
+            hook.drop()
+
+    def finish(self) -> None:
+        """Write what is left at the process's end."""
+        self._leave()
+        if self._hook is not None:
+            self._hook.finish()
+
+    def leave(self) -> None:
+        """Write the marks that are left, where the process ends at once."""
+        if self._hook is not None:
+            self._hook.leave()
+
+    def forget(self) -> None:
+        """Do nothing more, in a process that was forked."""
+        self._hook = None
+        self._leave()
+
+    def _leave(self) -> None:
+        self._over = True
+        for undo in self._undo:
+            undo()
+        self._undo.clear()
+        if self._module is not None:
+            self._module.leave()
+
+
+HERE: Signs | None = None  # of this process
+
+
+def watch_batches(loaders: Any) -> None:
+    """Notice the batches of every loader of this process; ``loaders`` is the module torch.utils.data.dataloader, just imported."""
+    if HERE is not None:
+        HERE.watch_batches(loaders)
+
+
+def _below(of: Any) -> list[Any]:
+    """Return a class and all classes made from it."""
+    return [of, *(each for child in of.__subclasses__() for each in _below(child))]

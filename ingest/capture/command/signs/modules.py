@@ -1,0 +1,110 @@
+"""Finds the outermost module that a program calls again and again, and notices each of its calls. Standard library only.
+
+A global hook would cost microseconds for every module and have compiled code compiled again. So the module is found by looking at the main
+thread's stack now and then, from another thread. Its calls are then noticed through an attribute of this one module, which PyTorch has for compiled
+calls: compiled code does not read it, and copies and pickles of the module leave it out.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+from weakref import ref
+
+SIGHTINGS = 3  # calls of one module that were seen: one long call is no loop
+ATTRIBUTE = "_compiled_call_impl"
+
+
+class _Seen:
+    """Marks a call's frame as seen. It stands where a trace function would, and traces nothing."""
+
+    def __call__(self, *_: object) -> None:
+        """Trace nothing, where a debugger comes later."""
+
+
+_SEEN = _Seen()
+
+
+class OutermostModule:
+    """Looks for the module (``look``), then calls ``on_call`` at the end of each of its calls until ``leave``."""
+
+    def __init__(self, module_class: Any, on_call: Callable[[], None]) -> None:
+        self._code = module_class.__call__.__code__
+        self._on_call = on_call
+        self._seen: dict[int, tuple[Any, int]] = {}  # by id: the module and how many of its calls
+        self._module: Any = lambda: None
+        self._noticed: Any = None
+        self.name = ""
+
+    def look(self) -> None:
+        """Look at the main thread's stack once. Call it from another thread."""
+        frame = self._outermost(sys._current_frames().get(threading.main_thread().ident or 0))
+        if frame is None or isinstance(frame.f_trace, _Seen):
+            return
+        if frame.f_trace is None:
+            frame.f_trace = _SEEN
+        module = frame.f_locals.get("self")
+        if module is None:
+            return
+        known, times = self._seen.get(id(module), (None, 0))
+        times = times + 1 if known is not None and known() is module else 1
+        self._seen[id(module)] = ref(module), times
+        if times >= SIGHTINGS:
+            self._notice(module)
+
+    def _outermost(self, frame: FrameType | None) -> FrameType | None:
+        outermost = None
+        while frame is not None:
+            if frame.f_code is self._code:
+                outermost = frame
+            frame = frame.f_back
+        return outermost
+
+    @property
+    def is_found(self) -> bool:
+        """Tell whether the calls of a module are noticed, which still exists."""
+        module = self._module()
+        return module is not None and module.__dict__.get(ATTRIBUTE) is self._noticed
+
+    def _notice(self, module: Any) -> None:
+        compiled = module.__dict__.get(ATTRIBUTE)
+        its, call, on_call = ref(module), type(module)._call_impl, self._on_call
+        inside = False
+
+        def noticed(*arguments: Any, **named: Any) -> Any:
+            nonlocal inside
+            if inside:
+                return compiled(*arguments, **named) if compiled is not None else call(its(), *arguments, **named)
+            inside = True
+            try:
+                result = compiled(*arguments, **named) if compiled is not None else call(its(), *arguments, **named)
+            finally:
+                inside = False
+            on_call()
+            return result
+
+        self._before = compiled
+        self.name = _name(module)
+        self._module, self._noticed = its, noticed
+        module.__dict__[ATTRIBUTE] = noticed
+
+    def leave(self) -> None:
+        """Notice no more calls; the module is as it was."""
+        if self.is_found:
+            module = self._module()
+            if self._before is None:
+                del module.__dict__[ATTRIBUTE]
+            else:
+                module.__dict__[ATTRIBUTE] = self._before
+        self._module = lambda: None
+        self._seen.clear()
+
+
+def _name(module: Any) -> str:
+    """Return a module's class, of the module inside where torch.compile or DistributedDataParallel wraps it."""
+    inner = module._modules.get("_orig_mod") or module._modules.get("module")
+    wrapper = type(module).__name__ in ("OptimizedModule", "DistributedDataParallel", "DataParallel")
+    return _name(inner) if wrapper and inner is not None else type(module).__name__

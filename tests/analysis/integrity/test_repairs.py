@@ -1,0 +1,97 @@
+"""What is repaired exactly: durations that run into the next operation, ranges that were never popped, a rhythm that the median hides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sawtooth.analysis.derive.steps.host import _ended
+from sawtooth.analysis.run.host import _step
+from sawtooth.ingest.decode import NULL
+from sawtooth.ingest.trace.overruns import LEGAL_NS, Overruns
+from tests.incomplete.claims import analysed
+from tests.support.chrome_trace import matmul_loop
+
+
+def columns(starts, ends, stream=7, graph=NULL):
+    count = len(starts)
+    return {
+        "device": np.zeros(count, np.int32),
+        "stream": np.full(count, stream),
+        "start": np.array(starts),
+        "dur": np.array(ends) - np.array(starts),
+        "graph_id": np.full(count, graph),
+    }
+
+
+def cuts(*slices, call_of=None):
+    overruns = Overruns()
+    for rows in slices:
+        overruns.add(rows, np.ones(len(rows["start"]), bool))
+    count = sum(len(rows["start"]) for rows in slices)
+    rows, lengths = overruns.cuts(np.arange(count) if call_of is None else np.array(call_of))
+    return dict(zip(rows.tolist(), lengths.tolist(), strict=True))
+
+
+def test_an_operation_ends_where_the_next_of_its_stream_begins_also_across_slices() -> None:
+    first = columns([0, 100_000, 200_000], [90_000, 900_000, 700_000])
+    second = columns([300_000, 400_000], [350_000, 450_000])
+    assert cuts(first, second) == {1: 100_000, 2: 100_000}
+
+
+@pytest.mark.parametrize(
+    ("rows", "call_of"),
+    [
+        (columns([0, 100_000], [100_000 + LEGAL_NS, 200_000]), None),  # programmatic dependent launch
+        (columns([0, 100_000], [300_000, 200_000], graph=3), None),  # branches of a graph, by its id
+        (columns([0, 100_000], [300_000, 200_000]), [4, 4]),  # and by the one call that launched them
+    ],
+)
+def test_legal_overlaps_stay(rows, call_of) -> None:
+    assert cuts(rows, call_of=call_of) == {}
+
+
+@pytest.mark.parametrize("excess_us", [900, 3500])
+def test_products_that_run_into_the_next_operation_take_their_own_time(excess_us: int) -> None:
+    trace = matmul_loop(8)
+    for event in [e for e in trace.events if e["name"].startswith("nvjet")][::3]:
+        event["dur"] += excess_us
+    result = analysed([("t.json", trace.json())])
+    assert result is not None and result.lead is not None
+    products = result.lead.categories.set_index("category").loc["gemm", "ns"] / len(result.lead.counted)
+    assert products == pytest.approx(600_000)
+    assert {d.key: d.count for d in result.diagnostics}["overrun"] == 3
+
+
+def test_ranges_that_end_together_end_where_the_next_begins() -> None:
+    starts, ends = np.array([0, 10, 20, 30]), np.array([100, 100, 100, 100])
+    assert _ended(starts, ends).tolist() == [10, 20, 30, 100]
+    assert _ended(np.array([0, 10, 20]), np.array([9, 19, 29])).tolist() == [9, 19, 29]
+
+
+@pytest.mark.parametrize(
+    ("first", "steps", "ms"),
+    [
+        (6, [270, 6, 6, 6, 310, 6, 6, 6, 330], 95.2),  # 952 ms in 10 steps: three of them collect garbage
+        (None, [6, 6, 6, 6, 6, 300], 6.0),  # one slow step may be chance: the median stands
+        (None, [6, 7, 6, 5, 6, 7], 6.0),
+    ],
+)
+def test_the_mean_speaks_where_slow_steps_come_again(first, steps, ms) -> None:
+    first_ns = None if first is None else first * 1_000_000
+    assert _step([ns * 1_000_000 for ns in steps], first_ns, None, None, None).value == pytest.approx(ms)
+
+
+def test_an_efficiency_above_the_peak_is_never_trusted() -> None:
+    trace = matmul_loop(
+        8, step_us=10, matmul_us=1, other_us=0.5
+    )  # 2.1 GFLOP in 10 µs is 215 TFLOP/s: possible in bf16, not in fp32
+    for event in trace.events:
+        if event["name"] == "aten::mm":
+            event["args"]["Input type"] = ["float", "float"]
+        if event["name"].startswith("nvjet"):
+            event["name"] = "triton_mm_kernel"
+    result = analysed([("t.json", trace.json())])
+    assert result is not None
+    reading = result.metrics["mfu_at_dtype"]
+    assert reading.value is None or reading.trust == "unusable" or reading.value <= 1.1

@@ -1,0 +1,36 @@
+"""Counters that read 0 while NVML says that the GPU works are dropouts; those that read 0 while it waits are not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry import series
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+
+
+@pytest.mark.parametrize(("util_at_zero", "mean"), [(85, 85.0), (10, 79.3)])  # 14 of 15 samples of 85 %: 79.3 %
+def test_dropouts_are_left_out_of_means_and_pictures(tmp_path, util_at_zero, mean) -> None:
+    lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10.0, "gpus": [{"gpu": 0, "name": "NVIDIA H200"}]}]
+    for k in range(300):
+        lost = k % 15 == 7
+        lines.append(
+            {
+                "t_ns": 1_790_000_000_000_000_000 + k * 100_000_000,
+                "gpu": 0,
+                "gpu_util": util_at_zero if lost else 85,
+                "gpm_sm": 0.0 if lost else 85.0,
+                "gpm_graphics": 0.0 if lost else 85.0,
+            }
+        )
+    path = tmp_path / "nvml.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    folder = DataFolder(tmp_path / "d").create()
+    (run,) = bring_in(folder, [(path, path.name)]).runs
+    with Library(folder) as library, library.open(run.recordings[0].id) as recording:
+        shown = series.telemetry(recording, 0).samples["sm_active_pct"]
+    assert shown.mean() == pytest.approx(mean, abs=0.1)
+    assert shown.isna().sum() == (20 if util_at_zero == 85 else 0)

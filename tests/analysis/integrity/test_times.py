@@ -1,0 +1,48 @@
+"""Times that cannot be are the headline: a GPU that works before it is asked, kernels shorter than hardware allows, durations that all overlap."""
+
+from __future__ import annotations
+
+import pytest
+
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.app.words.headline import headline
+from tests.incomplete.claims import analysed
+from tests.support.chrome_trace import ChromeTrace, matmul_loop
+
+
+def result_of(trace: ChromeTrace) -> RunResult:
+    result = analysed([("t.json", trace.json())])
+    assert result is not None
+    return result
+
+
+def kernels(trace: ChromeTrace) -> list[dict]:
+    return [event for event in trace.events if event["cat"] == "kernel"]
+
+
+@pytest.mark.parametrize(
+    ("shift_us", "factor", "says"),
+    [
+        (-200, 1, "The clocks of GPU and host do not agree: record again."),
+        (0, 0.001, "The GPU's durations are too short to be true: record again."),
+        (0, 1000, "The GPU's durations are too long to be true: record again."),
+    ],
+)
+def test_impossible_times_are_the_headline_and_no_number_rests_on_them(shift_us, factor, says) -> None:
+    trace = matmul_loop(12)
+    for event in kernels(trace):
+        event["ts"] += shift_us
+        event["dur"] *= factor
+    result = result_of(trace)
+    assert headline(result) == says
+    for key in ("best_step_time_ms", "step_time_ms", "gpu_busy_share", "mfu", "tensor_core_time_share"):
+        assert result.metrics[key].value is None, key
+    assert not result.findings
+
+
+def test_one_operation_that_is_early_and_one_that_is_long_are_no_fault() -> None:
+    trace = matmul_loop(12)
+    first, *others = kernels(trace)
+    first["ts"] -= 100
+    others[5]["dur"] += 400
+    assert result_of(trace).failed == ()

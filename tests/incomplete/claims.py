@@ -1,0 +1,57 @@
+"""What a report claims: its numbers with their trust, and which of them are trusted and wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.analysis.run.audit import audit
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+
+WRONG = 0.10  # of the right value: what a trusted number may be off by
+SAYS_HOW_MUCH_IS_KNOWN = ("tensor_core_unknown_share", "flop_coverage")  # these are to change with what is recorded
+SMALL = 0.02  # of a share: two points are nothing that anybody acts on, however small the share
+
+
+def analysed(files: Sequence[tuple[str, bytes]]) -> RunResult | None:
+    """Return the analysis of one run's files; None where they were refused, which claims nothing."""
+    with TemporaryDirectory() as scratch:
+        given = []
+        for name, content in files:
+            path = Path(scratch, name)
+            path.write_bytes(content)
+            given.append((path, name))
+        folder = DataFolder(Path(scratch, "data")).create()
+        runs = bring_in(folder, given).runs
+        if not runs:
+            return None
+        with Library(folder) as library:
+            return analyse(runs[0], library)
+
+
+def claims(result: RunResult) -> dict[str, tuple[str, Reading]]:
+    """Return unit and reading of every number that is claimed: metrics, and the audit's."""
+    numbers = {key: (METRICS[key].unit, reading) for key, reading in result.metrics.items()}
+    return numbers | {f"audit {row.key}": (row.unit, row.reading) for row in audit(result)}
+
+
+def trusted_and_wrong(intact: RunResult, damaged: RunResult | None) -> Iterator[str]:
+    """Yield a sentence for each number that the damaged recording's report trusts, and that is off by more than WRONG."""
+    if damaged is None:
+        return
+    right = claims(intact)
+    for key, (unit, reading) in claims(damaged).items():
+        true = right[key][1].value
+        if key in SAYS_HOW_MUCH_IS_KNOWN or reading.trust != "ok" or reading.value is None or true is None:
+            continue
+        if unit == "share" and abs(reading.value - true) <= SMALL:
+            continue
+        if abs(reading.value - true) > WRONG * abs(true):
+            yield f"{key} is {reading.value:.4g}, trusted; right is {true:.4g}"

@@ -1,0 +1,226 @@
+"""Ways to damage a recording's completeness: records dropped by pattern, names changed, arguments removed, clocks shifted, files cut.
+
+A damage takes the events of a trace and a source of chance, and returns the events that are left; cuts take the text of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Event = dict[str, Any]
+Damage = Callable[[list[Event], random.Random], list[Event]]
+GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+CALLS = ("cuda_runtime", "cuda_driver")
+
+
+def is_gpu(event: Event) -> bool:
+    """Tell whether an event is an operation of the GPU."""
+    return event.get("cat") in GPU
+
+
+def is_call(event: Event) -> bool:
+    """Tell whether an event is a call of the runtime or the driver."""
+    return event.get("cat") in CALLS
+
+
+def places(events: Iterable[Event]) -> Callable[[Event], float]:
+    """Return where in the GPU's time an event begins, from 0 to 1."""
+    starts = [event["ts"] for event in events if is_gpu(event)]
+    first, last = min(starts), max(starts)
+    return lambda event: (event["ts"] - first) / max(last - first, 1e-9)
+
+
+def lose(share: float, which: Callable[[Event], bool] = is_gpu) -> Damage:
+    """Lose a share of some events by chance."""
+    return lambda events, chance: [e for e in events if not which(e) or chance.random() >= share]
+
+
+def lose_between(begin: float, end: float, which: Callable[[Event], bool] = is_gpu) -> Damage:
+    """Lose the events of a stretch of time."""
+
+    def damage(events: list[Event], _: random.Random) -> list[Event]:
+        place = places(events)
+        return [e for e in events if not which(e) or not begin <= place(e) < end]
+
+    return damage
+
+
+def lose_kernels_by_name(rank: int) -> Damage:
+    """Lose all operations of the name that takes the most GPU time, or the next most."""
+
+    def damage(events: list[Event], _: random.Random) -> list[Event]:
+        time: Counter[str] = Counter()
+        for event in filter(is_gpu, events):
+            time[event["name"]] += event.get("dur", 0)
+        name = [name for name, _ in time.most_common()][min(rank, len(time) - 1)]
+        return [e for e in events if not (is_gpu(e) and e["name"] == name)]
+
+    return damage
+
+
+def lose_every(nth: int) -> Damage:
+    """Lose every n-th operation of the GPU."""
+
+    def damage(events: list[Event], _: random.Random) -> list[Event]:
+        number = {id(e): i for i, e in enumerate(filter(is_gpu, events))}
+        return [e for e in events if id(e) not in number or number[id(e)] % nth]
+
+    return damage
+
+
+def lose_last_of_steps(events: list[Event], chance: random.Random) -> list[Event]:
+    """Lose the last operations of each stretch of a thirtieth of the time, as buffers that overflow do."""
+    place = places(events)
+    return [e for e in events if not is_gpu(e) or (place(e) * 30) % 1 < 0.6]
+
+
+def without(argument: str, share: float, which: Callable[[Event], bool] = lambda e: True) -> Damage:
+    """Remove an argument from a share of the events."""
+
+    def damage(events: list[Event], chance: random.Random) -> list[Event]:
+        for event in events:
+            if which(event) and argument in event.get("args", {}) and chance.random() < share:
+                del event["args"][argument]
+        return events
+
+    return damage
+
+
+def renamed(to: Callable[[str], str], which: Callable[[Event], bool] = is_gpu) -> Damage:
+    """Change names."""
+
+    def damage(events: list[Event], _: random.Random) -> list[Event]:
+        for event in filter(which, events):
+            event["name"] = to(event["name"])
+        return events
+
+    return damage
+
+
+def shifted(us: float, which: Callable[[Event], bool] = is_gpu, since: float = 0.0) -> Damage:
+    """Shift the clock of some events, from a point of the GPU's time on."""
+
+    def damage(events: list[Event], _: random.Random) -> list[Event]:
+        place = places(events)
+        moved = [event for event in events if which(event) and place(event) >= since]
+        for event in moved:
+            event["ts"] += us
+        return events
+
+    return damage
+
+
+def longer(share: float, by_us: float) -> Damage:
+    """Make the durations of a share of the kernels too long."""
+
+    def damage(events: list[Event], chance: random.Random) -> list[Event]:
+        for event in events:
+            if event.get("cat") == "kernel" and chance.random() < share:
+                event["dur"] += by_us
+        return events
+
+    return damage
+
+
+def scaled(factor: float, which: Callable[[Event], bool] = is_gpu) -> Damage:
+    """Scale durations, as a wrong unit does."""
+
+    def damage(events: list[Event], _: random.Random) -> list[Event]:
+        for event in filter(which, events):
+            event["dur"] = event.get("dur", 0) * factor
+        return events
+
+    return damage
+
+
+def twice(share: float) -> Damage:
+    """Record operations of the GPU a second time, with other correlations: two profilers."""
+
+    def damage(events: list[Event], chance: random.Random) -> list[Event]:
+        again = [json.loads(json.dumps(e)) for e in events if is_gpu(e) and chance.random() < share]
+        return events + again
+
+    return damage
+
+
+def lose_launch_and_record(share: float) -> Damage:
+    """Lose launches together with what they launched."""
+
+    def damage(events: list[Event], chance: random.Random) -> list[Event]:
+        lost = {
+            e["args"]["correlation"]
+            for e in events
+            if is_call(e) and "correlation" in e.get("args", {}) and chance.random() < share
+        }
+        return [e for e in events if not ((is_call(e) or is_gpu(e)) and e.get("args", {}).get("correlation") in lost)]
+
+    return damage
+
+
+def is_step(event: Event) -> bool:
+    """Tell whether an event marks a step."""
+    return str(event.get("name", "")).startswith("ProfilerStep#")
+
+
+def is_copy(event: Event) -> bool:
+    """Tell whether an event is a copy on the GPU."""
+    return event.get("cat") == "gpu_memcpy"
+
+
+def is_operator(event: Event) -> bool:
+    """Tell whether an event is an operator of the host."""
+    return event.get("cat") == "cpu_op"
+
+
+DAMAGES: dict[str, Damage] = {
+    **{f"lose {share:.1%} of the GPU's records": lose(share) for share in (0.005, 0.02, 0.1, 0.3, 0.5, 0.8)},
+    **{f"lose the GPU's records from {a:.0%} to {b:.0%}": lose_between(a, b) for a, b in ((0, 0.2), (0, 0.5), (0.2, 0.5), (0.3, 0.7), (0.6, 2), (0.9, 2))},
+    **{f"lose the kernels of name {rank + 1}": lose_kernels_by_name(rank) for rank in range(5)},
+    **{f"lose every {nth}. operation": lose_every(nth) for nth in (2, 3, 7, 50)},
+    "lose the last of every stretch": lose_last_of_steps,
+    "lose all GPU records": lose(1.0),
+    "lose all copies": lose(1.0, is_copy),
+    "lose half of the copies": lose(0.5, is_copy),
+    **{f"lose {share:.0%} of the calls": lose(share, is_call) for share in (0.02, 0.1, 0.5, 1.0)},
+    **{f"lose {share:.0%} of the operators": lose(share, is_operator) for share in (0.1, 0.5, 1.0)},
+    **{f"lose {share:.0%} of launches and records": lose_launch_and_record(share) for share in (0.02, 0.2, 0.5)},
+    "lose half of the steps' marks": lose(0.5, is_step),
+    "lose all marks of steps": lose(1.0, is_step),
+    **{f"remove {share:.0%} of correlations": without("correlation", share, is_gpu) for share in (0.02, 0.1, 0.5, 1.0)},
+    "remove all shapes": without("Input Dims", 1.0),
+    "remove half of the shapes": without("Input Dims", 0.5),
+    "remove all dtypes": without("Input type", 1.0),
+    "remove streams": without("stream", 1.0, is_gpu),
+    "remove External ids": without("External id", 1.0),
+    "remove graph ids": without("graph node id", 1.0),
+    "name every kernel alike": renamed(lambda name: "kernel", lambda e: e.get("cat") == "kernel"),
+    "cut names of kernels": renamed(lambda name: name[:12], lambda e: e.get("cat") == "kernel"),
+    "name every kernel as Triton does": renamed(lambda name: f"triton_tem_fused_{len(name)}", lambda e: e.get("cat") == "kernel"),
+    "name copies without direction": renamed(lambda name: "Memcpy", is_copy),
+    **{f"shift the GPU's clock by {us:+} µs": shifted(us) for us in (-5000, -300, -20, 300, 20_000)},
+    "let the GPU's clock jump": shifted(15_000, since=0.5),
+    **{f"make {share:.0%} of kernels {us} µs longer": longer(share, us) for share, us in ((0.02, 5000), (0.1, 500), (0.3, 100))},
+    "write the GPU's durations in ns": scaled(1000),
+    "write the GPU's durations in ms": scaled(0.001),
+    "record the GPU twice": twice(1.0),
+    "record a third of the GPU twice": twice(0.34),
+}  # fmt: skip
+CUTS = (0.3, 0.5, 0.7, 0.9, 0.97)  # of the file's text that is left
+
+
+def damaged(text: bytes, name: str, seed: int) -> bytes:
+    """Return a trace's text with one damage. Raises KeyError for a damage that there is not."""
+    if name.startswith("cut to "):
+        return text[: int(len(text) * float(name.split()[2].rstrip("%")) / 100)]
+    trace = json.loads(text)
+    trace["traceEvents"] = DAMAGES[name](trace["traceEvents"], random.Random(seed))
+    return json.dumps(trace).encode()
+
+
+def every_damage() -> list[str]:
+    """Return the names of all damages."""
+    return [*DAMAGES, *(f"cut to {share:.0%}" for share in CUTS)]

@@ -1,0 +1,205 @@
+"""No room, no rights, a killed run, a Python that ignores us: the training goes on as it is, and what happened is said with what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sawtooth.ingest.capture import commands
+from sawtooth.ingest.capture.command import launch, parts
+from sawtooth.ingest.capture.command.interpreter import sentences_before
+from sawtooth.ingest.capture.command.parts import check_whole, errors_in, free_name, keep, left_over, note_error, parts_folder
+from sawtooth.ingest.capture.marks import MarkWriter
+
+# Every write of marks fails as on a full disk; what was there before can still be overwritten.
+TRAINING = """
+import errno, os, pathlib, torch
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def full(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+os.write = pathlib.Path.write_bytes = full
+for _ in range(30):
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+print("trained")
+raise SystemExit(3)
+"""
+MARKED = """
+import os, pathlib
+if "SAWTOOTH_RUN_FOLDER" in os.environ:
+    pathlib.Path(os.environ["SAWTOOTH_RUN_FOLDER"], "marks-1.jsonl").write_text("{}")
+print("trained")
+raise SystemExit(3)
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    return place
+
+
+def test_a_disk_that_is_full_while_it_trains_is_what_is_said(tmp_path: Path, temporary: Path, capfd: Any) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    done = launch.run([sys.executable, str(tmp_path / "train.py")], tmp_path / "x.sawtooth", sample=False)
+    assert done.exit_code == 3 and capfd.readouterr().out == "trained\n"
+    (sentence,) = [each for each in done.at_end if "Recording stopped" in each]
+    assert os.strerror(errno.ENOSPC) in sentence
+    assert not any("steady" in each or "Train longer" in each or "No training loop" in each for each in done.missing)
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_temporary_folder_that_takes_nothing_keeps_no_training_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    def full(**_: object) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(parts.tempfile, "TemporaryDirectory", full)
+    (tmp_path / "train.py").write_text(MARKED)
+    done = launch.run([sys.executable, str(tmp_path / "train.py")], tmp_path / "x.sawtooth", sample=False)
+    assert (done.exit_code, done.bundle, capfd.readouterr().out) == (3, None, "trained\n")
+    assert done.at_end == [
+        f"Nothing was recorded: the temporary folder cannot be written ({os.strerror(errno.ENOSPC)}). "
+        "Free space there, or choose another folder with TMPDIR=…"
+    ]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can mount a small disk")
+def test_an_error_is_noted_on_a_disk_without_a_free_byte(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=False).returncode:
+        pytest.skip("this root may not mount")
+    try:
+        folder = disk / "run"
+        folder.mkdir()
+        parts.reserved_error(folder).write_bytes(b" " * parts.RESERVED_BYTES)
+        marks = MarkWriter(folder / "marks-1.jsonl")
+        with pytest.raises(OSError) as error:
+            for index in range(10_000):
+                marks.mark(index)
+            marks.close()
+        note_error(folder / "trouble-1.json", error.value, None)
+        (sentence,) = errors_in(folder)
+        assert sentence.startswith(f"{disk} is full (No space left on device)")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_trace_that_was_cut_off_is_not_whole(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    for text, whole in (('{"traceEvents": []}\n', True), ('{"traceEvents": [{"ts": 1', False), ("", False)):
+        trace.write_text(text)
+        with contextlib.nullcontext() if whole else pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            check_whole(trace)
+
+
+def test_half_of_the_parts_never_lie_beside_the_file(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def runs_full(source: Path, target: Path) -> str:
+        if target.parent == tmp_path:
+            target.mkdir()
+            (target / "marks-1.jsonl").write_text("ha")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return str(source.rename(target))
+
+    monkeypatch.setattr(parts.shutil, "move", runs_full)
+    with parts_folder() as folder:
+        (folder / "marks-1.jsonl").write_text("half")
+        kept = keep(folder, tmp_path / "x.sawtooth")
+    assert kept.parent == temporary and (kept / "marks-1.jsonl").read_text() == "half"
+    assert not (tmp_path / "x-files").exists()
+    assert left_over() == [kept]
+
+
+def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = tmp_path / "mine.sawtooth"
+    there.write_text("precious")
+    (tmp_path / "train.py").write_text(MARKED)
+    parser = commands.run_parser()
+    for free in ("mine-2.sawtooth", "mine-3.sawtooth"):
+        given = parser.parse_args(["--no-sample", "-o", str(there), str(tmp_path / "train.py")])
+        done = commands.record(given, commands.command_in(parser, given))
+        assert (done.exit_code, done.bundle) == (3, tmp_path / free)
+        assert f"{there} exists already. This run is written to {tmp_path / free}." in capsys.readouterr().err
+    assert there.read_text() == "precious"
+    assert free_name(tmp_path / "new.sawtooth") == tmp_path / "new.sawtooth"
+
+
+def test_parts_of_a_killed_run_are_named_with_how_to_bring_them_in(tmp_path: Path, temporary: Path, capfd: Any) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from sawtooth.ingest.capture.command.parts import parts_folder\n"
+        "with parts_folder() as folder:\n    print(folder, flush=True); time.sleep(600)"
+    )
+    killed = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)}
+    )
+    assert killed.stdout is not None
+    folder = Path(killed.stdout.readline().strip())
+    writer = MarkWriter(folder / "marks-1.jsonl", monotonic_ns=iter(range(0, 10**10, 20_000_000)).__next__)
+    for index in range(60):
+        writer.mark(index)
+    writer.close()
+    assert left_over() == []  # it still records
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert left_over() == [folder]
+    launch.run([sys.executable, "-c", ""], tmp_path / "y.sawtooth", sample=False)
+    assert f"`sawtooth ingest {folder}` brings them in" in capfd.readouterr().err
+    from sawtooth.app.commands.doctor import _killed_runs
+    from sawtooth.app.jobs.intake import bring_in, files_of
+    from sawtooth.ingest.schema import DataFolder
+
+    assert [folder.name in sentence for sentence in _killed_runs()] == [True]
+    files, _ = files_of(folder)
+    brought = bring_in(DataFolder(tmp_path / "data").create(), files, tolerant=True)
+    assert [ref.kind for ref in brought.runs[0].recordings] == ["marks"]
+
+
+def test_a_folder_that_holds_nothing_is_not_worth_a_word(temporary: Path) -> None:
+    (temporary / f"{parts.PREFIX}empty-files").mkdir()
+    (temporary / f"{parts.PREFIX}file").write_text("")
+    assert left_over() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["python", "-I", "train.py"], "I"),
+        (["/usr/bin/python3.12", "-uE", "train.py"], "E"),
+        (["numactl", "-m", "1", "python3", "-X", "dev", "-W", "error", "-S", "-m", "train"], "S"),
+        (["python", "-Xdev", "-I", "-c", "pass"], "I"),
+        (["python", "train.py", "-I"], None),
+        (["python", "-m", "train", "-E"], None),
+        (["python", "-WIgnore", "-u", "train.py"], None),
+        (["python", "-c", "pass", "-S"], None),
+        (["bash", "-e", "train.sh"], None),
+    ],
+)
+def test_options_with_which_python_ignores_the_recorder(words: list[str], option: str | None) -> None:
+    assert [sentence[:3].strip() for sentence in sentences_before(words)] == ([f"-{option}"] if option else [])
+
+
+@pytest.mark.parametrize("option", ["-I", "-E", "-S"])
+def test_a_python_that_ignores_the_recorder_is_said_at_once_and_at_the_end(tmp_path: Path, option: str, capfd: Any) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print('trained')")
+    done = launch.run([sys.executable, option, str(script)], tmp_path / "x.sawtooth", sample=False)
+    said = capfd.readouterr()
+    assert (done.exit_code, said.out) == (0, "trained\n")
+    assert f"sawtooth: {option} makes python" in said.err
+    assert any("No Python of this command loaded the recorder" in sentence for sentence in done.at_end)
+    heard = launch.run([sys.executable, str(script)], tmp_path / "x.sawtooth", sample=False)
+    assert any("No training loop was seen" in sentence for sentence in heard.at_end)

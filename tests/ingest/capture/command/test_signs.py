@@ -1,0 +1,254 @@
+"""Loops without an optimizer: what is taken for a step, that an optimizer's steps win, and that modules stay as they are."""
+
+import contextlib
+import copy
+import io
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.func import functional_call, grad
+from torch.utils.data import DataLoader, TensorDataset
+
+from sawtooth.ingest.capture.command.hook import Hook
+from sawtooth.ingest.capture.command.settings import HookSettings
+from sawtooth.ingest.capture.command.signs.choice import FEW, LEAST, Signs
+from sawtooth.ingest.capture.command.signs.modules import ATTRIBUTE, OutermostModule
+from sawtooth.ingest.capture.command.stretches import runs_of
+from sawtooth.ingest.loop.sign import step_in_words
+
+STEPS = 30
+
+
+class Model(torch.nn.Module):
+    """A model whose call takes long enough to be seen."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        super().__init__()
+        self.layer, self.seconds = torch.nn.Linear(4, 4), seconds
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return self.layer(x)
+
+
+@contextlib.contextmanager
+def signs_in(folder: Path) -> Iterator[Signs]:
+    settings = HookSettings(folder, 0, 0.01, None, 1, 1)
+    signs = Signs(settings, lambda *sign: Hook(settings, sign=sign, patience=signs.patience))
+    optimizers: Any = sys.modules["torch.optim.optimizer"]
+    hook = Hook(settings, on_loop=signs.give_up)
+    handle = optimizers.register_optimizer_step_post_hook(hook.on_step)
+    try:
+        signs.watch(optimizers)
+        signs.watch_batches(torch.utils.data.dataloader)
+        yield signs
+    finally:
+        handle.remove()
+        hook.finish()
+        signs.finish()
+        if signs._thread is not None:
+            signs._thread.join(10)
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    (path,) = folder.glob("marks-*.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def by_hand(model: Model) -> None:
+    for _ in range(STEPS):
+        model(torch.ones(2, 4)).sum().backward()
+        for parameter in model.parameters():
+            parameter.data.add_(parameter.grad, alpha=-0.1)
+
+
+def with_gradients(model: Model) -> None:
+    parameters = dict(model.named_parameters())
+    of_loss = grad(lambda p: functional_call(model, p, (torch.ones(2, 4),)).sum())
+    for _ in range(STEPS):
+        of_loss(parameters)
+
+
+def calls(model: Model) -> None:
+    for _ in range(STEPS):
+        model(torch.ones(2, 4))
+
+
+def batches(_: Model) -> None:
+    for (batch,) in DataLoader(TensorDataset(torch.ones(STEPS, 4))):
+        batch.sum()
+
+
+def closures(model: Model) -> None:
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=1e-4, max_iter=STEPS, tolerance_grad=0, tolerance_change=0)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+
+
+@pytest.mark.parametrize(
+    ("loop", "sign", "least"),
+    [
+        (by_hand, "backward", STEPS - LEAST + 1),
+        (with_gradients, "gradient", STEPS - LEAST + 1),
+        (batches, "batch", STEPS - LEAST + 1),
+        (closures, "backward", STEPS - LEAST + 1),
+    ],
+)
+def test_a_loop_without_steps_of_an_optimizer_is_marked_by_the_next_best_sign(
+    tmp_path: Path, loop: Callable[[Model], None], sign: str, least: int
+) -> None:
+    with signs_in(tmp_path):
+        loop(Model())
+    (run,) = runs_of(tmp_path)
+    head, *marks = [json.loads(line) for line in run.sources[0][0].read_text().splitlines()]
+    assert head["sign"] == sign
+    assert len(marks) == least
+    assert [mark["i"] for mark in marks] == list(range(least))
+    assert marks[0]["at"][0].startswith("test_signs.py:")
+
+
+def test_calls_of_the_outermost_module_are_steps_and_the_module_stays_as_it_was(tmp_path: Path) -> None:
+    model = Model(0.02)
+    with signs_in(tmp_path) as signs:
+        while signs.sign is None:
+            calls(model)
+        calls(model)
+        assert ATTRIBUTE in model.__dict__
+        twin = copy.deepcopy(model)
+        torch.save(model, io.BytesIO())
+    head, *marks = lines_of(tmp_path)
+    assert (head["sign"], head["of"]) == ("call", "Model")
+    assert len(marks) >= STEPS
+    assert ATTRIBUTE not in model.__dict__
+    assert ATTRIBUTE not in twin.__dict__
+
+
+def test_two_calls_a_step_are_one_step(tmp_path: Path) -> None:
+    def guided(model: Model) -> None:
+        for _ in range(STEPS):
+            model(torch.ones(2, 4)), model(torch.zeros(2, 4))
+
+    with signs_in(tmp_path) as signs:
+        model = Model()
+        assert signs._module is not None
+        signs._module._notice(model)
+        guided(model)
+    marks = lines_of(tmp_path)[1:]
+    assert {mark["o"] for mark in marks} == {0, 1}
+    assert max(mark["i"] for mark in marks) < STEPS
+
+
+def test_an_optimizer_that_steps_twice_is_the_loop_whatever_came_before(tmp_path: Path) -> None:
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = torch.autograd._engine_run_backward
+    with signs_in(tmp_path):
+        by_hand(model)  # as a search for a learning rate would
+        assert [path.name for path in tmp_path.glob("marks-*.sign.jsonl")]
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+        assert torch.autograd._engine_run_backward is run  # nothing is left in the way
+        calls(model)  # an evaluation
+    head, *marks = lines_of(tmp_path)
+    assert "sign" not in head
+    assert len(marks) == STEPS
+
+
+def test_an_optimizer_that_exists_makes_a_sign_wait_longer(tmp_path: Path) -> None:
+    class Never(torch.optim.SGD):
+        """An optimizer of its own class, which no other test has made."""
+
+    with signs_in(tmp_path) as signs:
+        signs._optimizers = type("Optimizers", (), {"Optimizer": Never})
+        signs._made = False
+        Never.step = lambda *_: None
+        assert signs.patience() == 1.0
+        del Never.step
+        Never(Model().parameters(), lr=0.1)
+        assert signs.patience() > 1.0
+
+
+def test_a_few_backward_passes_before_a_long_generation_are_no_loop(tmp_path: Path) -> None:
+    model = Model()
+    with signs_in(tmp_path) as signs:
+        for _ in range(LEAST + 1):
+            model(torch.ones(2, 4)).sum().backward()
+        assert signs.sign == "backward"
+        assert signs._module is not None
+        signs._module._notice(model)
+        time.sleep(0.02)
+        for _ in range(2 * FEW):
+            model(torch.ones(2, 4))
+    assert lines_of(tmp_path)[0]["sign"] == "call"
+
+
+def test_compiled_code_is_neither_compiled_again_nor_broken() -> None:
+    compiled: list[object] = []
+
+    def backend(graph: Any, _: object) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    model, noticed = Model(), []
+    x = torch.ones(2, 4)
+    model.seconds = 0.0
+    plain = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    function = torch.compile(lambda x: plain(x) + 1, backend=backend, fullgraph=True)
+    function(x)
+    finder = OutermostModule(torch.nn.Module, lambda: noticed.append(1))
+    finder._notice(plain)
+    plain(x)
+    function(x)
+    assert len(compiled) == 1
+    later = torch.compile(lambda x: plain(x) + 2, backend=backend, fullgraph=True)
+    later(x)
+    finder.leave()
+    later(x)
+    assert len(compiled) == 2
+    assert noticed == [1]
+    wrapped = torch.compile(plain, backend=backend)
+    wrapped(x)
+    before = len(compiled)
+    finder._notice(wrapped)
+    wrapped(x)
+    finder.leave()
+    assert (len(compiled), len(noticed), finder.name) == (before, 2, "Sequential")
+
+
+def test_a_long_call_is_seen_once(tmp_path: Path) -> None:
+    finder = OutermostModule(torch.nn.Module, lambda: None)
+    model, over = Model(0.2), threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            finder.look()
+            time.sleep(0.005)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    model(torch.ones(2, 4))
+    over.set()
+    thread.join()
+    assert [times for _, times in finder._seen.values()] == [1]
+
+
+def test_a_step_is_said_in_words() -> None:
+    assert step_in_words("call", "GPT", "generate.py:42") == (
+        "No optimizer stepped, so a step is one call of GPT.forward (generate.py:42)."
+    )
+    assert step_in_words(None) == ""

@@ -1,0 +1,83 @@
+"""The image can be built from what .dockerignore leaves of the checkout, and its health check is a command that there is."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+from pathlib import PurePosixPath
+
+import pytest
+
+from tests.support.paths import ROOT
+
+DOCKERFILE = ROOT / "Dockerfile"
+
+
+def copied_sources(dockerfile: str) -> list[str]:
+    """Return what a Dockerfile copies from the build's context."""
+    lines = re.sub(r"\\\n", " ", dockerfile).splitlines()
+    words = [line.split()[1:] for line in lines if re.match(r"(COPY|ADD)\s", line)]
+    return [
+        source for parts in words if not any(part.startswith("--from") for part in parts) for source in options_cut(parts)[:-1]
+    ]
+
+
+def options_cut(words: list[str]) -> list[str]:
+    return [word for word in words if not word.startswith("--")]
+
+
+def pattern_of(rule: str) -> re.Pattern[str]:
+    """Return a rule of .dockerignore as a pattern: ``**`` is any number of folders, ``*`` and ``?`` stay within one; what is below belongs to it."""
+    parts = [{"**": r"(?:.*/)?"}.get(part, glob_of(part) + "/") for part in PurePosixPath(rule.lstrip("/")).parts]
+    return re.compile("".join(parts).removesuffix("/") + r"(?:/.*)?")
+
+
+def glob_of(part: str) -> str:
+    return "".join({"*": "[^/]*", "?": "[^/]"}.get(sign, re.escape(sign)) for sign in part)
+
+
+def is_left_out(path: str, rules: list[str]) -> bool:
+    """Tell whether Docker leaves ``path`` out of the context: the last rule that fits it decides."""
+    fitting = [rule for rule in rules if pattern_of(rule.removeprefix("!")).fullmatch(path)]
+    return bool(fitting) and not fitting[-1].startswith("!")
+
+
+def rules_of(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+@pytest.mark.parametrize(
+    ("rules", "path", "left_out"),
+    [
+        (["*"], "a/b", True),
+        (["*", "!a"], "a/b", False),
+        (["*", "!a", "a/b"], "a/b/c", True),
+        (["!a", "*"], "a", True),
+        (["**/*.pyc"], "a/b/c.pyc", True),
+        (["**/*.pyc"], "c.pyc", True),
+        (["*.pyc"], "a/c.pyc", False),
+        (["/a?c"], "abc", True),
+        (["a"], "ab", False),
+    ],
+)
+def test_rules_are_read_as_docker_reads_them(rules: list[str], path: str, left_out: bool) -> None:
+    assert is_left_out(path, rules) == left_out
+
+
+def test_everything_that_the_image_copies_is_in_the_build_s_context() -> None:
+    rules, sources = rules_of((ROOT / ".dockerignore").read_text()), copied_sources(DOCKERFILE.read_text())
+    assert {"requirements.lock", "pyproject.toml", "app"} <= set(sources)
+    listed = subprocess.run(["git", "ls-files", "--", *sources], cwd=ROOT, capture_output=True, text=True, check=False)
+    files = listed.stdout.splitlines() or [p.relative_to(ROOT).as_posix() for s in sources for p in (ROOT / s).rglob("*.py")]
+    missing = [source for source in sources if not (ROOT / source).exists()]
+    assert not missing
+    assert [path for path in (*sources, *files) if is_left_out(path, rules)] == []
+    assert is_left_out(".git/config", rules) and is_left_out("app/__pycache__/x.pyc", rules)
+
+
+def test_the_image_s_health_check_runs_a_module_that_there_is() -> None:
+    (command,) = re.findall(r"HEALTHCHECK.*?CMD (\[.*?\])", DOCKERFILE.read_text(), flags=re.DOTALL)
+    python, option, module = json.loads(command)
+    assert (python, option) == ("python", "-m") and importlib.util.find_spec(module) is not None
