@@ -21,7 +21,9 @@ from ..loop.code_place import code_place, sample_place
 from ..loop.page_cache import bytes_read, room_for_files
 from .in_process import shared
 
-PADDING_BATCHES = 16  # of a fetcher: looking at each sample of a batch takes some ten microseconds
+LOOKS_NS = 3000  # of looking for padding, a batch on average: recording may take 5 µs of a step
+MOST_SAMPLES = 256  # of a batch that is looked at: each takes 1 to 5 µs
+MOST_PARTS = 16  # of a list
 MOST = 2000  # batches of one process: their mean is known, and a long training fills no disk
 Spent = tuple[int, int]  # ns by the wall clock, ns on a core
 FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
@@ -108,7 +110,7 @@ class _Timed:
 
     def __init__(self, collate: Callable[[Any], Any], in_worker: bool, epoch: int, of: int) -> None:
         self.collate, self.took, self.epoch, self.of = collate, (0, 0), epoch, of
-        self._last, self._looks = None, PADDING_BATCHES
+        self._last: tuple[Any, Any] | None = None
         self.now, self.who = (_in_worker, "self") if in_worker else (_in_training, "thread-self")
 
     def read_since(self, before: tuple[int, int] | None) -> dict[str, int]:
@@ -121,16 +123,35 @@ class _Timed:
         before = self.now()
         made = self.collate(samples)
         self.took = _since(before, self.now())
-        self._last = (samples, made) if self._looks > 0 else None
+        self._last = samples, made
         return made
 
-    def padded(self) -> dict[str, float]:
-        """Return which share of the last batch is padding, for the first PADDING_BATCHES batches."""
+    def take_last(self) -> tuple[Any, Any] | None:
+        """Return the last batch's samples and what was made of them, once."""
         last, self._last = self._last, None
-        if last is None:
+        return last
+
+
+class _Padding:
+    """Looks at which share of a batch is padding: from a process's second on, and no more often than takes LOOKS_NS a batch on average."""
+
+    def __init__(self) -> None:
+        self._pid, self._batches, self._looks, self._spent_ns = 0, 0, 0, 0
+
+    def of(self, last: tuple[Any, Any] | None) -> dict[str, float]:
+        """Return the share of the next batch; nothing where it is not looked at."""
+        if self._pid != os.getpid():
+            self._pid, self._batches, self._looks, self._spent_ns = os.getpid(), 0, 0, 0
+        self._batches += 1
+        with_next_ns = self._spent_ns / self._looks * (self._looks + 1) if self._looks else 0
+        if last is None or self._batches == 1 or with_next_ns > LOOKS_NS * self._batches:
             return {}
-        self._looks -= 1
-        return {"padding": padding_of(*last)}
+        before = time.perf_counter_ns()
+        self._looks += 1
+        try:
+            return {"padding": padding_of(*last)}
+        finally:
+            self._spent_ns += time.perf_counter_ns() - before
 
 
 def watch(fetchers: Any, folder: Path, worker: Callable[[], Any]) -> Callable[[], None]:
@@ -157,6 +178,7 @@ def watch_loaders(folder: Path) -> list[Callable[[], None]]:
 
 def _timed(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Callable[[Any, Any], Any]:
     epochs: Counter[tuple[int, str]] = Counter()  # a forked process goes on with its parent's
+    padding = _Padding()
 
     def timed(self: Any, wanted: Any) -> Any:
         if not watchers:
@@ -170,7 +192,8 @@ def _timed(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Call
         made = fetch(self, wanted)
         whole = _since(before, collate.now())
         with contextlib.suppress(Exception):  # the training must not notice
-            about = collate.read_since(read) | collate.padded()
+            last = collate.take_last()
+            about = collate.read_since(read) | padding.of(last)
             for times in watchers:
                 with contextlib.suppress(Exception):  # one that cannot write is no reason for the other
                     times.note(self.dataset, len(wanted) if self.auto_collation else 1, whole, collate, about)
@@ -195,25 +218,41 @@ def _since(before: Spent, now: Spent) -> Spent:
 
 def padding_of(samples: Any, batch: Any) -> float:
     """Return which share of ``batch`` is padding, by the lengths of its ``samples``; 0 where they were not padded to the longest."""
-    if not isinstance(samples, list) or len(samples) < 2:
+    if not isinstance(samples, list) or not 2 <= len(samples) <= MOST_SAMPLES:
         return 0.0
-    lengths = [max(_lengths(sample), default=0) for sample in samples]
-    longest = max(lengths)
-    return 1 - sum(lengths) / (len(lengths) * longest) if longest > min(lengths) and longest in set(_lengths(batch)) else 0.0
+    sizes = [[size for shape in _shapes(sample) for size in shape] for sample in samples]
+    if any(len(of_sample) != len(sizes[0]) for of_sample in sizes):
+        return 0.0
+    lengths = max((of for of in zip(*sizes, strict=True) if min(of) < max(of)), key=max, default=None)
+    if lengths is None or not any(_holds(shape, len(samples), max(lengths)) for shape in _shapes(batch)):
+        return 0.0
+    return 1 - sum(lengths) / (len(lengths) * max(lengths))
 
 
-def _lengths(item: Any) -> list[int]:
-    """Return the lengths of the tensors, arrays and lists of numbers in ``item``."""
+def _holds(shape: tuple[int, ...], samples: int, length: int) -> bool:
+    """Tell whether ``shape`` has a side for each sample and one of ``length``."""
+    sides = list(shape)
+    if samples in sides:
+        sides.remove(samples)
+        return length in sides
+    return False
+
+
+def _shapes(item: Any) -> list[tuple[int, ...]]:
+    """Return the shapes of the tensors, arrays and lists of numbers in ``item``; parts of a list that are all alike make one."""
     if isinstance(item, Mapping):
-        return [length for part in item.values() for length in _lengths(part)]
+        return [shape for part in item.values() for shape in _shapes(part)]
     shape = getattr(item, "shape", None)
     if shape is not None:
-        return [int(size) for size in shape]
-    if isinstance(item, (list, tuple)) and item:
-        if isinstance(item[0], (int, float)):
-            return [len(item)]
-        return [length for part in item for length in _lengths(part)]
-    return []
+        return [tuple(int(size) for size in shape)]
+    if not isinstance(item, (list, tuple)) or not item:
+        return []
+    if isinstance(item[0], (int, float)):
+        return [(len(item),)]
+    parts = [_shapes(part) for part in item[:MOST_PARTS]]
+    if isinstance(item, list) and all(part == parts[0] for part in parts):
+        return [(len(item), *shape) for shape in parts[0]]
+    return [shape for part in parts for shape in part]
 
 
 def _size(dataset: Any) -> int:

@@ -69,7 +69,7 @@ def loading_of(folder: Path) -> Loading | None:
     error_s = statistics.stdev(each) / math.sqrt(len(each))
     cost = SampleCost(statistics.fmean(each), error_s, cpu_s, collate_s, int(size), pin_s=_pin_s(folder))
     about = processes[0][0]
-    looked_at = [batch["padding"] for batch in batches if "padding" in batch]
+    looked_at = [batch["padding"] for _, own in processes for batch in own if "padding" in batch]
     padding = statistics.fmean(looked_at) if looked_at else 0.0
     return Loading(cost, workers, first, about.get("sample_code"), about.get("collate_code"), padding)
 

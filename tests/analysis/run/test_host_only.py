@@ -114,6 +114,26 @@ def test_what_lies_between_two_cycles_of_the_profiler_is_in_no_step(tmp_path: Pa
     assert {operator.name: operator.calls for operator in work.operators} == pytest.approx({"aten::sum": 1, "aten::mm": 1})
 
 
+def test_a_function_that_makes_many_short_calls_keeps_its_time(tmp_path: Path) -> None:
+    """In each step of 1000 µs ``physics`` makes 1500 calls of sin in 600 µs, one each 400 ns, ``act`` takes 300 µs: recording a call takes 280 ns here."""
+    trace = ChromeTrace(with_stack=1)
+    for k in range(3):
+        at, number = 1000 * k, 10_000 * k
+        trace.step(k, at, at + 1000)
+        trace.op("aten::mm", at + 950, at + 990)
+        trace.host("python_function", "env.py(4): physics", at, at + 600, **{"Python id": number + 1})
+        trace.host("python_function", "env.py(15): act", at + 600, at + 900, **{"Python id": number + 2})
+        for call in range(1500):
+            begin = at + 0.4 * call
+            ids = {"Python id": number + 10 + call, "Python parent id": number + 1}
+            trace.host("python_function", "<built-in function sin>", begin, begin + 0.08, **ids)
+    work = analysed(DataFolder(tmp_path / "data").create(), trace.write(tmp_path / "env.json")).host
+    assert work is not None
+    took = dict(work.functions)
+    assert took["env.py(15): act"] == pytest.approx(0.3, rel=0.01)
+    assert took["env.py(4): physics"] == pytest.approx(0.6 - 1500 * 0.7 * 0.0004, rel=0.02)
+
+
 def test_operators_have_their_own_time_and_threads_their_names(result: RunResult) -> None:
     work = result.host
     assert work is not None

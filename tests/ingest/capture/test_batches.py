@@ -323,6 +323,8 @@ def test_a_sampler_that_groups_lengths_leaves_no_padding(tmp_path):
         ([{"x": [1, 2]}, {"x": [1, 2, 3, 4]}], {"x": [1, 2, 1, 2, 3, 4]}, 0),  # packed without padding
         ([([1.0], 3), ([2.0], 4)], [[1.0], [2.0]], 0),
         ([1, 2, 3], [1, 2, 3], 0),
+        ([[1, 2], [1, 2, 3, 4]], [[1, 2], [1, 2, 3, 4]], 0),  # left as they are
+        ([[[0.0] * 8] * 2, [[0.0] * 8] * 4], [[[0.0] * 8] * 4] * 2, 0.25),  # the steps of a sequence, not the features of each
         (["a", "bcd"], ["a", "bcd"], 0),
         ([], [], 0),
     ],
