@@ -1,4 +1,4 @@
-"""The audit of a pair: each line of both runs' audits beside each other."""
+"""The audit of a pair: each line with the readings of both runs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ class AuditChange:
 
     @property
     def change(self) -> float | None:
-        """B − A, None where either is missing."""
+        """B − A; None if either reading is missing."""
         return self.b.value - self.a.value if self.a.value is not None and self.b.value is not None else None
 
 
 def audit_of_pair(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[AuditChange, ...]:
-    """Return the lines of both audits; a side of several runs has their means."""
+    """Return the lines of both audits.
+
+    A side with several runs gets the means of its runs.
+    """
     left, right = _side(a), _side(b)
     nothing = missing(NOT_COUNTED)
     rows = {**{key: row for key, (row, _) in left.items()}, **{key: row for key, (row, _) in right.items()}}
@@ -39,7 +42,7 @@ def audit_of_pair(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[Audit
 
 
 def _side(runs: Sequence[RunResult]) -> dict[tuple[str, str], tuple[AuditRow, Reading]]:
-    """Return lines by key and unit with the mean of the runs' readings."""
+    """Return the side's lines by key and unit, each with the mean of its runs' readings."""
     lines: dict[tuple[str, str], list[AuditRow]] = {}
     for run in runs:
         for row in audit(run):

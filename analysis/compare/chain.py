@@ -1,4 +1,7 @@
-"""A chain of runs, each with one change more: the audit of all beside each other, and what each change was predicted to bring and brought."""
+"""A chain of runs in which each run adds one change.
+
+It holds the audit of all runs, and the predicted and measured gain of each change.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ NOT_COUNTED = "This run counts its work in another unit."
 
 @dataclass(frozen=True)
 class ChainLine:
-    """One line of the audit in every run of the chain, in its order."""
+    """One line of the audit, with its reading for every run of the chain in order."""
 
     row: AuditRow
     readings: tuple[Reading, ...]
@@ -26,11 +29,13 @@ class ChainLine:
 
 @dataclass(frozen=True)
 class Change:
-    """What one run has over the one before it.
+    """The change from one run of the chain to the next.
 
-    ``fixed`` are the findings' rules that are gone. Times are those of the work in a step of the run before, ms: ``predicted_ms`` what was promised for
-    these fixes, or for the one of them that promised most, or for the other batch; None where nothing was; ``before_ms`` and ``after_ms`` as measured, None
-    where not known. ``work`` is how many times as much work a step of this run does. ``verdict`` is the comparison's word.
+    ``fixed`` are the rules whose findings the next run no longer has. ``before_ms`` and ``after_ms`` are the measured step
+    times in ms, None where not known. ``predicted_ms`` is the predicted step time: for these fixes together, else for the fix
+    with the largest predicted gain, or for the other batch size. It is None where there is no prediction. All times are for the
+    work in one step of the earlier run. ``work`` is the work in a step of this run divided by that of the run before.
+    ``verdict`` is the word of the comparison.
     """
 
     fixed: tuple[str, ...]
@@ -42,18 +47,18 @@ class Change:
 
     @property
     def predicted_gain_ms(self) -> float | None:
-        """What was promised of a step."""
+        """Predicted gain per step, ms; None where it is not known."""
         return self.before_ms - self.predicted_ms if self.before_ms is not None and self.predicted_ms is not None else None
 
     @property
     def measured_gain_ms(self) -> float | None:
-        """What came of it."""
+        """Measured gain per step, ms; None where it is not known."""
         return self.before_ms - self.after_ms if self.before_ms is not None and self.after_ms is not None else None
 
 
 @dataclass(frozen=True)
 class Chain:
-    """``changes`` has one entry fewer than ``runs``."""
+    """A chain of runs; ``changes`` has one entry fewer than ``runs``."""
 
     runs: tuple[RunResult, ...]
     lines: tuple[ChainLine, ...]
@@ -61,15 +66,19 @@ class Chain:
 
     @property
     def speedup(self) -> float | None:
-        """How many times as fast the last run does the work of the first; None where a step time is not known."""
+        """How many times as fast the last run does the work of the first run.
+
+        None where a step time is not known.
+        """
         ratios = [change.before_ms / change.after_ms for change in self.changes if change.before_ms and change.after_ms]
         return math.prod(ratios) if len(ratios) == len(self.changes) else None
 
 
 def chain(sides: Sequence[Side], at_batch: Callable[[RunResult, float], float | None] = lambda run, times: None) -> Chain:
-    """Return the chain of sides of one run each, in the order given.
+    """Return the chain of sides with one run each, in the order of ``sides``.
 
-    ``at_batch`` predicts the step of a run, ms, with so many times its batch; None where it cannot.
+    ``at_batch`` predicts the step time of a run (ms) if its batch is multiplied by a number. It returns None where it cannot
+    predict.
     """
     runs = tuple(side.first for side in sides)
     rows = [{(row.key, row.unit): row for row in audit(run)} for run in runs]
@@ -91,7 +100,8 @@ def _change(a: Side, b: Side, at_batch: Callable[[RunResult, float], float | Non
     promised = [
         finding.predicted_step_ms for finding in fixed if finding.claims == "gain" and finding.predicted_step_ms is not None
     ]
-    # without a prediction for just these fixes together, the one that promised most: often they are ways to one change
+    # Without a prediction for these fixes together, take the fix with the largest predicted gain. Often the fixes are several
+    # ways to make one change.
     predicted_ms = comparison.prediction.predicted_ms if comparison.prediction is not None else min(promised, default=None)
     if other is not None:
         larger_ms = at_batch(a.first, work)

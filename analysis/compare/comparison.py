@@ -1,7 +1,7 @@
-"""Compare two runs (or several recordings a side): verdict, a waterfall that sums exactly, kernels, operators, findings, reasons.
+"""Compare two runs, or several recordings per side.
 
-The verdict speaks of the runs' best step times, and so does the waterfall shown first; a second one explains the change of the mean device
-step of the profiles, and it is said where the two disagree. Swapping the sides negates every change; a run compared with itself differs in nothing.
+The verdict and the first waterfall are about the runs' best step times. A second waterfall explains the change of the mean
+device step of the profiles. Both sum exactly. Swapping the sides negates every change. A run compared with itself has none.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.same_time import same_time
 
-GPU_VARIES = 0.08  # of a step's work: clocks of a long run lie up to 8 % below those of a short one, with nothing changed
+GPU_VARIES = 0.08  # of a step's work: with nothing changed, clocks in a long run are up to 8 % below those in a short run
 
 
 @dataclass(frozen=True)
 class MetricChange:
-    """One metric on both sides. ``change`` is B − A in the metric's unit, None where either is missing."""
+    """One metric on both sides."""
 
     key: str
     a: Reading
@@ -87,11 +87,12 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class Comparison:
-    """B against A. ``disagreement`` is the sentence that stands above the waterfall where profiles and best step times part.
+    """A comparison of B with A.
 
-    ``throughput`` leads where a step does other work on either side, else it is None. ``effects`` are what differs in how the runs were set up, with
-    what it explains. ``other_model``: the runs train different models, and their times say nothing of a change; ``other_program``: that is so by their kernels,
-    where no shapes of products tell.
+    ``disagreement`` is the sentence above the waterfall if the profiles and the best step times disagree. ``throughput`` leads
+    where a step does different work on each side, else it is None. ``effects`` are the differences in set-up and what each
+    explains. ``other_model`` says that the runs train different models, so that their times do not show the effect of a change.
+    ``other_program`` says the same by the kernels, where no shapes of products can tell.
     """
 
     a: Side
@@ -126,31 +127,31 @@ class Comparison:
 
     @property
     def leading(self) -> Verdict:
-        """The verdict that the headline speaks of: of work per second where a step does other work on either side."""
+        """The verdict of the headline: about work per second where a step does different work on each side."""
         return self.throughput.verdict if self.throughput is not None else self.verdict
 
     @property
     def cpu_beside_gpu(self) -> bool:
-        """Whether one side's profile has GPU work and the other's has none: that one ran on a CPU."""
+        """Whether one side's profile has GPU work and the other's has none, because that run used a CPU."""
         return any(reason.key == GPU_BESIDE_CPU for reason in self.reasons)
 
     @property
     def strangers(self) -> bool:
-        """Whether neither run is what a change made of the other: of two models, or one of a CPU."""
+        """Whether the runs are unrelated: they train two models, or one runs on a CPU."""
         return self.other_model or self.cpu_beside_gpu
 
     @property
     def partly_counted(self) -> bool:
-        """Whether either side's operations are counted so incompletely that numbers of them do not compare."""
+        """Whether a side's operations are counted so incompletely that counts cannot be compared."""
         known = [run for side in (self.a, self.b) for run in side.runs if run.metrics["flops_per_step"].value is not None]
         return any(counted_flops(run) is None for run in known)
 
     def metric_word(self, change: MetricChange) -> RowWord:
-        """Say what a metric's change is worth."""
+        """Return the word for a metric's change, such as better or worse."""
         return of_metric(self, change)
 
     def audit_word(self, line: AuditChange) -> RowWord:
-        """Say what the change of a line of the audit is worth."""
+        """Return the word for the change of a line of the audit."""
         return of_audit(self, line)
 
 
@@ -214,15 +215,17 @@ def compare(a: Side, b: Side) -> Comparison:
 
 
 def _does_more(rate: Throughput | None, best: StepTimes) -> bool:
-    """Tell whether a step of B does more work than one of A."""
+    """Tell whether a step of B does more work than a step of A."""
     if rate is None or not best.a or not best.b:
         return False
     return rate.b * best.b > rate.a * best.a
 
 
 def _followed(a: Side, b: Side, fixed: Sequence[Finding], *, grown: bool) -> list[Finding]:
-    """Return the ``fixed`` findings of A whose advice was followed, each loss once. With the work ``grown``, more of it in a step hides what the host
-    takes, and no loss to a cause is known to be gone."""
+    """Return the ``fixed`` findings of A whose advice B followed, each loss once.
+
+    More work per step (``grown``) hides more of the host's time, so findings about a cause then do not count as fixed.
+    """
     followed = [finding for finding in fixed if not unfollowed(finding, a.traits, b.traits)]
     return [
         finding
@@ -232,12 +235,12 @@ def _followed(a: Side, b: Side, fixed: Sequence[Finding], *, grown: bool) -> lis
 
 
 def _one_command(a: Side, b: Side, changed: Sequence[Difference]) -> bool:
-    """Tell whether one command ran, on either side fewer times than show by themselves how runs vary, with nothing changed that is known: neither what
-    it sets up nor the GPU's work. What was advised for the host's pace comes and goes with that."""
+    """Tell whether both sides ran one command, in few runs, with no known change in set-up or GPU work."""
     if not a.command or a.command != b.command or min(len(a.runs), len(b.runs)) >= MIN_RUNS_AS_UNIT:
         return False
     if a.first.manifest.settings != b.first.manifest.settings:  # such as another step of one training
         return False
+    # Findings about the host's speed do not count, because they come and go with that speed.
     if any(difference.finding is None or "host_pace" not in difference.finding.explains.topics for difference in changed):
         return False
     left, right = _gpu_work(a), _gpu_work(b)
@@ -245,7 +248,7 @@ def _one_command(a: Side, b: Side, changed: Sequence[Difference]) -> bool:
 
 
 def _gpu_work(side: Side) -> float | None:
-    """Return how long a step keeps the GPU, ns, None where that is not known of every run."""
+    """Return how long a step keeps the GPU occupied, ns; None where a run does not know it."""
     leads = [run.lead for run in side.runs]
     return mean_of_all([lead.work.occupied_ns if lead is not None and lead.work is not None else None for lead in leads])
 
@@ -276,7 +279,7 @@ def _reading(side: Side, key: str) -> Reading:
 
 
 class _Findings(NamedTuple):
-    """What A has and B lost, what B has and A lacks, and the rules that one side could not check."""
+    """Findings that only A has, findings that only B has, and rules that one side could not check."""
 
     fixed: tuple[Finding, ...]
     new: tuple[Finding, ...]
@@ -284,17 +287,14 @@ class _Findings(NamedTuple):
 
 
 def _findings(a: RunResult, b: RunResult, of_run: Sequence[RunRow]) -> _Findings:
-    """Return the findings of both beside each other. What B could not check is fixed where what A loses by it is gone from B's step (``of_run``).
-
-    Where one side alone has GPU work, nearly all rules speak of that side alone: what it has is neither fixed nor new.
-    """
+    """Compare both sides' findings; one that B could not check is fixed if B's step lost nothing by it."""
     rules_a, rules_b = {f.rule for f in a.findings}, {f.rule for f in b.findings}
     unchecked_a, unchecked_b = {n.rule for n in a.not_checked}, {n.rule for n in b.not_checked}
     divided = b.lead is not None and len(b.lead.counted) > 0
     gone = {f.rule for f in a.findings if f.rule in unchecked_b and divided and f.claims == "gain" and is_gone(f, of_run)}
     fixed = tuple(f for f in a.findings if f.rule in gone or f.rule not in rules_b | unchecked_b)
     new = tuple(f for f in b.findings if f.rule not in rules_a | unchecked_a)
-    if (a.lead is None) != (b.lead is None):
+    if (a.lead is None) != (b.lead is None):  # nearly all rules apply to the side with GPU work alone
         return _Findings(fixed if a.lead is None else (), new if b.lead is None else (), ())
     one_sided = sorted(((rules_a & unchecked_b) - gone) | (rules_b & unchecked_a))
     return _Findings(fixed, new, tuple(one_sided))

@@ -1,4 +1,4 @@
-"""How the change that the profiles show differs from that of the runs' own step times, in a sentence."""
+"""The sentence for when the profiles' change differs from the change of the best step times."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from fractions import Fraction
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.units import in_words
 
-DISAGREES = 0.10  # METRICS: beyond ten points the profile's change is not the run's
-SAME = 0.005  # half a percent: the replay reproduces a recorded step no better, so signs below it mean nothing
+DISAGREES = 0.10  # METRICS: from ten percentage points on, the profile's change is not the run's change
+SAME = 0.005  # half a percent: the replay reproduces a recorded step no better, so the sign of a smaller change means nothing
 
 
 def disagreement(
@@ -20,7 +20,10 @@ def disagreement(
     *,
     shown: bool,
 ) -> str | None:
-    """Say how the profiles' change differs from the change of the best step times, where in sign or by more than 10 %."""
+    """Return a sentence if the profiles' change differs from that of the best step times.
+
+    They differ if the signs are opposite, or by more than 10 percentage points. Otherwise return None.
+    """
     a, b = best
     if a is None or b is None or not a or not b or not a_ns or not b_ns:
         return None

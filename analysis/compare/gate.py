@@ -1,7 +1,8 @@
-"""Gates for continuous integration: ``best_step_time_ms:+5%`` fails when B's value exceeds A's by more than 5 %.
+"""Gates for continuous integration, such as ``best_step_time_ms:+5%``.
 
-A gate is ``KEY:SIGN NUMBER UNIT``. ``+`` fails on a rise, ``−`` on a fall. Units: ``%`` of A's value, ``pp`` (percentage points) for
-shares, else an absolute amount in the metric's unit or one of its kind (ms, s, MB, GiB, TFLOP/s, …).
+That gate fails if B's value exceeds A's by more than 5 %. A gate is ``KEY:SIGN NUMBER UNIT``. ``+`` fails on a rise, ``−`` on a
+fall. Units are ``%`` of A's value, ``pp`` (percentage points) for shares, or an absolute amount in the metric's unit or a
+related one (ms, s, MB, GiB, TFLOP/s, …).
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ UNITS: dict[str, dict[str, float]] = {
     "FLOP": {"FLOP": 1.0, "GFLOP": 1e9, "TFLOP": 1e12, "PFLOP": 1e15},
     "TFLOP/s": {"GFLOP/s": 1e-3, "TFLOP/s": 1.0, "PFLOP/s": 1e3},
 }
-FIGURES = 5  # of a value in a gate's sentence: a limit may be a per mille
-WORDS: dict[str, Callable[[float], str]] = {  # a value of each unit, for people
+FIGURES = 5  # digits of a value in a gate's sentence: a limit may be as small as 0.1 %
+WORDS: dict[str, Callable[[float], str]] = {  # formats a value of each unit for people
     "ms": lambda value: in_words(value, FIGURES),
     "s": lambda value: in_words(value * 1e3, FIGURES),
     "bytes": lambda value: in_bytes(value, FIGURES),
@@ -53,7 +54,10 @@ WORDS: dict[str, Callable[[float], str]] = {  # a value of each unit, for people
 
 @dataclass(frozen=True)
 class Gate:
-    """One condition. ``limit`` is positive: a share of A's value where ``relative``, else in the metric's unit."""
+    """One condition; ``limit`` is positive.
+
+    It is a share of A's value if ``relative``, else an amount in the metric's unit.
+    """
 
     text: str
     key: str
@@ -64,7 +68,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a gate says: ``code`` is 0 passed, 1 regressed, 2 could not judge."""
+    """The result of a gate; ``code`` is 0 for passed, 1 for regressed, 2 for could not judge."""
 
     gate: Gate
     code: int
@@ -72,7 +76,10 @@ class Outcome:
 
 
 def parse_gate(text: str) -> Gate:
-    """Read one ``--fail-on``. Raises UsageError that says what is wrong with it."""
+    """Parse one ``--fail-on`` value.
+
+    Raises UsageError, which says what is wrong with the value.
+    """
     match = _PATTERN.fullmatch(text)
     if not match:
         raise UsageError(f"{text!r} is not a gate. Write KEY:+LIMIT, such as best_step_time_ms:+5% or mfu:-2pp.")
@@ -93,7 +100,10 @@ def parse_gate(text: str) -> Gate:
 
 
 def judge(comparison: Comparison, gates: Sequence[Gate]) -> tuple[int, list[Outcome]]:
-    """Return the exit code of all gates (a regression outweighs what could not be judged) and what each says."""
+    """Return the exit code of all gates and the outcome of each.
+
+    A regression takes precedence over a gate that could not be judged.
+    """
     outcomes = [_judge(comparison, gate) for gate in gates]
     codes = {outcome.code for outcome in outcomes}
     return (REGRESSED if REGRESSED in codes else COULD_NOT_JUDGE if COULD_NOT_JUDGE in codes else PASSED), outcomes
@@ -131,7 +141,7 @@ def _plain(gate: Gate, worse: float, sentence: str) -> Outcome:
 
 
 def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) -> Outcome:
-    """The best step time has a verdict: a change beyond the limit counts only where it is shown to be one."""
+    """Judge the step time by its verdict: a change beyond the limit counts only if the verdict shows it."""
     word = comparison.verdict
     if word.word == "inconclusive":
         return Outcome(gate, COULD_NOT_JUDGE, f"{gate.text}: could not be judged. {sentence}. {word.why}")
@@ -148,7 +158,10 @@ def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) 
 
 
 def _unseen(comparison: Comparison, gate: Gate) -> str | None:
-    """Return that a change as small as the gate's limit would not have been seen between these recordings; None where it would."""
+    """Return a sentence if these recordings could not show a change as small as the gate's limit.
+
+    Return None if they could.
+    """
     visible, before = comparison.verdict.smallest_visible_share, comparison.best.a
     limit = gate.limit if gate.relative else gate.limit / before if before else None
     if visible is None or limit is None or visible <= limit:

@@ -1,11 +1,12 @@
 """Match the kernels (or operators) of two sides through renames, fusions and changed shapes.
 
-A piece is one (name, operator, shapes) of one side with its time per step. Pieces are matched in this order, and every piece is in
-exactly one row, so each side's rows sum to its pieces exactly:
+A piece is one (name, operator, shapes) of one side with its time per step. Pieces are matched in the order below. Every piece
+is in exactly one row, so each side's rows sum to its pieces exactly.
+
 1. by name: one row per name that both sides have;
-2. by operator and shapes: what else the same operator launched on the same shapes (a renamed kernel, another library, another dtype);
+2. by operator and shapes: other kernels of the same operator on the same shapes (renamed, from another library, in another dtype);
 3. by operator: the same operator on other shapes (another batch size);
-4. by category: what is left of a category that both sides still have (fusions, other optimizers);
+4. by category: the rest of a category that both sides still have (fusions, other optimizers);
 5. alone: names that only one side has.
 """
 
@@ -22,7 +23,10 @@ How = Literal["name", "operator_and_shape", "operator", "category", "only_a", "o
 
 @dataclass(frozen=True)
 class Piece:
-    """Time (ns) and launches (or calls) per step of one kernel or operator, as exact fractions. ``shapes`` is JSON, "" where unknown."""
+    """Time (ns) and launches (or calls) per step of one kernel or operator, as exact fractions.
+
+    ``shapes`` is JSON, "" where unknown.
+    """
 
     name: str
     operator: str
@@ -38,7 +42,7 @@ class Piece:
 
 @dataclass
 class Match:
-    """Pieces of either side that do the same work. Times are ms per step, counts are per step."""
+    """Pieces of both sides that do the same work. Times are ns per step, counts are per step."""
 
     how: How
     label: str
@@ -59,7 +63,7 @@ class Match:
 
 
 def match(a: Sequence[Piece], b: Sequence[Piece]) -> list[Match]:
-    """Return the rows, largest change first."""
+    """Return the matched rows, largest change first."""
     rows: list[Match] = []
     left_a, left_b = list(a), list(b)
     stages: tuple[tuple[How, Callable[[Piece], Hashable | None]], ...] = (
@@ -84,7 +88,7 @@ def _stage(
     *,
     both: bool = True,
 ) -> tuple[list[Piece], list[Piece]]:
-    """Move the pieces whose key both sides have into ``rows``; return what is left."""
+    """Move the pieces whose key both sides have into ``rows``, and return the rest of each side."""
     groups: tuple[dict[Hashable, list[Piece]], dict[Hashable, list[Piece]]] = (defaultdict(list), defaultdict(list))
     left: tuple[list[Piece], list[Piece]] = ([], [])
     for side, pieces in enumerate((a, b)):
@@ -131,7 +135,7 @@ def _row(how: How, a: list[Piece], b: list[Piece]) -> Match:
 
 
 def _largest(pieces: list[Piece], text: Callable[[Piece], str]) -> str:
-    """Return the text that most of the pieces' time has; the first in the alphabet of equals."""
+    """Return the text with most of the pieces' time; if equal, the first in alphabetical order."""
     time: dict[str, Fraction] = defaultdict(Fraction)
     for piece in pieces:
         time[text(piece)] += piece.ns

@@ -1,4 +1,4 @@
-"""Whether two sides train one model: by the shapes of their matrix products, and where no shapes tell, by their kernels."""
+"""Tell whether two sides train one model, by the shapes of their products or else by their kernels."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from sawtooth.analysis.compare.reasons import WORK_DIFFERS
 from sawtooth.analysis.compare.side import Side
 from sawtooth.analysis.compare.significance.measured import mean_of_all
 
-ONE_SHAPE = 0.8  # of the shapes of products: another batch leaves the weights' alone, a third to a half of them
+# Share of equal product shapes. Another batch size leaves only the weights' shapes equal, which are a third to a half of them.
+ONE_SHAPE = 0.8
 
 
 class Models(NamedTuple):
-    """``one_shape``: products of both sides take the same shapes. ``other``: the sides train different models; ``by_kernels``: their kernels tell that."""
+    """The result of comparing the models of both sides.
+
+    ``one_shape`` says that the products of both sides take the same shapes. ``other`` says that the sides train different
+    models. ``by_kernels`` says that the kernels were compared, not the shapes.
+    """
 
     one_shape: bool
     other: bool
@@ -22,7 +27,7 @@ class Models(NamedTuple):
 
 
 def models_of(a: Side, b: Side) -> Models:
-    """Return what shapes and kernels tell of both sides' models."""
+    """Return what shapes and kernels show about the models of both sides."""
     same = alike(a.products, b.products)
     if same is None:
         kernels = shared_kernels(a.kernels, b.kernels)
@@ -34,6 +39,6 @@ def models_of(a: Side, b: Side) -> Models:
 
 
 def _other_work(a: Side, b: Side) -> bool:
-    """Tell whether a step of one side does more floating-point work than one of the other, as far as both are counted."""
+    """Tell whether a step of one side does more floating-point work, or the work is not known."""
     left, right = (mean_of_all([run.metrics["flops_per_step"].value for run in side.runs]) for side in (a, b))
     return not left or not right or max(left, right) / min(left, right) - 1 > WORK_DIFFERS

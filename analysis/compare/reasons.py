@@ -1,4 +1,4 @@
-"""Reasons not to compare two runs: what differs besides the change somebody made."""
+"""Reasons not to compare two runs: differences besides the change that somebody made."""
 
 from __future__ import annotations
 
@@ -11,19 +11,23 @@ from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.run.model import RankResult, RunResult
 
 GPU_BESIDE_CPU = "gpu_work"  # the reason's key
-CLOCK_DIFFERS = 0.03  # boost clocks of one GPU wander by 1 to 2 % with temperature
-WORK_DIFFERS = 0.01  # FLOPs follow from shapes: equal work is equal to the last digit, sampled steps differ by a batch's rest
-COUNTED_MOST = 0.9  # FLOP coverage: with less, a step of one side only seems to have less work
+CLOCK_DIFFERS = 0.03  # boost clocks of one GPU vary by 1 to 2 % with temperature
+# FLOPs follow from shapes: equal work gives exactly equal counts. Sampled steps may differ by an incomplete batch.
+WORK_DIFFERS = 0.01
+COUNTED_MOST = 0.9  # FLOP coverage: below it, a side may only seem to do less work because less of it is counted
 OTHER_STEP = frozenset(
     {GPU_BESIDE_CPU, "gpu", "world_size", "torch", "runtime", "work", "shapes"}
-)  # what makes a step another one, by itself
-MADE_ELSEWHERE = frozenset({"gpu", "world_size", "torch", "runtime"})  # what no advice changes and times follow
-SHAPES_DIFFER = 0.10  # a tenth of operator time on other shapes: the steps do other work
+)  # each of these alone makes a step different
+MADE_ELSEWHERE = frozenset({"gpu", "world_size", "torch", "runtime"})  # no advice changes these, but step times depend on them
+SHAPES_DIFFER = 0.10  # a tenth of operator time on other shapes: the steps do different work
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Something that differs: ``what``, where it has a name. ``a`` and ``b`` are what either side has, in words."""
+    """One difference between the runs.
+
+    ``what`` is its name where it has one. ``a`` and ``b`` are the values of the sides, in words.
+    """
 
     key: str
     sentence: str
@@ -66,9 +70,10 @@ _CHECKS = (
 
 
 def reasons(a: RunResult, b: RunResult, operators: list[Match], *, one_shape: bool = False) -> list[Reason]:
-    """Name what differs between the runs besides their times; empty where nothing known does.
+    """Return what differs between the runs besides their times; empty where no difference is known.
 
-    ``one_shape``: products of both take the same shapes, so that a step's work is the same however its operations are counted.
+    ``one_shape`` says that the products of both runs take the same shapes. Then a step does the same work, however its
+    operations are counted.
     """
     if (a.lead is None) != (b.lead is None):
         return _gpu_beside_cpu(a, b)
@@ -86,7 +91,7 @@ def reasons(a: RunResult, b: RunResult, operators: list[Match], *, one_shape: bo
 
 
 def _gpu_beside_cpu(a: RunResult, b: RunResult) -> list[Reason]:
-    """Return that one side alone has GPU work, where the other has a profile that would show some."""
+    """Return the reason that only one side has GPU work; empty if the other side has no profile."""
     worked = [f"work on {run.lead.device_name or 'a GPU'}" if run.lead is not None else "no GPU work" for run in (a, b)]
     if not (a if a.lead is None else b).manifest.traces:
         return []
@@ -95,20 +100,29 @@ def _gpu_beside_cpu(a: RunResult, b: RunResult) -> list[Reason]:
 
 
 def counted_flops(run: RunResult) -> float | None:
-    """Return the FLOPs of a step; None where they are not known, or the shapes of too much of the work are not: then their sum is a lower bound."""
+    """Return the FLOPs of a step; None where they are not known.
+
+    None also where the shapes of too much work are missing, because the sum is then only a lower bound.
+    """
     coverage = _value(run, "flop_coverage")
     partly = coverage is not None and coverage < COUNTED_MOST
     return None if partly and run.manifest.facts.flops_per_step is None else _value(run, "flops_per_step")
 
 
 def work_ratio(a: RunResult, b: RunResult) -> float | None:
-    """Return B's floating-point operations in a step for one of A's; None where they are not counted on both sides."""
+    """Return B's floating-point operations per step divided by A's.
+
+    None where they are not counted on both sides.
+    """
     left, right = counted_flops(a), counted_flops(b)
     return right / left if left and right else None
 
 
 def _alike_or_hidden(a: RunResult, b: RunResult, works: tuple[float | None, float | None]) -> bool:
-    """Tell whether other shapes are no sign of other work: as many operations are counted on both sides, or one side hides its own."""
+    """Tell whether different shapes are no evidence of different work.
+
+    That is so if both sides count equally many operations, or if one side's count is incomplete.
+    """
     left, right = works
     if left and right:
         return max(left, right) / min(left, right) - 1 <= WORK_DIFFERS
@@ -120,7 +134,7 @@ def _value(run: RunResult, key: str) -> float | None:
 
 
 def _clock(a: RunResult, b: RunResult) -> list[Reason]:
-    measured = all(run.metrics["mfu_factor_clock"].trust == "ok" for run in (a, b))  # else the rated clock was assumed
+    measured = all(run.metrics["mfu_factor_clock"].trust == "ok" for run in (a, b))  # otherwise the rated clock was assumed
     left, right = _value(a, "mfu_factor_clock"), _value(b, "mfu_factor_clock")
     if (
         not measured

@@ -1,4 +1,4 @@
-"""How right predictions have been here: those that a later run put to the test, kept in the data folder."""
+"""The record of past predictions that a later run tested, stored in the data folder."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sawtooth.ingest.typed import from_json
 
 log = logging.getLogger("sawtooth")
 FILE = "predictions.json"
-MOST = 2000  # pairs: a file that a page reads at once
-FOLLOWS = "after="  # a tag: this run has the change that the run named made advisable
+MOST = 2000  # pairs of runs: with this many, a page can still read the file at once
+FOLLOWS = "after="  # a tag: this run made the change that was advised for the run named
 
 
 class _Tested(msgspec.Struct, frozen=True):
@@ -30,7 +30,10 @@ class _Tested(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Record:
-    """How a rule did: in how many pairs of runs it was tested, and the median and largest relative error of its predicted step times."""
+    """How well one rule predicted: the pairs of runs that tested it, and its relative errors.
+
+    ``median_error`` and ``worst_error`` are relative errors of the predicted step times.
+    """
 
     rule: str
     pairs: int
@@ -39,13 +42,19 @@ class Record:
 
 
 def follows(manifest: Manifest, manifests: Sequence[Manifest]) -> Manifest | None:
-    """Return the run whose change ``manifest`` made, by its tag ``after=NAME`` (or id), the newest of that name; None without one."""
+    """Return the run that ``manifest`` follows by its tag ``after=NAME`` (or id); None without one.
+
+    Of several runs with that name, this is the newest.
+    """
     named = {tag.removeprefix(FOLLOWS) for tag in manifest.tags if tag.startswith(FOLLOWS)}
     return next((m for m in manifests if m.id != manifest.id and {m.id, m.name} & named), None)
 
 
 def remember(folder: DataFolder, before: str, after: str, prediction: Prediction) -> None:
-    """Keep what the change between two runs (their ids) was predicted to bring and brought, once for each pair; nothing where B differs in more."""
+    """Store the predicted and the measured step time of two runs (given by id), once for each pair.
+
+    Does nothing if B has other differences as well.
+    """
     if prediction.beside:
         return
     pairs = _pairs(folder)
@@ -53,12 +62,15 @@ def remember(folder: DataFolder, before: str, after: str, prediction: Prediction
     if pairs.get(key := f"{before} {after}") == tested:
         return
     newest = [*((k, v) for k, v in pairs.items() if k != key), (key, tested)][-MOST:]
-    with contextlib.suppress(OSError):  # a full disk or a folder that cannot be written costs the record, not the comparison
+    with contextlib.suppress(OSError):  # a full disk or a read-only folder must not make the comparison fail
         write_atomically(folder.root / FILE, sealed(msgspec.json.format(msgspec.json.encode(dict(newest)), indent=1)))
 
 
 def records(folder: DataFolder) -> list[Record]:
-    """Return how each rule did, most tested first. Several fixes made at once count for each of their rules."""
+    """Return how well each rule predicted, most tested first.
+
+    Several fixes made at once count for each of their rules.
+    """
     errors: dict[str, list[float]] = {}
     for tested in _pairs(folder).values():
         for rule in tested.rules:

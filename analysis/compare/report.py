@@ -1,4 +1,4 @@
-"""The comparison's contract: JSON whose keys are stable (METRICS, `sawtooth compare A B --format json`)."""
+"""The comparison as JSON with stable keys (METRICS, `sawtooth compare A B --format json`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from sawtooth.analysis.version import TOOL_VERSION
 
 
 def compare_json(comparison: Comparison) -> dict[str, Any]:
-    """Return the comparison as plain data. Extra keys may be added; those of the contract stay."""
+    """Return the comparison as plain data.
+
+    New keys may be added; the keys of the contract do not change.
+    """
     word = comparison.verdict
     return {
         "report_version": REPORT_VERSION,

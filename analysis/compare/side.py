@@ -1,4 +1,4 @@
-"""One side of a comparison: its runs, the steps that speak for each, and its GPU work per step."""
+"""One side of a comparison: its runs, their representative steps, and its GPU work per step."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from sawtooth.ingest.errors import UsageError
 
 _SQL = queries_of(__file__)
 
-GPU_SETS_THE_PACE = 0.9  # of a step in which it works: from here on a quicker or slower host changes little
+GPU_SETS_THE_PACE = 0.9  # of a step in which the GPU works: above it, a faster or slower host changes little
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: its runs, the step series that speaks for each, and their GPU work per step.
+    """One side of a comparison: its runs, their representative steps, and their GPU work per step.
 
-    ``traits`` are how all of its runs are set up, ``products`` the shapes that all of their products take, ``weights`` the layers that all have.
+    ``traits`` are the traits that all runs share, ``products`` the shapes that the products of all runs take, and ``weights``
+    the layers that all runs have.
     """
 
     runs: tuple[RunResult, ...]
@@ -46,7 +47,10 @@ class Side:
 
     @classmethod
     def of(cls, sides: Sequence[Side]) -> Side:
-        """Join sides of one run each into one of several; times per step become means over the runs."""
+        """Join sides of one run each into one side; times per step become means over the runs.
+
+        Raises UsageError if ``sides`` is empty.
+        """
         if not sides:
             raise UsageError("A side of a comparison needs at least one run.")
         runs = [run for side in sides for run in side.runs]
@@ -73,12 +77,15 @@ class Side:
 
     @property
     def first(self) -> RunResult:
-        """The run that stands for the side where only one can (findings, devices)."""
+        """The run that represents the side where only one run can be used (findings, devices)."""
         return self.runs[0]
 
     @property
     def command(self) -> list[str]:
-        """What `sawtooth run` was given for all its runs; [] where they differ in it, or were recorded otherwise."""
+        """The command of all its runs under `sawtooth run`.
+
+        [] if the commands differ, or the runs were recorded in another way.
+        """
         commands = [run.manifest.recorded_command for run in self.runs]
         return commands[0] if all(command == commands[0] for command in commands) else []
 
@@ -89,7 +96,10 @@ class Side:
 
 
 def side_of(runs: Sequence[RunResult], library: Library) -> Side:
-    """Load what a comparison needs of one side's runs. Raises UsageError for none."""
+    """Load what a comparison needs about the runs of one side.
+
+    Raises UsageError if ``runs`` is empty.
+    """
     return Side.of([_side_of_one(run, library) for run in runs])
 
 
@@ -108,7 +118,7 @@ def _side_of_one(run: RunResult, library: Library) -> Side:
 def _set_up(
     run: RunResult, library: Library, read_back: ReadBack | None
 ) -> tuple[tuple[Trait, ...], frozenset[str], frozenset[Weight]]:
-    """Return the traits of a run, with its copies to the host, the shapes of its products and its weights, by its slowest rank's trace."""
+    """Return the run's traits, product shapes and weights, from the trace of its slowest rank."""
     traces = run.manifest.traces
     of_lead = run.lead.recording_id if run.lead is not None else traces[0].id if traces else None
     if of_lead is None:
@@ -143,8 +153,8 @@ def _operators(view: RankView, per_step: Fraction) -> list[Piece]:
 def _measured(run: RunResult, library: Library) -> Measured:
     """Return the run's step time and the steps that show its spread.
 
-    Those are the profile's, but the replay's where the estimate without the profiler is the better guide: what the profiler adds to each
-    step is noise of its own.
+    These are the profiled steps. If the profiler's cost is large, they are the steps of the replay without it, because that
+    cost adds its own noise to each step.
     """
     lead, recordings = run.lead, tuple(sorted(row.id for row in run.recordings))
     best = run.metrics["best_step_time_ms"]
@@ -179,7 +189,7 @@ def _measured(run: RunResult, library: Library) -> Measured:
 
 
 def _replayed_steps(view: RankView, rank: RankResult) -> list[float]:
-    """Return the counted steps of the replay without the profiler's cost, ms; empty where there is no replay."""
+    """Return the counted steps of the replay without the profiler's cost, ms; empty without a replay."""
     rows = view.recording.rows("SELECT problem FROM replays WHERE kind = 'unprofiled'")
     if not rows:
         return []
@@ -189,7 +199,10 @@ def _replayed_steps(view: RankView, rank: RankResult) -> list[float]:
 
 
 def step_source(run: RunResult) -> StepSource:
-    """Return where the best step time is from; without GPU work only a stopwatch and the loop's own marks have an interval."""
+    """Return the source of the best step time.
+
+    Without GPU work, only a stopwatch and the loop's own marks have an interval.
+    """
     if run.lead is not None:
         return run.lead.best.source
     if run.metrics["best_step_time_ms"].low is None:
@@ -198,6 +211,6 @@ def step_source(run: RunResult) -> StepSource:
 
 
 def withdrawn_by(a: Side, b: Side) -> str | None:
-    """Return why a run of either side has no answer of its own, by the headline of the check that it failed; None where all have one."""
+    """Return why a run of either side has no step time, by the headline of its failed check; else None."""
     named = ((run.manifest.name, run.withdrawn_by) for side in (a, b) for run in side.runs)
     return next((f"{name}: {check.headline}" for name, check in named if check is not None), None)

@@ -1,7 +1,7 @@
-"""Sweeps: several runs that differ in one setting (batch size, workers, prefetch, precision), and the setting to choose.
+"""Sweeps: several runs that differ in one setting, and the value to choose.
 
-Settings come from the runs' manifests: ``settings``, and tags written ``key=value``. Of the batch size one run is enough where ``find_batch_size`` tried
-others beside its own.
+Settings, such as batch size, workers, prefetch or precision, come from the manifests' ``settings`` and from tags ``key=value``.
+For the batch size, one run is enough if ``find_batch_size`` tried other sizes in it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.loop.batch_rule import RULE, accumulated_gain, advised_below
 from sawtooth.ingest.manifest import BatchTrial, Manifest
 
-NEAR_BEST = 0.03  # below 3 % two recordings of one program differ by themselves: the smaller setting is as good
-MEMORY_LIMIT = 0.95  # fragmentation and one longer sequence fill the last twentieth
+NEAR_BEST = 0.03  # two recordings of one program differ by up to 3 %, so the smaller setting is as good
+MEMORY_LIMIT = 0.95  # fragmentation and one longer sequence can fill the last 5 %
 BATCH = "batch_size"  # the setting whose values ``find_batch_size`` tries
 NO_MEMORY = "Memory did not suffice."
 NOT_OF_A_TRIAL = "Not measured of a size that was only timed."
@@ -30,10 +30,11 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a sweep, or one batch size that was tried beside a run's own (``trial`` alone, ``own`` False).
+    """One run of a sweep, or one batch size that a run tried (``trial`` set, ``own`` False).
 
-    ``throughput`` is per second, of what ``Sweep.unit`` says; ``memory_share`` is of the device's memory. ``accumulated`` is samples a second where gradients of this
-    batch are accumulated to the largest one of the sweep, None where the optimizer's share is not known.
+    ``throughput`` is per second in ``Sweep.unit``. ``memory_share`` is of the device's memory. ``accumulated`` is samples per
+    second if gradients of this batch are accumulated to the largest batch of the sweep. It is None where the optimizer's share
+    is not known.
     """
 
     run: RunResult
@@ -46,7 +47,7 @@ class Point:
     accumulated: float | None = None
 
     def reading(self, key: str) -> Reading:
-        """Return a metric of the run, or what is known of a size that was tried."""
+        """Return a metric of the run, or the reading of a batch size that was tried."""
         if self.own:
             return self.run.metrics[key]
         assert self.trial is not None
@@ -64,9 +65,12 @@ class Point:
 
 @dataclass(frozen=True)
 class BatchPrediction:
-    """What a batch of ``number`` samples is predicted to give from the trace of a run at ``base``: per second with its interval, and bytes in use at
-    the peak (None where the trace has no allocations). ``host_limits``: that size's step is as long as the host takes, and the interval says more than
-    the number."""
+    """The predicted throughput of a batch of ``number`` samples, from a run with ``base`` samples.
+
+    Throughput is per second with its interval. ``memory_bytes`` is the predicted peak of memory in use (None where the trace
+    has no allocations). ``host_limits`` says that the host limits the step at that size, so that the interval says more than
+    the number.
+    """
 
     number: float
     base: float
@@ -80,7 +84,10 @@ class BatchPrediction:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Runs by setting, ascending; ``predicted`` are batch sizes, ascending. ``sweet_spot`` is the index of the point to choose, None where no throughput is known; ``why`` says why."""
+    """Runs by setting, ascending; ``predicted`` are batch sizes, ascending.
+
+    ``sweet_spot`` is the index of the point to choose, None where no throughput is known. ``why`` gives the reason.
+    """
 
     setting: str
     unit: str
@@ -92,20 +99,23 @@ class Sweep:
 
 
 def varied(manifests: Sequence[Manifest]) -> list[str]:
-    """Return the settings that not all of the runs share, in alphabetical order."""
+    """Return the settings whose values differ between the runs, in alphabetical order."""
     every = [settings_of(manifest) for manifest in manifests]
     keys = {key for settings in every for key in settings}
     return sorted(key for key in keys if len({settings.get(key) for settings in every}) > 1)
 
 
 def value_of(manifest: Manifest, setting: str) -> str | None:
-    """Return a run's value of a setting; of the batch size also from the samples that it counts in a step. None where it has none."""
+    """Return a run's value of a setting; None where it has none.
+
+    The batch size may also come from the run's samples per step.
+    """
     samples = manifest.facts.samples_per_step
     return settings_of(manifest).get(setting) or (f"{samples:.12g}" if setting == BATCH and samples else None)
 
 
 def device_memory(run: RunResult, library: Library) -> int | None:
-    """Return the memory of the run's leading device in bytes, None where its recording does not tell."""
+    """Return the memory of the run's leading device in bytes; None where its recording does not show it."""
     if run.lead is None:
         return None
     with library.open(run.lead.recording_id) as recording:
@@ -114,10 +124,11 @@ def device_memory(run: RunResult, library: Library) -> int | None:
 
 
 def sweep(runs: Sequence[RunResult], setting: str | None = None, memory_bytes: Mapping[str, int | None] | None = None) -> Sweep:
-    """Arrange ``runs`` by the setting in which they differ. ``memory_bytes`` holds each run's device memory by run id.
+    """Arrange ``runs`` by the setting in which they differ.
 
-    Raises UsageError for fewer than two runs (but for one that tried batch sizes), none or several differing settings (name one then), or a run
-    without the setting.
+    ``memory_bytes`` holds each run's device memory by run id. Raises UsageError for fewer than two runs, except for one run
+    that tried batch sizes. Raises UsageError also if no setting or several settings differ and none is named, or if a run lacks
+    the setting.
     """
     differing = varied([run.manifest for run in runs])
     if setting is None and (len(runs) < 2 or BATCH in differing) and any(run.manifest.batches for run in runs):
@@ -153,7 +164,7 @@ def sweep(runs: Sequence[RunResult], setting: str | None = None, memory_bytes: M
 
 
 def _unit(runs: Sequence[RunResult]) -> str:
-    """Return what is counted per second: samples or tokens where every run says how many a step holds, else steps."""
+    """Return the unit of throughput: samples or tokens if every run gives their number, else steps."""
     facts = [run.manifest.facts for run in runs]
     if all(fact.samples_per_step for fact in facts):
         return "samples"
@@ -165,7 +176,7 @@ def _unit(runs: Sequence[RunResult]) -> str:
 def _point(run: RunResult, setting: str, unit: str, memory_bytes: int | None) -> Point:
     value = value_of(run.manifest, setting) or ""
     number = float(value) if _NUMBER.fullmatch(value) else None
-    per_step = _per_step(run, unit) or number  # of the batch size alone a run need not say more
+    per_step = _per_step(run, unit) or number  # for the batch size, the value itself is the number of samples
     step = run.metrics["best_step_time_ms"]
     throughput = (
         Reading(1000 * per_step / step.value, trust=step.trust, notes=step.notes)
@@ -177,13 +188,16 @@ def _point(run: RunResult, setting: str, unit: str, memory_bytes: int | None) ->
 
 
 def _per_step(run: RunResult, unit: str) -> float | None:
-    """Return how many of ``unit`` a step holds, None where the run does not say."""
+    """Return how many of ``unit`` a step holds; None where the run does not say."""
     facts = run.manifest.facts
     return {"samples": facts.samples_per_step, "tokens": facts.tokens_per_step, "steps": 1.0}[unit]
 
 
 def _with_trials(points: list[Point], memory: Mapping[str, int | None]) -> list[Point]:
-    """Return the runs' points and those of the batch sizes tried beside them; a run's own measures its size better than its trial."""
+    """Return the runs' points together with the batch sizes that were tried.
+
+    For a run's own batch size, the run is a better measurement than a trial.
+    """
     own = {point.number for point in points}
     result = []
     for point in points:
@@ -201,14 +215,21 @@ def _with_trials(points: list[Point], memory: Mapping[str, int | None]) -> list[
 
 
 def _of_trial(run: RunResult, trial: BatchTrial, per_sample: float, memory_bytes: int | None) -> Point:
-    """Return the point of a size that was tried; ``per_sample`` is how many samples a step counts for each of the batch size: 2 where that is of each of two GPUs."""
+    """Return the point of a batch size that was tried.
+
+    ``per_sample`` is the number of samples per step for each unit of the batch size. It is 2 if the batch size is per GPU and
+    there are two GPUs.
+    """
     throughput = Reading(1000 * per_sample * trial.batch / trial.step_ms) if trial.step_ms else missing(NO_MEMORY)
     share = trial.memory_bytes / memory_bytes if trial.memory_bytes and memory_bytes else None
     return Point(run, f"{trial.batch:g}", trial.batch, throughput, share, trial, own=False)
 
 
 def _accumulated(point: Point, top: float) -> float | None:
-    """Return what is counted per second where gradients of the point's size are accumulated to ``top`` samples: the optimizer steps once for all."""
+    """Return the throughput if gradients of the point's size are accumulated to ``top`` samples.
+
+    The optimizer then steps once for all of them. None where it is not known.
+    """
     step, trial, number = point.reading("best_step_time_ms").value, point.trial, point.number
     if step is None or trial is None or trial.optimizer_ms is None or not number or number > top or not point.throughput.value:
         return None
@@ -216,7 +237,10 @@ def _accumulated(point: Point, top: float) -> float | None:
 
 
 def _limit(points: Sequence[Point]) -> str:
-    """Say which batch fits into memory and which does not, and what the usual rule makes of it; empty where none was too large."""
+    """Return which batch size fits into memory, which does not, and the recommended limit.
+
+    Empty where no size was too large.
+    """
     ran = max((point.number for point in points if point.throughput.value is not None and point.number), default=None)
     full = min((point.number for point in points if point.too_large and point.number), default=None)
     if ran is None or full is None or full <= ran:
@@ -229,7 +253,10 @@ def _order(point: Point) -> tuple[bool, float, str, str]:
 
 
 def _sweet_spot(points: Sequence[Point], setting: str, unit: str) -> tuple[int | None, str]:
-    """Choose the smallest value within 3 % of the best throughput that leaves memory free; none of a single one."""
+    """Choose the smallest value within 3 % of the best throughput that leaves memory free.
+
+    A single point has no sweet spot.
+    """
     known = [(i, p.throughput.value) for i, p in enumerate(points) if p.throughput.value is not None]
     if not known:
         return None, "No run's step time is known."

@@ -1,4 +1,4 @@
-"""Where a step does other work on either side, work per second is what can be compared: samples, tokens, else floating-point operations."""
+"""Work per second of two runs whose steps do different work: samples, tokens or operations."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from sawtooth.analysis.run.model import RunResult
 
 @dataclass(frozen=True)
 class Throughput:
-    """Work per second on both sides, in ``unit`` per second. ``verdict`` is of the time that A's work takes: faster means more a second.
+    """Work per second on both sides, in ``unit`` per second.
 
-    ``interval`` is the 95 % interval of ``ratio``, None where it is not known. ``batch`` is how many times A's samples B has in a step, where operations were
-    counted, and that is known by the shapes of the products: then they stand for samples.
+    ``verdict`` is about the time for A's work: faster means more work per second. ``interval`` is the 95 % interval of
+    ``ratio``, None where it is not known. ``batch`` is B's samples per step divided by A's. It is set where operations were
+    counted and the shapes of the products show it. Operations then stand for samples.
     """
 
     unit: str
@@ -31,7 +32,7 @@ class Throughput:
 
     @property
     def ratio(self) -> float:
-        """How many times A's work per second B does."""
+        """B's work per second divided by A's."""
         return self.b / self.a
 
 
@@ -50,9 +51,10 @@ def throughput(
     *,
     one_shape: bool = False,
 ) -> Throughput | None:
-    """Return what both sides do a second; None where their steps do the same work, or the work or a step time is not known.
+    """Return the work per second of both sides.
 
-    ``one_shape``: products of both sides take the same shapes, so that operations were counted in other ways, and the batch is one.
+    None where their steps do the same work, or the work or a step time is not known. ``one_shape`` says that the products of
+    both sides take the same shapes. Then the batches are equal, and differences come from how operations were counted.
     """
     for unit, work_of in _WORK:
         if unit == "FLOP" and one_shape:
@@ -72,7 +74,7 @@ def throughput(
 
 
 def _scaled(run: Measured, share: float) -> Measured:
-    """Return the times that ``share`` of a step's work takes."""
+    """Return the times for ``share`` of a step's work."""
 
     def part(ms: float | None) -> float | None:
         return None if ms is None else ms * share

@@ -1,4 +1,7 @@
-"""What a change of the step time is made of, part by part: of the run's own step, and of the profiles' steps. Both sum exactly."""
+"""The parts of a step time's change, for the run's own step and for the profiled steps.
+
+In both cases the parts sum exactly.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,20 @@ from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import uses_estimate
 
-UNSEEN_OWNER = "idle"  # of a ledger's row with what no profiled step shows
-MOSTLY_NEW = 0.5  # of what a finding may save: where no part of its kind grew by as much, A had it too
-MOSTLY_GONE = 0.1  # of what its cause took in A: no more is left of it in B
-ROUNDING = 1e-6  # of the step: what floats lose in a ledger's sum; no part is that small
+UNSEEN_OWNER = "idle"  # of the ledger's row that also contains time which no profiled step shows
+MOSTLY_NEW = 0.5  # of a finding's gain: if no part of its kind grew by as much, A had the problem too
+MOSTLY_GONE = 0.1  # of its cause's time in A: a fixed finding leaves no more than this in B
+ROUNDING = 1e-6  # of the step: floating-point error of a ledger's sum; no real part is that small
 
 Part = tuple[str, str | None]
 
 
 @dataclass(frozen=True)
 class RunRow:
-    """One owner and cause of the run's own step, exact ms per step; the owner ``OUTSIDE_PROFILE`` is in no profiled step."""
+    """One owner and cause of the run's own step, exact ms per step.
+
+    The owner ``OUTSIDE_PROFILE`` is time that no profiled step shows.
+    """
 
     owner: str
     cause: str | None
@@ -46,7 +52,10 @@ class RunRow:
 
 @dataclass(frozen=True)
 class WaterfallRow:
-    """One owner and cause: exact ns per step of the profiles, and ms per step in the replays without the profiler's cost."""
+    """One owner and cause in the profiled steps, exact ns per step.
+
+    ``unprofiled_ms_a`` and ``unprofiled_ms_b`` are ms per step in the replays without the profiler's cost.
+    """
 
     owner: str
     cause: str | None
@@ -62,22 +71,22 @@ class WaterfallRow:
 
     @property
     def unprofiled_change_ms(self) -> float | None:
-        """B − A in the replays, None where either side has none."""
+        """B − A in the replays; None where either side has none."""
         if self.unprofiled_ms_a is None or self.unprofiled_ms_b is None:
             return None
         return self.unprofiled_ms_b - self.unprofiled_ms_a
 
 
 def run_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[RunRow, ...]:
-    """Return the parts of both runs' own steps (means over a side's runs); empty where a side has no step time.
+    """Return the parts of both runs' own steps, as means over the runs of a side.
 
-    Each side's parts sum to its best step time, so that their changes sum to its change.
+    The parts of a side sum to its best step time, so the changes sum to the change of it. Empty where a side has no step time.
     """
     sides = [_parts_of_side(runs) for runs in (a, b)]
     parts_a, parts_b = sides
     if parts_a is None or parts_b is None:
         return ()
-    if any(run.lead is None and run.host is None for run in (*a, *b)):  # step marks alone know of no operators
+    if any(run.lead is None and run.host is None for run in (*a, *b)):  # step marks alone do not show operators
         parts_a, parts_b = (_without_operators(parts) for parts in (parts_a, parts_b))
     zero = Fraction(0)
     keys = _ordered({**parts_a, **parts_b}, lambda key: max(parts_a.get(key, zero), parts_b.get(key, zero)))
@@ -85,9 +94,10 @@ def run_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[RunRo
 
 
 def is_grown(finding: Finding, rows: Sequence[RunRow]) -> bool:
-    """Tell whether B's step has more of what ``finding`` is about than A's: of its causes, or of any kernels where it has none.
+    """Tell whether B's step has more time of a finding's causes than A's.
 
-    True where nothing tells: without parts, or where the finding names no time.
+    If the finding has no causes, all kernels count. True where this cannot be decided: without parts, or if the finding states
+    no time.
     """
     stake = max(finding.ceiling_ms_per_step or 0.0, finding.gain_ms)
     causes = finding.explains.causes
@@ -96,14 +106,17 @@ def is_grown(finding: Finding, rows: Sequence[RunRow]) -> bool:
 
 
 def is_gone(finding: Finding, rows: Sequence[RunRow]) -> bool:
-    """Tell whether what A lost by the causes of ``finding`` is not lost in B; False where it names none, or A's step shows none of it."""
+    """Tell whether the time that A lost by the finding's causes is no longer lost in B.
+
+    False if the finding names no cause, or A's step shows no such time.
+    """
     about = [row for row in rows if row.cause in finding.explains.causes]
     before, after = (sum(ms, Fraction(0)) for ms in ([row.ms_a for row in about], [row.ms_b for row in about]))
     return before - after >= MOSTLY_NEW * finding.gain_ms and before > 0 and after <= MOSTLY_GONE * before
 
 
 def _without_operators(parts: Mapping[Part, Fraction]) -> dict[Part, Fraction]:
-    """Return the parts with the host's operators among its other work."""
+    """Return the parts with the host's operators merged into its other work."""
     joined: dict[Part, Fraction] = {}
     for (owner, cause), ms in parts.items():
         key = (HOST_REST if owner == HOST_OPERATORS else owner, cause)
@@ -124,8 +137,11 @@ def _parts_of_side(runs: Sequence[RunResult]) -> dict[Part, Fraction] | None:
 
 
 def _parts_of_run(rank: RankResult | None, step_ms: Fraction, host: Mapping[Part, Fraction]) -> dict[Part, Fraction]:
-    """Divide a run's step by the column of its ledger that speaks for it, without GPU work by the parts of the ``host``'s time; what
-    no profiled step shows is ``OUTSIDE_PROFILE``."""
+    """Divide a run's step by the column of its ledger that represents it.
+
+    Without GPU work, divide it by the parts of the ``host``'s time. Time that no profiled step shows becomes
+    ``OUTSIDE_PROFILE``.
+    """
     parts: dict[Part, Fraction] = dict(host)
     replayed = rank is not None and uses_estimate(rank)
     for row in rank.ledger if rank is not None and len(rank.counted) else ():
@@ -148,7 +164,10 @@ def _parts_of_run(rank: RankResult | None, step_ms: Fraction, host: Mapping[Part
 
 
 def _shrunk(parts: Mapping[Part, Fraction], step_ms: Fraction) -> dict[Part, Fraction]:
-    """Fit parts into a shorter step: the profiler slows the host, so lost time goes first, and the GPU's work only where it alone is longer."""
+    """Shrink the parts to a shorter step.
+
+    The profiler slows the host, so lost time shrinks first. The GPU's work shrinks only if it alone is longer than the step.
+    """
     works = sum((ms for (owner, _), ms in parts.items() if owner not in LOST_OWNERS), Fraction(0))
     lost = sum(parts.values(), Fraction(0)) - works
     of_lost = max(step_ms - works, Fraction(0)) / lost if lost else Fraction(0)
@@ -157,7 +176,10 @@ def _shrunk(parts: Mapping[Part, Fraction], step_ms: Fraction) -> dict[Part, Fra
 
 
 def profile_step_ns(runs: Sequence[RunResult]) -> Fraction | None:
-    """Return the mean device step of the profiles in ns: the steady window ÷ its steps, averaged over the runs; None without steps."""
+    """Return the mean device step of the profiles in ns, averaged over the runs; None without steps.
+
+    A run's mean is its steady window divided by its number of counted steps.
+    """
     leads = [run.lead for run in runs]
     if not all(lead is not None and len(lead.counted) for lead in leads):
         return None
@@ -165,7 +187,10 @@ def profile_step_ns(runs: Sequence[RunResult]) -> Fraction | None:
 
 
 def profile_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[WaterfallRow, ...]:
-    """Return the parts of the profiled steps; their changes sum to the change of the mean device step exactly."""
+    """Return the parts of the profiled steps.
+
+    Their changes sum exactly to the change of the mean device step.
+    """
     if profile_step_ns(a) is None or profile_step_ns(b) is None:
         return ()
     sides = [_ledger(a), _ledger(b)]
@@ -181,7 +206,10 @@ def profile_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[W
 
 
 def _ledger(runs: Sequence[RunResult]) -> dict[Part, tuple[Fraction, float | None]]:
-    """Return per (owner, cause) the exact ns per step, and ms per step without the profiler, averaged over the runs."""
+    """Return the exact ns per step and the ms per step without the profiler, averaged over the runs.
+
+    The keys are (owner, cause).
+    """
     exact: dict[Part, Fraction] = {}
     replayed: dict[Part, float] = {}
     leads = [run.lead for run in runs if run.lead is not None]
@@ -195,6 +223,6 @@ def _ledger(runs: Sequence[RunResult]) -> dict[Part, tuple[Fraction, float | Non
 
 
 def _ordered(keys: Iterable[Part], longer: Callable[[Part], Fraction]) -> list[Part]:
-    """Return keys in the ledger's order, the longer side first within an owner; what is outside the profile comes last."""
+    """Return keys in the ledger's order, the longer side first within an owner, ``OUTSIDE_PROFILE`` last."""
     owners = (*OWNER_KEYS, *HOST_PARTS, OUTSIDE_PROFILE)
     return sorted(keys, key=lambda key: (owners.index(key[0]), -longer(key), key[1] or ""))

@@ -1,4 +1,4 @@
-"""What the change of a metric or of a line of the audit is worth: better, worse, a change, or none that may be claimed."""
+"""The word for a change of a metric or of a line of the audit, such as better or worse."""
 
 from __future__ import annotations
 
@@ -14,22 +14,27 @@ if TYPE_CHECKING:
 
 RowWord = Literal["better", "worse", "changed", "none", "not_measurable", "not_comparable", "profiles_alone", "unknown"]
 STEP = "best_step_time_ms"
-NO_BETTER = 0.01  # of a value: a smaller change is worth no word, however surely it is one
-SAME_POINTS, SAME_SHARE = 0.005, 0.1  # a share that moves by half a point and by less than a tenth of itself reads the same
-MOSTLY_KNOWN = 0.05  # of the computing time may be of kernels whose tensor-core use is unknown
+NO_BETTER = 0.01  # of a value: a smaller change is not called better or worse, however certain it is
+SAME_POINTS, SAME_SHARE = 0.005, 0.1  # a share that moves by less than half a point and a tenth of itself counts as unchanged
+MOSTLY_KNOWN = 0.05  # of the computing time may be in kernels whose tensor-core use is unknown
 RESTS_ON_STEP = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy", "nvml_gpu_util_mean")
 RESTS_ON_FLOPS = (
     "flops_per_step", "mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_efficiency", "mfu_factor_flop_kernels",
 )  # fmt: skip
 RESTS_IN_AUDIT = ("step_time_ms", "throughput", "utilization", "busy_share", "mfu", "hours_per_epoch", "cost_per_1000_steps")
 OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency")  # by their definition
-OF_THE_RECORDING = ("flop_coverage", "tensor_core_unknown_share")  # what a trace knows, which no training makes better
+# they describe what a trace knows, which no training can improve
+OF_THE_RECORDING = ("flop_coverage", "tensor_core_unknown_share")
 OF_A_STEP = (STEP, "step_time_ms", "step_time_unprofiled_est_ms", "hours_per_epoch", "cost_per_1000_steps")
-RESULTS = (*OF_A_STEP, "throughput", "mfu", "hfu", "achieved_tflops")  # what a change is made for; all else describes how
+# the aim of a change; all other metrics only describe the run
+RESULTS = (*OF_A_STEP, "throughput", "mfu", "hfu", "achieved_tflops")
 
 
 def of_metric(comparison: Comparison, change: MetricChange) -> RowWord:
-    """Say what a metric's change is worth: what rests on the step's time changes as surely as that does."""
+    """Return the word for a metric's change.
+
+    A metric that is computed from the step time is as certain as the step time.
+    """
     if not change.change:
         return "unknown" if change.change is None else "none"
     if "unusable" in (change.a.trust, change.b.trust):
@@ -47,7 +52,7 @@ def of_metric(comparison: Comparison, change: MetricChange) -> RowWord:
 
 
 def of_audit(comparison: Comparison, line: AuditChange) -> RowWord:
-    """Say what the change of a line of the audit is worth."""
+    """Return the word for the change of a line of the audit."""
     key = line.row.key
     if not line.change:
         return "unknown" if line.change is None else "none"
@@ -60,7 +65,10 @@ def of_audit(comparison: Comparison, line: AuditChange) -> RowWord:
 
 
 def _none_to_claim(comparison: Comparison, key: str, readings: tuple[Reading, Reading], *, rests: bool, unit: str) -> bool:
-    """Tell whether two runs of one program may differ by as much; ``rests``: the metric is computed from the step time."""
+    """Tell whether two runs of one program may differ by as much.
+
+    ``rests`` says that the metric is computed from the step time.
+    """
     a, b = (reading.value or 0.0 for reading in readings)
     largest = max(abs(a), abs(b))
     if unit == "share" and abs(b - a) < min(SAME_POINTS, SAME_SHARE * largest):
@@ -76,7 +84,10 @@ def _none_to_claim(comparison: Comparison, key: str, readings: tuple[Reading, Re
 
 
 def _way(comparison: Comparison, key: str, better: str, readings: tuple[Reading, Reading]) -> RowWord:
-    """Return the word of a change that may be claimed. What only describes the run is better or worse as the run itself is, else no more than other."""
+    """Return the word for a change that is large enough to claim.
+
+    A metric that only describes the run is better or worse only if the run itself is; else it is "changed".
+    """
     before, after = (reading.value or 0.0 for reading in readings)
     if better == "neither" or comparison.strangers or abs(after - before) < NO_BETTER * max(abs(before), abs(after)):
         return "changed"
@@ -89,13 +100,16 @@ def _way(comparison: Comparison, key: str, better: str, readings: tuple[Reading,
 
 
 def _unknown(comparison: Comparison) -> bool:
-    """Tell whether a side has much time in kernels of which nobody knows whether they use tensor cores."""
+    """Tell whether a side spends much time in kernels whose tensor-core use is not known."""
     runs = (run for side in (comparison.a, comparison.b) for run in side.runs)
     return any((run.metrics["tensor_core_unknown_share"].value or 0.0) > MOSTLY_KNOWN for run in runs)
 
 
 def _may_be_equal(a: Reading, b: Reading) -> bool:
-    """Tell whether two readings' intervals overlap; without such, whether two runs of one program differ by as much."""
+    """Tell whether two readings' intervals overlap.
+
+    Without intervals, tell whether two runs of one program differ by as much.
+    """
     if a.value is None or b.value is None:
         return False
     if a.low is not None and b.low is not None:

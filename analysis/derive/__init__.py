@@ -1,4 +1,5 @@
-"""A recording's derived file: steps, classes of operations, operators, modules and the sums that pages need.
+"""The derived file of a recording: steps, operation classes, operators, modules and sums for pages.
 
-Made once per recording after ingest; a cache, never a source. ``lost`` says who owned each nanosecond, ``unprofiled`` takes the profiler's cost off.
+It is computed once per recording after ingest. It is a cache and can always be rebuilt from the recording.
+``lost`` assigns an owner to each nanosecond. ``unprofiled`` removes the profiler's cost.
 """

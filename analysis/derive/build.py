@@ -1,4 +1,7 @@
-"""Build a recording's derived file: steps, ledger, gaps with causes, rollups. Rebuilt whole, published by rename."""
+"""Build the derived file of a recording: steps, ledger, gaps with causes, rollups.
+
+A derived file is always rebuilt completely and published by a rename.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +33,18 @@ from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import commit, draft, is_sound
 from sawtooth.ingest.schema import DataFolder
 
-MOST_ANALYSED = 16  # GPUs of one trace: as many as a host has; each costs a replay of the whole trace
-MEMORY_MB = 192  # of the engine, which spills beyond; the columns held by numpy come on top
-# A GPU operation: what the engine cannot spill are the durations that a median is of, and it holds them twice
+MOST_ANALYSED = 16  # GPUs analysed per trace: one host has at most 16, and each one costs a replay of the whole trace
+MEMORY_MB = 192  # memory limit of DuckDB, which spills to disk beyond it; numpy columns come on top
+# Bytes per GPU operation. DuckDB cannot spill the durations of which it takes a median, and it stores them twice.
 MEDIAN_BYTES = 80
-SEEN = "SET search_path = 'd.main,r.main'"  # by what stores: views of the derived file read the recording
-MANY_OPERATORS = 500_000  # of a trace whose memory is watched; for fewer it costs more time than it saves bytes
+SEEN = "SET search_path = 'd.main,r.main'"  # for the writing connection: views of the derived file read the recording
+MANY_OPERATORS = 500_000  # operators from which memory is limited closely; below, this costs more time than it saves memory
 
 
 def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
-    """Return the recording's derived file, building it when it is missing; older versions are removed.
+    """Return the recording's derived file; build it when it is missing, and remove older versions.
 
-    Raises NotFoundError when the recording is missing, SawtoothError when its file is damaged or the disk is full.
+    Raises NotFoundError if the recording is missing, SawtoothError if its file is damaged or the disk is full.
     """
     target = folder.derived_file(recording_id, ANALYSIS_VERSION)
     if not target.exists():
@@ -50,12 +53,12 @@ def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
             raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
         try:
             derive(source, target)
-        except (SawtoothError, duckdb.Error) as error:  # a full disk and a damaged file raise the same: the file itself tells
+        except (SawtoothError, duckdb.Error) as error:  # a full disk and a damaged file raise the same error, so check the file
             if is_sound(source):
                 raise
             raise damaged(recording_id) from error
         for old in folder.derived.glob(f"{recording_id}.*.duckdb"):
-            if not old.name.startswith(f"{target.stem}."):  # its sums are of this version
+            if not old.name.startswith(f"{target.stem}."):  # a file with this prefix holds sums of the current version
                 old.unlink(missing_ok=True)
     return target
 
@@ -68,22 +71,25 @@ def damaged(recording_id: str) -> SawtoothError:
 
 
 def derive(recording_file: Path, target: Path) -> None:
-    """Compute everything pages need of one recording and publish it at ``target``. Raises SourceError where the disk is full."""
+    """Compute everything that pages need of one recording and publish it at ``target``.
+
+    Raises SourceError if the disk is full.
+    """
     with draft(target.parent) as temporary:
         _write(recording_file, temporary)
         commit(temporary, target)
 
 
 def _write(recording_file: Path, temporary: Path) -> None:
-    con = borrow(f"{MEMORY_MB}MB", temporary.parent)  # what it spills is gone with the draft, whatever happens
+    con = borrow(f"{MEMORY_MB}MB", temporary.parent)  # DuckDB spills into the draft's folder, which is always removed
     try:
         con.execute(f"ATTACH '{quoted(recording_file)}' AS r (READ_ONLY)")
         kind, events = con.execute(f"SELECT kind, {events_of('r.')} FROM r.recording").fetchall()[0]
-        attach_new(con, temporary, "d", derived_layout(), "d.main,r.main")  # its views read both
-        con.execute("USE r")  # only what stores looks into the derived file
+        attach_new(con, temporary, "d", derived_layout(), "d.main,r.main")  # the views read both databases
+        con.execute("USE r")  # only the writing connection uses the derived file by default
         if kind == "trace":
             with con.cursor() as stored, Storing() as storing:
-                _Deriving(con, stored, storing).run()  # what it computed is gone when only storing is left
+                _Deriving(con, stored, storing).run()  # frees the computed data before `storing` finishes
         con.execute("USE memory")
         con.execute("CHECKPOINT d")
         con.execute("DETACH d; DETACH r")
@@ -93,16 +99,19 @@ def _write(recording_file: Path, temporary: Path) -> None:
     except BaseException:
         con.close()
         raise
-    con.close()  # of many events it keeps seventy megabytes and more
+    con.close()  # after many events the connection would keep more than 70 MB
 
 
 def memory_limit(operations: int) -> str:
-    """Return the engine's limit for a trace of so many GPU operations."""
+    """Return DuckDB's memory limit for a trace with this number of GPU operations."""
     return f"{max(MEMORY_MB, MEMORY_MB // 3 + operations * MEDIAN_BYTES // 1_000_000)}MB"
 
 
 class _Deriving:
-    """Derives what ``con`` reads into what ``stored`` writes: while a part is explained the next is read, and what is done with is stored."""
+    """Derive the data that ``con`` reads and write it to ``stored``.
+
+    The work overlaps: the next part is read while one part is explained, and finished tables are stored in another thread.
+    """
 
     def __init__(self, con: duckdb.DuckDBPyConnection, stored: duckdb.DuckDBPyConnection, storing: Storing) -> None:
         stored.execute(SEEN)
@@ -113,7 +122,7 @@ class _Deriving:
         self._explained: Future[list[pd.DataFrame]] | None = None
 
     def run(self) -> None:
-        """Derive all parts, and what is summed of them all."""
+        """Derive all parts, then the sums over all parts."""
         whole, watched = False, False
         self._then(timeline_sums.store_depths)
         with ThreadPoolExecutor(1) as others:
@@ -125,12 +134,12 @@ class _Deriving:
                 del part
             if self._operators:
                 self._then(tables.store_frame, "operators", operator_table(self._operators))
-            # The engine may need several times what it has beside a part.
+            # Next to a part in memory, DuckDB gets only its base limit. A higher limit has to wait until no part is in memory.
             beside_parts = not whole and self._limit == memory_limit(0)
             if beside_parts:
                 self._store_sums(self._limit)
             self._store_gaps()
-        if not whole and not beside_parts:  # now that no part is held any more
+        if not whole and not beside_parts:  # no part is in memory any more
             self._storing.then(self._stored.execute, f"SET memory_limit = '{self._limit}'")
             self._store_sums(self._limit)
         self._then(tables.store_losses, self._losses)
@@ -140,14 +149,17 @@ class _Deriving:
         self._storing.then(store, self._stored, *arguments)
 
     def _make_room(self, *, watched: bool) -> None:
-        """Give the engine what a recording of one part takes."""
+        """Raise DuckDB's memory limit to what a recording with one part needs."""
         if watched:
             self._then(give_up_memory, self._limit)
         else:
             self._storing.then(self._stored.execute, f"SET memory_limit = '{self._limit}'")
 
     def _derive(self, part: Part, others: ThreadPoolExecutor, *, watched: bool) -> None:
-        """Derive one part; its lost time is explained by one of ``others``, and stored when the next part has come as far."""
+        """Derive one part and store its tables.
+
+        A thread of ``others`` explains the lost time. Its gaps are stored when the next part reaches the same point.
+        """
         work = work_of(part, self._signatures, *self._vendor)
         if part.first:
             self._then(tables.store_steps, part)
@@ -161,7 +173,7 @@ class _Deriving:
         self._known = added(self._known, facts_of(work))
         if part.parts == 1 and work.modules is not None and part.devices:
             self._then(tables.store_frame, "modules", _modules(work, work.modules))
-        self._store_gaps()  # before the next is explained: two parts are held at most
+        self._store_gaps()  # before the next part is explained, so that at most two parts are in memory
         self._explained = others.submit(self._losses.explained, part, work.classes.owner, owned)
         self._storing.keep_up()
 
@@ -170,7 +182,10 @@ class _Deriving:
             self._then(tables.store_frame, "gaps", gaps)
 
     def _store_sums(self, limit: str | None) -> None:
-        """Store what is summed of all operations; of many (there is a limit) by all cores, and let the engine give up the memory that this took."""
+        """Store the sums over all operations.
+
+        With a ``limit`` (many operations), use all cores and make DuckDB release its memory afterwards.
+        """
         if limit is not None:
             self._storing.then(self._stored.execute, f"SET threads = {CORES}")
         self._then(tables.store_classes, self._classes)
@@ -180,7 +195,10 @@ class _Deriving:
 
 
 def _analysed(device: np.ndarray) -> tuple[list[int], int]:
-    """Return the GPUs to analyse, of each operation's GPU, and how many are left out: more than a host has, those with the fewest operations."""
+    """Return the GPUs to analyse and the number of GPUs left out, from the GPU of each operation.
+
+    A trace with more than MOST_ANALYSED GPUs loses those with the fewest operations.
+    """
     numbers, operations = np.unique(device, return_counts=True)
     most = np.argsort(-operations, kind="stable")[:MOST_ANALYSED]
     return sorted(numbers[most].tolist()), len(numbers) - len(most)
@@ -194,7 +212,7 @@ def _vendor(con: duckdb.DuckDBPyConnection) -> tuple[str | None, int | None]:
 
 
 def _segments(part: Part, device: DeviceSteps, classes: Classes) -> ledger.Segments:
-    """Return who owns each moment of a device in this part."""
+    """Return the owner of each moment of a device in this part."""
     gpu = part.events.gpu
     if part.parts == 1:
         return ledger.segments(gpu.start[device.ops], gpu.end[device.ops], classes.owner[device.ops], device.window)
@@ -205,7 +223,7 @@ def _segments(part: Part, device: DeviceSteps, classes: Classes) -> ledger.Segme
 
 
 def _fact_rows(known: dict[str, Any], losses: Losses) -> pd.DataFrame:
-    """Return the rows of table ``facts``: what is known of each device, and what its losses tell."""
+    """Return the rows of the table ``facts``: the facts of each device and of its losses."""
     values = []
     for key, value in known.items():
         device = key.removeprefix("device_")

@@ -1,4 +1,7 @@
-"""What each GPU operation is: its category, its tensor-core use, its owner and the operator behind it, decided once per distinct combination."""
+"""Classes of GPU operations: category, tensor-core use, owner and operator.
+
+Each distinct combination of inputs is classified once.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ class Signature:
 
 
 class Signatures:
-    """Distinct operator inputs by signature id, each decoded when it is asked for: few operators launch kernels."""
+    """Distinct operator inputs by signature id.
+
+    A signature is decoded only when it is read, because few operators launch kernels.
+    """
 
     def __init__(self, rows: list[tuple[str | None, ...]]) -> None:
         self._rows = rows
@@ -50,10 +56,11 @@ def load_signatures(con: duckdb.DuckDBPyConnection) -> Signatures:
 
 @dataclass(frozen=True)
 class Classes:
-    """Aligned with gpu_op_id. ``operator`` is the innermost operator (not annotation) around the launch, -1 for none.
+    """The class of each GPU operation, aligned with gpu_op_id.
 
-    ``owner`` indexes owners.OWNERS. ``table`` has one row per distinct combination: name, operator_name, signature, category, tensor_cores,
-    owner, reason; ``row`` indexes it.
+    ``operator`` is the innermost operator (not annotation) around the launch, -1 for none. ``owner`` indexes owners.OWNERS.
+    ``table`` has one row per distinct combination: name, operator_name, signature, category, tensor_cores, owner, reason;
+    ``row`` indexes it.
     """
 
     operator: I64
@@ -62,17 +69,17 @@ class Classes:
     table: pd.DataFrame
 
     def among(self, column: str, values: Sequence[str]) -> NDArray[np.bool_]:
-        """Tell of each operation whether its ``column`` is one of ``values``."""
+        """Return, for each operation, whether its ``column`` is one of ``values``."""
         return np.asarray(self.table[column].isin(values), bool)[self.row]
 
     def column(self, name: str) -> pd.Categorical:
-        """Return a column of texts of every operation."""
+        """Return a text column with one value for each operation."""
         values = pd.Categorical(self.table[name])
         return named(values.codes[self.row], values.categories.tolist())
 
 
 class AllClasses:
-    """The classes of a whole recording, of one part after the other."""
+    """The classes of a whole recording, collected part by part."""
 
     def __init__(self) -> None:
         self._tables: list[pd.DataFrame] = []
@@ -80,17 +87,23 @@ class AllClasses:
         self._owners: list[NDArray[np.int8]] = []
 
     def add(self, classes: Classes, names: NDArray[np.int32], own: NDArray[np.bool_]) -> None:
-        """Add the operations of ``classes`` that are marked as ``own``: those that follow the ones before. ``names`` are theirs, by id."""
+        """Add the operations of ``classes`` that ``own`` marks, after those of the earlier parts.
+
+        ``names`` are the name ids of the operations.
+        """
         self._tables.append(classes.table)
         self._names.append(names[own])
         self._owners.append(classes.owner[own])
 
     def table(self) -> pd.DataFrame:
-        """Return ``Classes.table`` of all."""
+        """Return ``Classes.table`` of all parts."""
         return self._tables[0] if len(self._tables) == 1 else pd.concat(self._tables, ignore_index=True).drop_duplicates()
 
     def exceptions(self) -> tuple[I64, NDArray[np.int8]]:
-        """Return the operations whose owner is not the first, by the alphabet, that their name has, and their owners."""
+        """Return the operations whose owner differs from the usual owner of their name, and these owners.
+
+        The usual owner is the alphabetically first one among the owners of operations with this name.
+        """
         table = self.table()
         first: dict[int, str] = {}
         for name, whose in zip(table["name"].tolist(), table["owner"].tolist(), strict=True):
@@ -103,7 +116,7 @@ class AllClasses:
 
 
 def innermost_operator(events: Events, start_at: I64) -> I64:
-    """Climb from each cpu_op_id to the first that is an operator; -1 where there is none."""
+    """Return, for each cpu_op_id, the nearest operator: itself or an ancestor; -1 where there is none."""
     current = start_at.copy()
     while True:
         climb = (

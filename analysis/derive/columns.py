@@ -1,4 +1,7 @@
-"""Columns of the frames that are stored: texts as numbers of a short list, and integers that may be missing. Neither is made value by value."""
+"""Columns of stored frames: texts as codes of a short list, and integers that may be missing.
+
+Both are built from arrays, without a loop over the values.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from numpy.typing import NDArray
 
 
 def named(codes: NDArray[np.integer], names: Sequence[str]) -> pd.Categorical:
-    """Return the ``names`` (all different) that ``codes`` index; missing where a code is -1."""
+    """Return the texts that ``codes`` index in ``names`` (all different); missing where a code is -1."""
     return pd.Categorical.from_codes(codes, list(names))
 
 

@@ -21,7 +21,10 @@ GPU_KINDS = ("kernel", "memcpy", "memset")
 
 @dataclass(frozen=True)
 class GpuOps:
-    """Columns of ``gpu_ops``; ``kind`` indexes GPU_KINDS; ``bytes`` and ``graph`` are -1 where not recorded."""
+    """Columns of ``gpu_ops``.
+
+    ``kind`` indexes GPU_KINDS; ``bytes`` and ``graph`` are -1 where not recorded.
+    """
 
     kind: NDArray[np.int8]
     name: I32
@@ -74,7 +77,10 @@ class CpuOps:
 
 @dataclass(frozen=True)
 class Events:
-    """Everything steps, ledger, idle and replay need of one trace. ``names[i]`` is the text of name id i."""
+    """The events of one trace that steps, ledger, idle time and replay need.
+
+    ``names[i]`` is the text of name id i.
+    """
 
     origin_ns: int
     names: list[str]
@@ -83,7 +89,7 @@ class Events:
     ops: CpuOps
 
 
-# The columns of each, by the names of the fields above; times from an origin that stands in the place of {origin}.
+# SQL columns of each class, named after the fields above. Times are relative to an origin, which replaces {origin}.
 _GPU = """CASE kind WHEN 'kernel' THEN 0 WHEN 'memcpy' THEN 1 ELSE 2 END::TINYINT AS kind, name_id AS name, device, stream,
     start_ns - {origin} AS start, start_ns + dur_ns - {origin} AS end, coalesce(call_id, -1) AS call,
     coalesce(cpu_op_id, -1) AS cpu_op, coalesce(bytes, -1) AS bytes, coalesce(graph_id, -1) AS graph"""
@@ -95,39 +101,44 @@ _OPS = """kind = 'annotation' AS annotation, name_id AS name, thread_id AS threa
 
 
 def in_order(con: duckdb.DuckDBPyConnection, table: str, key: str) -> bool:
-    """Tell whether the rows of ``table`` lie in the order of ``key``, from 0 on, as ingest writes them."""
+    """Return whether the rows of ``table`` are ordered by ``key``, counting from 0, as ingest writes them."""
     return bool(con.execute(f"SELECT coalesce(bool_and({key} = rowid), true) FROM {table}").fetchall()[0][0])
 
 
 def columns_of(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, np.ndarray]:
-    """Return the columns that a query gives."""
+    """Return the result columns of a query."""
     return {name: np.asarray(values) for name, values in con.execute(sql).fetchnumpy().items()}
 
 
 def _rows(con: duckdb.DuckDBPyConnection, table: str, key: str, columns: str, where: str | None) -> dict[str, np.ndarray]:
-    """Read the columns in the order of ``key``: to sort them again would take as much memory as they do. Rows that ``where`` selects must lie in it."""
+    """Read the columns, ordered by ``key``.
+
+    Rows are sorted only where necessary, because sorting takes as much memory as the columns. With ``where`` they are never
+    sorted:
+    the selected rows must be in order already.
+    """
     if where is not None:
         return columns_of(con, f"SELECT {columns} FROM {table} WHERE {where}")
     return columns_of(con, f"SELECT {columns} FROM {table}{'' if in_order(con, table, key) else f' ORDER BY {key}'}")
 
 
 def read_gpu_ops(con: duckdb.DuckDBPyConnection, origin: int, where: str | None = None) -> GpuOps:
-    """Read GPU operations, those that ``where`` selects or all."""
+    """Read GPU operations: all, or those that ``where`` selects."""
     return GpuOps(**_rows(con, "gpu_ops", "gpu_op_id", _GPU.format(origin=origin), where))
 
 
 def read_calls(con: duckdb.DuckDBPyConnection, origin: int, where: str | None = None) -> Calls:
-    """Read runtime calls, those that ``where`` selects or all."""
+    """Read runtime calls: all, or those that ``where`` selects."""
     return Calls(**_rows(con, "runtime_calls", "call_id", _CALLS.format(origin=origin), where))
 
 
 def read_cpu_ops(con: duckdb.DuckDBPyConnection, origin: int, where: str | None = None) -> CpuOps:
-    """Read operators and annotations, those that ``where`` selects or all."""
+    """Read operators and annotations: all, or those that ``where`` selects."""
     return CpuOps(**_rows(con, "cpu_ops", "cpu_op_id", _OPS.format(origin=origin), where))
 
 
 def origin_of(con: duckdb.DuckDBPyConnection) -> int:
-    """Return the recording's first time."""
+    """Return the time of the recording's first event."""
     row = con.execute("SELECT coalesce(first_ns, 0) FROM recording").fetchone()
     return int(row[0]) if row else 0
 
@@ -138,6 +149,6 @@ def names_of(con: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def load_events(con: duckdb.DuckDBPyConnection) -> Events:
-    """Read the events of the recording ``con`` uses (``USE <alias>`` done by the caller)."""
+    """Read the events of the recording that ``con`` uses (the caller has executed ``USE <alias>``)."""
     origin = origin_of(con)
     return Events(origin, names_of(con), read_gpu_ops(con, origin), read_calls(con, origin), read_cpu_ops(con, origin))

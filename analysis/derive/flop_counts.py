@@ -1,4 +1,4 @@
-"""FLOPs of a trace: which operator carries them, how many fall into the counted steps, and how much kernel time they explain."""
+"""FLOPs of a trace: which operators count, FLOPs in counted steps and the kernel time they explain."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from sawtooth.analysis.distinct import distinct_rows
 from sawtooth.analysis.intervals import intersect, union
 from sawtooth.analysis.knowledge.flops import is_flop_operator, operator_flops, outermost, peak_dtype
 
-LOST_LAUNCHES = 0.05  # above 5 % of GPU time without a launch, missing kernels are the profiler's and not the operator's
+LOST_LAUNCHES = 0.05  # above 5 % of GPU time without a launch, missing kernels are the profiler's fault
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
 
 
 @dataclass(frozen=True)
 class FlopCounts:
-    """``carrier`` marks the cpu_ops that are counted, ``count`` their FLOPs (NaN unknown), ``dtype`` their index in ``dtypes`` (-1 unknown).
-    ``again`` marks carriers that repeat forward work inside backward.
+    """FLOPs by operator.
 
-    ``carrier_of`` is aligned with gpu_op_id: the counted operator an operation belongs to, -1 for none.
+    ``carrier`` marks the cpu_ops that are counted, ``count`` their FLOPs (NaN if unknown), ``dtype`` their index in ``dtypes``
+    (-1 if unknown).
+    ``again`` marks carriers that repeat forward work inside backward.
+    ``carrier_of`` is aligned with gpu_op_id: the counted operator to which an operation belongs, -1 for none.
     """
 
     carrier: NDArray[np.bool_]
@@ -38,7 +40,10 @@ class FlopCounts:
 
 
 def operator_flop_counts(events: Events, signatures: Signatures, tensor: NDArray[np.bool_], vendor: str | None) -> FlopCounts:
-    """Count each operator's FLOPs once. ``tensor`` marks the GPU operations that use tensor cores: they tell FP32 from TF32."""
+    """Count each operator's FLOPs once.
+
+    ``tensor`` marks the GPU operations that use tensor cores, which distinguishes FP32 from TF32.
+    """
     ops = events.ops
     by_name = np.array([is_flop_operator(name) for name in events.names] or [False])
     counted = by_name[ops.name] & ~ops.annotation if len(ops) else np.zeros(0, bool)
@@ -75,8 +80,11 @@ def device_flops(
 ) -> dict[str, Any]:
     """Summarise the FLOPs of one device over its counted steps.
 
-    ``counted_ops`` marks cpu_ops of the counted steps. ``alone``: the trace has one device, so that where the profiler lost launches, operators without kernels are its own too. Returns flops and by_dtype (of the model: without recomputation), recomputed_flops, covered_ns and kernel_ns
-    (sums over GEMM, convolution and attention kernels of the counted steps), and union_ns of those kernels inside the steady window.
+    ``counted_ops`` marks the cpu_ops of the counted steps. ``alone`` means that the trace has one device: if the profiler lost
+    launches, operators without kernels belong to this device too.
+    Returns ``flops`` and ``by_dtype`` (of the model, without recomputation), ``recomputed_flops``, ``covered_ns`` and
+    ``kernel_ns`` (sums over GEMM, convolution and attention kernels of the counted steps), and ``union_ns`` (those kernels
+    inside the steady window).
     """
     mine = device.ops
     is_flop = classes.among("category", FLOP_CATEGORIES)[mine]
@@ -87,8 +95,8 @@ def device_flops(
     dur = end - start
     carrier = counts.carrier_of[mine]
     known = (carrier >= 0) & np.isfinite(counts.count[np.maximum(carrier, 0)] if len(counts.count) else np.zeros(len(carrier)))
-    # An operator without a kernel ran on the CPU or on the fake tensors of a compiler: its FLOPs are not the GPU's. Only where the profiler
-    # lost launches may an operator have lost its kernels.
+    # An operator without a kernel ran on the CPU or on a compiler's fake tensors, so its FLOPs are not the GPU's. The exception
+    # is a trace in which the profiler lost launches: there the operator may have lost its kernels.
     orphans = device.status == STATUS_NAMES.index("orphan")
     lost = alone and bool(dur[orphans].sum() > LOST_LAUNCHES * max(int(dur.sum()), 1))
     ours = np.zeros(len(events.ops), bool)

@@ -1,7 +1,7 @@
-"""What the launching threads did: their time painted with one cause each, and which threads belong together.
+"""Work of the launching threads: their time by cause, and the threads that work in turn.
 
-The main thread hands over to autograd's threads and back, so they form one line of host work; a thread that launches
-at the same time as them is a line of its own.
+The main thread hands over to autograd's threads and back, so these threads form one line of host work. A thread that launches
+at the same time as them forms a line of its own.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ LAUNCH_KERNEL = re.compile(r"launchkernel", re.IGNORECASE)
 SYNC_COPY = re.compile(r"^(cuda|hip|cu)Memcpy(?!.*Async)(2D|3D|HtoD|DtoH|DtoD)?")
 EVENT_SYNC = re.compile(r"EventSynchronize")
 DEVICE_SYNC = re.compile(r"(Device|Ctx|Context)Synchronize|Free")
-LOADS_AT_LEAST_NS = 500_000  # with room in the queue, a launch takes the host this long only to load code …
-LOADS_TIMES_USUAL = 50  # … and this many times as long as the usual launch
-PYTHON_CALL_NS = 700  # cost of recording one Python call: 0.3 to 1.2 µs, most in compiled code
-FEW_NAMES = 500  # of a trace without Python calls; the ranks of a job have the same, and forty patterns are looked for in each
-CONCURRENT_SHARE = 0.2  # a thread whose launches overlap the main line's calls more often works beside it, not in turn with it
+LOADS_AT_LEAST_NS = 500_000  # a launch while the queue has room takes this long only to load code …
+LOADS_TIMES_USUAL = 50  # … and is also this many times longer than the usual launch
+PYTHON_CALL_NS = 700  # cost of recording one Python call: measured 0.3 to 1.2 µs, most in compiled code
+FEW_NAMES = 500  # names of a trace without Python calls; all ranks share them, and 40 patterns search each
+CONCURRENT_SHARE = 0.2  # above this share of overlapping launches, a thread works in parallel with the main line
 
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What the recording knows beside ``Events``; times relative to ``Events.origin_ns``. Missing tables are empty arrays.
+    """Host data of a recording that ``Events`` lacks; times are relative to ``Events.origin_ns``.
 
-    ``sync_call``/``sync_stream`` give the stream a synchronizing call waited for, by call id, where ``cuda_sync`` was recorded.
-    ``kernels_before`` are the names of what ran on a GPU before these events, where they are part of a recording.
+    Missing tables are empty arrays. ``sync_call``/``sync_stream`` are the stream that each synchronizing call waited for, by
+    call id, where ``cuda_sync`` was recorded.
+    ``kernels_before`` are the names of kernels that ran before these events, if these are only a part of a recording.
     """
 
     overhead_name: I32 = field(default_factory=lambda: np.empty(0, np.int32))
@@ -55,7 +56,10 @@ class HostFacts:
 
 
 def load_host_facts(con: duckdb.DuckDBPyConnection, origin_ns: int, where: str = "true") -> HostFacts:
-    """Read overheads and Python calls of the recording ``con`` uses (those that ``where`` selects), and all synchronizations."""
+    """Read overheads, Python calls and synchronizations of the recording that ``con`` uses.
+
+    ``where`` selects overheads and Python calls; synchronizations are all read.
+    """
 
     def read(sql: str) -> list[np.ndarray]:
         return [np.asarray(v) for v in con.execute(sql).fetchnumpy().values()]
@@ -75,13 +79,19 @@ def load_host_facts(con: duckdb.DuckDBPyConnection, origin_ns: int, where: str =
 
 @dataclass(frozen=True)
 class Paint:
-    """A line of host time cut into disjoint pieces: ``cause`` (index into HOST_CAUSES) holds on [start, next start)."""
+    """The time of one line of host work, cut into disjoint pieces.
+
+    ``cause`` (index into HOST_CAUSES) applies to [start, next start).
+    """
 
     start: I64
     cause: NDArray[np.int8]
 
     def within(self, begin: I64, end: I64) -> I64:
-        """Return the ns of each cause inside the intervals, shape (len(begin), len(HOST_CAUSES)); rows sum to end − begin."""
+        """Return the ns of each cause inside the intervals.
+
+        The shape is (len(begin), len(HOST_CAUSES)). Each row sums to end − begin.
+        """
         edges = self.start
         parts = np.zeros((len(begin), len(HOST_CAUSES)), dtype=np.int64)
         if len(begin) == 0:
@@ -104,14 +114,17 @@ def matching(names: list[str], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     return np.array([search(pattern, name) for name in names] or [False], dtype=bool)
 
 
-@lru_cache(40 * FEW_NAMES)  # patterns
+@lru_cache(40 * FEW_NAMES)  # room for 40 patterns
 def _holds(pattern: re.Pattern[str], name: str) -> bool:
     return pattern.search(name) is not None
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Which threads form a line of host work. ``of_thread[thread_id]`` is the line, 0 the main one, -1 none (it launches nothing)."""
+    """The threads that form each line of host work.
+
+    ``of_thread[thread_id]`` is the line: 0 is the main line, -1 a thread that launches nothing.
+    """
 
     of_thread: I32
     engine: NDArray[np.bool_]
@@ -123,11 +136,11 @@ class Lines:
 
 
 def find_lines(events: Events, facts: HostFacts) -> Lines:
-    """Group the launching threads into lines: in turn with the main thread, or beside it."""
+    """Group the launching threads into lines: those in turn with the main thread, and parallel ones."""
     calls, ops = events.calls, events.ops
     threads = int(max(calls.thread.max(initial=-1), ops.thread.max(initial=-1), facts.python_thread.max(initial=-1))) + 1
     engine = np.zeros(threads, dtype=bool)
-    if len(ops):  # the calling thread runs a little of the graph itself; autograd's own threads run nothing else
+    if len(ops):  # the calling thread also runs a little of the graph; autograd's own threads run nothing else
         outermost = (ops.parent < 0) & ~ops.annotation
         by_engine = outermost & matching(events.names, ENGINE_OP)[ops.name]
         engine = np.bincount(ops.thread[by_engine], minlength=threads) * 2 > np.bincount(
@@ -160,14 +173,17 @@ def find_lines(events: Events, facts: HostFacts) -> Lines:
 
 
 def paint_line(events: Events, facts: HostFacts, lines: Lines, line: int, calls_of: Mapping[str, NDArray[np.bool_]]) -> Paint:
-    """Paint the whole trace's time of one line; ``calls_of`` marks, by cause and call, calls whose cause no name tells."""
+    """Paint the whole trace's time of one line.
+
+    ``calls_of`` marks, by cause, calls whose cause does not follow from their name.
+    """
     calls, ops, names = events.calls, events.ops, events.names
     call_here, op_here = lines.of_thread[calls.thread] == line, lines.of_thread[ops.thread] == line
     py_here = lines.of_thread[facts.python_thread] == line if len(facts.python_thread) else np.zeros(0, dtype=bool)
     any_line = np.ones(len(facts.overhead_name), bool)
 
     def seen(on_host: OnHost) -> list[tuple[I64, I64]]:
-        """Return starts and ends of what a cause's patterns fit on this line."""
+        """Return starts and ends of the events on this line that match a cause's patterns."""
         sources = (
             (on_host.calls, calls.name, call_here, calls.start, calls.end),
             (on_host.operators, ops.name, op_here, ops.start, ops.end),
@@ -191,13 +207,16 @@ def paint_line(events: Events, facts: HostFacts, lines: Lines, line: int, calls_
         layers.setdefault(cause, []).append((calls.start[mine], calls.end[mine]))
     outer = _not_inside_another(ops, in_operator)
     layers["launch_bound"] = [(ops.start[outer], ops.end[outer]), (calls.start[call_here], calls.end[call_here])]
-    rest = HOST_CAUSES[-1]  # python_host: what nothing else claims
+    rest = HOST_CAUSES[-1]  # python_host: time that no other cause claims
     starts, _, painted = paint([_joined(layers[key]) for key in HOST_CAUSES if key != rest], *span(events))
     return Paint(starts, painted)
 
 
 def _computes(events: Events, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Return, by operator, whether its name fits, it takes real time, and its thread makes no call inside it: so it computes on the CPU."""
+    """Return, by operator, whether it computes on the CPU.
+
+    Its name matches, it takes at least COMPUTES_AT_LEAST_NS, and its thread makes no call inside it.
+    """
     ops, calls = events.ops, events.calls
     fits = ~ops.annotation & (ops.end - ops.start >= COMPUTES_AT_LEAST_NS) & matching(events.names, pattern)[ops.name]
     for thread in np.unique(ops.thread[fits]).tolist():
@@ -208,7 +227,10 @@ def _computes(events: Events, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
 
 
 def _not_inside_another(ops: CpuOps, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return those of ``among`` that cover more than their parent does, where that is one of them: all together cover no more than these."""
+    """Return those of ``among`` that do not lie completely inside a parent from ``among``.
+
+    Their union covers the same time as the union of all ``among``.
+    """
     parent = np.maximum(ops.parent, 0)
     inside = among[parent] if len(among) else among
     inside &= ops.parent >= 0
@@ -217,9 +239,10 @@ def _not_inside_another(ops: CpuOps, among: NDArray[np.bool_]) -> NDArray[np.boo
 
 
 def loads_code(events: Events, facts: HostFacts) -> NDArray[np.bool_]:
-    """Return, by call, whether a launch loaded its kernel's code: the first of that kernel in the recording, and far longer than launches are.
+    """Return, by call, whether a launch loaded its kernel's code.
 
-    CUPTI records loading as the driver's overhead in some traces; others, and those of AMD GPUs, show nothing but the long call.
+    Such a launch is the first of its kernel in the recording and far longer than other launches. Some traces contain this
+    loading as a driver overhead from CUPTI. Others, and those of AMD GPUs, show only the long call.
     """
     calls, gpu = events.calls, events.gpu
     launches = matching(events.names, LAUNCH_KERNEL)[calls.name] & (calls.gpu_ops == 1)
@@ -240,7 +263,7 @@ def _joined(pieces: list[tuple[I64, I64]]) -> Intervals:
 
 
 def span(events: Events) -> tuple[int, int]:
-    """Return the first start and one past the last end of any event."""
+    """Return the first start and the last end (plus one) of all events."""
     starts = [int(a.min()) for a in (events.gpu.start, events.calls.start, events.ops.start) if len(a)]
     ends = [int(a.max()) for a in (events.gpu.end, events.calls.end, events.ops.end) if len(a)]
     return (min(starts), max(ends) + 1) if starts else (0, 1)

@@ -1,4 +1,4 @@
-"""What a trace without GPU work tells: where the host's time goes, per step."""
+"""Host time per step, from a trace without GPU work."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ from sawtooth.analysis.derive.steps.host import HostSteps
 from sawtooth.analysis.knowledge.frames import is_user_line, without_line
 
 LOADING = "enumerate(DataLoader)"  # PyTorch's own annotation around the next batch
-LOADS_INLINE = "_SingleProcessDataLoaderIter"  # stands in it where the training process loads the batch itself
-LOADS_IN_WORKERS = "_MultiProcessingDataLoaderIter"  # and where worker processes do
-COLLECTIVE = re.compile(r"^(gloo|mpi|nccl|rccl|ucc):")  # the backends' own annotations: how long an operation of theirs takes
+LOADS_INLINE = "_SingleProcessDataLoaderIter"  # Python call inside it when the training process loads the batch itself
+LOADS_IN_WORKERS = "_MultiProcessingDataLoaderIter"  # and when worker processes load it
+COLLECTIVE = re.compile(r"^(gloo|mpi|nccl|rccl|ucc):")  # the backends' own annotations, as long as their operation
 OPTIMIZER = "Optimizer.step#"  # PyTorch's annotation of an optimizer's step
-TOP = 10  # operators: what follows is no answer to "where does the time go"
-FEWEST_STEPS = 2  # ends of steps that a time between them needs
-FEWEST_CALLS = 100  # pairs of Python calls: fewer say little of what recording one costs
-FASTEST_PERCENTILE = 10  # of the times between two calls of a function: recording is most of them
-RECORDED_SHARE = 0.7  # of such a time: 0.71 to 0.75 in loops over sin, random and ord, each timed with and without the profiler
+TOP = 10  # operators listed: later ones do not help to answer "where does the time go"
+FEWEST_STEPS = 2  # step ends that are needed for one time between them
+FEWEST_CALLS = 100  # pairs of Python calls: fewer give no reliable percentile
+FASTEST_PERCENTILE = 10  # of the times between two calls of one function: recording is most of such a time
+RECORDED_SHARE = 0.7  # of such a time: 0.71 to 0.75 in loops over sin, random and ord, timed with and without the profiler
 
 
 def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, Any] | None:
-    """Return times in ns per step (of the whole recording where there are no steps); None where the trace has no operators.
+    """Return the host's times in ns per step; None if the trace has no operators.
 
-    ``step_ns`` are the steps' durations from end to end, ``first_ns`` is that of the first step where a profiler marks it, else None. The time of the loop's thread is ``loading_ns``, ``operators_ns`` and ``rest_ns``: waiting for batches,
-    inside operators elsewhere, and outside both; in ``communication_ns`` of the last a collective runs, whose name is ``collective``.
-    ``operators`` are name, own time and calls; ``threads`` id and time inside operators; ``functions`` the user's own with their time
-    outside operators, the loader's code among them where the loop's own process runs it, where Python calls are recorded. Between two of the
-    profiler's cycles nothing counts.
+    Without steps, times are of the whole recording. ``step_ns`` are the durations from step end to step end. ``first_ns`` is
+    the duration of the first step if a profiler marks it, else None.
+    The loop's thread has three times: ``loading_ns`` waits for batches, ``operators_ns`` is inside other operators, ``rest_ns``
+    is outside both. ``communication_ns`` is the part of the rest in which a collective runs; ``collective`` is its name.
+    ``operators`` are name, own time and calls; ``threads`` are id and time inside operators. ``functions`` are the user's own
+    functions with their time outside operators, if Python calls are recorded; the loader's code is included if the loop's own
+    process runs it. Time between two cycles of the profiler is not counted.
     """
     ops = events.ops
     if not len(ops):
@@ -78,9 +80,10 @@ def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, An
 
 
 def _without_the_end_of_the_profile(events: Events, steps: HostSteps) -> HostSteps:
-    """Return ``steps``, the last as long as its operators where optimizers mark them.
+    """Return ``steps`` with the last step shortened to the end of its operators, if optimizers mark steps.
 
-    A recorder ends its profile in a hook of the optimizer's step, whose annotation holds the end of the profile too: 810 ms after 360,000 Python calls.
+    A recorder ends its profile in a hook of the optimizer's step, and the annotation includes that work: 810 ms after 360,000
+    Python calls.
     """
     ops = events.ops
     if not (steps.annotation or "").startswith(OPTIMIZER) or len(steps.ends) < FEWEST_STEPS:
@@ -95,7 +98,10 @@ def _without_the_end_of_the_profile(events: Events, steps: HostSteps) -> HostSte
 def _communication(
     events: Events, inside: NDArray[np.bool_], rest: intervals.Intervals, window: intervals.Intervals
 ) -> tuple[int, str]:
-    """Return for how many ns of ``rest`` a collective runs on any thread, and the name of the one that takes longest; 0 and "" where none does."""
+    """Return the ns of ``rest`` in which a collective runs on any thread, and the longest one's name.
+
+    Both are 0 and "" if none runs.
+    """
     of_backend = np.array([COLLECTIVE.match(name) is not None for name in events.names] or [False], bool)
     chosen = inside & of_backend[events.ops.name]
     if not chosen.any():
@@ -105,7 +111,7 @@ def _communication(
 
 
 def _loop_thread(events: Events, inside: NDArray[np.bool_]) -> int:
-    """Return the thread that runs the loop: the one whose outermost operators and annotations take longest."""
+    """Return the loop's thread: the one whose outermost operators and annotations take longest."""
     ops = events.ops
     outer = inside & (ops.parent < 0)
     time = np.bincount(ops.thread[outer], weights=(ops.end - ops.start)[outer]) if outer.any() else np.zeros(1)
@@ -117,7 +123,7 @@ def _clipped(events: Events, chosen: NDArray[np.bool_], window: intervals.Interv
 
 
 def _operators(events: Events, working: NDArray[np.bool_], divisor: int) -> list[list[Any]]:
-    """Return name, own ns and calls per step of the operators with most time of their own."""
+    """Return name, own ns and calls per step of the operators with the most own time."""
     ops = events.ops
     own = ops.end - ops.start
     has_parent = ops.parent >= 0
@@ -131,14 +137,15 @@ def _operators(events: Events, working: NDArray[np.bool_], divisor: int) -> list
 def own_functions(
     names: Sequence[str], host: HostFacts, thread: int, window: intervals.Intervals, inside: intervals.Intervals
 ) -> list[tuple[str, int]]:
-    """Return the user's functions, ``file.py(12): name``, with their ns on ``thread`` within ``window`` and outside ``inside``, most first.
+    """Return the user's functions (``file.py(12): name``) with their ns on ``thread``, longest first.
 
-    What a function calls of libraries and of Python itself is its own, less what recording its calls takes. A function that was open when the recording
-    began has the line of its definition, or none where no later call tells it. Empty where no Python calls were recorded.
+    The time is inside ``window`` and outside ``inside``. Calls to libraries and to Python itself count for the function that
+    makes them, less the cost of recording them. A function that was open when the recording began has the line of its definition,
+    or no line if no later call tells it. Empty if no Python calls were recorded.
     """
     here = np.flatnonzero(host.python_thread == thread)
     if not len(here) or not len(window.starts):
-        return []  # before every name is matched
+        return []  # return before matching every name, which is slow
     shown = _names_with_lines(names, host, here)
     here = here[(host.python_end[here] > window.starts[0]) & (host.python_start[here] < window.ends[-1])]
     owner = _owners(host, here, np.array([is_user_line(name) for name in names], bool))
@@ -189,7 +196,7 @@ def _names_with_lines(names: Sequence[str], host: HostFacts, here: I64) -> dict[
 
 
 def _owners(host: HostFacts, calls: I64, user: NDArray[np.bool_]) -> I64:
-    """Return of each call the innermost call of the user's at or above it, -1 where there is none."""
+    """Return, for each call, the nearest user call: itself or an ancestor; -1 if there is none."""
     owner = calls.astype(np.int64)
     while True:
         climbs = (owner >= 0) & ~user[host.python_name[np.maximum(owner, 0)]]

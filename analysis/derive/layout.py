@@ -1,6 +1,7 @@
-"""How a derived file is laid out: the sums that only screens read are views, for which a large recording has tables in a file beside it (``sums``).
+"""Layout of a derived file: sums that only screens read are views.
 
-No first answer reads these sums, and to store them takes a third of a derivation. Thousands of ranks come as small recordings that hardly anyone opens.
+A large recording has tables for these sums in a second file (``sums``). The first answers do not need them, and storing them
+takes a third of a derivation. Jobs with thousands of ranks consist of small recordings, most of which are never opened.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from sawtooth.analysis.derive import timeline_sums as timeline_store
 from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 
 _SQL = Path(__file__).with_name("derived.sql")
-FEW_EVENTS = 100_000  # of host and GPU: a screen adds them up in milliseconds
+FEW_EVENTS = 100_000  # host and GPU events up to which a screen computes the sums in milliseconds
 
 LAUNCHED = f"""
 WITH inside AS (
@@ -41,18 +42,21 @@ FROM work w LEFT JOIN cpu_ops o ON o.cpu_op_id = w.op_id GROUP BY ALL"""
 
 
 def events_of(place: str = "") -> str:
-    """Return how many events of host and GPU a recording has, as SQL; ``place`` stands before its tables' names."""
+    """Return an SQL expression for the number of host and GPU events of a recording.
+
+    ``place`` is the prefix of its tables' names.
+    """
     return " + ".join(
         f"(SELECT count(*) FROM {place}{table})" for table in ("cpu_ops", "gpu_ops", "runtime_calls", "python_calls")
     )
 
 
 def summed() -> dict[str, str]:
-    """Return of each table of sums the SELECT that gives its rows, each after those that it reads."""
+    """Return the SELECT statement of each table of sums; a table comes after those that it reads."""
     return {"launched": LAUNCHED, "flop_work": FLOP_WORK, **timeline_store.selects()}
 
 
 @cache
 def derived_layout() -> str:
-    """Return the statements that lay out a derived file; the recording's tables must be attached."""
+    """Return the statements that create a derived file; the recording's tables must be attached."""
     return _SQL.read_text(encoding="utf-8").format(**summed())

@@ -1,9 +1,10 @@
-"""GPU time by nn.Module: forward where a module's call held the launch, backward by the autograd node's sequence number.
+"""GPU time by nn.Module: forward by the module's call, backward by the autograd sequence number.
 
-With ``with_stack=True`` the profiler records every call of a module as a Python call named ``nn.Module: Linear_0`` on the calling thread.
-Backward runs on autograd's thread, where no module is called; there the operator carries the sequence number of the forward operator that
-made its node, and what that operator's module owns in forward, it owns in backward. Of the operators with one number the last to begin made
-the node: autograd counts up as the node is made. What no module explains (loss, optimizer, gradients summed up, copies) lies outside.
+With ``with_stack=True`` the profiler records every call of a module as a Python call named ``nn.Module: Linear_0`` on the
+calling thread. Backward runs on autograd's thread, where no module is called. There an operator carries the sequence number of
+the forward operator that made its node. The module of that forward operator owns the backward operator too. If several
+operators have one number, the last one to begin made the node, because autograd increments the number when it makes the node.
+Time outside all modules (loss, optimizer, sums of gradients, copies) is listed separately.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from sawtooth.analysis.derive.host import HostFacts, matching
 from sawtooth.analysis.derive.operators import innermost, nearest, subtree_sums
 
 MODULE = re.compile(r"^nn\.Module: ")
-NESTED_BACKWARDS = 4  # recomputed forwards have backwards of their own; deeper than double backward nobody goes
+NESTED_BACKWARDS = 4  # recomputed forwards have their own backwards; nesting deeper than double backward is not used
 
 
 @dataclass(frozen=True)
 class ModuleTree:
-    """Modules as they call each other: one node per place in the tree. ``name`` and ``parent`` (-1 at the top) by node, parents first.
+    """Modules as a tree of calls, with one node per place in the tree.
 
-    Calls in order of start: ``thread``, ``start``, ``end``, ``caller`` (the call around it, -1 for none) and ``node``.
+    ``name`` and ``parent`` (-1 at the top) are by node, parents first. The calls are ordered by start: ``thread``, ``start``,
+    ``end``, ``caller`` (the enclosing call, -1 for none) and ``node``.
     """
 
     name: I32
@@ -43,7 +45,11 @@ class ModuleTree:
 
 @dataclass(frozen=True)
 class ModuleWork:
-    """By gpu_op_id: ``node`` of the tree that owns the operation (-1: outside every module), ``backward`` tells the phase."""
+    """Owner and phase of each GPU operation, by gpu_op_id.
+
+    ``node`` is the node of the tree that owns the operation (-1 outside every module). ``backward`` is true in the backward
+    phase.
+    """
 
     tree: ModuleTree
     node: I64
@@ -51,7 +57,7 @@ class ModuleWork:
 
 
 def module_work(events: Events, facts: HostFacts) -> ModuleWork | None:
-    """Give each GPU operation to the module that caused it; None where the trace has no module calls."""
+    """Assign each GPU operation to the module that caused it; None if the trace has no module calls."""
     is_module = matching(events.names, MODULE)[facts.python_name] if len(facts.python_name) else np.zeros(0, bool)
     if not is_module.any():
         return None
@@ -87,7 +93,7 @@ def _tree(events: Events, facts: HostFacts, is_module: NDArray[np.bool_], in_bac
     again = (caller < 0) & (nearest(in_backward, ops.parent, holder) >= 0)
     node = np.full(len(call), -1, np.int64)
     place: dict[tuple[int, int], int] = {}
-    first: dict[int, int] = {}  # by name: the module's place in forward
+    first: dict[int, int] = {}  # the module's node in forward, by name
     for i, (name, above, recomputed) in enumerate(zip(names.tolist(), caller.tolist(), again.tolist(), strict=True)):
         if recomputed and name in first:
             node[i] = first[name]
@@ -108,23 +114,24 @@ def _tree(events: Events, facts: HostFacts, is_module: NDArray[np.bool_], in_bac
 
 
 def forward_operators(ops: CpuOps) -> I64:
-    """Return, for each backward operator, the operator that made its autograd node; -1 where none is recorded, and for all others.
+    """Return, for each backward operator, the operator that made its autograd node; -1 for all others.
 
-    Numbers count per forward thread, and traces name that thread by a number of their own: it is the host thread on which the largest share of
-    its numbers is found, the clearest first. Where two fit equally well (replicas in threads), nothing is claimed.
+    It is also -1 if none is recorded. Sequence numbers count per forward thread, and traces use a separate number for this
+    thread. It is matched with the host thread that contains the largest share of its sequence numbers; the clearest matches
+    come first. If two threads fit equally well (replicas in threads), there is no match.
     """
     made_by = np.full(len(ops), -1, np.int64)
     backward = np.flatnonzero(_is_backward(ops))
     forward = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread <= 0) & ~ops.annotation)
     count = len(ops) + 1
     number = np.unique(ops.sequence, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    twins: dict[tuple[int, int], I64] = {}  # by the trace's number of a forward thread, and by host thread
+    twins: dict[tuple[int, int], I64] = {}  # by the trace's number of a forward thread, and host thread
     for thread in np.unique(ops.thread[forward]).tolist():
         mine = forward[ops.thread[forward] == thread]
         keys = np.sort(number[mine] * count + mine)
         for origin in np.unique(ops.forward_thread[backward]).tolist():
             theirs = backward[ops.forward_thread[backward] == origin]
-            at = np.searchsorted(keys, number[theirs] * count + theirs) - 1  # ids are in order of start: the last before it
+            at = np.searchsorted(keys, number[theirs] * count + theirs) - 1  # ids are ordered by start: the last one before it
             hit = (at >= 0) & (keys[np.maximum(at, 0)] // count == number[theirs])
             twins[origin, thread] = np.where(hit, keys[np.maximum(at, 0)] % count, -1)
     while twins:
@@ -145,7 +152,10 @@ def forward_operators(ops: CpuOps) -> I64:
 def _owner(
     *, tree: ModuleTree, ops: CpuOps, in_backward: NDArray[np.bool_], made_by: I64, thread: I32, moment: I64, op: I64
 ) -> tuple[I64, NDArray[np.bool_]]:
-    """Return the node that owns what a thread did at a moment inside operator ``op``, and whether that was in backward."""
+    """Return the node that owns a thread's work at each moment, and whether this was in backward.
+
+    ``op`` is the operator around each moment.
+    """
     node, backward = np.full(len(moment), -1, np.int64), np.zeros(len(moment), bool)
     row = np.arange(len(moment))
     for depth in range(NESTED_BACKWARDS):
@@ -174,10 +184,11 @@ def module_table(
     flops: FlopCounts,
     devices: list[int],
 ) -> pd.DataFrame:
-    """Return the rows of the derived table ``modules``: every module on every device, and what ran outside them (``module`` missing).
+    """Return the rows of the derived table ``modules``: each module on each device, and time outside them.
 
-    ``selected`` marks the GPU operations that count and ``tensor`` those that use tensor cores, ``counted_call`` the module calls. Over the
-    rows of a device, forward_ns + backward_ns is the sum of the durations of its selected operations, exactly. FLOPs are those executed.
+    ``module`` is missing in the row outside modules. ``selected`` marks the counted GPU operations, ``tensor`` those that use
+    tensor cores, ``counted_call`` the counted module calls. Over the rows of a device, forward_ns + backward_ns is exactly the
+    sum of the durations of its selected operations. FLOPs include recomputation.
     """
     tree, gpu = work.tree, events.gpu
     dur = gpu.end - gpu.start
@@ -201,7 +212,7 @@ def module_table(
 
 
 def _places(tree: ModuleTree, depth: I64, host: dict[str, I64]) -> dict[str, Any]:
-    """Return what is the same on every device, with the row of what is outside last."""
+    """Return the columns that are the same on every device; the last row is the time outside modules."""
 
     def column(values: I64) -> Any:
         numbers = pd.array(np.append(values, -1), dtype="Int64")
@@ -218,14 +229,14 @@ def _places(tree: ModuleTree, depth: I64, host: dict[str, I64]) -> dict[str, Any
 
 
 def _by_node(work: ModuleWork, chosen: NDArray[np.bool_], values: I64) -> I64:
-    """Sum ``values`` by node; what lies outside every module comes last."""
+    """Sum ``values`` by node; the last entry is the sum outside every module."""
     sums = np.zeros(len(work.tree.name) + 1, np.int64)
-    np.add.at(sums, work.node[chosen], values[chosen])  # -1 is the last row
+    np.add.at(sums, work.node[chosen], values[chosen])  # index -1 is the last row
     return sums
 
 
 def _flops(work: ModuleWork, chosen: NDArray[np.bool_], flops: FlopCounts) -> NDArray[np.float64]:
-    """Count each FLOP operator with a chosen GPU operation once, for the node of its first."""
+    """Count each FLOP operator that has a chosen GPU operation once, for the node of its first operation."""
     sums = np.zeros(len(work.tree.name) + 1)
     rows = np.flatnonzero(chosen & (flops.carrier_of >= 0))
     carrier, first = np.unique(flops.carrier_of[rows], return_index=True)
@@ -235,7 +246,7 @@ def _flops(work: ModuleWork, chosen: NDArray[np.bool_], flops: FlopCounts) -> ND
 
 
 def _host_time(tree: ModuleTree, counted: NDArray[np.bool_]) -> dict[str, I64]:
-    """Return calls, host time of a module's own and with the modules it calls, of the counted calls."""
+    """Return the number of counted calls, the modules' own host time and their host time with callees."""
     length = tree.end - tree.start
     own = length.copy()
     called = tree.caller >= 0

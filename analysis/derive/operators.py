@@ -1,4 +1,4 @@
-"""Operators by name and input shapes: host time, GPU time of their own and of their children, FLOPs."""
+"""Operators by name and input shapes: host time, own GPU time, GPU time with children, FLOPs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def depth_of(parent: I64) -> I64:
     ancestor = parent.copy()
     while len(
         rows := np.flatnonzero(ancestor >= 0)
-    ):  # each round climbs twice as far: a damaged trace may nest every operator in the one before
+    ):  # each round climbs twice as far, because a damaged trace may nest every operator in the previous one
         up = ancestor[rows]
         depth[rows] += depth[up]
         ancestor[rows] = ancestor[up]
@@ -28,8 +28,8 @@ def depth_of(parent: I64) -> I64:
 
 
 def subtree_sums(values: NDArray[Any], parent: I64) -> NDArray[Any]:
-    """Add to each operator the values of everything below it."""
-    # What has a value, and what is above it: most operators launch nothing.
+    """Add to each operator the values of all its descendants."""
+    # Restrict the work to operators with a value and their ancestors, because most operators launch nothing.
     concerned, rows = values != 0, np.flatnonzero(values)
     while len(rows):
         above = np.unique(parent[rows])
@@ -51,14 +51,14 @@ def subtree_sums(values: NDArray[Any], parent: I64) -> NDArray[Any]:
 
 
 def nearest(marked: NDArray[np.bool_], parent: I64, start_at: I64) -> I64:
-    """Climb from each operator id to the first that is ``marked`` (itself included); -1 where none is."""
+    """Return, for each operator id, the nearest ``marked`` operator: itself or an ancestor; -1 for none."""
     ancestor = np.where(marked, np.arange(len(marked)), parent)
     while len(rows := np.flatnonzero((ancestor >= 0) & ~marked[np.maximum(ancestor, 0)])):
         ancestor[rows] = ancestor[ancestor[rows]]
     return np.where(start_at >= 0, ancestor[start_at], -1) if len(marked) else start_at.copy()
 
 
-Sums = dict[str, NDArray[Any]]  # by (device, name, signature), with these as columns
+Sums = dict[str, NDArray[Any]]  # columns by (device, name, signature)
 
 
 def operator_sums(
@@ -68,10 +68,10 @@ def operator_sums(
     tensor: NDArray[np.bool_],
     devices: list[int],
 ) -> list[Sums]:
-    """Aggregate the operators marked ``counted`` by (device, name, signature), each device for itself.
+    """Aggregate the ``counted`` operators by (device, name, signature), separately for each device.
 
-    ``flops`` is aligned with cpu_op_id, NaN where not counted or unknown; ``tensor`` is aligned with gpu_op_id.
-    An operator without GPU work is filed under the first device.
+    ``flops`` is aligned with cpu_op_id and NaN where not counted or unknown; ``tensor`` is aligned with gpu_op_id.
+    An operator without GPU work is listed under the first device.
     """
     ops, gpu = events.ops, events.gpu
     launched, gpu_dur = gpu.cpu_op >= 0, gpu.end - gpu.start
@@ -91,10 +91,10 @@ def operator_sums(
         }
         groups = _Groups(keys)
         groups.add("calls", np.ones(int(rows.sum()), np.int64))
-        host = ops.end - ops.start  # only here: beside the search for groups it would take the most memory
+        host = ops.end - ops.start  # computed only here, because it would raise the peak memory of the grouping above
         columns = {"host_self_ns": _own_time(ops), "host_total_ns": host, "gpu_self_ns": own, "gpu_total_ns": total}
         for name, values in columns.items():
-            groups.add(name, values[rows])  # one by one: together they would take as much memory as the trace
+            groups.add(name, values[rows])  # one column at a time, because all of them take as much memory as the trace
         groups.add("kernels", np.bincount(gpu.cpu_op[mine], minlength=len(ops))[rows])
         groups.add("tensor_core_ns", _added(gpu.cpu_op[mine & tensor], gpu_dur[mine & tensor], len(ops))[rows])
         groups.add_flops(flops[rows])
@@ -103,7 +103,7 @@ def operator_sums(
 
 
 def _own_time(ops: CpuOps) -> I64:
-    """Return each operator's time on the host outside the operators that it calls."""
+    """Return each operator's host time outside the operators that it calls."""
     host, inner = ops.end - ops.start, ops.parent >= 0
     own = host.copy()
     np.subtract.at(own, ops.parent[inner], host[inner])
@@ -111,12 +111,15 @@ def _own_time(ops: CpuOps) -> I64:
 
 
 def _added(place: I64, values: I64, count: int) -> I64:
-    """Return the sums of ``values`` by ``place``, of ``count`` places; exact: a hundred days fit the 53 bits of a float."""
+    """Return the sums of ``values`` by ``place``, for ``count`` places.
+
+    The sums are exact: a float's 53 bits can hold a hundred days in ns.
+    """
     return np.bincount(place, values, count).astype(np.int64)
 
 
 class _Groups:
-    """Sums over the rows that have the same keys."""
+    """Sums over rows with the same keys."""
 
     def __init__(self, keys: dict[str, NDArray[Any]]) -> None:
         first, self._row = distinct_rows(*keys.values())
@@ -124,11 +127,11 @@ class _Groups:
         self.sums: Sums = {name: values[first] for name, values in keys.items()}
 
     def add(self, name: str, values: I64) -> None:
-        """Add up one column."""
+        """Sum one column by group."""
         self.sums[name] = _added(self._row, values, self._count)
 
     def add_flops(self, flops: NDArray[np.float64]) -> None:
-        """Add up FLOPs: unknown (NaN) where none of them is known."""
+        """Sum FLOPs by group; NaN for a group in which all are unknown."""
         known = np.isfinite(flops)
         row = self._row[known]
         sums = np.bincount(row, flops[known], self._count).astype(np.float64)
@@ -137,7 +140,7 @@ class _Groups:
 
 
 def operator_table(parts: list[Sums]) -> pd.DataFrame:
-    """Return the sums of several devices, and of several parts of a recording, as rows of the derived table ``operators``."""
+    """Return the sums of several devices and parts as rows of the derived table ``operators``."""
     sums = parts[0]
     if len(parts) > 1:
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -151,7 +154,10 @@ def operator_table(parts: list[Sums]) -> pd.DataFrame:
 
 
 def innermost(thread: NDArray[np.int32], start: I64, end: I64, parent: I64, at_thread: NDArray[np.int32], at: I64) -> I64:
-    """Return the id of the innermost interval of a thread that holds each moment, -1 where there is none. Ids are in order of start."""
+    """Return the id of the innermost interval of a thread that contains each moment; -1 for none.
+
+    Ids must be ordered by start.
+    """
     event = np.full(len(at), -1, dtype=np.int64)
     for number in np.unique(at_thread).tolist():
         rows = np.flatnonzero(at_thread == number)

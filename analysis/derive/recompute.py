@@ -1,17 +1,15 @@
 """Recomputation: forward operators that run a second time inside backward (activation checkpointing).
 
-Their FLOPs count in HFU and not in MFU. An operator is recomputed when
-
-* it runs inside an autograd node (``autograd::engine::evaluate_function`` or ``…Backward``) of its thread,
-* autograd records it: between it and the innermost such node, itself included, something carries a sequence number. What a
-  backward formula itself computes (the two ``aten::mm`` of ``AddmmBackward0``) runs with gradients off and carries none; a
-  checkpoint's second forward runs with gradients on, both in its reentrant form (inside ``CheckpointFunctionBackward``) and
-  in the other (inside whichever node first asks for a saved tensor),
-* an operator of the same name and input shapes ran outside backward: this keeps double backward, which autograd records as well,
-  from passing for recomputation.
-
-Where no operator carries a sequence number, only what runs directly inside a node called Checkpoint is taken. Compiled regions
-recompute inside one fused backward graph, and that is not visible in operators.
+Their FLOPs count in HFU and not in MFU. An operator is recomputed if all of these are true:
+* It runs inside an autograd node (``autograd::engine::evaluate_function`` or ``…Backward``) of its thread.
+* Autograd records it: the operator, or something between it and the innermost such node, carries a sequence number. The
+  operators of a backward formula itself (the two ``aten::mm`` of ``AddmmBackward0``) run with gradients off and carry none. A
+  checkpoint's second forward runs with gradients on. This is true for its reentrant form (inside
+  ``CheckpointFunctionBackward``) and for the other form (inside the node that first asks for a saved tensor).
+* An operator of the same name and input shapes ran outside backward. This excludes double backward, which autograd records as
+  well.
+If no operator carries a sequence number, only operators directly inside a node called Checkpoint count. Compiled regions
+recompute inside one fused backward graph, and operators do not show that.
 """
 
 from __future__ import annotations
@@ -51,7 +49,11 @@ def _named(events: Events, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
 
 
 def _innermost_node(parent: I64, sequence: I64, node: NDArray[np.bool_], start_at: I64) -> tuple[I64, NDArray[np.bool_]]:
-    """Return the innermost autograd node around each operator (-1: none) and whether autograd recorded anything on the way to it."""
+    """Return the innermost autograd node around each operator, and whether autograd recorded it.
+
+    The node is -1 for none. The second value is true if the operator, or anything between it and the node, carries a sequence
+    number.
+    """
     around = parent[start_at].astype(np.int64)
     recorded = sequence[start_at] >= 0
     while (climb := (around >= 0) & ~node[np.maximum(around, 0)]).any():

@@ -1,6 +1,7 @@
-"""The sums of a large recording that only screens read: in a file of its own beside the derived one, so that the first answer need not wait for them.
+"""Sums of a large recording that only screens read, in a separate file next to the derived file.
 
-Its tables have the names of the derived file's views and stand before them in the search path: who opens a recording without them reads the same, later.
+The first answer does not have to wait for them. Its tables have the names of the derived file's views and precede them in the
+search path. A recording without this file gives the same rows, only more slowly.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.files import commit, draft
 from sawtooth.ingest.schema import DataFolder
 
-_STORED_WITHIN = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'lane_sums'"  # by earlier versions
+_STORED_WITHIN = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'lane_sums'"  # stored by earlier versions
 _ORDER = {
     "lane_sums": "source, cell, device, lane, depth",
     "name_sums": "source, device, cell",
@@ -25,14 +26,14 @@ _ORDER = {
 
 
 def sums_file(derived: Path) -> Path:
-    """Return where the sums that belong to a derived file lie."""
+    """Return the path of the sums that belong to a derived file."""
     return derived.with_suffix(".sums.duckdb")
 
 
 def ensure_sums(folder: DataFolder, recording_id: str) -> Path | None:
-    """Return the file of a recording's sums, made where it is missing; None where the derived file does: of a small recording, and where none can be written.
+    """Return the file of a recording's sums, built if it is missing; None if the derived file is enough.
 
-    Raises as ``ensure_derived``.
+    That is the case for a small recording, and if the file cannot be written. Raises the same errors as ``ensure_derived``.
     """
     derived = ensure_derived(folder, recording_id)
     target = sums_file(derived)
@@ -46,9 +47,9 @@ def ensure_sums(folder: DataFolder, recording_id: str) -> Path | None:
         with draft(target.parent) as temporary:
             _write(source, derived, temporary, memory_limit(operations))
             commit(temporary, target)
-        if not source.exists():  # its run was deleted meanwhile: who deletes one removes the recording first
+        if not source.exists():  # its run was deleted in the meantime: a deletion removes the recording first
             target.unlink(missing_ok=True)
-    # A full disk, a folder that is only to be read, a recording that is gone; of a damaged one its next reader tells.
+    # The disk is full, the folder is read-only, or the recording is gone. A damaged recording is reported by its next reader.
     except (SourceError, duckdb.Error):
         return None
     return target if target.exists() else None

@@ -1,4 +1,7 @@
-"""Rows of the derived file, stored as what they come from is known. ``con`` sees the derived file as ``d``."""
+"""Rows of the derived file, stored as soon as their sources are known.
+
+``con`` has the derived file attached as ``d``.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.ingest.database import append
 
-# The profiler rounds its estimate to whole percent and writes 0 where it cannot tell (kernels with much shared memory). Of the 48 to 64 warps
-# that an SM holds, one is 1.6 % and more: with as many per SM the 0 is no estimate.
+# The profiler rounds its estimate to whole percent, and writes 0 if it cannot estimate (kernels with much shared memory). An SM
+# holds 48 to 64 warps, so one warp is at least 1.6 %. With at least one warp per SM, a 0 is therefore no estimate.
 WARPS_SEEN = 1
 
 _KERNELS = f"""
@@ -36,7 +39,7 @@ FROM clipped GROUP BY ALL"""
 
 
 def store_frame(con: duckdb.DuckDBPyConnection, table: str, frame: pd.DataFrame) -> None:
-    """Append the rows of a frame, column by name."""
+    """Append the rows of a frame; columns are matched by name."""
     if len(frame):
         append(con, f"d.{table}", frame)
 
@@ -46,13 +49,13 @@ def store_classes(con: duckdb.DuckDBPyConnection, classes: AllClasses) -> None:
     names = {"name": "name_id", "operator_name": "cpu_op_name_id", "signature": "signature_id"}
     table = classes.table().rename(columns=names)
     store_frame(con, "kernel_classes", table.astype({"cpu_op_name_id": "Int64", "signature_id": "Int64"}))
-    # A name has one owner, but for few operations: these are listed, so that queries need not join all.
+    # Almost all operations of a name have one owner. The others are listed, so that queries need not join all operations.
     ids, owners = classes.exceptions()
     store_frame(con, "owner_exceptions", pd.DataFrame({"gpu_op_id": ids, "owner": named(owners, OWNER_KEYS)}))
 
 
 def store_kernels(con: duckdb.DuckDBPyConnection) -> None:
-    """Fill ``kernels``: sums of operations, added up from what is derived so far."""
+    """Fill ``kernels``, the sums of operations, from the rows derived so far."""
     con.execute(_KERNELS)
 
 
@@ -71,7 +74,7 @@ def store_steps(con: duckdb.DuckDBPyConnection, part: Part) -> None:
 
 
 def store_operations(con: duckdb.DuckDBPyConnection, work: Work) -> None:
-    """Append the operations that a part counts to ``gpu_op_steps``."""
+    """Append the operations that this part counts to ``gpu_op_steps``."""
     part = work.part
     op_step = np.full(len(part.events.gpu), -1, np.int64)
     status = np.full(len(part.events.gpu), 2, np.int8)
@@ -93,14 +96,14 @@ def store_operations(con: duckdb.DuckDBPyConnection, work: Work) -> None:
 
 
 def store_segments(con: duckdb.DuckDBPyConnection, parts: dict[int, ledger.Segments], origin: int) -> None:
-    """Append who owns each moment of a part, by device, to ``segments``."""
+    """Append the owner of each moment of a part, by device, to ``segments``."""
     for device, of_device in parts.items():
         frame = pd.DataFrame({"device": device, "start_ns": of_device.starts + origin, "end_ns": of_device.ends + origin})
         store_frame(con, "segments", frame.assign(owner=named(of_device.owner, OWNER_KEYS)))
 
 
 def store_losses(con: duckdb.DuckDBPyConnection, losses: Losses) -> None:
-    """Fill ``causes``, and store the replays without the profiler."""
+    """Fill ``causes`` and store the replays without the profiler."""
     store_frame(con, "causes", losses.causes())
     for kind, problem in (("unprofiled", losses.unprofiled), ("unexplained", losses.unexplained)):
         if problem is not None:

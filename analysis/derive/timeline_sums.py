@@ -1,21 +1,23 @@
-"""What the timeline needs of a huge trace, derived once: sums of short slices on a grid of time, and the slices that are longer.
+"""Sums for the timeline of a huge trace: short slices on a time grid, and a table of longer slices.
 
-A slice shorter than a cell of the grid can only be drawn as part of a sum in any view whose columns are at least a cell wide, so such
-views read the sums instead of the slices. A nearer view reads only the short slices that begin in it or less than a cell before. Longer
-ones do not overlap on their row, hence are few, and stand in a table of their own. What a view comes to, by owner, cause and name, is
-read from sums likewise, exactly: see ``parts_in_view``.
+A slice shorter than a grid cell is only drawn as part of a sum if a view's columns are at least one cell wide. Such views read
+the sums instead of the slices. A closer view reads only the short slices that begin in it, or less than a cell before it.
+Longer slices do not overlap on their row, so there are few, and they have their own table. The totals of a view by owner, cause
+and name are also read from sums, exactly: see ``parts_in_view``.
 """
 
 from __future__ import annotations
 
 import duckdb
 
-CELLS = 32_768  # of the whole recording at most: half as many columns make a tile that reads slices, hence a sixty-fourth of them at most
-DEEPEST = 999  # Python calls deeper than the interpreter's own limit are not nested, but damaged
-NAME_CELLS = 512  # coarser, since a cell holds every name: a hundred names make 25,000 rows
+CELLS = 32_768  # at most, for the full recording: a tile with half as many columns reads slices, so 1/64 of them at most
+DEEPEST = 999  # Python calls deeper than the interpreter's own limit come from a damaged trace
+NAME_CELLS = 512  # coarser, because each cell has a row per name: 100 names make 25,000 rows
 
-# Every slice of the timeline: id (of its own table), device, lane (stream or thread), depth (how many enclose it), kind, name, start, length.
-# An operation's owner is the first of its name by the alphabet, but for a short list: five million join two hundred names in 70 ms, and themselves in 700.
+# Every slice of the timeline: id (in its own table), device, lane (stream or thread), depth (number of enclosing slices), kind,
+# name, start, duration.
+# An operation's owner is the alphabetically first one of its name, except for a short list. Joining five million operations
+# with 200 names takes 70 ms; joining them with themselves takes 700 ms.
 SLICES = {
     "gpu": """(WITH first_by_alphabet AS (SELECT name_id, min(owner) AS owner FROM kernel_classes GROUP BY name_id)
         SELECT g.gpu_op_id AS id, g.device, g.stream AS lane, 0::USMALLINT AS depth, coalesce(e.owner, u.owner) AS kind, g.name_id,
@@ -54,7 +56,7 @@ _NAME_SUMS = """SELECT '{source}' AS source, device, name_id, kind, ((start_ns -
 
 
 def selects() -> dict[str, str]:
-    """Return of each of the timeline's tables of sums the SELECT that gives its rows, each after those that it reads."""
+    """Return the SELECT of each of the timeline's tables of sums, each after those that it reads."""
     origin = "(SELECT coalesce(first_ns, 0) FROM recording)"
     cell, name_cell = cell_sql(CELLS), cell_sql(NAME_CELLS)
     return {
@@ -97,8 +99,11 @@ def _name_sums(origin: str, cell: str) -> dict[str, str]:
 
 
 def store_depths(con: duckdb.DuckDBPyConnection) -> None:
-    """File how many Python calls of its thread enclose each: those that have begun, less those that have ended by then. No query can give that."""
-    import numpy as np  # only here: the process of a viewer's query needs the SQL above and not the second that pandas takes to load
+    """Store the depth of each Python call: the number of calls of its thread that enclose it.
+
+    The depth is the number of calls that have begun minus those that have ended by then. A query cannot compute it.
+    """
+    import numpy as np  # imported here: a viewer's query process needs only the SQL above, and pandas takes a second to load
     import pandas as pd
 
     calls = con.execute(
@@ -118,12 +123,15 @@ def store_depths(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def cell_ns(recording_ns: int, cells: int = CELLS) -> int:
-    """Return the width of a cell for a recording as long as this: a power of two, so that columns of tiles are whole cells."""
+    """Return the width of a cell for a recording of this length.
+
+    It is a power of two, so that a tile's columns are whole cells.
+    """
     return 1 << max(-(-recording_ns // cells) - 1, 0).bit_length()
 
 
 def cell_sql(cells: int) -> str:
-    """Return ``cell_ns`` of the recording that a query reads, as SQL."""
+    """Return an SQL expression for ``cell_ns`` of the recording that a query reads."""
     steps = f"(coalesce(last_ns, 1) - coalesce(first_ns, 0) + {cells - 1}) // {cells} - 1"
     return f"(SELECT 1::BIGINT << length(ltrim(bin(greatest({steps}, 0)), '0')) FROM recording)"
 
@@ -141,17 +149,19 @@ def parts_in_view(
     end_ns: int,
     longest: bool = False,
 ) -> str:
-    """Return the SELECT of what lies between two times: ``keys``, busy_ns (the parts in view), operations and, if wanted, longest_ns.
+    """Return the SELECT for the rows between two times.
 
-    ``sums`` holds what of ``rows`` is shorter than a cell, by the cell in which it starts. Cells whose pieces must all end in view are
-    taken from there; the pieces themselves are read at the view's two borders, and those as long as a cell, wherever they are, from ``long``.
+    Its columns are ``keys``, busy_ns (the parts in view), operations and, if wanted, longest_ns.
+    ``sums`` has the rows shorter than a cell, by the cell in which they start. It is used for cells whose pieces must all end
+    in view. At the view's two borders, the pieces themselves are read. Pieces at least as long as a cell are always read from
+    ``long``.
     """
     first, behind = -(-(start_ns - origin_ns) // cell), (end_ns - origin_ns) // cell - 1
     low, high = (origin_ns + first * cell, origin_ns + behind * cell) if behind > first else (end_ns, end_ns)
     part = f"least(start_ns + dur_ns, {end_ns}) - greatest(start_ns, {start_ns})"
     piece = f"SELECT {keys}, {part} AS busy_ns, 1::BIGINT AS operations{', dur_ns AS longest_ns' if longest else ''}"
     read = f"{piece} FROM {rows} s WHERE {where}"
-    short = f"dur_ns < {cell} AND start_ns + dur_ns > {start_ns}"  # hence it starts less than a cell before the view
+    short = f"dur_ns < {cell} AND start_ns + dur_ns > {start_ns}"  # so it starts less than a cell before the view
     return f"""SELECT {keys}, busy_ns, operations{", longest_ns" if longest else ""} FROM {sums} s WHERE {where}
             AND cell >= {first} AND cell < {behind}
         UNION ALL {piece} FROM {long} s WHERE {where} AND dur_ns >= {cell} AND start_ns < {end_ns} AND start_ns + dur_ns > {start_ns}

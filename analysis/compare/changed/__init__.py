@@ -1,1 +1,1 @@
-"""What somebody changed between two runs, as their recordings show it, what of the gain each change explains, and what was predicted of it."""
+"""Differences between two runs, how much of the gain each explains, and what was predicted for it."""

@@ -1,4 +1,4 @@
-"""What differs in the command lines of two trainings that `sawtooth run` started."""
+"""Differences between the command lines of two trainings that `sawtooth run` started."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ ABSENT, PRESENT = "not set", "set"
 
 
 def changed_arguments(a: Sequence[str], b: Sequence[str]) -> tuple[Difference, ...]:
-    """Return the program where it is another one, then each argument that is, in B's order; nothing where a command is not known (empty)."""
+    """Return the changed program and each changed argument, in B's order.
+
+    The result is empty where a command is not known (empty).
+    """
     if not a or not b:
         return ()
     left, right = arguments_of(a), arguments_of(b)
@@ -28,7 +31,10 @@ def changed_arguments(a: Sequence[str], b: Sequence[str]) -> tuple[Difference, .
 
 
 def _words(a: str, b: str) -> list[tuple[str, str, str, str]]:
-    """Return the words without a flag that differ, by their place where there are as many on both sides, else all of them."""
+    """Return the words without a flag that differ.
+
+    They are compared by position where both sides have the same number of words, else all of them are one difference.
+    """
     left, right = a.split(), b.split()
     if len(left) != len(right):
         return [(POSITIONAL, "Arguments", a or ABSENT, b or ABSENT)]

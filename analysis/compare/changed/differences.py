@@ -1,6 +1,6 @@
-"""What differs in how two runs were set up, and how much of the change of the step time each difference explains.
+"""Differences in how two runs were set up, and how much of the step time's change each one explains.
 
-A part of the step's change counts once: differences that act on the same part explain it together.
+Each part of the step's change counts once: differences that act on the same part explain it together.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from sawtooth.analysis.compare.changed.traits import IN_WORKERS, Trait
 from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.analysis.run.model import Finding
 
-SYMPTOM = "reads"  # copies to the host come with what makes them, which is named first
-WORTH_A_SHARE = Fraction(1, 100)  # of the step's change: less is rounding of a replay
+SYMPTOM = "reads"  # copies to the host come from another difference, which is named first
+WORTH_A_SHARE = Fraction(1, 100)  # of the step's change; a smaller part is within the rounding of a replay
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One change. ``what`` with the values ``a`` and ``b``, in words (``amount`` is B's where it has a number), or a ``finding`` of A that B has no more."""
+    """One difference between two runs.
+
+    It is either a choice ``what`` with its values ``a`` and ``b`` in words (``amount`` is B's value where it is a number), or a
+    ``finding`` of A that B no longer has.
+    """
 
     key: str
     what: str
@@ -32,13 +36,19 @@ class Difference:
 
     @property
     def argument(self) -> bool:
-        """Whether it is of the command line: what somebody typed, of which a recording does not show what it acts on."""
+        """Whether this difference is in the command line.
+
+        Somebody typed it, but a recording does not show which part of a step it acts on.
+        """
         return self.key.partition(" ")[0] == "argument"
 
 
 @dataclass(frozen=True)
 class Effect:
-    """Differences and the parts of the step's change that they act on; ``share`` of that change, None where no part is theirs."""
+    """Differences and the parts of the step's change that they act on.
+
+    ``share`` is their share of that change; None if they act on no part.
+    """
 
     differences: tuple[Difference, ...]
     parts: tuple[RunRow, ...]
@@ -48,9 +58,10 @@ class Effect:
 def differences(
     a: Sequence[Trait], b: Sequence[Trait], advice: Sequence[Finding], fixed: Sequence[Finding]
 ) -> tuple[Difference, ...]:
-    """Return each difference once: what both runs show in other ways, then advice of A's findings that B needs no more.
+    """Return each difference once: changed traits first, then A's advice that B no longer needs.
 
-    ``advice`` are A's findings, of which those that advise a difference lend it their rules; ``fixed`` are those that B has no more.
+    ``advice`` are A's findings. A finding that advises a difference adds its rule to that difference. ``fixed`` are the
+    findings that B no longer has.
     """
     values = {trait.key: trait for trait in a}
     set_up = [
@@ -76,9 +87,10 @@ def differences(
 
 
 def unfollowed(finding: Finding, a: Sequence[Trait], b: Sequence[Trait]) -> bool:
-    """Tell whether B is known not to have done what a finding of A advises: each choice that the advice sets is the same on both sides.
+    """Tell whether B is known not to have followed the advice of a finding of A.
 
-    Then the finding went with another change: without its cause there is no need of a graph, and nothing tests what a graph would have brought.
+    This is so if each choice that the advice sets is the same on both sides. Then another change removed the finding. For
+    example, without its cause no CUDA graph is needed, and B does not test what a graph would have gained.
     """
     values = {trait.key: trait for trait in a}
     same = {trait.key for trait in b if trait.key in values and _same_choice(values[trait.key], trait)}
@@ -87,12 +99,18 @@ def unfollowed(finding: Finding, a: Sequence[Trait], b: Sequence[Trait]) -> bool
 
 
 def _same_choice(a: Trait, b: Trait) -> bool:
-    """Tell whether both are the same choice as far as it goes: workers whose number is not known may be more."""
+    """Tell whether both traits are the same choice, as far as both are known.
+
+    If B's number of workers is not known, it may be higher than A's, so the choice does not count as the same.
+    """
     return not a.differs_from(b) and (b.value != IN_WORKERS or b.amount is not None)
 
 
 def of_batch(ratio: Fraction | None, known: Sequence[Difference]) -> tuple[Difference, ...]:
-    """Return the difference of the batch as a proportion; none where it is not known, or a number that a user gave says it already."""
+    """Return the ratio of the batch sizes as a difference.
+
+    The result is empty where the ratio is not known, or where a number that a user entered already shows it.
+    """
     entered = any(difference.key in ("samples", "tokens") or "batch" in difference.key for difference in known)
     if ratio is None or entered:
         return ()
@@ -100,7 +118,10 @@ def of_batch(ratio: Fraction | None, known: Sequence[Difference]) -> tuple[Diffe
 
 
 def effects(changes: Sequence[Difference], waterfall: Sequence[RunRow]) -> tuple[Effect, ...]:
-    """Return what each difference explains of the step's change, most first; those that nothing of it is known of come last, arguments before all."""
+    """Return what each difference explains of the step's change, largest share first.
+
+    Differences that explain no known part come last. Of those, arguments come first.
+    """
     change = sum((row.change_ms for row in waterfall), Fraction(0))
     moved = [row for row in waterfall if row.change_ms * change > 0 and abs(row.change_ms) >= WORTH_A_SHARE * abs(change)]
     groups: list[tuple[list[Difference], list[RunRow]]] = []

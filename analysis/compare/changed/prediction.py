@@ -1,4 +1,4 @@
-"""Predicted against measured: what A's report said of the advice that B follows, beside what B takes."""
+"""The step time that A's report predicted for the advice that B follows, and B's step time."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from itertools import takewhile
 from sawtooth.analysis.compare.changed.differences import Difference
 from sawtooth.analysis.run.model import Finding, RunResult
 
-NEARLY = 0.75  # of an advised number: six workers for eight are the advice, two are not
-# What a run is set up with by itself: other traits, such as copies to the host, come and go with a change, as those below do with a compiled step.
+NEARLY = 0.75  # of an advised number: six workers count as following the advice of eight, two do not
+# Choices that a user makes directly. Other traits, such as copies to the host, change as a result. The choices below change
+# when a step is compiled.
 SET_UP = frozenset({"loader", "dtype", "gpus", "host_memory"})
 OF_THE_PROGRAM = frozenset({"compile", "graph", "optimizer", "attention", "layout"})
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The step (ms) that A's report predicted for the fixes of ``rules``, with its interval where it has one, and what was measured of B.
+    """The step time (ms) that A's report predicted for the fixes of ``rules``, and B's measured step time.
 
-    ``beside`` names what else differs in B: then what was measured does not judge the prediction.
+    ``low_ms`` and ``high_ms`` are the predicted interval, where there is one. ``beside`` names other differences of B. If there
+    are any, the measurement cannot judge the prediction.
     """
 
     rules: tuple[str, ...]
@@ -31,7 +33,10 @@ class Prediction:
 
     @property
     def held(self) -> bool | None:
-        """Whether the measured step lies in the predicted interval; None without one, or where B differs in more."""
+        """Whether the measured step time is in the predicted interval.
+
+        None without an interval, or where B has other differences.
+        """
         if self.low_ms is None or self.high_ms is None or self.beside:
             return None
         return self.low_ms <= self.measured_ms <= self.high_ms
@@ -44,9 +49,9 @@ def prediction(
     changes: Sequence[Difference] = (),
     otherwise: Sequence[str] = (),
 ) -> Prediction | None:
-    """Return the prediction that B's step is held against, with what B has besides the fixes: other choices among ``changes``, and what differs ``otherwise``.
+    """Return the prediction to compare with B's step time; None where A has none for these fixes.
 
-    None where A made none for these fixes.
+    It also names B's other differences: other choices among ``changes``, and ``otherwise``.
     """
     made = _made(a, measured_ms, fixed, changes)
     if made is None:
@@ -63,11 +68,12 @@ def prediction(
 def _made(
     a: RunResult, measured_ms: float | None, fixed: Sequence[Finding], changes: Sequence[Difference]
 ) -> Prediction | None:
-    """Return the prediction that A made for what B follows of its advice.
+    """Return the prediction that A made for the advice that B follows.
 
-    B follows advice where its set-up shows it (``changes``), else where A's finding is ``fixed``. One fix has its finding's prediction, several
-    have the plan's as far as its first steps are among them: gains do not add up, and findings further down may have gone with those. Where only one
-    of them shows in B's set-up, the others may have gone with it.
+    B follows a piece of advice if its set-up shows it (``changes``), or else if A's finding is ``fixed``. For one fix this is
+    the finding's prediction. For several fixes it is the plan's prediction, as far as the first steps of the plan are among
+    them. Gains of single findings do not add up, and later findings may have disappeared with the first ones. If only one fix
+    shows in B's set-up, the other findings may have disappeared because of it.
     """
     shown = {rule for difference in changes if difference.finding is None for rule in difference.rules}
     ways = [
@@ -75,12 +81,13 @@ def _made(
         for difference in changes
         if difference.finding is None
     ]
-    # several findings may advise one change: it brings what the most promising of them predicts
+    # Several findings may advise the same change: use the finding with the largest predicted gain.
     seen = [min(each, key=lambda finding: finding.predicted_step_ms or 0.0) for each in ways if each]
     promised = [*seen, *(f for f in fixed if _promises(f) and f.rule not in shown)]
     if measured_ms is None or not promised:
         return None
-    whole = [finding for finding in seen if "cuda_graph" in finding.explains.topics]  # what a graph holds hides other findings
+    # a CUDA graph hides the other findings about the work inside it
+    whole = [finding for finding in seen if "cuda_graph" in finding.explains.topics]
     if len(promised) == 1 or whole:
         return _of_finding((whole or promised)[0], measured_ms)
     rules = {finding.rule for finding in promised}
@@ -98,7 +105,10 @@ def _made(
 
 
 def _as_advised(finding: Finding, difference: Difference) -> bool:
-    """Tell whether B has about as much of it as A's advice said, or more: two workers do not test what eight were to bring."""
+    """Tell whether B has at least about as much of the change as A's advice said.
+
+    For example, two workers do not test the predicted gain of eight.
+    """
     advised = finding.action.amount
     return advised is None or difference.amount is None or difference.amount >= NEARLY * advised
 

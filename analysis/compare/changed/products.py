@@ -1,4 +1,7 @@
-"""Which model a trace is of, as far as its matrix products tell: their shapes hold the weights', which stay when the batch or the code changes."""
+"""Tell which model a trace is of, by the shapes of its matrix products.
+
+These shapes include those of the weights, which stay the same when the batch size or the code changes.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,26 @@ from sawtooth.ingest.errors import SawtoothError
 
 PRODUCTS = r"^aten::(mm|addmm|_addmm_activation|bmm|baddbmm|_scaled_mm|_grouped_mm|convolution|convolution_backward|_cudnn_rnn|embedding|native_layer_norm)$"
 FEWEST = 4  # shapes: with fewer, any two networks of square layers share half of them
-OF_ONE_MODEL = 0.3  # of 43 recordings, pairs of one model share 0.36 and more of the smaller set, of several at most 0.33, most of them nothing
-LEAST_SCALED = 2  # shapes that scale alike: one may do so by chance
-SAME_RATIO = 0.02  # of operations: what does not grow with the batch is less
+# Share of the smaller set of shapes. Measured on 43 recordings: pairs of one model share 0.36 or more, pairs of different
+# models at most 0.33 and mostly nothing.
+OF_ONE_MODEL = 0.3
+LEAST_SCALED = 2  # shapes that scale by the same ratio: one alone may do so by chance
+SAME_RATIO = 0.02  # of operations: work that does not grow with the batch is a smaller share than this
 WEIGHTS = {
     "embedding": 0,
     "convolution": 1,
     "addmm": 2,
     "_addmm_activation": 2,
-}  # which of an operator's inputs is always a weight
+}  # the index of the operator's input that is always a weight
 _SHAPES = """SELECT DISTINCT s.input_dims FROM cpu_ops o JOIN signatures s USING (signature_id)
     WHERE o.name_id IN (SELECT unnest(?::INTEGER[])) AND s.input_dims IS NOT NULL"""
 
 
 def products_of(recording: Recording) -> frozenset[str]:
-    """Return the shapes of two and more dimensions that the trace's products take, dimensions in order of size; empty where none are recorded."""
+    """Return the shapes of the trace's matrix products, each with its dimensions sorted.
+
+    Only shapes of two or more dimensions count. The result is empty where no shapes are recorded.
+    """
     names = recording.named(PRODUCTS)
     if not names:
         return frozenset()
@@ -39,11 +47,14 @@ def products_of(recording: Recording) -> frozenset[str]:
     return frozenset(shapes)
 
 
-Weight = tuple[str, tuple[int, ...]]  # an operator, and the dimensions of its weight in order of size
+Weight = tuple[str, tuple[int, ...]]  # an operator, and the sorted dimensions of its weight
 
 
 def weights_of(recording: Recording) -> frozenset[Weight]:
-    """Return the weights of the trace's embeddings, convolutions and linear layers with a bias; empty where no shapes are recorded."""
+    """Return the weights of the trace's embeddings, convolutions and linear layers with a bias.
+
+    The result is empty where no shapes are recorded.
+    """
     weights = set()
     for operator, place in WEIGHTS.items():
         names = recording.named(f"^aten::{operator}$")
@@ -56,10 +67,11 @@ def weights_of(recording: Recording) -> frozenset[Weight]:
 
 
 def other_layers(a: Collection[Weight], b: Collection[Weight]) -> bool:
-    """Tell whether each side has a weight that the other has nothing for: not the same, and none of the same operator in another size.
+    """Tell whether each side has a weight without a counterpart on the other side.
 
-    One model in another batch, or with a padded or widened layer, has one for each; two that share a block, as a classifier and what is built on
-    its backbone, have not.
+    A counterpart is the same weight, or one of the same operator with one dimension changed. The same model with another batch
+    size, or with a padded or widened layer, has a counterpart for every weight. Two models that share only a block do not, such
+    as a classifier and a detector that uses the classifier as its backbone.
     """
     only_a, only_b = set(a) - set(b), set(b) - set(a)
     return _without_partner(only_a, only_b) and _without_partner(only_b, only_a)
@@ -73,7 +85,7 @@ def _without_partner(weights: Collection[Weight], others: Collection[Weight]) ->
 
 
 def products_in(library: Library, recording_id: str) -> frozenset[str]:
-    """Return ``products_of`` a recording of the library; empty where it cannot be read."""
+    """Return ``products_of`` for a recording of the library; empty where it cannot be read."""
     try:
         with library.open(recording_id, derived=False) as recording:
             return products_of(recording)
@@ -82,15 +94,20 @@ def products_in(library: Library, recording_id: str) -> frozenset[str]:
 
 
 def alike(a: Collection[str], b: Collection[str]) -> Fraction | None:
-    """Return the share of the smaller set that both have; None where one has too few shapes to tell a model by."""
+    """Return the share of the smaller set that both sides have.
+
+    None where one side has too few shapes to identify a model.
+    """
     least = min(len(a), len(b))
     return Fraction(len(set(a) & set(b)), least) if least >= FEWEST else None
 
 
 def batch_ratio(a: Collection[str], b: Collection[str], work_ratio: float | None) -> Fraction | None:
-    """Return how many times A's batch B has: each shape that A alone has, with one dimension times this, is one that B alone has.
+    """Return B's batch size divided by A's, from the shapes of their products.
 
-    ``work_ratio`` are B's operations in a step for one of A's; a batch has as many times the work. None where they are not known, or no one ratio does.
+    Each shape that only A has must become a shape that only B has if one dimension is multiplied by this ratio. ``work_ratio``
+    is B's operations per step divided by A's, and must agree with it. None where ``work_ratio`` is not known, or no single
+    ratio fits.
     """
     only_a, only_b = set(a) - set(b), set(b) - set(a)
     ratios = [{ratio for other in only_b if (ratio := _one_dimension(shape, other)) is not None} for shape in only_a]
@@ -101,7 +118,10 @@ def batch_ratio(a: Collection[str], b: Collection[str], work_ratio: float | None
 
 
 def _one_dimension(a: str, b: str) -> Fraction | None:
-    """Return the ratio of the only dimension in which two shapes differ; None for shapes that differ in several or none."""
+    """Return the ratio of the only dimension in which two shapes differ.
+
+    None if they differ in none or in several dimensions.
+    """
     return _changed_dimension(*([int(size) for size in shape.split(",")] for shape in (a, b)))
 
 

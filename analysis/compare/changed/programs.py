@@ -1,4 +1,7 @@
-"""Whether two runs are of one program, where no shapes of products tell: by the kernels that both launch."""
+"""Tell whether two runs are of one program by the kernels that both launch.
+
+This is used where no shapes of products can tell.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from collections.abc import Sequence
 
 from sawtooth.analysis.compare.matching import Piece
 
-FEWEST = 4  # kinds of kernels: one hand-written kernel replaced by another leaves nothing in common
-# Of 22 recorded pairs of one program each shares half of a side's time and more; CuPy's kernels beside PyTorch's, 5 %
+FEWEST = 4  # kinds of kernels: with fewer, one replaced hand-written kernel can leave nothing in common
+# Share of a side's time. In 22 recorded pairs of one program it is at least half. For CuPy's kernels against PyTorch's it is 5
+# %.
 HARDLY_ANY = 0.1
-KNOWN_LEAST = 0.5  # of a side's time: what a graph or a compiler hides has no names to compare
+KNOWN_LEAST = 0.5  # of a side's time: kernels inside a CUDA graph or compiled by Triton have no names to compare
 _HIDDEN = re.compile(r"^(triton_|CUDA graph|HIP graph)")
 _NO_KERNEL = re.compile(r"^(Memcpy|Memset)")
 _LEAD = re.compile(r"^void |\(anonymous namespace\)::|<unnamed>::")
@@ -18,9 +22,10 @@ _BASE = re.compile(r"[\w:]+")
 
 
 def shared_kernels(a: Sequence[Piece], b: Sequence[Piece]) -> float | None:
-    """Return the share of a side's time in kernels whose kind the other side has too, of the side where it is larger; None where too few are known.
+    """Return the share of a side's time in kernels of a kind that the other side has too.
 
-    A kernel's kind is its name without template arguments, which change with dtype and shape.
+    Of both sides' shares this is the larger one. None where too few kernels are known. A kernel's kind is its name without
+    template arguments, which change with dtype and shape.
     """
     times = [_by_kind(side) for side in (a, b)]
     if any(len(side) < FEWEST for side in times) or any(_known(side) < KNOWN_LEAST for side in (a, b)):

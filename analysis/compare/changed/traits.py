@@ -1,6 +1,7 @@
-"""How a run was set up, as its recording shows it: the choices that people change between two runs.
+"""Traits of how a run was set up, as its recording shows them.
 
-A choice that a recording does not show has no trait: two runs differ in what both show.
+They are choices that people change between runs. A choice that a recording does not show has no trait. Two runs differ only in
+traits that both have.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.settings import settings_of
 from sawtooth.analysis.store.library import Recording
 
-NO_CHOICE = ("after", "step", "steps_per_epoch")  # what names a run or a part of one
-TF32_SHARE = 0.01  # of the time of FP32 products: less is a kernel whose name deceives
-OFTEN = 0.75  # of the steps copy to the host: a loss that is read now and then is no habit of the loop
+NO_CHOICE = ("after", "step", "steps_per_epoch")  # settings that name a run or a part of a run
+TF32_SHARE = 0.01  # of the time of FP32 products: a smaller share comes from kernels with a misleading name
+OFTEN = 0.75  # of the steps copy values to the host: a loss that is read only now and then is below this
 COMPUTE = ("tensor_core_compute", "other_compute")
 IN_WORKERS, INLINE = "in worker processes", "in the training process"
 LAUNCHES = ("launch_bound", "python_host", "launch_latency")
@@ -23,10 +24,11 @@ LAUNCHES = ("launch_bound", "python_host", "launch_latency")
 
 @dataclass(frozen=True)
 class Trait:
-    """One choice: ``what`` it is about and its ``value``, in words.
+    """One choice: ``what`` it is about, and its ``value`` in words.
 
-    Rules whose advice changes it name ``key``, or ``key`` and ``value`` (``Explains.sets``). ``explains`` are owners and causes of a step's time that
-    the choice acts on. A value with a number has a ``kind``, the value without it, and the ``amount``.
+    A rule whose advice changes this choice names ``key``, or ``key`` and ``value``, in ``Explains.sets``. ``explains`` are the
+    owners and causes of step time that the choice acts on. A value with a number also has the ``amount`` and a ``kind``, which
+    is the value without the number.
     """
 
     key: str
@@ -37,20 +39,26 @@ class Trait:
     amount: float | None = None
 
     def differs_from(self, other: Trait) -> bool:
-        """Whether the choice is another one: of another ``kind``, or by half of one and more where both know the amount."""
+        """Whether the choice is different: another ``kind``, or an amount that differs by 0.5 or more.
+
+        Amounts are compared only where both are known.
+        """
         if (self.kind or self.value) != (other.kind or other.value):
             return True
         return self.amount is not None and other.amount is not None and abs(self.amount - other.amount) >= 0.5
 
     def made_by(self, finding: Finding) -> bool:
-        """Whether the choice is what ``finding`` advises."""
+        """Whether this choice is what ``finding`` advises."""
         return not {self.key, f"{self.key} {self.value}"}.isdisjoint(finding.explains.sets)
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """``values`` are tried in order: a value, and the regular expression of the names that show it. ``otherwise`` stands where none is there,
-    but a name of ``needs`` is; "" for both: any trace with GPU work."""
+    """How to recognize one choice by the names in a trace.
+
+    ``values`` are tried in order: a value, and the regular expression of the names that show it. ``otherwise`` is the value if
+    no expression matches but a name matches ``needs``. If ``needs`` is "", any trace with GPU work gets it.
+    """
 
     key: str
     what: str
@@ -83,7 +91,7 @@ _NARROW = (("Float8", "fp8"), ("BFloat16", "bf16"), ("Half", "fp16"), ("double",
 
 @dataclass(frozen=True)
 class ReadBack:
-    """Copies to the host: how many a step on average, and ``steps_with`` any among ``steps``."""
+    """Copies to the host: their mean number per step, and how many of the ``steps`` have any."""
 
     a_step: float
     steps_with: int
@@ -91,7 +99,7 @@ class ReadBack:
 
     @property
     def often(self) -> bool:
-        """Whether they are a habit of the loop, rather than of a step now and then."""
+        """Whether the loop copies in most steps, not only now and then."""
         return self.steps_with >= OFTEN * self.steps
 
     def __str__(self) -> str:
@@ -101,9 +109,10 @@ class ReadBack:
 
 
 def traits_of(run: RunResult, recording: Recording | None, read_back: ReadBack | None = None) -> tuple[Trait, ...]:
-    """Return what ``recording``, the run's trace (None: it has none), and its manifest show of how the run was set up.
+    """Return what the run's trace and its manifest show about its set-up.
 
-    ``read_back`` are the copies to the host, None where no step is recorded.
+    ``recording`` is the trace, or None without one. ``read_back`` are the copies to the host, or None where no step is
+    recorded.
     """
     reads = [_reads(read_back)] if read_back is not None else []
     return (*reads, *(_of_trace(recording, run) if recording is not None else _loader_alone(run)), *_of_manifest(run))
@@ -133,7 +142,7 @@ def _of_trace(recording: Recording, run: RunResult) -> Iterator[Trait]:
 
 
 def _loader_alone(run: RunResult) -> Iterator[Trait]:
-    """Yield how batches are loaded, of a run without a trace, where the recorder noted it."""
+    """Yield how batches are loaded, for a run without a trace, if the recorder noted it."""
     loader, workers = _CHOICES[0], run.manifest.facts.loader_workers
     if workers is not None:
         yield _in_workers(loader, workers) if workers else Trait(loader.key, loader.what, INLINE, loader.explains)
@@ -169,9 +178,10 @@ def _value(choice: _Choice, recording: Recording, run: RunResult) -> str | None:
 
 
 def _dtype(recording: Recording, device: int) -> str | None:
-    """Return the dtype that most of the products' time is spent in; None where shapes are not recorded.
+    """Return the dtype that takes most of the products' time; None where shapes are not recorded.
 
-    FP32 inputs are TF32 where any of their products run on tensor cores: which do is the library's choice, that some may is the program's.
+    FP32 inputs count as TF32 if any of their products run on tensor cores. The program allows TF32; the library then chooses it
+    for each product.
     """
     times: dict[str, int] = {}
     on_tensor_cores = 0

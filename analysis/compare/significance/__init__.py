@@ -1,1 +1,1 @@
-"""Whether a change is more than noise: each run's step time with its interval, the interval of the change, and the words for it."""
+"""The interval of a change of step times, the verdict on it, and the sentences that explain it."""

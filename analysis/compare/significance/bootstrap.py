@@ -1,8 +1,8 @@
-"""The change of the median of two step series with its interval, and by how much a recording differs from itself.
+"""The interval of the change of the median of two step series, and how much a recording varies.
 
-Steps of one run are autocorrelated (clocks, caches, loaders, checkpoints), so a test that takes them as independent cries
-wolf. The interval here is a moving-block bootstrap of the change of the median, widened for the few blocks that a short
-recording holds. ``decision`` beside this turns it into words. All times are milliseconds.
+Steps of one run are autocorrelated (clocks, caches, loaders, checkpoints). A test that assumes independent steps reports
+changes that do not exist. The interval here is a moving-block bootstrap of the change of the median. It is widened because a
+short recording has few blocks. The module ``decision`` turns it into words. All times are milliseconds.
 
 Source of the method: Künsch 1989 (moving blocks), Kendall 1954 (bias of an autocorrelation).
 """
@@ -22,13 +22,14 @@ from sawtooth.analysis.quantiles import student_t
 
 F64 = NDArray[np.float64]
 
-MIN_STEPS_FOR_INTERVAL = 20  # with fewer, blocks are as long as the series and the interval is falsely narrow
-RESAMPLES = 2000  # the 2.5 % tail holds 50 resamples: its quantile moves by about a twentieth of the width between seeds
+MIN_STEPS_FOR_INTERVAL = 20  # with fewer, blocks are as long as the series and the interval is too narrow
+RESAMPLES = 2000  # the 2.5 % tail has 50 resamples: its quantile varies by about a twentieth of the width between seeds
 MIN_BLOCK = 5  # shorter blocks break the correlation of neighbouring steps
-MAX_AUTOCORRELATION = 0.97  # beyond, a recording of any usual length holds no two independent stretches
-MAX_BLOCK_SHARE = 1 / 3  # longer blocks leave fewer than three of them: no spread to see
-MAX_STEPS = 2_000  # longer series are thinned evenly: the interval gets wider, never falsely narrow, and stays below a second
-VALUES_AT_ONCE = 100_000  # 0.8 MB of resampled steps, which stay in a core's cache
+MAX_AUTOCORRELATION = 0.97  # above it, no recording of usual length has two independent stretches
+MAX_BLOCK_SHARE = 1 / 3  # longer blocks leave fewer than three of them, which show no spread
+# Longer series are thinned evenly. The interval gets wider, never too narrow, and takes less than a second to compute.
+MAX_STEPS = 2_000
+VALUES_AT_ONCE = 100_000  # 0.8 MB of resampled steps, which fit in a core's cache
 TAIL = 0.025  # each side of a 95 % interval
 
 
@@ -36,7 +37,8 @@ TAIL = 0.025  # each side of a 95 % interval
 class Interval:
     """95 % interval of the change of the median step, B − A, in ms.
 
-    ``blocks`` holds the longest block of either side in steps, ``stretches`` how many independent stretches the poorer side holds.
+    ``blocks`` is the longest block of each side in steps. ``stretches`` is the number of independent stretches of the side that
+    has fewer.
     """
 
     change_ms: float
@@ -51,16 +53,16 @@ class Interval:
         return (self.high_ms - self.low_ms) / 2
 
     def excludes_zero(self) -> bool:
-        """Tell whether zero lies outside."""
+        """Tell whether zero is outside the interval."""
         return self.low_ms > 0 or self.high_ms < 0
 
 
 def lag_one_autocorrelation(steps: F64) -> float:
-    """Return a cautious lag-one autocorrelation of the steps' ranks, within 0 to 0.97.
+    """Return a cautious estimate of the lag-one autocorrelation of the steps' ranks, from 0 to 0.97.
 
-    Ranks, so that one long checkpoint step does not hide the dependence of the others. A series' own mean hides part of
-    its dependence, on average (1 + 3φ) ÷ n (Kendall 1954), which is added back, and one standard error on top: taking steps
-    for more dependent than they are costs width, the opposite costs false verdicts.
+    Ranks are used so that one long checkpoint step does not hide the dependence of the others. Subtracting a series' own mean
+    hides on average (1 + 3φ) ÷ n of its dependence (Kendall 1954), which is added back. One standard error is added on top. If
+    the dependence is overestimated, the interval is only wider; if it is underestimated, verdicts are false.
     """
     n = len(steps)
     if n < MIN_BLOCK:
@@ -81,20 +83,23 @@ def block_length(steps: F64) -> int:
 
 
 def _dependence(phi: float, block: int) -> tuple[float, float]:
-    """Return the autocorrelation time of an AR(1) series, whole and as far as blocks of ``block`` steps keep it."""
+    """Return the autocorrelation time of an AR(1) series, in full and as blocks preserve it.
+
+    ``block`` is the length of a block in steps.
+    """
     whole = (1 + phi) / (1 - phi)
     kept = 1 + 2 * sum((1 - lag / block) * phi**lag for lag in range(1, block))
     return whole, kept
 
 
 def _seed(steps: F64) -> int:
-    # The seed comes from the data: the same side draws the same resamples whether it stands left or right,
-    # so that swapping sides negates the interval exactly and nobody can pick a lucky seed.
+    # The seed comes from the data, so the same side draws the same resamples on the left and on the right. Swapping the sides
+    # then negates the interval exactly, and no user can pick a favourable seed.
     return int.from_bytes(hashlib.sha256(np.ascontiguousarray(steps).tobytes()).digest()[:8], "little")
 
 
 def _block_medians(runs: Sequence[F64], blocks: Sequence[int], resamples: int) -> F64:
-    """Return the median of each of ``resamples`` pooled resamples; blocks never straddle two runs."""
+    """Return the median of each of ``resamples`` pooled resamples; no block spans two runs."""
     generators = [np.random.Generator(np.random.PCG64(_seed(steps))) for steps in runs]
     at_once = max(1, VALUES_AT_ONCE // sum(len(steps) for steps in runs))
     medians = []
@@ -114,12 +119,15 @@ def _thinned(steps: F64) -> F64:
 
 
 def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int = RESAMPLES) -> Interval:
-    """Return the 95 % interval of median(B) − median(A); each side is a list of runs' step series in ms.
+    """Return the 95 % interval of median(B) − median(A); each side is a list of step series in ms.
 
-    Percentiles of a moving-block bootstrap, stretched about the observed change by t(0.975, ν) ÷ 1.96 · √(τ ÷ τ_block ÷
-    (1 − block ÷ n)), with ν = independent stretches of both sides − 2, τ the autocorrelation time of an AR(1) series like
-    this one and τ_block what blocks keep of it: few and short blocks underestimate the spread. Each run needs a step.
-    Swapping the sides negates the interval exactly; equal series give a width of 0. Beyond MAX_STEPS a run is thinned evenly.
+    The interval is percentiles of a moving-block bootstrap. They are stretched around the observed change by t(0.975, ν) ÷ 1.96
+    · √(τ ÷ τ_block ÷ (1 − block ÷ n)), because few and short blocks underestimate the spread. ν is the number of independent
+    stretches of both sides − 2. τ is the autocorrelation time of an AR(1) series like this one, and τ_block the part of it that
+    blocks preserve.
+
+    Each run needs at least one step. A run with more than MAX_STEPS is thinned evenly. Swapping the sides negates the interval
+    exactly; equal series give a width of 0.
     """
     change = float(np.median(np.concatenate(b)) - np.median(np.concatenate(a)))
     a, b = ([_thinned(steps) for steps in runs] for runs in (a, b))
@@ -132,7 +140,8 @@ def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int
         for steps, block in zip(runs, blocks, strict=True):
             whole, kept = _dependence(lag_one_autocorrelation(steps), block)
             stretches[-1] += len(steps) / max(block, whole)
-            missed = max(missed, whole / kept / (1 - min(block / len(steps), 0.5)))  # a run of one step is all block
+            # in a run of one step the block is the whole series
+            missed = max(missed, whole / kept / (1 - min(block / len(steps), 0.5)))
     middle = float(np.median(np.concatenate(b)) - np.median(np.concatenate(a)))
     ordered = np.sort(drawn[1] - drawn[0])
     tail = int(resamples * TAIL)
@@ -142,15 +151,16 @@ def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int
 
 
 def share_of_faster(a: float, b: float) -> float:
-    """Return |b − a| as a share of the smaller: the same whichever side is called A."""
+    """Return |b − a| as a share of the smaller value, so that swapping the sides changes nothing."""
     smaller = min(a, b)
     return abs(b - a) / smaller if smaller > 0 else math.inf if a != b else 0.0
 
 
 def noise_floor(runs: Sequence[F64]) -> float:
-    """Return the largest share by which one side differs from itself: the halves of each run, and its runs among each other.
+    """Return the largest share by which one side differs from itself.
 
-    0.0 where nothing can be compared (one run of fewer than 20 steps): the 2 % of ``MIN_CHANGE`` then stands alone.
+    It compares the two halves of each run, and the runs with each other. It is 0.0 where nothing can be compared (one run of
+    fewer than 20 steps). Then only the 2 % of ``MIN_CHANGE`` applies.
     """
     differences = [0.0]
     for steps in runs:

@@ -1,26 +1,28 @@
-"""How sure a change is: one table, from what the two step times leave open. Headline, rows, reports and gates all read what it says.
+"""How certain a change is: one table, read by the headline, the rows, the reports and the gates.
 
-=====================================================================  ======================  ==========================
-the 95 % interval of the change                                        word                    confidence
-=====================================================================  ======================  ==========================
-both sides are one recording                                           no_difference_shown     high
-the sides are of different programs                                    inconclusive            low
-a step time is not known                                               inconclusive            low
-one command, nothing changed that is known, in fewer than 3 runs       faster or slower        low
-excludes 0; its near end is at least 5 %, and twice the floor          faster or slower        high
-excludes 0; the change is at least 2 % and the floor                   faster or slower        medium
-excludes 0, or the step times are from one source; recorded steps      faster or slower        low
-of one side do not reach the other's
-a change of 10 % could have been seen                                  no_difference_shown     by what could have been seen
-otherwise                                                              inconclusive            low
-=====================================================================  ======================  ==========================
+=====================================================================  ======================  ========================== the 95
+% interval of the change                                        word                    confidence
+=====================================================================  ======================  ========================== both
+sides are one recording                                           no_difference_shown     high the sides are of different
+programs                                    inconclusive            low a step time is not known
+inconclusive            low one command, no known change, in fewer than 3 runs                     faster or slower        low
+excludes 0; its near end is at least 5 %, and twice the floor          faster or slower        high excludes 0; the change is at
+least 2 % and the floor                   faster or slower        medium excludes 0, or the step times are from one source; the
+ranges of       faster or slower        low the recorded steps do not overlap a change of 10 % could have been seen
+no_difference_shown     by what could have been seen otherwise
+inconclusive            low =====================================================================  ======================
+==========================
 
-Whatever the word, how sure it is has a limit: where the interval leaves open a ratio of the step times that is more than 1.5 times as high at one end as
-at the other, it is of medium confidence at most, and above 3 times of low.
+The confidence also has a limit for every word. It depends on the interval of the ratio of the step times. If the high end is
+more than 1.5 times the low end, the confidence is medium at most. If it is more than 3 times the low end, the confidence is
+low.
 
-The near end is the end of the interval next to 0, as a share of the faster side. The floor is what the sides may differ by with nothing changed:
-10 % where their step times come from two sources or from telemetry, all of a step where they are profiled steps alone, since the profiler slows one
-program more than another. Of single runs that their hosts limit nothing is surer than with a floor of 10 %: a host's own speed varies; of those that compute on it, with one of 150 %. How many steps are recorded does not count where the step times have intervals of their own.
+The near end is the end of the interval next to 0, as a share of the faster side. The floor is how much the sides may differ
+with nothing changed. It is 10 % if their step times come from two sources or from telemetry. It is 100 % of a step if they are
+profiled steps alone, because the profiler slows one program more than another.
+
+Single runs that their hosts limit get a floor of at least 10 %, because a host's own speed varies. Runs that compute on the
+host get 150 %. The number of recorded steps does not count if the step times have intervals of their own.
 """
 
 from __future__ import annotations
@@ -33,10 +35,10 @@ from sawtooth.analysis.compare.significance.change_interval import Interval, hol
 Word = Literal["faster", "slower", "no_difference_shown", "inconclusive"]
 Confidence = Literal["high", "medium", "low"]
 
-MIN_CHANGE = 0.02  # run-to-run noise of one machine reaches 2 % with nothing changed
-SURE_OF_NONE = 0.05  # a pair that would have shown a 5 % change and did not is worth a plain no
-CLEAR = 0.05  # the least that the change may be: beyond what a second recording of either program adds
-NARROW, WIDE = 1.5, 3.0  # times, from one end of the ratio's interval to the other: more leaves it open how much faster
+MIN_CHANGE = 0.02  # with nothing changed, runs on one machine differ by up to 2 %
+SURE_OF_NONE = 0.05  # a pair that would have shown a 5 % change, but did not, shows with high confidence that nothing changed
+CLEAR = 0.05  # the smallest change with high confidence: more than a second recording of either program adds
+NARROW, WIDE = 1.5, 3.0  # ratio of the interval's ends: above it, the size of the change is uncertain
 SURE_OF_SOME = 0.10  # five times the 2 % by which two recordings of one program may differ
 
 OF_ESTIMATES = "The interval is what is known of both step times, widened to 95 %."
@@ -57,11 +59,12 @@ TWO_SOURCES = "The two step times come from different sources, which alone may d
 
 @dataclass(frozen=True)
 class Verdict:
-    """What may be said of B against A, and why. Shares are of the faster side, so that swapping the sides keeps them.
+    """The verdict on B against A, and the reason for it.
 
-    ``ci95_ms`` is the interval of the change in ms (None only where a side has no step time; an end of it is None where nothing bounds the
-    change); ``smallest_visible_share`` is the change that such a pair shows four times out of five (None where nothing can be said);
-    ``noise_floor_share`` is by how much the recordings differ from themselves.
+    Shares are of the faster side, so swapping the sides does not change them. ``ci95_ms`` is the interval of the change in ms.
+    It is None only if a side has no step time; one end is None if nothing bounds the change there. ``smallest_visible_share``
+    is the change that such a pair shows four times out of five (None where it is not known). ``noise_floor_share`` is how much
+    the recordings differ from themselves.
     """
 
     word: Word
@@ -84,7 +87,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the table is read with. ``change_ms`` is B − A of step times whose smaller is ``faster_ms``; ``alike``: both from one source."""
+    """The inputs of the table.
+
+    ``change_ms`` is B − A, and ``faster_ms`` is the smaller step time. ``alike`` says that both step times come from one
+    source.
+    """
 
     change_ms: float
     faster_ms: float
@@ -99,14 +106,17 @@ class Evidence:
 
     @property
     def near(self) -> float:
-        """The end of the interval next to 0 as a share of the faster side; 0 where it includes 0."""
+        """The end of the interval next to 0, as a share of the faster side; 0 if the interval includes 0."""
         if holds_zero(self.interval):
             return 0.0
         return min(abs(end) for end in self.interval if end is not None) / self.faster_ms
 
     @property
     def half(self) -> float | None:
-        """How far the interval reaches from the change at most, as a share of the faster side; None where it is open."""
+        """The largest distance from the change to an end of the interval, as a share of the faster side.
+
+        None if an end of the interval is open.
+        """
         low, high = self.interval
         if low is None or high is None:
             return None
@@ -114,9 +124,9 @@ class Evidence:
 
 
 def settled(by_steps: Verdict, evidence: Evidence, source: str) -> Verdict:
-    """Return what the table says where the step times' own intervals count; ``source`` says in words where the interval is from.
+    """Return the verdict of the table where the step times' own intervals count.
 
-    ``by_steps`` is what the recorded steps alone say.
+    ``by_steps`` is the verdict of the recorded steps alone. ``source`` says in words where the interval comes from.
     """
     limits = [] if evidence.alike else [TWO_SOURCES]
     limits += [UNBOUNDED] if None in evidence.interval else []
@@ -140,23 +150,29 @@ def settled(by_steps: Verdict, evidence: Evidence, source: str) -> Verdict:
 
 
 def _visible(by_steps: Verdict, evidence: Evidence) -> float | None:
-    """Return the smallest change that would have been seen, by the steps and by the interval."""
+    """Return the smallest change that the steps and the interval could have shown."""
     known = [share for share in (by_steps.smallest_visible_share, evidence.half) if share is not None]
     return max(MIN_CHANGE, *known) if known else None
 
 
 def of_other_work(verdict: Verdict, why: str = OTHER_MODEL) -> Verdict:
-    """Return what may be said of the step times of two models, or of two programs: nothing."""
+    """Return the verdict for two models or two programs, whose step times show nothing about a change."""
     return replace(verdict, word="inconclusive", confidence="low", why=why)
 
 
 def of_one_command(verdict: Verdict) -> Verdict:
-    """Return what may be said of one command that ran twice with nothing changed that is known: no step time tells the host's part from that of a change."""
+    """Return the verdict with low confidence for one command that ran twice with no known change.
+
+    Step times alone cannot separate the host's variation from the effect of a change.
+    """
     return replace(verdict, confidence="low", why=f"{verdict.why} {ONE_COMMAND}") if verdict.shown else verdict
 
 
 def limited(verdict: Verdict, ratio: Interval | None) -> Verdict:
-    """Return the verdict on a change no surer than the interval of the ratio of the step times, ``ratio``, is narrow; as it is where that is not known."""
+    """Return the verdict, its confidence limited by the width of ``ratio``, the ratio's interval.
+
+    The verdict is unchanged if ``ratio`` is None.
+    """
     if not verdict.shown or verdict.confidence == "low" or ratio is None:
         return verdict
     low, high = ratio
@@ -169,7 +185,10 @@ def limited(verdict: Verdict, ratio: Interval | None) -> Verdict:
 
 
 def sure_of_change(evidence: Evidence) -> Confidence | None:
-    """Return how sure a change is; None where its interval includes 0, or two runs of one program differ by as much."""
+    """Return the confidence that there is a change.
+
+    None if the interval includes 0, or if two runs of one program differ by as much.
+    """
     if holds_zero(evidence.interval):
         return None
     if evidence.near >= max(CLEAR, 2 * evidence.floor):
@@ -180,7 +199,7 @@ def sure_of_change(evidence: Evidence) -> Confidence | None:
 
 
 def sure_of_none(smallest: float | None) -> Confidence:
-    """Return how sure it is that nothing changed, by the smallest change that would have been seen (a share)."""
+    """Return the confidence that nothing changed, from the smallest visible change (a share)."""
     if smallest is None:
         return "low"
     return "high" if smallest <= SURE_OF_NONE else "medium" if smallest <= 2 * SURE_OF_NONE else "low"

@@ -1,4 +1,7 @@
-"""The interval of a change of step times from the step times' own intervals, where steps are too few to have one, or tell too little."""
+"""The interval of a change of step times, computed from the intervals of the step times themselves.
+
+It is used where there are too few steps for an interval of their own, or where they do not show enough.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,28 @@ from sawtooth.analysis.compare.significance.measured import Measured, mean_of_al
 from sawtooth.analysis.quantiles import normal, student_t
 
 TAIL_OF_ESTIMATES = 0.05  # step times come with 90 % intervals
-RUN_TO_RUN = 0.02  # of a step: what two runs of one program on one machine differ by, however alike their few steps are
-NOTHING_KNOWN = 0.10  # of a step, where one step and no interval is all there is
+RUN_TO_RUN = 0.02  # of a step: two runs of one program on one machine differ by this, even if their few steps are nearly equal
+NOTHING_KNOWN = 0.10  # of a step: used where only one step and no interval is known
 
-Interval = tuple[float | None, float | None]  # ms; None: nothing bounds it on that side
+Interval = tuple[float | None, float | None]  # ms; None: no bound on that side
 
 
 def change_interval(a: Sequence[Measured], b: Sequence[Measured], change_ms: float) -> Interval:
-    """Return the 95 % interval of a change from A to B (ms) by the intervals of both sides' step times, taken to be independent."""
+    """Return the 95 % interval of a change from A to B (ms), from the intervals of both step times.
+
+    The two sides' errors are assumed to be independent.
+    """
     (down_a, up_a), (down_b, up_b) = _half_widths(a), _half_widths(b)
     below, above = _together(up_a, down_b), _together(down_a, up_b)
     return (None if below is None else change_ms - below, None if above is None else change_ms + above)
 
 
 def ratio_interval(a: Sequence[Measured], b: Sequence[Measured], change: Interval) -> tuple[float, float] | None:
-    """Return the 95 % interval of A's step time ÷ B's that the interval of their ``change`` (ms) stands for.
+    """Return the 95 % interval of A's step time ÷ B's that matches the interval of their ``change`` (ms).
 
-    How much of it is either side's is what their own intervals say: that of a change alone leaves the ratio open. Logarithms add like independent
-    errors do. None where a side's interval, or an end of the change's, is not known, or the change may be as long as the step that it is of.
+    The sides' own intervals say how much of the uncertainty belongs to each side; the change's interval alone does not. The
+    logarithms of the step times combine like independent errors. None where a side's interval or an end of the change's
+    interval is not known, or where the change may be as long as the step.
     """
     low, high = change
     best_a, best_b = mean_of_all([run.best_ms for run in a]), mean_of_all([run.best_ms for run in b])
@@ -44,7 +51,10 @@ def ratio_interval(a: Sequence[Measured], b: Sequence[Measured], change: Interva
 
 
 def _ratio_error(half_ms: float, widths: tuple[float, float], best_ms: tuple[float, float]) -> float | None:
-    """Return the error of the ratio's logarithm where that of the change is ``half_ms``, divided as ``widths``; ``best_ms`` is negative of the side that gets shorter."""
+    """Return the error of the ratio's logarithm if the error of the change is ``half_ms``.
+
+    ``widths`` divide the error between the sides. ``best_ms`` is negative for the side that gets shorter.
+    """
     whole = math.hypot(*widths)
     shares = [width / whole for width in widths] if whole else [math.sqrt(0.5)] * 2
     moves = [1 + share * half_ms / ms for share, ms in zip(shares, best_ms, strict=True)]
@@ -52,7 +62,7 @@ def _ratio_error(half_ms: float, widths: tuple[float, float], best_ms: tuple[flo
 
 
 def widened(by_steps: Interval, by_estimates: Interval, change_ms: float) -> Interval:
-    """Return an interval that holds what the steps' spread and what the step times themselves leave open."""
+    """Return an interval that covers both the steps' spread and the step times' own intervals."""
     (low, high), (least, most) = by_steps, by_estimates
     below = None if low is None or least is None else math.hypot(max(change_ms - low, 0.0), change_ms - least)
     above = None if high is None or most is None else math.hypot(max(high - change_ms, 0.0), most - change_ms)
@@ -60,13 +70,13 @@ def widened(by_steps: Interval, by_estimates: Interval, change_ms: float) -> Int
 
 
 def holds_zero(interval: Interval) -> bool:
-    """Tell whether no change at all lies in the interval."""
+    """Tell whether the interval includes a change of 0."""
     low, high = interval
     return (low is None or low <= 0) and (high is None or high >= 0)
 
 
 def _half_widths(runs: Sequence[Measured]) -> tuple[float | None, float | None]:
-    """Return how far the mean of a side's step times may lie below and above, at 95 %."""
+    """Return how far the mean of a side's step times may extend below and above, at 95 %."""
     widths = [_half_width(run) for run in runs]
     down, up = _together(*(width[0] for width in widths)), _together(*(width[1] for width in widths))
     return None if down is None else down / len(runs), None if up is None else up / len(runs)

@@ -1,4 +1,4 @@
-"""The word of a comparison: faster, slower, no difference shown or inconclusive, how sure, and why. Times are milliseconds."""
+"""Decide the verdict of a comparison, its confidence and its reason. Times are milliseconds."""
 
 from __future__ import annotations
 
@@ -43,33 +43,34 @@ from sawtooth.analysis.compare.significance.measured import Measured, mean_of_al
 from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.quantiles import student_t
 
-MIN_STEPS_FOR_WORD = 4  # recorded; 4 and 4 lie apart by chance in 2 · 4! · 4! / 8! = 2.9 % of independent draws
-MIN_COUNTED_FOR_WORD = 3  # the first of 4 recorded steps does not count: 10 % by chance, before asking for 10 % of change
-MIN_RUNS_AS_UNIT = 3  # below, the spread between runs has at most one degree of freedom a side
-MIN_CHANGE_FEW_STEPS = 0.10  # a handful of steps says nothing about smaller changes
-HOST_FLOOR = 0.10  # one command, run again on a host that others use too: 5 to 38 % apart where the GPU does not set the pace
-ON_HOST_FLOOR = 1.5  # one program that computes on a host which others use took 1.0 to 2.4 times as long from run to run
-SOURCE_FLOOR = 0.10  # telemetry's step time is good to 10 % at best, and an estimate beside a stopwatch no better
+MIN_STEPS_FOR_WORD = 4  # recorded: 4 and 4 independent draws do not overlap in 2 · 4! · 4! / 8! = 2.9 % of cases
+MIN_COUNTED_FOR_WORD = 3  # the first recorded step does not count; without the required 10 % change, the chance is 10 %
+MIN_RUNS_AS_UNIT = 3  # below it, the spread between runs has at most one degree of freedom per side
+MIN_CHANGE_FEW_STEPS = 0.10  # a few steps cannot show smaller changes
+HOST_FLOOR = 0.10  # One command, repeated on a shared host, took times 5 to 38 % apart where the GPU did not limit the step.
+ON_HOST_FLOOR = 1.5  # one program computing on a shared host took 1.0 to 2.4 times as long from run to run
+SOURCE_FLOOR = 0.10  # telemetry's step time is accurate to 10 % at best, and an estimate compared with a stopwatch is no better
 POWER_MARGIN = 0.84  # standard errors beyond the limit at which four of five recordings show a change
-PROFILED_ALONE = 1.0  # the profiler makes steps of one program twice as long and more, and leaves another's as they are
-MIN_STRETCHES = 3  # with fewer independent stretches a side, 10 to 20 % of intervals miss (AR(1) at 0.9, 20 to 50 steps)
+PROFILED_ALONE = 1.0  # the profiler more than doubles one program's steps, and leaves another program's steps unchanged
+MIN_STRETCHES = 3  # with fewer per side, 10 to 20 % of the intervals miss the true value (AR(1) at 0.9, 20 to 50 steps)
 
 
 def verdict(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
-    """Say whether B's best step time differs from A's. Each side is one or more runs.
+    """Return the verdict whether B's best step time differs from A's. Each side is one or more runs.
 
-    "faster" and "slower" need an interval without zero and a change of at least max(2 %, floor), the floor being what steps of one program and
-    step times of two sources differ by; below 20 steps a side the interval comes from the step times' own, and a word that
-    it does not carry is of low confidence and needs at least 4 steps, ranges that do not overlap and max(10 %, floor); from 3 runs a
-    side, runs are the unit. How sure it is says the table of ``certainty`` beside this; of a change that the host may have made by
-    itself nobody is as sure, nor of one whose interval leaves its size open.
+    "faster" and "slower" need an interval without zero and a change of at least max(2 %, floor). The floor is how much steps of
+    one program, or step times of two sources, may differ. Below 20 steps per side, the interval comes from the step times' own
+    intervals. If that interval does not show the change, the word has low confidence. It then needs at least 4 steps, ranges
+    that do not overlap, and max(10 %, floor). From 3 runs per side on, runs are the unit instead of steps. The table in
+    ``certainty`` defines the confidence. It is lower for a change that the host alone may have caused, and for one of uncertain
+    size.
     """
     judged = _varied(a, b)
     return limited(judged, _ratio(judged, a, b))
 
 
 def _ratio(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> Interval | None:
-    """Return the interval of the ratio of the step times; where theirs are not known, as if all that is open were the slower one's."""
+    """Return the interval of the step times' ratio; if not known, the slower side has all the uncertainty."""
     best_a, best_b = _mean_best(a), _mean_best(b)
     if judged.ci95_ms is None or not best_a or not best_b:
         return None
@@ -80,7 +81,7 @@ def _ratio(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> Int
 
 
 def _varied(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
-    """Return the verdict, of single runs that their hosts limit no surer than hosts vary."""
+    """Return the verdict, with the confidence of single host-limited runs reduced by how much hosts vary."""
     judged = _possible(_verdict(a, b), a, b)
     single = min(len(a), len(b)) < MIN_RUNS_AS_UNIT
     if not (single and judged.shown and judged.ci95_ms is not None and any(run.host_bound for run in (*a, *b))):
@@ -95,7 +96,7 @@ def _varied(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
 
 
 def _possible(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
-    """Return the verdict with an interval that leaves neither side, from the longest step of the other, a step shorter than its GPU works."""
+    """Limit the verdict's interval: no step is shorter than the GPU's work in it."""
     best_a, best_b = _mean_best(a), _mean_best(b)
     if judged.ci95_ms is None or best_a is None or best_b is None:
         return judged
@@ -141,7 +142,7 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
         return _by_runs(a, b, best_b - best_a, floor)
     if _times_lead((*a, *b)):
         return _by_marks(a, b, best_a, best_b, floor)
-    # A run without profiled steps counts with its best step time, and says nothing of how steps scatter.
+    # A run without profiled steps counts with its best step time, and shows nothing about how steps vary.
     steps_a, steps_b = ([run.steps_at_best() for run in side if run.steps_ms] for side in (a, b))
     floor = max(floor, noise_floor(steps_a), noise_floor(steps_b))
     pair = _Pair(a=steps_a, b=steps_b, best_a=best_a, best_b=best_b, floor=floor, between=reasons.between_recordings(a, b))
@@ -158,7 +159,7 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
 
 
 def _times_lead(runs: Sequence[Measured]) -> bool:
-    """Tell whether the step times judge rather than the steps: each has an interval, and all are of marks, or some run has no steps."""
+    """Tell whether all step times have intervals, and all are from marks or some run has no steps."""
     marked = all(run.source == "marks" for run in runs)
     bounded = all(run.low_ms is not None and run.high_ms is not None for run in runs)
     return bounded and (marked or any(not run.steps_ms for run in runs))
@@ -166,7 +167,7 @@ def _times_lead(runs: Sequence[Measured]) -> bool:
 
 @dataclass(frozen=True)
 class _Pair:
-    """Steps of both sides' recordings and what the sides took, ms; the floor as a share; ``between`` what stands, in words."""
+    """Steps and best step times of both sides, ms; ``floor`` as a share; ``between`` names the recordings."""
 
     a: Sequence[F64]
     b: Sequence[F64]
@@ -184,7 +185,7 @@ class _Pair:
         return min(sum(map(len, self.a)), sum(map(len, self.b)))
 
     def joined(self) -> tuple[F64, F64]:
-        """Return all steps of either side."""
+        """Return all steps of each side."""
         return np.concatenate(self.a), np.concatenate(self.b)
 
 
@@ -202,11 +203,11 @@ def _word(change: float) -> Word:
 
 
 def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor: float) -> Verdict:
-    """Welch's interval of the difference of the runs' mean best step times."""
+    """Judge by Welch's interval of the difference of the runs' mean best step times."""
     sides = [np.asarray([run.best_ms for run in side], dtype=np.float64) for side in (a, b)]
     parts = [float(side.var(ddof=1)) / len(side) for side in sides]
     error = math.sqrt(sum(parts))
-    total = sum(parts)  # shares first: squares of tiny variances would vanish
+    total = sum(parts)  # divide first: the squares of tiny variances would become 0
     freedom = 1 / sum((p / total) ** 2 / (len(s) - 1) for p, s in zip(parts, sides, strict=True)) if total else 1.0
     half = student_t(freedom, 1 - TAIL) * error if error else 0.0
     mean_a, mean_b = float(sides[0].mean()), float(sides[1].mean())
@@ -222,7 +223,7 @@ def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor:
 
 
 def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_b: float, floor: float) -> Verdict:
-    """Judge by the step times alone: by those that the runs' own marks measured, over many more steps than were profiled, or where no steps are at hand."""
+    """Judge by the step times alone: those of marks over many more steps, or of runs without steps."""
     change = best_b - best_a
     alike = RUN_TO_RUN * math.hypot(best_a / math.sqrt(len(a)), best_b / math.sqrt(len(b)))
     interval = widened((change - alike, change + alike), change_interval(a, b, change), change)
@@ -248,7 +249,7 @@ def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_
 
 
 def _by_ranges(pair: _Pair, *, alike: bool = False) -> Verdict:
-    """Judge recordings too short for an interval, or (``alike``) whose steps follow each other too closely for a sure one."""
+    """Judge recordings too short for an interval, or (``alike``) with too similar neighbouring steps."""
     (a, b), floor = pair.joined(), pair.floor
     few = f"{len(a)} and {len(b)} counted steps are too few to show how steps vary ({MIN_STEPS_FOR_INTERVAL} a side are needed)"
     if alike:

@@ -1,4 +1,4 @@
-"""What is measured of one run for a comparison: its step time with its interval, and the steps that show its spread."""
+"""Measurements of one run for a comparison: its step time with its interval, and its steps."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from sawtooth.analysis.metrics.step_sources import StepSource
 
 @dataclass(frozen=True)
 class Measured:
-    """What one run knows of its step time: the profiled device steps in order, the best step time and where that came from (ms).
+    """The step time of one run with its interval and source, and its profiled device steps in order.
 
-    ``source`` is user, marks, telemetry, estimate or profile; ``low_ms`` to ``high_ms`` is the best step time's 90 % interval (both None where
-    none is known, ``high_ms`` alone None where nothing bounds it from above); ``recordings`` identify what was measured. ``recorded`` counts the steps of
-    the recording, the first of a cycle included, which does not count (None: as many as ``steps_ms``). ``host_bound``: the GPU does not set the pace.
-    ``on_host``: a trace shows that it computes there, and no GPU. ``works_ms`` is how long the GPU works in a step, which no step is shorter than; None where that is not known.
+    Times are ms. ``source`` is user, marks, telemetry, estimate or profile. ``low_ms`` to ``high_ms`` is the 90 % interval of
+    the best step time. Both are None if it is not known; only ``high_ms`` is None if nothing bounds it from above.
+
+    ``recordings`` identify what was measured. ``recorded`` counts all steps of the recording, also the first of a cycle, which
+    does not count (None: as many as ``steps_ms``). ``host_bound`` says that the GPU does not limit the step. ``on_host`` says
+    that a trace shows work on the host and no GPU. ``works_ms`` is how long the GPU works in a step; no step is shorter. None
+    where it is not known.
     """
 
     steps_ms: tuple[float, ...]
@@ -35,7 +38,10 @@ class Measured:
 
     @property
     def longest_ms(self) -> float | None:
-        """The longest that a step may be: the end of its interval, the best step time where it has none; None where nothing bounds it."""
+        """The upper end of the step time's interval, or the best step time without an interval.
+
+        None if nothing bounds it from above.
+        """
         return self.high_ms if self.low_ms is not None else self.best_ms
 
     @property
@@ -44,7 +50,7 @@ class Measured:
         return len(self.steps_ms) if self.recorded is None else self.recorded
 
     def steps_at_best(self) -> F64:
-        """Return the steps scaled so that their mean is the best step time: the profile's spread at the run's level."""
+        """Return the steps scaled so that their mean is the best step time."""
         steps = np.asarray(self.steps_ms, dtype=np.float64)
         if self.best_ms is None or self.source == "profile" or len(steps) == 0 or steps.mean() <= 0:
             return steps
@@ -52,6 +58,6 @@ class Measured:
 
 
 def mean_of_all(values: Sequence[float | None]) -> float | None:
-    """Return the mean, None where one of them is not known or there are none."""
+    """Return the mean; None if a value is not known or there are none."""
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known and len(known) == len(values) else None

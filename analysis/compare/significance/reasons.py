@@ -1,4 +1,4 @@
-"""Why a comparison's verdict is what it is: the sentences of ``why``, which the report's JSON carries. Times are milliseconds, shares of 1."""
+"""The sentences of a verdict's ``why``, which the JSON report contains. Times are ms, shares of 1."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ BY_TIMES = "The interval is that of both step times and of the 2 % by which two 
 
 
 def between_recordings(a: Sequence[Measured], b: Sequence[Measured]) -> str:
-    """Return how the recordings that a verdict holds between are called, and that their profiled steps count in proportion, if they do."""
+    """Return the name of the compared recordings, and note it if their profiled steps are scaled."""
     between = "between these two recordings" if len(a) == len(b) == 1 else f"between these {len(a)} and {len(b)} recordings"
     return f"{between}{SCALED}" if any(run.source in ESTIMATED and run.steps_ms for run in (*a, *b)) else between
 
 
 def why_none(share: float, limit: float, *, holds_zero: bool) -> str:
-    """Return why no difference is shown: the interval holds 0, or the change is below what changes by itself."""
+    """Return why no difference is shown: the interval includes 0, or the change is normal variation."""
     if holds_zero:
         return "the 95 % interval of the change includes 0."
     return f"a change of {share:.1%} is within the {limit:.1%} by which such recordings differ with nothing changed."
 
 
 def could_have_seen(smallest: float) -> str:
-    """Return which change would have stayed unseen."""
+    """Return the sentence that names the largest change which would not have been seen."""
     if smallest >= 1:
         return f"The steps of one side differ so much that nothing short of a factor of {significant(1 + smallest, 2)} could have been seen."
     return f"A change below {smallest:.{1 if smallest < SURE_OF_SOME else 0}%} could not have been seen."

@@ -1,1 +1,1 @@
-"""Who owned each nanosecond of the steady window, and why nobody did: ledger, schedules, causes, phases and evidence."""
+"""Lost time: the owner of each nanosecond of the steady window; causes, phases and evidence."""

@@ -1,4 +1,4 @@
-"""The estimate of the run without the profiler, and why that run would still lose time."""
+"""Estimate of the run without the profiler, and the causes of the time it would still lose."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ from sawtooth.analysis.replay.machine import (
     with_median_latencies,
 )
 
-REPRODUCES_WITHIN = 0.03  # with median latencies the replay must still be this near the recording, or it explains nothing
-DEVICE_BOUND_SHARE = 0.05  # with less of the step lost to the host, a faster host cannot show beyond the noise of step times
+REPRODUCES_WITHIN = 0.03  # largest replay error with median latencies at which the replay still explains the recording
+DEVICE_BOUND_SHARE = 0.05  # below this share of host-caused idle time, a faster host saves less than the noise of step times
 
 
 @dataclass(frozen=True)
 class Estimate:
     """The run of one device without the profiler.
 
-    ``step_ns`` is the mean step, None with ``why_missing`` where the replay does not explain the recording. ``ledger`` gives ns per step
-    by (owner, cause), cause None for useful time; it sums to the estimated window. ``loses`` gives, by cause, what a step loses with it: the
-    replay minus the replay without that cause. ``median_error`` is the relative error of the recorded step with median latencies.
+    ``step_ns`` is the mean step, or None with ``why_missing`` if the replay does not explain the recording. ``ledger`` has ns
+    per step by (owner, cause); the cause is None for useful time. It sums to the estimated window.
+    ``loses`` has ns per step by cause: the replay minus the replay without that cause. ``median_error`` is the relative error
+    of the recorded step with median latencies.
     """
 
     step_ns: float | None
@@ -53,7 +54,10 @@ class Estimate:
 
     @property
     def device_bound(self) -> bool | None:
-        """Whether the run waits for its host (or its input) less than DEVICE_BOUND_SHARE of a step; None where nothing was estimated."""
+        """Whether the device waits for its host or input for less than DEVICE_BOUND_SHARE of a step.
+
+        None if nothing was estimated.
+        """
         if not self.step_ns or not self.ledger:
             return None
         hosted = sum(ns for (owner, cause), ns in self.ledger.items() if owner == "idle" and cause != "launch_latency")
@@ -68,9 +72,9 @@ def estimate_unprofiled(
     counted: I32,
     codes: NDArray[np.int8],
 ) -> Estimate:
-    """Estimate a device's step without the profiler. ``counted`` are step numbers, ``codes`` the ledger's owner of each GPU operation.
+    """Estimate a device's step without the profiler, and the time that each cause loses.
 
-    It also says why that run loses time: one replay more for each cause.
+    ``counted`` are step numbers, ``codes`` the ledger's owner of each GPU operation. Each cause takes one more replay.
     """
     recorded = _mean(step_times(problem, _as_recorded(problem), device, counted))
     if not recorded:
@@ -146,7 +150,10 @@ def replayed_ledger(
     counted: I32,
     codes: NDArray[np.int8],
 ) -> dict[tuple[str, str | None], float]:
-    """Return ns per counted step by (owner, cause) of a replayed schedule; ``changed`` is an edit of ``recorded`` with the same nodes."""
+    """Return ns per counted step by (owner, cause) of a replayed schedule.
+
+    ``changed`` is an edited ``recorded`` with the same nodes.
+    """
     starts, ends = step_spans(changed, run, device, counted)
     window, steps = union(starts, ends), len(starts)
     schedule = replayed_schedule(events, view, recorded, changed, run)
@@ -164,7 +171,7 @@ def replayed_ledger(
 def replayed_schedule(
     events: Events, view: HostView, recorded: ReplayProblem, changed: ReplayProblem, run: Replayed
 ) -> Schedule:
-    """Return the schedule of a replay, with the host's paint carried over to replayed time."""
+    """Return the schedule of a replay, with the host's paint moved to replayed time."""
     line = view.lines.of_thread[recorded.host.thread]
     paints = tuple(replayed_paint(paint, recorded, changed, run, line == number) for number, paint in enumerate(view.paints))
     return schedule_of(events, view, changed, run, paints)
@@ -172,13 +179,19 @@ def replayed_schedule(
 
 @dataclass(frozen=True)
 class Clock:
-    """A monotone map from recorded host time to replayed host time of one line: linear between ``recorded`` and ``replayed`` knots."""
+    """A monotone map from recorded to replayed host time of one line.
+
+    It is linear between the knots in ``recorded`` and ``replayed``.
+    """
 
     recorded: I64
     replayed: I64
 
     def __call__(self, t: I64) -> I64:
-        """Return the replayed time of recorded times; outside the knots the distance is kept."""
+        """Return the replayed time of recorded times.
+
+        Times outside the knots are shifted like the nearest knot.
+        """
         if not len(self.recorded):
             return t
         inside = np.interp(t.astype(np.float64), self.recorded.astype(np.float64), self.replayed.astype(np.float64))
@@ -188,7 +201,10 @@ class Clock:
 
 
 def replayed_paint(paint: Paint, recorded: ReplayProblem, changed: ReplayProblem, run: Replayed, mine: np.ndarray) -> Paint:
-    """Carry one line's paint over to the replayed schedule ``run`` of ``changed``; ``mine`` marks the line's nodes."""
+    """Move one line's paint to the replayed schedule ``run`` of ``changed``.
+
+    ``mine`` marks the line's nodes.
+    """
     host = recorded.host
     index = np.flatnonzero(mine)
     if not len(index):

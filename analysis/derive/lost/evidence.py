@@ -1,4 +1,4 @@
-"""What proves the cause of lost time, and where in the step it happened: phase, operator, call, Python frame, one plain sentence."""
+"""Evidence for lost time: proof of the cause, phase, operator, call, Python frame, and one sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay.machine import I64, NEVER
 
 CONFIDENCES = ("high", "medium", "low")
-SYSTEM_CALL = re.compile(r" \(operating system\)$")  # filed with the Python calls, and no frame
+SYSTEM_CALL = re.compile(r" \(operating system\)$")  # stored with the Python calls, but no frame
 
 
 def describe(
@@ -35,10 +35,11 @@ def describe(
     step_ends: I64,
     most_sentences: int = MAX_SENTENCES,
 ) -> pd.DataFrame:
-    """Return the rows of the derived table ``gaps`` but for the device; times relative to the origin.
+    """Return the rows of the derived table ``gaps`` without the device; times are relative to the origin.
 
-    Columns: gap, start, end, owner, cause, phase, confidence, step (row of the steps given, -1 outside), next_gpu_op_id, cpu_op_id, call_id,
-    python_call_id (each -1 where there is none) and evidence (None for pieces too short to be among the ``most_sentences`` longest).
+    Columns: gap, start, end, owner, cause, phase, confidence, step (index in ``step_starts``, -1 outside), next_gpu_op_id,
+    cpu_op_id, call_id, python_call_id (each -1 where there is none) and evidence (only for the ``most_sentences`` longest
+    pieces, else None).
     """
     place = place_of(events, facts, view, pieces, lost.owner[pieces.gap] != OWNER_KEYS.index("idle"))
     table = pd.DataFrame(
@@ -60,7 +61,10 @@ def _step_of(start: I64, step_starts: I64, step_ends: I64) -> I64:
 
 
 def _confidence(events: Events, facts: HostFacts, schedule: Schedule, pieces: Pieces) -> pd.Categorical:
-    """Return high where events of the host or the queue prove the cause, medium where it is inferred, low where it is a remainder."""
+    """Return the confidence of each piece's cause.
+
+    It is high if events of the host or the queue prove the cause, medium if the cause is inferred, low if it is a remainder.
+    """
     cause = pieces.cause
     linked = (
         (pieces.next_op >= 0) & (schedule.submitted[pieces.next_op] > NEVER)
@@ -70,7 +74,7 @@ def _confidence(events: Events, facts: HostFacts, schedule: Schedule, pieces: Pi
     high, medium = CONFIDENCES.index("high"), CONFIDENCES.index("medium")
     level = np.where(linked, high, medium).astype(np.int8)
     if matching(events.names, SYSTEM_CALL)[facts.python_name].all():
-        level[cause == CODE["python_host"]] = medium  # no frames were recorded: it is what is left
+        level[cause == CODE["python_host"]] = medium  # no frames were recorded, so python_host is only the remainder
     carried = pieces.wait_call >= 0
     far = (
         carried
@@ -78,7 +82,7 @@ def _confidence(events: Events, facts: HostFacts, schedule: Schedule, pieces: Pi
         if len(events.calls)
         else carried
     )
-    level[far] = medium  # the wait ended long before: its lead was used up only here
+    level[far] = medium  # the wait ended much earlier, and its lead was used up only here
     for row in CAUSES:
         if row.confidence != "high":
             level[cause == CODE[row.key]] = CONFIDENCES.index(row.confidence)

@@ -1,4 +1,4 @@
-"""Why copies and communication ran with no computation beside them."""
+"""Causes of exposed copies and exposed communication."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def explain_exposed(
     read_back: I64,
     transfer_ns: dict[int, int] | None,
 ) -> Pieces:
-    """Give exposed copies and communication the cause of the operation that ran."""
+    """Assign to exposed copies and communication the cause of the operation that ran."""
     start, end = lost.start[rows], lost.end[rows]
     comm = lost.owner[rows] == OWNER_KEYS.index("exposed_comm")
     names, gpu = events.names, events.gpu
@@ -57,7 +57,10 @@ def explain_exposed(
 
 
 def _running(schedule: Schedule, candidates: I64, at: I64) -> I64:
-    """Return, for each moment, the latest-started of ``candidates`` (in order of start) that runs then, or -1."""
+    """Return, for each moment, the candidate that runs then and started last, or -1.
+
+    ``candidates`` are ordered by start.
+    """
     place = np.searchsorted(schedule.start[candidates], at, side="right") - 1
     late = np.flatnonzero(place >= 0)
     while len(late):
@@ -70,13 +73,19 @@ def _running(schedule: Schedule, candidates: I64, at: I64) -> I64:
 
 
 def read_back_calls(events: Events, schedule: Schedule) -> I64:
-    """Return, by GPU operation, the call that waits for it if it copies to the host, else -1: a value the host asked for."""
+    """Return, by GPU operation, the call that waits for it if it is a copy to the host, else -1.
+
+    In such a copy the host reads a value back.
+    """
     to_host = matching(events.names, TO_HOST)[events.gpu.name] & (events.gpu.kind == 1)
     return np.where(to_host, schedule.awaited_by, -1)
 
 
 def _split_communication(schedule: Schedule, pieces: Pieces, comm: NDArray[np.bool_], transfer_ns: dict[int, int]) -> Pieces:
-    """Cut exposed communication where the collective's shortest duration over the ranks begins: before it, it waited."""
+    """Split exposed communication into waiting and transfer.
+
+    The transfer is as long as the collective's shortest duration over the ranks; the time before it is waiting.
+    """
     op = pieces.next_op
     known = comm & np.array([int(o) in transfer_ns for o in op], dtype=bool)
     shortest = np.array([transfer_ns.get(int(o), 0) for o in op], dtype=np.int64)

@@ -1,8 +1,8 @@
-"""Why a nanosecond was lost: idle time, exposed copies and exposed communication, cut where the cause changes.
+"""Causes of lost time: idle time, exposed copies and communication, cut where the cause changes.
 
-The same rules explain the recorded schedule and a replayed one. In order: an operation launched before its gap began was
-queued in time, so the gap is the hardware's (or another stream's); else the gap is the host's, and what the launching thread did just
-before the launch decides; and a wait for the GPU explains idle time after it, up to the time it truly waited and no further.
+The same rules explain a recorded schedule and a replayed one. An operation that was launched before its gap began was queued in
+time, so the hardware or another stream caused the gap. Otherwise the host caused it, and the cause is the launching thread's
+work just before the launch. A wait for the GPU also explains idle time after it, at most as long as the wait really lasted.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from sawtooth.analysis.knowledge.causes import CAUSES
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay.machine import I32, I64, NEVER
 
-OTHER_STREAM_NS = 20_000  # hardware latencies stay below 10 µs, so a queued operation 20 µs late waited for another stream
-MOST_LATENCY_NS = 50_000  # no queued operation at hand took more than 20 µs to start by itself: something unseen held it
-SHIFT_LIMIT_NS = 10_000  # launch return to kernel start is 1.5 to 2.5 µs; later than 10 µs is not the latency of a launch
+OTHER_STREAM_NS = 20_000  # hardware latencies are below 10 µs: an operation that is 20 µs late waited for another stream
+MOST_LATENCY_NS = 50_000  # queued operations started within 20 µs in all measured traces: a longer delay has an unseen cause
+SHIFT_LIMIT_NS = 10_000  # from launch return to kernel start take 1.5 to 2.5 µs: above 10 µs it is not launch latency
 _NONE = np.empty(0, np.int64)
 REMOVABLE_BY_RUNNING_AHEAD = [CODE[cause.key] for cause in CAUSES if cause.on_host is not None and cause.on_host.runs_ahead]
 
@@ -36,10 +36,11 @@ def explain(
     codes: NDArray[np.int8],
     transfer_ns: dict[int, int] | None = None,
 ) -> Pieces:
-    """Cut ``lost`` by cause; the pieces of each interval sum to it exactly. ``codes`` gives the owner (index in owners.OWNERS) of each GPU operation.
+    """Cut ``lost`` by cause; the pieces of each interval sum to it exactly.
 
-    ``transfer_ns`` gives, by gpu_op_id of a collective, its shortest duration over the ranks: what it lasts longer, it waited.
-    Without it exposed communication is unattributed: one rank cannot tell waiting from transfer.
+    ``codes`` is the owner (index in owners.OWNERS) of each GPU operation. ``transfer_ns`` is the shortest duration of a
+    collective over the ranks, by gpu_op_id; a longer duration includes waiting.
+    Without it, exposed communication is unattributed, because one rank cannot separate waiting from transfer.
     """
     idle = lost.owner == OWNER_KEYS.index("idle")
     on_device = np.flatnonzero((events.gpu.device == device) & (schedule.start > NEVER))
@@ -110,7 +111,10 @@ def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_ba
 
 
 def _paint_host(schedule: Schedule, rows: I64, begin: I64, end: I64, shift: I64, next_op: I64) -> Pieces:
-    """Cut gaps by what the launching line did in [begin − shift, end − shift): the time just before the launch returned."""
+    """Cut gaps by the work of the launching line just before the launch returned.
+
+    That is the time [begin − shift, end − shift).
+    """
     line = np.where(next_op >= 0, schedule.line[next_op], 0) if len(schedule.line) else np.zeros(len(rows), np.int32)
     painted = []
     for number, mine in positions_by(np.maximum(line, 0)).items():
@@ -139,7 +143,10 @@ def _paint_host(schedule: Schedule, rows: I64, begin: I64, end: I64, shift: I64,
 def _waited_for_stream(
     schedule: Schedule, order: I64, next_op: I64, begin: I64, queued: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Mark gaps whose next operation was queued and its own stream free for over 20 µs: it waited for another stream."""
+    """Mark gaps whose next operation waited for another stream.
+
+    It was queued, and its own stream was free for more than 20 µs.
+    """
     result = np.zeros(len(next_op), dtype=bool)
     if not queued.any():
         return result
@@ -156,10 +163,11 @@ def _waited_for_stream(
 
 
 def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals) -> Pieces:
-    """Charge host work after a wait to the wait, up to the time truly waited: without it the host would have been that far ahead.
+    """Assign host work after a wait to the wait, up to the time that the wait lasted.
 
-    Time waited that idle pieces have not used up stays available to later ones of the same part of ``window``, the latest wait first. A wait
-    that ended before the window explains nothing in it: the idle time that used it up was not cut into pieces.
+    Without the wait the host would have been ahead by that time. The part of a wait that idle pieces have not used up stays
+    available to later pieces of the same part of ``window``; the latest wait is used first.
+    A wait that ended before the window explains nothing in it, because the idle time that used it up was not cut into pieces.
     """
     if not len(waits.start):
         return pieces
@@ -193,7 +201,7 @@ def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals)
 
 
 class _Charged(NamedTuple):
-    """A part of a piece of lost time, and the wait that pays for it (-1: none)."""
+    """A part of a piece of lost time, and the wait that explains it (-1 for none)."""
 
     start: int
     end: int
@@ -202,12 +210,13 @@ class _Charged(NamedTuple):
 
 
 def _charged(pieces: Pieces, rows: I64, begun: I64, mine: I64, waits: Waits) -> list[_Charged]:
-    """Return the parts of those of ``rows`` that waits pay for, in their order.
+    """Return the parts of ``rows`` that waits explain, in order.
 
-    ``mine`` are the waits that may, ``begun`` how many of them have begun by each row. Rows that none is left for are passed over.
+    ``mine`` are the possible waits, ``begun`` is the number of them that have begun by each row. Rows for which no wait is left
+    are skipped.
     """
     cut: list[_Charged] = []
-    left: list[list[int]] = []  # time waited that is not used up, and its wait
+    left: list[list[int]] = []  # unused waiting time, and the index of its wait
     at = known = 0
     while at < len(rows):
         for wait in mine[known : begun[at]].tolist():
@@ -232,7 +241,7 @@ def _charged(pieces: Pieces, rows: I64, begun: I64, mine: I64, waits: Waits) -> 
 
 
 def _part_of(window: Intervals, moments: I64) -> I64:
-    """Return which part of the window holds each moment, -1 for none."""
+    """Return the part of the window that contains each moment, -1 for none."""
     if not len(window.starts):
         return np.full(len(moments), -1, np.int64)
     at = np.searchsorted(window.starts, moments, side="right") - 1

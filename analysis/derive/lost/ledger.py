@@ -1,4 +1,7 @@
-"""The ledger: every nanosecond of the steady window has one owner, and the owners' nanoseconds sum to the window exactly."""
+"""The ledger: every nanosecond of the steady window has one owner.
+
+The owners' nanoseconds sum to the window exactly.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,26 @@ I64 = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Segments:
-    """Sorted, gapless owners of [starts[0], ends[-1]); ``owner`` indexes owners.OWNERS. Neighbours of one owner are merged."""
+    """Sorted owners of [starts[0], ends[-1]) without gaps; neighbours with one owner are merged.
+
+    ``owner`` indexes owners.OWNERS.
+    """
 
     starts: I64
     ends: I64
     owner: NDArray[np.int8]
 
     def of(self, owner: int) -> Intervals:
-        """Return the set of instants that ``owner`` owns."""
+        """Return the intervals that ``owner`` owns."""
         mine = self.owner == owner
         return Intervals(self.starts[mine], self.ends[mine])
 
 
 def segments(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) -> Segments:
-    """Paint one device's operations, ``codes`` their owners, over the hull of their own span and ``window``."""
+    """Return the owner of each moment from the operations of one device and their owners, ``codes``.
+
+    The range covers all operations and ``window``.
+    """
     bounds = (
         [int(v) for v in (start.min(initial=2**62), *window.starts[:1])],
         [int(v) for v in (end.max(initial=-(2**62)), *window.ends[-1:])],
@@ -43,5 +52,5 @@ def segments(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) -
 
 
 def owned(parts: Segments, window: Intervals) -> dict[str, int]:
-    """Return the nanoseconds each owner has inside ``window``; they sum to its length exactly."""
+    """Return each owner's nanoseconds inside ``window``; they sum to its length exactly."""
     return {name: intersect(parts.of(code), window).total for code, name in enumerate(OWNER_KEYS)}

@@ -1,4 +1,7 @@
-"""What a trace lost and why, as rows of the derived file: gaps with causes, the ledger with its unprofiled column, the estimate."""
+"""Lost time and its causes as rows of the derived file.
+
+These are the gaps, the ledger with its unprofiled column, and the estimate.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,12 @@ from sawtooth.analysis.replay.machine import ReplayProblem
 
 
 class Losses:
-    """What a recording lost, part by part: rows for the tables ``gaps``, ``causes``, estimates and phases by device, and the unprofiled replay.
+    """Lost time of a recording, collected part by part, and the replay without the profiler.
 
-    The replay and the estimate are of the first part, whose steps are more than a replay uses. A replay that does not explain the trace is kept as
-    ``unexplained``: what the host takes between its calls it shows all the same.
+    It has the rows of the tables ``gaps`` and ``causes``, and estimates and phases by device. Replay and estimate use the first
+    part only, which has more steps than a replay needs.
+    A replay that does not explain the trace is stored as ``unexplained``; the host's times between its calls are still valid in
+    it.
     """
 
     def __init__(self) -> None:
@@ -45,9 +50,10 @@ class Losses:
         self._gaps: Counter[int] = Counter()
 
     def explained(self, part: Part, codes: NDArray[np.int8], ledgers: Mapping[int, Segments]) -> list[pd.DataFrame]:
-        """Explain the lost time of every device in one part; return its rows of ``gaps``, a frame for each device, times absolute.
+        """Explain the lost time of every device in one part; return its ``gaps`` rows, one frame per device.
 
-        ``codes`` is the ledger's owner of each GPU operation, ``ledgers`` what they own in each device's part of the window.
+        Times are absolute. ``codes`` is the ledger's owner of each GPU operation, ``ledgers`` the ledger of each device's part
+        of the window.
         """
         rows: list[pd.DataFrame] = []
         if not part.devices:
@@ -90,7 +96,7 @@ class Losses:
         return rows
 
     def _count(self, part: Part, device: DeviceSteps, owners: dict[str, int], lost: dict[tuple[str, str], int]) -> None:
-        # Kept in the order of the first part, in which rows have always stood.
+        # Keys keep the order of the first part, which is the order of the stored rows.
         self._owned.setdefault(device.device, Counter()).update(owners)
         self._lost.setdefault(device.device, Counter()).update(lost)
         self._steps[device.device] = int(device.table["counted"].sum()) if len(device.table) else 0
@@ -103,7 +109,10 @@ class Losses:
         return pd.concat(rows, ignore_index=True)
 
     def facts(self, device: int) -> dict[str, Any]:
-        """Return what the derived file keeps of a device's estimate and phases, as JSON-ready values; nothing of a device that lost nothing."""
+        """Return a device's estimate and phases for the derived file, as JSON-ready values.
+
+        Empty for a device without an estimate.
+        """
         if device not in self._estimates:
             return {}
         return {
@@ -113,7 +122,10 @@ class Losses:
 
 
 def _whole_steps(device: DeviceSteps, among: slice) -> slice:
-    """Return the longest run of steps ``among`` a device's that lack no record of the GPU; ``among`` itself where every step lacks some."""
+    """Return the longest sequence of ``among`` whose steps lack no GPU records.
+
+    Returns ``among`` itself if all of its steps lack some.
+    """
     lacks = device.table["lost"].to_numpy()[among] > 0 if len(device.table) else np.zeros(0, bool)
     if not lacks.any() or lacks.all():
         return among
@@ -125,7 +137,7 @@ def _whole_steps(device: DeviceSteps, among: slice) -> slice:
 
 
 def _recorded(part: Part, problem: ReplayProblem) -> ReplayProblem:
-    """Return a part's replay by the recording's ids."""
+    """Return a part's replay with the recording's ids."""
     host, ops = problem.host, problem.ops
     return replace(
         problem, host=replace(host, call=part.recorded("calls", host.call)), ops=replace(ops, op=part.recorded("gpu", ops.op))
@@ -159,7 +171,7 @@ def _cause_rows(
 
 
 def estimate_facts(estimate: Estimate) -> dict[str, Any]:
-    """Return what the derived file keeps of an estimate, as JSON-ready values."""
+    """Return an estimate's values for the derived file, JSON-ready."""
     return {
         "step_ns": estimate.step_ns,
         "why_missing": estimate.why_missing,

@@ -1,4 +1,4 @@
-"""In which phase of the step lost time is: by the names of operators, annotations and Python frames."""
+"""The step phase in which time was lost, from names of operators, annotations and Python frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sawtooth.analysis.replay.machine import I64
 
 PHASES = ("input", "forward", "backward", "optimizer", "checkpoint", "other")
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
-# Names that a phase goes by. The first group holds for any operator or annotation, the second for what users mark themselves.
+# Names that identify a phase. The first group applies to all operators and annotations, the second to users' annotations only.
 MARKED_PHASES = (
     ("optimizer", re.compile(r"^Optimizer\.(step|zero_grad)#")),
     ("input", DATA_MARK),
@@ -46,7 +46,10 @@ FRAME_PHASES = (
 
 
 def phase_of_ops(events: Events, view: HostView) -> NDArray[np.int8]:
-    """Return the phase (index in PHASES) of every operator and annotation: its own name's, else its parent's; -1 where nothing says."""
+    """Return the phase (index in PHASES) of every operator and annotation.
+
+    It follows from its own name, else from its ancestors; -1 if none has a phase.
+    """
     ops, names = events.ops, events.names
     own = np.full(len(ops), -1, dtype=np.int8)
     for phase, pattern in reversed(USER_PHASES):
@@ -61,9 +64,10 @@ def phase_of_ops(events: Events, view: HostView) -> NDArray[np.int8]:
 
 
 def _without_closures(events: Events, own: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Take the optimizer's phase off what a closure runs inside ``Optimizer.step``: all that begins before its backward pass has ended.
+    """Remove the optimizer's phase from a closure that runs inside ``Optimizer.step``.
 
-    An annotation of such an optimizer without a backward pass was cut off before it.
+    That is everything that begins before the closure's backward pass has ended. An annotation of such an optimizer without a
+    backward pass was cut off before it.
     """
     ops = events.ops
     nodes = np.flatnonzero(matching(events.names, ENGINE_OP)[ops.name]) if len(ops) else np.zeros(0, np.int64)
@@ -80,13 +84,16 @@ def _without_closures(events: Events, own: NDArray[np.int8]) -> NDArray[np.int8]
 
 
 def _inherited(own: NDArray[np.int8], parent: I64) -> NDArray[np.int8]:
-    """Return each entry's value, or its nearest ancestor's where it has none (-1)."""
+    """Return each entry's value, or that of its nearest ancestor if it has none (-1)."""
     known = nearest(own >= 0, parent, np.arange(len(own)))
     return np.where(known >= 0, own[known], own) if len(own) else own.copy()
 
 
 def phase_of_pieces(events: Events, facts: HostFacts, view: HostView, pieces: Pieces, place: Place) -> NDArray[np.int8]:
-    """Return the phase of each piece: its cause's, else its Python frame's, else its operator's, the one around it, or the launching one."""
+    """Return the phase of each piece.
+
+    It comes from its cause, else its Python frame, its operator, the operator around it, or the launching operator.
+    """
     of_op = phase_of_ops(events, view)
 
     def of(index: I64) -> NDArray[np.int8]:

@@ -1,6 +1,6 @@
-"""Phases: what the user marked and what PyTorch marks by itself, as time on the host and on the device, and the idle time inside each.
+"""Phases marked by the user or by PyTorch: host time, device time and idle time of each.
 
-Phases may lie inside one another, so they do not add up to the step.
+Phases can be nested, so their times do not add up to the step.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from sawtooth.analysis.replay.machine import I64
 NOT_A_PHASE = re.compile(r"^ProfilerStep#|^nccl:|^rccl:|^## Call CompiledFxGraph|^Torch-Compiled Region|^PyTorch Profiler|^\[")
 COUNTER = re.compile(r"[\s#:_-]*\d+$")
 BACKWARD = "backward (autograd)"
-BACKWARD_JOIN_NS = 1_000_000  # autograd's operators are µs apart; a millisecond without any is the end of a backward pass
-MAX_PHASES = 40  # more rows than anyone reads: names that change with every call
+BACKWARD_JOIN_NS = 1_000_000  # autograd's operators are microseconds apart, so a millisecond without any ends a backward pass
+MAX_PHASES = 40  # a longer table comes from names that change with every call, and is not useful to a reader
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,11 @@ class PhaseSums:
 
 
 def phases(sums: dict[str, PhaseSums], steps: int) -> list[dict[str, Any]]:
-    """Return name, host_ms_per_step, device_ms_per_step and idle_ms_per_step of every phase, longest on the host first.
+    """Return name, host_ms_per_step, device_ms_per_step and idle_ms_per_step of every phase.
 
-    Host time is the union of the phase's intervals on the launching threads; device time the union of what was launched within them; idle
-    time that of the gaps which the host spent within them.
+    The phase with the longest host time comes first. Host time is the union of the phase's intervals on the launching threads.
+    Device time is the union of the operations launched inside them. Idle time is the sum of the gaps during which the host was
+    inside them.
     """
     rows: list[dict[str, Any]] = [
         {
@@ -64,7 +65,10 @@ def phases(sums: dict[str, PhaseSums], steps: int) -> list[dict[str, Any]]:
 def phase_sums(
     events: Events, view: HostView, device: DeviceSteps, pieces: Pieces, lost: Lost, stretch: Intervals | None = None
 ) -> dict[str, PhaseSums]:
-    """Return the sums of every phase over the counted steps of ``device``, on the host within ``stretch``. Empty without counted steps."""
+    """Return the sums of every phase over the counted steps of ``device``; empty without counted steps.
+
+    Host time is counted only inside ``stretch``, if there is one.
+    """
     table = device.table[device.table["counted"].astype(bool)] if len(device.table) else device.table
     if not len(table):
         return {}
@@ -95,7 +99,10 @@ def _within(spans: Intervals, moments: I64) -> NDArray[np.bool_]:
 
 
 def _spans(events: Events, view: HostView) -> dict[str, Intervals]:
-    """Return the intervals of each phase on the main line of host work; names that only count on are one phase."""
+    """Return the intervals of each phase on the main line of host work.
+
+    Names that differ only in a trailing number are one phase.
+    """
     ops, names = events.ops, events.names
     here = view.lines.of_thread[ops.thread] == 0 if len(ops) else np.zeros(0, bool)
     marked = (
@@ -111,7 +118,10 @@ def _spans(events: Events, view: HostView) -> dict[str, Intervals]:
 
 
 def _backward_passes(events: Events, here: NDArray[np.bool_]) -> Intervals:
-    """Join autograd's operators into passes: nothing else begins between them, and they are less than a millisecond apart."""
+    """Join autograd's operators into backward passes.
+
+    Operators of one pass are less than a millisecond apart, and no other operator begins between them.
+    """
     ops = events.ops
     if not len(ops):
         return EMPTY

@@ -1,4 +1,4 @@
-"""Where the host was in the middle of each piece of lost time: thread, operator, call and Python frame."""
+"""The host's place in the middle of each piece of lost time: thread, operator, call and Python frame."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from sawtooth.analysis.replay.machine import I32, I64
 
 @dataclass(frozen=True)
 class Place:
-    """What explains each piece, by id, -1 where there is none: operator, call, Python frame, and the operator that launched what ended the gap.
+    """The host's place for each piece, by id; -1 where there is none.
 
-    ``around`` is the innermost operator or annotation of the main thread, at the same moment.
+    It has the operator, the call, the Python frame and the operator that launched the end of the gap. ``around`` is the
+    innermost operator or annotation of the main thread at the same moment.
     """
 
     op: I64
@@ -32,15 +33,17 @@ class Place:
 
 
 def place_of(events: Events, facts: HostFacts, view: HostView, pieces: Pieces, on_gpu: NDArray[np.bool_]) -> Place:
-    """Return where the host was: on the thread that launched what ended the gap, else on the main one; a call that is waited in says it itself.
+    """Return the host's place for each piece.
 
-    Of pieces ``on_gpu``, in which a copy or collective runs, the place is where that was launched, unless the host waits for it: what the host
-    does meanwhile has nothing to do with it.
+    The thread is the one that launched the operation after the gap, else the main thread. A piece that a waiting call explains
+    is placed in this call.
+    ``on_gpu`` marks pieces in which a copy or collective runs. Their place is its launch, unless the host waits for it, because
+    the host's other work at that time is unrelated.
     """
     calls, none = events.calls, np.full(len(pieces), -1)
     launch = np.where(pieces.next_op >= 0, events.gpu.call[pieces.next_op], -1) if len(events.gpu) else none
     launch_op = np.where(launch >= 0, calls.cpu_op[launch], -1) if len(calls) else none
-    moment = pieces.host_at + (pieces.end - pieces.start) // 2  # the middle speaks for the piece
+    moment = pieces.host_at + (pieces.end - pieces.start) // 2  # the middle represents the piece
     launched = on_gpu & (pieces.cause != CODE["host_sync"])
     if len(calls):
         moment = np.where(launched & (launch >= 0), (calls.start[launch] + calls.end[launch]) // 2, moment)
@@ -57,7 +60,7 @@ def place_of(events: Events, facts: HostFacts, view: HostView, pieces: Pieces, o
     call = np.where(waits, pieces.wait_call, np.where(queued | ((call < 0) & ~fetching), launch, call))
     op = np.where(waits, calls.cpu_op[pieces.wait_call], np.where(queued, launch_op, op)) if len(calls) else op
     call, op = np.where(launched, launch, call), np.where(launched, launch_op, op)
-    op = np.where(fetching, mark, op)  # the loader's own mark, not what is launched with the batch afterwards
+    op = np.where(fetching, mark, op)  # the loader's own annotation instead of the launch that follows with the batch
     frame = innermost(
         thread=facts.python_thread, start=facts.python_start, end=facts.python_end, parent=facts.python_parent,
         at_thread=thread, at=moment,
@@ -79,7 +82,10 @@ def _operator_at(events: Events, thread: I32, moment: I64) -> I64:
 
 
 class _Doing(NamedTuple):
-    """The operator, the runtime call and the innermost annotation that a thread was in, -1 for none; the last only where in no operator."""
+    """The operator, runtime call and innermost annotation that a thread was in; -1 for none.
+
+    The annotation is set only if it is inside any operator.
+    """
 
     op: I64
     call: I64
@@ -91,14 +97,14 @@ def _doing(events: Events, thread: I32, moment: I64) -> _Doing:
     op = _operator_at(events, thread, moment)
     marks = (op >= 0) & (ops.annotation[op] if len(ops) else False)
     mark = np.where(marks, op, -1)
-    op[marks] = -1  # an annotation around operators says where, not what
+    op[marks] = -1  # an annotation around operators is a place, not an activity
     none = np.full(len(calls), -1, dtype=np.int64)
     call = innermost(thread=calls.thread, start=calls.start, end=calls.end, parent=none, at_thread=thread, at=moment)
     return _Doing(op, call, mark)
 
 
 def _fetches(events: Events, mark: I64) -> NDArray[np.bool_]:
-    """Return whether each annotation is one in which batches are asked for."""
+    """Return, for each annotation, whether it covers the request for a batch."""
     if not len(events.ops):
         return np.zeros(len(mark), bool)
     return (mark >= 0) & matching(events.names, DATA_MARK)[events.ops.name[mark]]

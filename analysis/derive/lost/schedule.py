@@ -1,4 +1,4 @@
-"""Schedules, recorded or replayed, and the lost time in them, cut into pieces with one cause each."""
+"""Recorded or replayed schedules, and their lost time, cut into pieces with one cause each."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ WAIT_CODES = np.array([CODE[cause] for cause in WAIT_CAUSES], dtype=np.int8)
 
 @dataclass(frozen=True)
 class Waits:
-    """Calls in which the host waited for the GPU, by start: the host line, start, end of the last operation waited for, call id,
-    and why (index in causes.CAUSE_KEYS).
+    """Calls in which the host waited for the GPU, ordered by start.
+
+    The columns are the host line, the start, the end of the last operation waited for, the call id and the cause (index in
+    causes.CAUSE_KEYS).
     """
 
     line: I32
@@ -37,9 +39,10 @@ class Waits:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When everything ran, recorded or replayed. Arrays by gpu_op_id; NEVER where an operation or its launch is not part of it.
+    """Start and end of every operation, recorded or replayed, by gpu_op_id.
 
-    ``awaited_by`` is the call that waits for the operation, whether or not it found it done (-1: none).
+    A value is NEVER if the operation or its launch is not part of the schedule. ``awaited_by`` is the call that waits for the
+    operation, even if the operation was finished by then (-1 for none).
     """
 
     start: I64
@@ -54,7 +57,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Lost:
-    """Lost intervals of one device inside ``window``, sorted and disjoint; ``owner`` indexes owners.OWNERS."""
+    """Lost intervals of one device inside ``window``, sorted and disjoint.
+
+    ``owner`` indexes owners.OWNERS.
+    """
 
     start: I64
     end: I64
@@ -64,9 +70,11 @@ class Lost:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Lost time cut by cause. ``gap`` indexes ``Lost``; ``next_op`` ended the gap (-1: none); ``host_at`` is the host time that decided.
+    """Lost time cut by cause, sorted by start.
 
-    ``wait_call`` is the waiting call that explains a ``host_sync`` or ``blocking_copy`` piece, else -1. Sorted by start.
+    ``gap`` indexes ``Lost``. ``next_op`` ended the gap (-1 for none). ``host_at`` is the host time from which the cause
+    follows.
+    ``wait_call`` is the waiting call that explains a ``host_sync`` or ``blocking_copy`` piece, else -1.
     """
 
     gap: I64
@@ -81,12 +89,12 @@ class Pieces:
         return len(self.gap)
 
     def rows(self, which: NDArray[np.bool_] | I64) -> Pieces:
-        """Return some of the pieces, by a mask or by their places."""
+        """Return some of the pieces, selected by a mask or by indices."""
         return Pieces(*(column[which] for column in self._columns()))
 
     @staticmethod
     def joined(parts: Sequence[Pieces]) -> Pieces:
-        """Return the pieces of all ``parts`` (one at least), one after the other."""
+        """Return the pieces of all ``parts`` (at least one) as one sequence."""
         return Pieces(*map(np.concatenate, zip(*(part._columns() for part in parts), strict=True)))
 
     def _columns(self) -> list[np.ndarray]:
@@ -108,7 +116,10 @@ def schedule_of(
     run: Replayed | None,
     paints: tuple[Paint, ...] | None = None,
 ) -> Schedule:
-    """Return the recorded schedule (``run`` None) or a replayed one, whose ``paints`` are the host's paint in replayed time."""
+    """Return the recorded schedule (``run`` None) or a replayed one.
+
+    ``paints`` are the host's paint in replayed time.
+    """
     calls, gpu, host, ops = events.calls, events.gpu, problem.host, problem.ops
     line = (
         np.where(gpu.call >= 0, view.lines.of_thread[calls.thread[gpu.call]], -1).astype(np.int32)
@@ -161,7 +172,7 @@ def merged(pieces: Pieces) -> Pieces:
 
 
 def totals(pieces: Pieces, lost: Lost) -> dict[tuple[str, str], int]:
-    """Return nanoseconds by (owner, cause)."""
+    """Return the nanoseconds by (owner, cause)."""
     sums: dict[tuple[str, str], int] = {}
     owner = lost.owner[pieces.gap]
     for o in np.unique(owner).tolist():

@@ -1,4 +1,4 @@
-"""What proves a piece of lost time, as one plain sentence: its cause's template, filled in."""
+"""Evidence for a piece of lost time as one sentence: its cause's template, filled in."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay.machine import I64
 from sawtooth.analysis.units import in_words
 
-MAX_SENTENCES = 20_000  # the longest pieces get a sentence; beyond them nobody reads, and a million sentences cost seconds
-DURATIONS = ("took", "lead", "waited")  # fields of sentences that are nanoseconds
-# Most come again, in the next rank too, and to round one takes as long as all else of its sentence.
+MAX_SENTENCES = 20_000  # only the longest pieces get a sentence: more are not read, and a million cost seconds
+DURATIONS = ("took", "lead", "waited")  # fields of sentences that are durations in nanoseconds
+# Cache size. Most durations occur again, also in the next rank, and formatting one takes as long as the rest of its sentence.
 DIFFERENT_DURATIONS = 1 << 15
-NAME_LENGTH = 80  # kernel names of templates run to kilobytes
-SIGNATURE = 40  # a longer one does not fit into a sentence
+NAME_LENGTH = 80  # characters: names of template kernels can be kilobytes long
+SIGNATURE = 40  # characters: a longer signature does not fit into a sentence
 
 
 @lru_cache(DIFFERENT_DURATIONS)
@@ -32,14 +32,17 @@ def _duration(ns: float) -> str:
 
 
 def _fillable(template: str) -> tuple[str, list[str]]:
-    """Return ``template`` with a ``%s`` for each of its fields, and these."""
+    """Return ``template`` with ``%s`` for each field, and the names of the fields."""
     parts = list(Formatter().parse(template))
     text = "".join(words.replace("%", "%%") + ("%s" if key else "") for words, key, _, _ in parts)
     return (text if any(key for _, key, _, _ in parts) else template), [key for _, key, _, _ in parts if key]
 
 
 def readable(name: str) -> str:
-    """Return a name for a sentence: of a long C++ signature the function alone, without its namespaces and arguments."""
+    """Return a name for a sentence.
+
+    A long C++ signature is shortened to the function, without namespaces and arguments.
+    """
     text = name
     if len(name) > SIGNATURE and "::" in name and "<" in name:
         words = name.replace("(anonymous namespace)::", "").partition("<")[0].split()
@@ -50,7 +53,7 @@ def readable(name: str) -> str:
 def sentences(
     events: Events, facts: HostFacts, schedule: Schedule, table: pd.DataFrame, most: int = MAX_SENTENCES
 ) -> pd.Categorical:
-    """Return what proves each piece, in words, for the longest ``most``; None for the others."""
+    """Return the evidence for each of the longest ``most`` pieces, in words; None for the others."""
     names, ops, calls, gpu = events.names, events.ops, events.calls, events.gpu
     length = (table["end"] - table["start"]).to_numpy()
     rows = np.sort(np.argsort(-length, kind="stable")[:most])
@@ -81,11 +84,11 @@ def sentences(
         "waited": [waited.get(c, 0) for c in call.tolist()],
     }
 
-    numbers: dict[str, int] = {}  # of the sentences
+    numbers: dict[str, int] = {}  # index of each sentence
     of_piece = np.full(len(length), -1, np.int32)
     owners, causes = (table[column].cat.codes.to_numpy(np.int64) for column in ("owner", "cause"))
     pairs = owners * len(CAUSE_KEYS) + causes
-    for pair in np.unique(pairs).tolist():  # by template: to fill in one with all its columns takes a tenth of the time
+    for pair in np.unique(pairs).tolist():  # one template at a time, which takes a tenth of the time
         owner, cause = divmod(pair, len(CAUSE_KEYS))
         template, keys = _fillable(CAUSE_OF[CAUSE_KEYS[cause]].evidence[OWNER_KEYS[owner]])
         pieces = np.flatnonzero(pairs == pair)

@@ -1,1 +1,1 @@
-"""A recording a stretch of steps at a time: what is derived of millions of events never lies in memory as a whole."""
+"""Derivation of a recording in parts of several steps, which limits the memory needed."""

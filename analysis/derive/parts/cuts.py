@@ -1,7 +1,8 @@
-"""Where a long recording is cut: between marked steps, into parts of about as many events each.
+"""Cuts of a long recording into parts: between marked steps, with similar numbers of events.
 
-What needs the whole (where the steps lie on each device, and which of them count) is computed first, from the few columns that it takes.
-Everything else is derived part by part. Where nobody marked the steps, or modules own the operations, a recording is one part.
+Some results need the full recording: the times of the steps on each device, and which steps count. They are computed first,
+from a few columns. Everything else is derived part by part. A recording stays one part if its steps are not marked, or if
+modules own the operations.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from sawtooth.analysis.derive.steps.lost import lost_launches
 from sawtooth.analysis.derive.unprofiled.problem import FEWEST_STEPS, USUAL_EVENTS
 from sawtooth.analysis.intervals import Intervals
 
-PART_ROWS = 500_000  # of operators, calls and GPU operations: some 25 MB of columns, several times as much on the way, and two parts at a time
-PART_OPERATIONS = 150_000  # of GPU operations: each is lost time on either side, in several pieces of 100 bytes
+PART_ROWS = 500_000  # operators, calls and GPU operations: 25 MB of columns, several times that in use, for two parts at a time
+PART_OPERATIONS = 150_000  # GPU operations: lost time lies on both sides of each, in several pieces of 100 bytes
 KEYS = {"gpu_ops": "gpu_op_id", "runtime_calls": "call_id", "cpu_ops": "cpu_op_id", "python_calls": "python_call_id"}
-# Of the operators: a backward pass tells which steps of an optimizer are one, where no profiler marks them.
+# Operators that mark steps. Without a profiler's marks, a backward pass shows which optimizer steps belong to one step.
 _MARKS = """(kind = 'annotation' OR cpu_op_id = 0 OR (name_id IN (SELECT name_id FROM names WHERE starts_with(name, 'autograd::engine::'))
     AND NOT EXISTS (SELECT 1 FROM names WHERE starts_with(name, 'ProfilerStep#'))))"""
 
@@ -47,7 +48,10 @@ Analysed = Callable[[NDArray[np.int32]], tuple[list[int], int]]
 
 
 def parts_of(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> Iterator[Part]:
-    """Yield the recording that ``con`` uses, part by part; ``analysed`` chooses the GPUs of those that it is given, of each operation."""
+    """Yield the recording that ``con`` uses, part by part.
+
+    ``analysed`` chooses the GPUs to analyse from the GPU of each operation.
+    """
     cut = _cut(con, analysed)
     if cut is None:
         events = load_events(con)
@@ -63,7 +67,7 @@ def parts_of(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> Iterator[Par
 
 @dataclass(frozen=True)
 class _Cut:
-    """``borders`` are the steps that begin the second and each further part."""
+    """A recording's cuts. ``borders`` are the first steps of the second and each later part."""
 
     spine: Spine
     host: HostSteps
@@ -72,7 +76,10 @@ class _Cut:
     borders: list[int]
 
     def stretch(self, number: int) -> Stretch:
-        """Return where a part begins and ends, and from where to where its neighbours' events explain its own: a step more on each side."""
+        """Return the limits of a part, and the wider limits of events that are loaded to explain its own.
+
+        The wider limits add one step on each side.
+        """
         steps = len(self.host.starts)
         first = self.borders[number - 1] if number else 0
         behind = self.borders[number] if number < len(self.borders) else steps
@@ -104,11 +111,14 @@ def _interval(start: int, end: int) -> Intervals:
 
 
 def _cut(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> _Cut | None:
-    """Return where to cut, None where the recording is one part: it is small, or needs to be seen as a whole."""
+    """Return where to cut; None if the recording stays one part.
+
+    That is the case if it is small or cannot be derived in parts.
+    """
     rows = {table: int(con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]) for table in KEYS}
     every = sum(rows[table] for table in ("gpu_ops", "runtime_calls", "cpu_ops"))
     wanted = max(every // PART_ROWS, rows["gpu_ops"] // PART_OPERATIONS if every > 2 * PART_ROWS else 0)
-    # Up to so many operations the replay may use all steps, and what it says is exact.
+    # Up to this number of operations the replay may use all steps, so its result is exact.
     if wanted < 2 or rows["gpu_ops"] <= USUAL_EVENTS or _has_modules(con):
         return None
     if not all(in_order(con, table, key) for table, key in KEYS.items()):
@@ -130,7 +140,7 @@ def _cut(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> _Cut | None:
 
 
 def _narrow(device: DeviceSteps) -> DeviceSteps:
-    """Return a device's steps in half the memory: they are held while all parts are derived."""
+    """Return a device's steps in half the memory, because they stay in memory while all parts are derived."""
     return replace(device, ops=device.ops.astype(np.int32), op_step=device.op_step.astype(np.int32))
 
 
@@ -140,7 +150,10 @@ def _has_modules(con: duckdb.DuckDBPyConnection) -> bool:
 
 
 def _spine(con: duckdb.DuckDBPyConnection) -> Events:
-    """Return of a recording what marks its steps and places them on the devices; every other column is empty."""
+    """Return the columns of a recording that mark its steps and place them on the devices.
+
+    All other columns are empty.
+    """
     origin, none = origin_of(con), np.empty(0, np.int64)
     gpu = columns_of(
         con,
@@ -160,14 +173,17 @@ def _spine(con: duckdb.DuckDBPyConnection) -> Events:
 
 
 def _moments(con: duckdb.DuckDBPyConnection, origin: int, table: str, rows: int, wanted: int) -> I64:
-    """Return when each of the ``wanted`` equal parts of a table begins, but for the first."""
+    """Return the start times of the ``wanted`` equal parts of a table, without the first."""
     places = ", ".join(str(rows * k // wanted) for k in range(1, wanted))
     sql = f"SELECT start_ns - {origin} AS start FROM {table} WHERE {KEYS[table]} IN ({places}) ORDER BY 1"
     return columns_of(con, sql)["start"].astype(np.int64)
 
 
 def _borders(begins: I64, moments: I64) -> list[int]:
-    """Return the steps at which to cut: those that begin next, and no part of fewer steps than a replay needs."""
+    """Return the steps at which to cut: the next step after each moment.
+
+    No part has fewer steps than a replay needs.
+    """
     borders: list[int] = []
     for step in np.searchsorted(begins, moments).tolist():
         if step - (borders[-1] if borders else 0) >= FEWEST_STEPS and len(begins) - step >= FEWEST_STEPS:

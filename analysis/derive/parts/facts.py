@@ -1,4 +1,4 @@
-"""Single values that are known of a part, as JSON-ready values, and those of several parts as one."""
+"""Facts of a part as JSON-ready values, and the sum of several parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sawtooth.analysis.derive.steps.device import STATUS_NAMES, DeviceSteps
 
 
 def facts_of(work: Work) -> dict[str, Any]:
-    """Return what is known of one part; numbers of several parts add up."""
+    """Return the facts of one part; numbers of several parts can be added."""
     part, events = work.part, work.part.events
     counted_ops = part.own_ops & in_counted_steps(part, events.ops.start)
     facts: dict[str, Any] = {"step_source": part.host.source, "step_annotation": part.host.annotation}
@@ -54,9 +54,10 @@ def facts_of(work: Work) -> dict[str, Any]:
 
 
 def _lost(device: DeviceSteps, *, first: bool) -> dict[str, int]:
-    """Return how many launches have no record on the GPU: in the counted steps (of a trace without steps everywhere), of CUDA graphs there, and in all.
+    """Return the numbers of launches without a record on the GPU.
 
-    The first part of a recording has all of them.
+    These are the launches in counted steps (all launches in a trace without steps), those of CUDA graphs there, and all. The
+    numbers are complete in the first part of a recording; later parts return nothing.
     """
     lost, table = device.lost, device.table
     if not len(lost) or not first:
@@ -76,7 +77,10 @@ def _lost(device: DeviceSteps, *, first: bool) -> dict[str, int]:
 
 
 def added(some: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of two parts as one: numbers are added up, at any depth, and the rest is the same in both."""
+    """Return the facts of two parts as one.
+
+    Numbers are added at any depth; other values are the same in both.
+    """
     both = dict(some)
     for key, value in more.items():
         if key not in some:
@@ -89,7 +93,7 @@ def added(some: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_counted_steps(part: Part, start: np.ndarray) -> np.ndarray:
-    """Tell which starts on the host lie in a counted step of any device; all of them where there are no steps."""
+    """Return which host times lie in a counted step of any device; all of them if there are no steps."""
     counted = np.zeros(len(part.host.starts), bool)
     for device in part.devices:
         if len(device.table):
@@ -102,7 +106,7 @@ def in_counted_steps(part: Part, start: np.ndarray) -> np.ndarray:
 
 
 def _graph_launched(events: Events) -> np.ndarray:
-    """Tell which GPU operations a graph launch started: they have no operator of their own."""
+    """Return which GPU operations a graph launch started; these have no operator of their own."""
     graph_names = [i for i, name in enumerate(events.names) if "GraphLaunch" in name]
     call = np.maximum(events.gpu.call, 0)
     if not len(events.calls):

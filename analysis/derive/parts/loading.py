@@ -1,4 +1,7 @@
-"""Read a stretch of a recording into memory, with the events that its own refer to, each by its place in the part."""
+"""Loading of one part of a recording, with the events to which its own events refer.
+
+References are converted to indices in the part.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,10 @@ Rows = TypeVar("Rows", GpuOps, Calls, CpuOps)
 
 @dataclass(frozen=True)
 class Spine:
-    """What is the same for all parts of a recording.
+    """Data that all parts of a recording share.
 
-    ``longest_ns`` is that of a GPU operation, ``first_of_name`` when the first operation of each name begins, ``hulls`` the time by device from its
-    first operation or its window to the last.
+    ``longest_ns`` is the duration of the longest GPU operation. ``first_of_name`` is the start of the first operation of each
+    name. ``hulls`` is, by device, the time from the first operation or window start to the last end of either.
     """
 
     origin_ns: int
@@ -48,7 +51,7 @@ class Spine:
 
     @staticmethod
     def of(events: Events, devices: list[DeviceSteps]) -> Spine:
-        """Return the spine of a recording."""
+        """Return the spine of a recording and its devices."""
         gpu = events.gpu
         names, first = np.unique(gpu.name, return_index=True)
         return Spine(
@@ -62,7 +65,11 @@ class Spine:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Part of a recording: its ``steps``, the time that it accounts for on the devices and on the host, and what of either is seen with it."""
+    """The limits of one part: its ``steps`` and times.
+
+    ``device_time`` and ``host_time`` are the times that the part counts; ``device_view`` and ``host_view`` are the wider times
+    that it loads.
+    """
 
     steps: slice
     parts: int
@@ -82,7 +89,7 @@ def load(
     gpus_left_out: int,
     stretch: Stretch,
 ) -> Part:
-    """Read one part. ``spine`` and ``devices`` are of the whole recording."""
+    """Read one part; ``spine`` and ``devices`` describe the full recording."""
     origin = spine.origin_ns
     gpu_ids, gpu = _gpu_ops(con, spine, stretch)
     between = _between(con, "runtime_calls", "call_id", origin, stretch.host_view)
@@ -116,7 +123,7 @@ def load(
 
 
 def _device(device: DeviceSteps, gpu: GpuOps, ids: I64, own: NDArray[np.bool_], stretch: Stretch) -> DeviceSteps:
-    """Return a device's steps with the operations that the part counts."""
+    """Return a device's steps with the operations that this part counts."""
     ops = np.flatnonzero(own & (gpu.device == device.device))
     at = np.searchsorted(device.ops, ids[ops])
     return replace(
@@ -129,7 +136,7 @@ def _device(device: DeviceSteps, gpu: GpuOps, ids: I64, own: NDArray[np.bool_], 
 
 
 def _hull(device: DeviceSteps, gpu: GpuOps) -> Intervals:
-    """Return the time from a device's first operation to the end of its last, and its window."""
+    """Return the time from a device's first operation to the end of its last, extended to its window."""
     starts, ends = (
         [gpu.start[device.ops].min(), *device.window.starts[:1]],
         [gpu.end[device.ops].max(), *device.window.ends[-1:]],
@@ -138,7 +145,7 @@ def _hull(device: DeviceSteps, gpu: GpuOps) -> Intervals:
 
 
 def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Spine, stretch: Stretch) -> tuple[I64, GpuOps]:
-    """Read the operations that run while the part is seen, and those that its own calls and operators launched."""
+    """Read the operations that run in the part's view, and those launched by its own calls and operators."""
     begin, end = (moment + spine.origin_ns for moment in stretch.device_view)
     first, behind = con.execute(
         f"""SELECT coalesce(min(gpu_op_id) FILTER (start_ns + dur_ns > {begin}), max(gpu_op_id) + 1, 0), coalesce(max(gpu_op_id) + 1, 0)
@@ -156,17 +163,17 @@ def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Spine, stretch: Stretch) -> 
 
 
 def _between(con: duckdb.DuckDBPyConnection, table: str, key: str, origin: int, view: tuple[int, int]) -> tuple[int, int]:
-    """Return the first id of what starts in a stretch of time, and the first behind them."""
+    """Return the first id of the rows that start in a time range, and the last id plus one."""
     where = f"start_ns >= {view[0] + origin} AND start_ns < {view[1] + origin}"
     row = con.execute(f"SELECT coalesce(min({key}), 0), coalesce(max({key}) + 1, 0) FROM {table} WHERE {where}").fetchall()[0]
     return int(row[0]), int(row[1])
 
 
 def _operators(con: duckdb.DuckDBPyConnection, origin: int, view: tuple[int, int], wanted: I64) -> tuple[I64, CpuOps]:
-    """Read the operators that start in ``view``, the ``wanted`` ones, and all that enclose them."""
+    """Read the operators that start in ``view``, the ``wanted`` ones, and all their ancestors."""
     between = _between(con, "cpu_ops", "cpu_op_id", origin, view)
     ids, ops = _with_others(con, read_cpu_ops, "cpu_op_id", origin, between, wanted)
-    while len(others := _absent(ids, ops.parent)):  # a level of nesting a round, and few cross the borders
+    while len(others := _absent(ids, ops.parent)):  # one level of nesting per round; few operators cross the part's borders
         more_ids, more = _with_others(con, read_cpu_ops, "cpu_op_id", origin, (0, 0), others)
         order = np.argsort(ids := np.concatenate([ids, more_ids]), kind="stable")
         ids, ops = ids[order], _joined(ops, more, order)
@@ -174,7 +181,7 @@ def _operators(con: duckdb.DuckDBPyConnection, origin: int, view: tuple[int, int
 
 
 def _facts(con: duckdb.DuckDBPyConnection, origin: int, view: tuple[int, int], call_ids: I64) -> tuple[I64, HostFacts]:
-    """Read what else the host did in ``view``, and the Python calls that were open when it began."""
+    """Read the other host data in ``view``, including Python calls that began before it."""
     begin, end = (moment + origin for moment in view)
     facts = load_host_facts(con, origin, f"start_ns < {end} AND start_ns + dur_ns > {begin}")
     ids = columns_of(
@@ -194,7 +201,10 @@ def _with_others(
     between: tuple[int, int],
     wanted: I64,
 ) -> tuple[I64, Rows]:
-    """Read the rows of a stretch of ids, and those of ``wanted`` (-1: none) that lie outside of it; return all ids, ascending, and the rows."""
+    """Read the rows of a range of ids, and the rows of ``wanted`` outside it.
+
+    Returns all ids, ascending, and the rows. An id of -1 in ``wanted`` means none.
+    """
     ids = np.arange(*between, dtype=np.int64)
     rows = read(con, origin, f"{key} >= {between[0]} AND {key} < {between[1]}")
     others = _absent(ids, wanted)
@@ -208,18 +218,19 @@ def _with_others(
 
 
 def _absent(ids: I64, wanted: I64) -> I64:
-    """Return those of ``wanted`` that are no -1 and not among the ascending ``ids``, each once and ascending."""
+    """Return the ids in ``wanted`` that are not among the ascending ``ids``.
+
+    The result is unique, ascending and without -1.
+    """
     return np.unique(wanted[(wanted >= 0) & (_places(ids, wanted) < 0)]).astype(np.int64)
 
 
 def _places(ids: I64, wanted: I64) -> I64:
-    """Return where each of ``wanted`` stands among the ascending ``ids``, -1 where it does not."""
+    """Return the index of each ``wanted`` id in the ascending ``ids``; -1 if it is not there."""
     if not len(ids):
         return np.full(len(wanted), -1, np.int64)
     middle = len(ids) // 2
-    at = np.clip(
-        wanted - (ids[middle] - middle), 0, len(ids) - 1
-    )  # where it would stand if ids had no holes, which they rarely have
+    at = np.clip(wanted - (ids[middle] - middle), 0, len(ids) - 1)  # the index if no ids are missing, which is the usual case
     elsewhere = np.flatnonzero((ids[at] != wanted) & (wanted >= 0))
     at[elsewhere] = np.minimum(np.searchsorted(ids, wanted[elsewhere]), len(ids) - 1)
     return np.where(ids[at] == wanted, at, -1)

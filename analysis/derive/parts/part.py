@@ -1,4 +1,4 @@
-"""A stretch of a recording in memory: its events, those of its neighbours that explain them, and which of them are its own."""
+"""One part of a recording in memory: its own events, and neighbouring events that explain them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ EVER = Intervals(np.array([NEVER], np.int64), np.array([-NEVER], np.int64))
 
 @dataclass(frozen=True)
 class Numbers:
-    """The recording's ids of a part's events, ascending; None where all are there, each at its id."""
+    """The recording's ids of a part's events, ascending; None if the part has all events.
+
+    With all events, each id is its own index.
+    """
 
     gpu: I64 | None = None
     calls: I64 | None = None
@@ -29,12 +32,14 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Part:
-    """The events of some steps and of their neighbours.
+    """The events of some steps and of neighbouring steps.
 
-    ``events`` and ``facts`` refer to one another by place in the part; ``numbers`` are the ids of the recording. ``own_gpu`` and ``own_ops`` mark
-    the events that this part counts, and no other does; ``device_time`` and ``host_time`` are the stretches (one interval each) that it accounts
-    for. ``devices`` hold all steps of the recording, with the own operations and the own part of the window, ``windows`` the whole ones; ``spans``
-    tell where in this part each device has a ledger (the whole, where there is one part). ``steps`` are those that lie in it.
+    ``events`` and ``facts`` refer to one another by index in the part; ``numbers`` are the ids in the recording. ``own_gpu``
+    and ``own_ops`` mark the events that only this part counts. ``device_time`` and ``host_time`` are the times (one interval
+    each) that it counts.
+    ``devices`` have all steps of the recording, but only the part's own operations and its part of the window. ``windows`` are
+    the complete windows. ``spans`` is the time in this part for which each device has a ledger (empty if there is only one
+    part). ``steps`` are the steps in this part.
     """
 
     events: Events
@@ -55,13 +60,13 @@ class Part:
     parts: int
 
     def recorded(self, kind: str, places: I64) -> I64:
-        """Return the recording's ids of events (``kind`` as in ``Numbers``), -1 where there is none."""
+        """Return the recording's ids of events (``kind`` as in ``Numbers``); -1 where there is none."""
         ids = getattr(self.numbers, kind)
         return places if ids is None or not len(ids) else np.where(places >= 0, ids[np.maximum(places, 0)], -1)
 
 
 def whole(events: Events, facts: HostFacts, host: HostSteps, devices: list[DeviceSteps], gpus_left_out: int) -> Part:
-    """Return a recording as one part."""
+    """Return a complete recording as one part."""
     return Part(
         events=events, facts=facts, numbers=Numbers(), host=host, devices=devices,
         windows=[device.window for device in devices], spans={}, gpus_left_out=gpus_left_out,

@@ -1,4 +1,4 @@
-"""What each GPU operation and operator of a part is: classified, counted, given to its module."""
+"""The work of a part: classified GPU operations, counted FLOPs, and modules."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 
 @dataclass(frozen=True)
 class Work:
-    """What each GPU operation and operator of one part is."""
+    """Class, FLOPs and module of each GPU operation and operator of one part."""
 
     part: Part
     classes: Classes
     flops: FlopCounts
     modules: ModuleWork | None
-    tensor: NDArray[np.bool_]  # by GPU operation: it uses tensor cores
+    tensor: NDArray[np.bool_]  # by GPU operation: whether it uses tensor cores
 
 
 def work_of(part: Part, signatures: Signatures, vendor: str | None, major: int | None) -> Work:
-    """Classify every GPU operation of ``part``, which ran on a GPU of that vendor and major compute capability, and what launched it."""
+    """Classify every GPU operation of ``part``, count FLOPs and assign operations to modules.
+
+    ``vendor`` and ``major`` (compute capability) describe the GPU.
+    """
     classes = classify_operations(part.events, signatures, vendor, major)
     tensor = classes.among("tensor_cores", TENSOR_CORES_USED)
     return Work(

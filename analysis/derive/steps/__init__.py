@@ -1,1 +1,1 @@
-"""What is a step: as the host marks it or repeats it, on the device's own clock, and which of them count."""
+"""Steps: marked or repeated on the host, placed on the device's clock, and counted or excluded."""

@@ -1,6 +1,7 @@
-"""Which steps count, and why the others do not.
+"""Steps that count, and why the others do not.
 
-Not counted are: a step that lacks records of the GPU, the first of a cycle, warm-up, one that the profile cut off, one beyond the last whole round.
+Not counted are a step that lacks GPU records, the first step of a cycle, warm-up, a step that the end of the profile cut off,
+and steps beyond the last complete round.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 
-HEAVY_FROM = 1.2  # times the usual number of GPU operations: an evaluation or a checkpoint adds more, lengths and branches less
-SLOW_SIGMAS = 3.0  # three sigma: one step in 370 of a normal run
-SLOW_SHARE = 0.10  # below 10 % a slow step is ordinary jitter, whatever the MAD says
-RECURS_FROM = 0.5  # of its excess over the usual step: waits of one kind differ by a factor of two, and return; no warm-up does
+HEAVY_FROM = 1.2  # times the usual number of GPU operations: evaluations and checkpoints add more, lengths and branches less
+SLOW_SIGMAS = 3.0  # three sigma: one step in 370 of a normal distribution
+SLOW_SHARE = 0.10  # below 10 % a slow step is ordinary jitter, even if the MAD is smaller
+RECURS_FROM = 0.5  # share of the excess over the usual step: recurring waits differ by a factor of two, warm-up does not recur
 
 I64 = NDArray[np.int64]
 
 
 def choose(table: pd.DataFrame) -> pd.DataFrame:
-    """Mark which steps count, and why the others do not."""
+    """Mark the steps that count, and the reason why the others do not."""
     why: list[str | None] = [None] * len(table)
     dur = (table["end"] - table["start"]).to_numpy()
     table, lacks = _without_lacking(table)
@@ -49,9 +50,10 @@ def choose(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _without_lacking(table: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
-    """Return the table and which steps lack records of the GPU; all False where every step does, since then none is better than another.
+    """Return the table and which steps lack GPU records; all False if every step lacks some.
 
-    A step behind one that lacks some begins at an end that may be wrong: it begins a cycle of its own, as a step behind a pause of the profiler does.
+    In that case no step is better than another. After a step that lacks records, the next step begins at an end that may be
+    wrong. So it begins a new cycle, like a step after a pause of the profiler.
     """
     lacks = table["lost"].to_numpy() > 0 if "lost" in table else np.zeros(len(table), bool)
     if not lacks.any() or lacks.all():
@@ -62,9 +64,11 @@ def _without_lacking(table: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool
 
 
 def _beyond_whole_rounds(gpu_ops: I64, counted: NDArray[np.bool_], cycle: I64) -> I64:
-    """Return the last counted steps that make no whole round of a loop in which every n-th step launches more: an evaluation, a checkpoint.
+    """Return the last counted steps that form no complete round.
 
-    With them the mean would hold such steps more or less often than the run does. Empty where nothing recurs evenly, or no whole round is counted.
+    A round exists in a loop in which every n-th step launches more, for example for an evaluation or a checkpoint. With an
+    incomplete round, the mean would contain such steps more or less often than the run does. Empty if nothing recurs evenly, or
+    if no complete round is counted.
     """
     heavy = np.flatnonzero(gpu_ops >= HEAVY_FROM * np.median(gpu_ops)) if len(gpu_ops) else gpu_ops
     rows = np.flatnonzero(counted)
@@ -82,21 +86,23 @@ def _slow_limit(durations: I64) -> float:
 
 
 def _warm_up_length(durations: I64) -> int:
-    """Return the length of the leading run of slow steps: the longest that falls and whose like does not come again.
+    """Return the number of leading slow steps (warm-up).
 
-    A slow step that returns, or that follows faster ones, is the run's rhythm: a loader whose batches come in bursts, a checkpoint.
+    It is the longest decreasing sequence of slow steps that does not recur later. A slow step that recurs, or that follows
+    faster ones, belongs to the run's pattern, such as a loader with batches in bursts or a checkpoint.
     """
     count = len(durations)
     lengths = np.arange(1, min((count + 1) // 2, count - 2) + 1)
     if not len(lengths):
         return 0
     fastest = np.minimum.accumulate(durations)[lengths - 1]  # of the leading steps
-    slowest = np.maximum.accumulate(durations[::-1])[::-1][lengths]  # of the rest
-    # Where every leading step is slower than all of the rest, the rest is the front of what is sorted, and has its median in the middle.
+    slowest = np.maximum.accumulate(durations[::-1])[::-1][lengths]  # of the remaining steps
+    # If every leading step is slower than all remaining ones, the remaining ones come first in sorted order, and their median
+    # is in the middle of that part.
     ordered, left = np.sort(durations), count - lengths
     usual = (ordered[(left - 1) // 2] + ordered[left // 2]) / 2
     alone = (fastest > slowest) & (slowest - usual < RECURS_FROM * (fastest - usual))
-    for at in np.flatnonzero(alone)[::-1].tolist():  # few: from one to the next the excess over the usual step halves
+    for at in np.flatnonzero(alone)[::-1].tolist():  # few rounds: from one to the next, the excess over the usual step halves
         limit = _slow_limit(durations[lengths[at] :])
         if fastest[at] > limit and (np.diff(durations[: lengths[at]]) <= limit - usual[at]).all():
             return int(lengths[at])

@@ -1,7 +1,7 @@
 """Steps on the device's own clock.
 
-The host runs ahead of the GPU, so a step's host interval says little about its time on the device. A GPU operation belongs
-to the step whose host interval holds its launch; a step ends, on the device, when the last of its operations ends.
+The host runs ahead of the GPU, so a step's host interval does not show its time on the device. A GPU operation belongs to the
+step whose host interval contains its launch. On the device, a step ends when the last of its operations ends.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ I64 = NDArray[np.int64]
 class DeviceSteps:
     """Steps of one device.
 
-    ``table`` has a row per step: step, name, cycle, host_start, host_end, start, end (device clock), counted, excluded_because,
-    gpu_ops, lost (launches without a record on the GPU), outlier. ``window`` is the steady window. ``op_step`` gives the step of each GPU operation of this device, -1 outside;
-    ``status`` its standing: 0 linked, 1 carried over, 2 orphan. Both are aligned with ``ops``, the gpu_op_ids of the device.
-    ``lost`` are all launches without a record on the GPU, of whichever step.
+    ``table`` has one row per step: step, name, cycle, host_start, host_end, start, end (device clock), counted,
+    excluded_because, gpu_ops, lost (launches without a record on the GPU), outlier. ``window`` is the steady window.
+    ``op_step`` is the step of each GPU operation of this device, -1 outside; ``status`` is 0 for linked, 1 for carried over, 2
+    for orphan operations. Both are aligned with ``ops``, the gpu_op_ids of the device.
+    ``lost`` are all launches without a record on the GPU, in any step.
     """
 
     device: int
@@ -44,7 +45,7 @@ STATUS_NAMES = ("linked", "carried_over", "orphan")
 
 
 def device_steps(events: Events, host: HostSteps, device: int, lost: LostLaunches = LostLaunches()) -> DeviceSteps:  # noqa: B008  (frozen)
-    """Place the host's steps on the clock of ``device`` and choose which of them count."""
+    """Place the host's steps on the clock of ``device`` and choose the steps that count."""
     ops = np.flatnonzero(events.gpu.device == device)
     start, end, call = events.gpu.start[ops], events.gpu.end[ops], events.gpu.call[ops]
     linked = call >= 0
@@ -62,14 +63,18 @@ def device_steps(events: Events, host: HostSteps, device: int, lost: LostLaunche
 
 
 def _step_of(host: HostSteps, moments: I64) -> I64:
-    """Return the step whose host interval holds each moment, -1 outside of all."""
+    """Return the step whose host interval contains each moment; -1 outside all steps."""
     index = np.searchsorted(host.starts, moments, side="right") - 1
     inside = (index >= 0) & (moments < host.ends[np.maximum(index, 0)])
     return np.where(inside, index, -1)
 
 
 def _status(start: I64, linked: NDArray[np.bool_], op_step: I64, host: HostSteps) -> NDArray[np.int8]:
-    """Unlinked operations before the first linked one of a profiling cycle were launched before the capture: carried over."""
+    """Return the status of each operation.
+
+    Unlinked operations before the first linked one of a profiling cycle were launched before the recording: they are carried
+    over.
+    """
     status = np.where(linked, 0, 2).astype(np.int8)
     if not linked.any():
         return status
@@ -104,7 +109,7 @@ def _step_table(
             begins[k] = host.starts[k] if carried_end is None or k else max(int(host.starts[k]), carried_end)
         else:
             begins[k] = ends[k - 1]
-            if lacks[k - 1] and not lacks[k] and inside.any():  # the end before may be too early
+            if lacks[k - 1] and not lacks[k] and inside.any():  # the previous step's end may be too early
                 begins[k] = max(int(begins[k]), int(first_start[k]))
         ends[k] = max(int(last_end[k]), int(begins[k]))
     table = pd.DataFrame(
@@ -124,7 +129,7 @@ def _step_table(
 
 
 def _lacking(host: HostSteps, lost: LostLaunches) -> I64:
-    """Count, per step, the launches without a record on the GPU."""
+    """Count the launches per step that have no record on the GPU."""
     if not len(host.starts) or not len(lost):
         return np.zeros(len(host.starts), np.int64)
     step = _step_of(host, lost.start)
@@ -139,5 +144,8 @@ def _steady_window(table: pd.DataFrame) -> Intervals:
 
 
 def _whole(start: I64, end: I64) -> Intervals:
-    """Return the window of a trace without steps: first to last operation. Those launched before the recording began kept the GPU busy too."""
+    """Return the window of a trace without steps: from the first to the last operation.
+
+    It includes operations launched before the recording began, because they kept the GPU busy too.
+    """
     return union([int(start.min())], [int(end.max())]) if len(start) else union([], [])

@@ -1,4 +1,4 @@
-"""The steps of the host: what marks them, and where each begins and ends."""
+"""Steps of the host: their marks, and where each begins and ends."""
 
 from __future__ import annotations
 
@@ -15,28 +15,31 @@ from sawtooth.analysis.knowledge.host_names import ENGINE_OP
 from sawtooth.ingest.loop.sign import STEP_NAME
 
 PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
-# Annotations that repeat within a step or describe the profiler's and the libraries' own work, never a step.
+# Annotations that repeat within a step, or describe the work of the profiler or a library. They never mark a step.
 NOT_A_STEP = re.compile(
     r"nccl:|rccl:|FSDP::|## Call CompiledFxGraph|enumerate\(DataLoader\)|DistributedDataParallel\.forward|Optimizer\.zero_grad|"
     r"PyTorch Profiler|Torch-Compiled Region|TorchDynamo|CompiledFunction|\[memory\]|\[param|DataLoader"
 )
-# "step_12", "Iteration 3", "Step 10 to 20"
+# examples: "step_12", "Iteration 3", "Step 10 to 20"
 NUMBERED_STEP = re.compile(r"(?:^|[^a-z])(?:step|iter|iteration|batch)[^a-z]*\d", re.IGNORECASE)
 NUMBER = re.compile(r"\d+")
 
-MOST_TURNS = 8  # optimizers of one class in a step: more are groups of parameters, which one backward pass serves
-FUSED = re.compile(r"Fused(?:Adam|Sgd|Adagrad)")  # the kernels of an optimizer that steps all parameters at once
-ALIKE = 0.1  # of their mean, by which fused steps of one optimizer differ: its kernels do the same each time
-APART = 1.5  # times the kernel time of the other's, in those of another: a generator's and its critic's sizes differ by more
-LEAST_ROUNDS = 3  # of kernel times: of two, chance may make any
-CALLS_OFF = 2  # calls of the driver by which steps of one optimizer differ: an event recorded, a synchronization at the end of the profile
+MOST_TURNS = 8  # optimizers of one class per step: more are parameter groups, which share one backward pass
+FUSED = re.compile(r"Fused(?:Adam|Sgd|Adagrad)")  # kernels of an optimizer that updates all parameters at once
+ALIKE = 0.1  # relative spread of fused steps of one optimizer, whose kernels do the same work each time
+APART = 1.5  # least ratio of kernel times of two optimizers: the sizes of a generator and its critic differ by more
+LEAST_ROUNDS = 3  # rounds of kernel times: with two, any pattern can be chance
+CALLS_OFF = 2  # driver calls by which steps of one optimizer differ: an event record, a synchronization at the profile's end
 
 I64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class HostSteps:
-    """Host intervals of the steps, in order. ``source`` is profiler_step, annotation, inferred or none. Times relative to the events' origin."""
+    """Host intervals of the steps, in order; times are relative to the events' origin.
+
+    ``source`` is profiler_step, annotation, inferred or none.
+    """
 
     source: str
     annotation: str | None
@@ -47,7 +50,10 @@ class HostSteps:
 
 
 def find_host_steps(events: Events) -> HostSteps:
-    """Find the steps: ProfilerStep, else optimizer steps, else a repeated user annotation, else the periods of what the host repeats."""
+    """Find the steps from the best available source.
+
+    The order is ProfilerStep, optimizer steps, a repeated user annotation, and repeated host work.
+    """
     by_name = _annotations(events)
     marked = _marked(events, by_name)
     if marked is not None:
@@ -63,7 +69,10 @@ def find_host_steps(events: Events) -> HostSteps:
 
 
 def marked_steps(events: Events) -> HostSteps | None:
-    """Return the steps that a profiler, an optimizer or the recorder marks, None where there are none. Of ``ops`` the first, all annotations and the backward pass are enough."""
+    """Return the steps marked by a profiler, an optimizer or the recorder; None if there are none.
+
+    ``ops`` needs only its first row, all annotations and the backward pass.
+    """
     return _marked(events, _annotations(events))
 
 
@@ -90,10 +99,11 @@ def _marked(events: Events, by_name: dict[str, list[int]]) -> HostSteps | None:
 
 
 def _last_of_each_step(events: Events, rows: list[int]) -> list[int]:
-    """Return the optimizer's steps that a backward pass follows, and the last: those before them update other parts of the same step.
+    """Return the optimizer's steps that a backward pass follows, and the last one.
 
-    DeepSpeed's ZeRO steps once a group of parameters, and two optimizers of one class have one name. Without operators of the backward pass, as where
-    a CUDA graph is replayed, nobody can tell.
+    The steps before them update other parts of the same step: DeepSpeed's ZeRO steps once per parameter group, and two
+    optimizers of one class share a name. If there are no operators of the backward pass, as in a replayed CUDA graph, this
+    cannot be decided and all steps are returned.
     """
     ops = events.ops
     of_engine = np.array([ENGINE_OP.match(name) is not None for name in events.names] or [False], bool)
@@ -106,10 +116,11 @@ def _last_of_each_step(events: Events, rows: list[int]) -> list[int]:
 
 
 def _last_of_each_round(events: Events, rows: list[int]) -> list[int]:
-    """Return the last of each round where optimizers of one class take turns, each after a backward pass of its own, as those of a generator and its critic.
+    """Return the last optimizer step of each round if several optimizers of one class take turns.
 
-    They share a name; what tells them apart is how many calls of the driver each makes, which hangs on its parameters. Fused ones make as many calls as
-    each other: of them it is how long their kernels take. Optimizers that are alike in both nobody can tell apart.
+    Each of them follows its own backward pass, like those of a generator and its critic. They share a name, but differ in the
+    number of driver calls, which depends on their parameters. Fused optimizers make the same number of calls, so the time of
+    their kernels distinguishes them. Optimizers that are equal in both cannot be distinguished.
     """
     rows = sorted(rows, key=lambda i: int(events.ops.end[i]))
     calls = np.sort(events.calls.start)
@@ -124,7 +135,10 @@ def _last_of_each_round(events: Events, rows: list[int]) -> list[int]:
 
 
 def _fused_turns(took: I64) -> int:
-    """Return how many fused optimizers take turns, by what the kernels of each step took; 1 where there is one, or nothing tells."""
+    """Return how many fused optimizers take turns, from the kernel time of each step.
+
+    It is 1 if there is only one, or if the times give no evidence.
+    """
     for turns in range(2, min(MOST_TURNS, len(took) // LEAST_ROUNDS) + 1):
         of_turn = [took[turn::turns] for turn in range(turns)]
         means = [float(part.mean()) for part in of_turn]
@@ -136,7 +150,10 @@ def _fused_turns(took: I64) -> int:
 
 
 def _fused_ns(events: Events, rows: list[int]) -> I64:
-    """Return for each step of an optimizer, in order of time, what the fused kernels took that were launched in it, ns."""
+    """Return, for each step of an optimizer, the time in ns of the fused kernels launched in it.
+
+    Steps are ordered by time.
+    """
     fused = np.array([FUSED.search(name) is not None for name in events.names] or [False], bool)
     launched = np.flatnonzero(fused[events.gpu.name] & (events.gpu.call >= 0))
     moments = events.calls.start[events.gpu.call[launched]]
@@ -148,9 +165,9 @@ def _fused_ns(events: Events, rows: list[int]) -> I64:
 
 
 def _repeated(events: Events, by_name: dict[str, list[int]]) -> dict[str, list[int]]:
-    """Return what one thread marks again and again; names of steps that differ by their numbers alone are one.
+    """Return annotations that one thread repeats; step names that differ only in their numbers are one.
 
-    One thread, since a recording may hold several processes, and each marks its own steps.
+    Only one thread counts, because a recording may contain several processes that each mark their own steps.
     """
     rows_of: dict[str, dict[int, list[int]]] = {}
     for name, rows in by_name.items():
@@ -163,12 +180,12 @@ def _repeated(events: Events, by_name: dict[str, list[int]]) -> dict[str, list[i
 
 
 def _profiler_steps(events: Events, rows_of: dict[str, list[int]]) -> HostSteps:
-    # One row per name: several profilers or threads may each write the same step; the longest is the loop's own.
+    # Several profilers or threads may write the same step. The longest row of each name is the loop's own.
     rows = [max(rows, key=lambda i: events.ops.end[i] - events.ops.start[i]) for rows in rows_of.values()]
     rows.sort(key=lambda i: int(events.ops.start[i]))
     names = [events.names[events.ops.name[i]] for i in rows]
     numbers = np.array([int(PROFILER_STEP.fullmatch(n)[1]) for n in names])  # type: ignore[index]  # they were chosen by this pattern
-    # Numbers that are not consecutive mean that the schedule waited in between: a new profiling cycle.
+    # Gaps in the numbers mean that the schedule waited between two profiling cycles.
     cycle = np.concatenate(([0], np.cumsum(np.diff(numbers) != 1))).astype(np.int64)
     return HostSteps(
         source="profiler_step",
@@ -196,9 +213,10 @@ def _annotation_steps(events: Events, name: str, rows: list[int]) -> HostSteps:
 
 
 def _ended(starts: I64, ends: I64) -> I64:
-    """Return ``ends``, of ranges that were never popped where the next one begins.
+    """Return ``ends``; ranges that were never popped end where the next one begins.
 
-    A profiler ends all open ranges when it stops: several of one name then end at the same time. The last of them does.
+    A profiler ends all open ranges when it stops, so several ranges of one name end at the same time. Only the last of them
+    really ended then.
     """
     closed = ends.copy()
     for end in np.unique(ends):

@@ -1,9 +1,10 @@
-"""Steps of a trace that marks none: the periods of what the host does over and over.
+"""Steps of a trace without marks: the periods of the work that the host repeats.
 
-A step is the smallest period that explains the loop: what occurs once in it begins it, consecutive periods hold the same operations, and none
-of what the loop does (backward, optimizer, an embedding, a read of the loss) is missing from most of them. That last condition keeps a layer
-or a micro-batch, which also repeat, from being taken for the step. Counts of operations are compared, not their order or their shapes, so
-that branches, other threads and lengths that vary do not hide a loop.
+A step is the smallest period that explains the loop. An operation that occurs once per period begins it. Consecutive periods
+contain the same operations. Most periods contain everything that the loop does (backward, optimizer, an embedding, a read of
+the loss). This last condition excludes a layer or a micro-batch, which also repeat.
+Only counts of operations are compared, not their order or shapes. So branches, other threads and varying lengths do not hide a
+loop.
 """
 
 from __future__ import annotations
@@ -19,27 +20,31 @@ from sawtooth.analysis.distinct import distinct_rows
 I64 = NDArray[np.int64]
 
 BACKWARD = ("autograd::engine::evaluate_function",)
-# Updates of parameters: the fused kernels, and the operations that the other forms of Adam and SGD with momentum are made of.
+# Updates of parameters: the fused kernels, and the operations of which the other forms of Adam and SGD with momentum consist.
 OPTIMIZER = ("_fused_adam", "_fused_sgd", "_fused_adagrad", "_foreach_", "addcdiv", "multi_tensor_apply_kernel")
-MARKED_SHARE = 0.75  # of the periods must hold a backward pass and an update where the loop has any: a step may skip its update now and then
-CONTAINED_FROM = 0.75  # share of a period that its longer neighbour must hold too
-# Among periods with at least this share of the best score the smallest is the step. One with a backward pass and an update of its own is no layer,
-# so that what happens every few steps (a checkpoint, an evaluation) may tell its periods apart; without them layers must be kept out.
+MARKED_SHARE = 0.75  # share of periods with a backward pass and an update, if the loop has any: a step may skip its update
+CONTAINED_FROM = 0.75  # share of a period's operations that its longer neighbour must contain too
+# The smallest period with at least this share of the best score is the step. With its own backward pass and update, a period
+# cannot be a layer. Then the limit is lower, because work of every few steps (a checkpoint, an evaluation) makes periods
+# differ. Without them, the limit must exclude layers.
 AS_GOOD_TRAINING = 0.65
 AS_GOOD = 0.92
-WHOLE_FROM = 0.8  # of all kinds of operation, most periods of an inference must hold: layers lack the embedding, the head, the choice of a token
-GPU_OPS_FROM = 10  # a period of fewer GPU operations is a call in a loop of calls: nothing tells how many of them are a step
-PRESENT_SHARE = 0.75  # an operation belongs to the loop if at least this share of the periods holds it
-EVEN_FROM = 0.2  # the least distance between two beginnings against the median: what recurs within the step fails this
-BURST_SHARE = 0.5  # of the largest distance between two occurrences: nearer ones are one burst
-PER_COUNT = 6  # beginnings tried among operations that occur equally often, the earliest
-TABLE_CELLS = 5_000_000  # periods times kinds that are counted at once, 40 MB: more periods than fit are calls within steps
-COUNTS_TRIED = 48  # how many different counts are tried, the commonest: a loop's own count is that of many operations
+WHOLE_FROM = 0.8  # share of all operation kinds in most periods of an inference: layers lack embedding, head, token selection
+GPU_OPS_FROM = 10  # with fewer GPU operations, a period is one of many calls, and the number of calls per step is unknown
+PRESENT_SHARE = 0.75  # share of the periods that contain an operation of the loop
+EVEN_FROM = 0.2  # smallest distance between two beginnings, relative to the median: work that recurs within a step is below
+BURST_SHARE = 0.5  # share of the largest distance between two occurrences: nearer occurrences form one burst
+PER_COUNT = 6  # beginnings tried among operations with the same count; the earliest ones
+TABLE_CELLS = 5_000_000  # cells (periods times kinds) counted at once, 40 MB: more periods than fit are calls within steps
+COUNTS_TRIED = 48  # different counts that are tried, the commonest first: many operations share the loop's own count
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """What the host did at the top level, in time order. ``coarse`` tells operations by name, ``fine`` by name and shapes; both are dense."""
+    """Top-level host work in time order.
+
+    ``coarse`` identifies operations by name, ``fine`` by name and shapes; both are dense.
+    """
 
     start: I64
     end: I64
@@ -53,16 +58,19 @@ class Tokens:
 
 @dataclass(frozen=True)
 class _Periods:
-    first: I64  # token that begins each
+    first: I64  # index of the token that begins each period
     score: float
 
 
 def find_periods(events: Events) -> tuple[I64, I64] | None:
-    """Return the host intervals (starts, ends) of the loop's periods, or None where nothing repeats. Times in ns from the events' origin."""
+    """Return the host intervals (starts, ends) of the loop's periods; None if nothing repeats.
+
+    Times are in ns from the events' origin.
+    """
     tokens = top_level(events)
     if len(tokens) < 2:
         return None
-    # Single operations come first: a burst that the capture cuts counts twice.
+    # Single operations are tried first, because a burst that the start of the recording cuts would count twice.
     for in_bursts in (False, True):
         tried = [p for p in (_periods(tokens, at) for at in _beginnings(tokens, in_bursts)) if p is not None]
         if tried:
@@ -83,7 +91,7 @@ def find_periods(events: Events) -> tuple[I64, I64] | None:
 
 
 def top_level(events: Events) -> Tokens:
-    """Return the operators without a caller and the launches without an operator, of the threads that launch."""
+    """Return the operators without a caller and the launches without an operator, on threads that launch."""
     ops, calls = events.ops, events.calls
     launches = calls.gpu_ops > 0
     own = launches & ((calls.cpu_op < 0) | _is_annotation(events, calls.cpu_op))
@@ -113,15 +121,18 @@ def _is_annotation(events: Events, op: I64) -> NDArray[np.bool_]:
 
 
 def _first_kernel(events: Events) -> I64:
-    """Return, per runtime call, the name of the first GPU operation that it launched; -1 where none is recorded."""
+    """Return, for each runtime call, the name of the first GPU operation that it launched; -1 for none."""
     kernel = np.full(len(events.calls), -1, np.int64)
-    linked = np.flatnonzero(events.gpu.call >= 0)[::-1]  # the first is written last
+    linked = np.flatnonzero(events.gpu.call >= 0)[::-1]  # reversed, so that the first operation is written last
     kernel[events.gpu.call[linked]] = events.gpu.name[linked]
     return kernel
 
 
 def _beginnings(tokens: Tokens, in_bursts: bool) -> list[I64]:
-    """Return places (token indices) at which periods could begin: the occurrences of operations that recur evenly."""
+    """Return places (token indices) at which periods could begin.
+
+    These are the occurrences of operations that recur evenly.
+    """
     by_count: dict[int, list[I64]] = {}
     most = TABLE_CELLS // (int(tokens.fine.max()) + 1)
     for kind in (tokens.coarse, tokens.fine):
@@ -139,13 +150,16 @@ def _beginnings(tokens: Tokens, in_bursts: bool) -> list[I64]:
 
 
 def _bursts(at: I64) -> I64:
-    """Return the first of each run of close occurrences: updates of many parameters, which follow on several micro-batches."""
+    """Return the first occurrence of each burst of close occurrences.
+
+    Updates of many parameters form such a burst, after several micro-batches.
+    """
     apart = np.diff(at)
     return at[np.concatenate(([True], apart > BURST_SHARE * apart.max(initial=0)))]
 
 
 def _periods(tokens: Tokens, first: I64) -> _Periods | None:
-    """Judge the periods that begin at ``first``; None where they are not steps."""
+    """Return the periods that begin at ``first``, with their score; None if they are not steps."""
     count = _counts(tokens, first, tokens.coarse)
     for marks in (_named(tokens, BACKWARD), _named(tokens, OPTIMIZER)):
         if marks and (count[:, marks].sum(axis=1) > 0).mean() < MARKED_SHARE:
@@ -154,7 +168,7 @@ def _periods(tokens: Tokens, first: I64) -> _Periods | None:
     contained = low.sum() / np.minimum(count[:-1].sum(axis=1), count[1:].sum(axis=1)).sum()
     if contained < CONTAINED_FROM or not (low > 0).any():
         return None
-    as_often = (low[low > 0] / high[low > 0]).mean()  # one period against three holds the same kinds, a third as often
+    as_often = (low[low > 0] / high[low > 0]).mean()  # a period may contain three others: the same kinds, three times as often
     if not _trains(tokens) and _present(count, 1) < WHOLE_FROM:
         return None
     return _Periods(first, float(contained * as_often) * _present(count, 2) * _present(_counts(tokens, first, tokens.fine), 2))
@@ -169,7 +183,10 @@ def _named(tokens: Tokens, words: tuple[str, ...]) -> list[int]:
 
 
 def _counts(tokens: Tokens, first: I64, kind: I64) -> I64:
-    """Return how often each kind occurs in each period. What precedes the first period completes the last one: a capture may begin anywhere."""
+    """Return how often each kind occurs in each period.
+
+    Tokens before the first period complete the last one, because a recording may begin anywhere.
+    """
     period = np.maximum(np.searchsorted(first, np.arange(len(tokens)), side="right") - 1, 0)
     period[: first[0]] = len(first) - 1
     kinds = int(kind.max()) + 1
@@ -177,15 +194,19 @@ def _counts(tokens: Tokens, first: I64, kind: I64) -> I64:
 
 
 def _present(count: I64, at_least: int) -> float:
-    """Return the share of the kinds that most periods hold, of those that occur ``at_least`` so often in the whole trace."""
+    """Return the share of the kinds that most periods contain.
+
+    Only kinds that occur at least ``at_least`` times in the trace count.
+    """
     kinds = count.sum(axis=0) >= at_least
     return float(((count[:, kinds] > 0).mean(axis=0) >= PRESENT_SHARE).mean()) if kinds.any() else 0.0
 
 
 def _from_the_capture_on(tokens: Tokens, first: I64) -> I64:
-    """Move all beginnings back, together, as far as the same operations precede each of them.
+    """Move all beginnings back together, as long as the same operation precedes each of them.
 
-    A profile that was started between two steps begins with one: what precedes the operation that was found belongs to its step.
+    A profile that starts between two steps begins with a full step, so the operations before the found beginning belong to its
+    step.
     """
     back = 0
     while back < first[0] and len(np.unique(tokens.coarse[first - back - 1])) == 1:

@@ -1,7 +1,7 @@
 """Launches whose GPU operations the profiler lost.
 
-Every kernel launch, graph launch and asynchronous copy leaves a record on the GPU. Legal exceptions: launches that are captured into a
-CUDA graph are not run, and fills of 0 bytes leave none (fills are not looked at).
+Every kernel launch, graph launch and asynchronous copy leaves a record on the GPU. There are two legitimate exceptions:
+launches captured into a CUDA graph do not run, and fills of 0 bytes leave no record (fills are not checked).
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from sawtooth.analysis.knowledge.host_names import CAPTURE_BEGINS, CAPTURE_ENDS,
 
 @dataclass(frozen=True)
 class LostLaunches:
-    """Launches without a record on the GPU: when each began on the host, relative to the events' origin, ascending, and whether it launched a CUDA graph."""
+    """Launches without a record on the GPU.
+
+    ``start`` is the host time of each, ascending, relative to the events' origin. ``graph`` is true if it launched a CUDA
+    graph.
+    """
 
     start: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     graph: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
@@ -28,15 +32,16 @@ class LostLaunches:
         return len(self.start)
 
 
-SAME_GRAPH = 0.5  # of the kinds of kernel of two graph launches at the same place of their steps: with as many in common they launch one graph
-SCATTERED = 0.6  # of the launches at one place have numbers of kernels of their own: graphs of several sizes repeat theirs
-FEWEST_LAUNCHES = 2  # at one place of the steps: one alone has nothing to be held against
+SAME_GRAPH = 0.5  # share of common kernel kinds from which two launches at the same place of their steps launch one graph
+SCATTERED = 0.6  # share of launches at one place with different kernel counts: graphs of several sizes repeat their counts
+FEWEST_LAUNCHES = 2  # launches at one place of the steps: a single one cannot be compared
 
 
 def lost_launches(con: duckdb.DuckDBPyConnection, origin: int, steps: Intervals | None = None) -> LostLaunches:
-    """Return the launches of the recording that ``con`` uses which have no record on the GPU.
+    """Return the launches of the recording that ``con`` uses that have no record on the GPU.
 
-    With ``steps``, the host's, kernels that are missing inside of CUDA graphs count too: each is as one more launch where its graph was launched.
+    With ``steps`` (host intervals), kernels missing inside CUDA graphs count too. Each one counts as one more launch at the
+    time of its graph's launch.
     """
     names = con.execute("SELECT name_id, name FROM names").fetchall()
     launching = [name_id for name_id, name in names if LEAVES_RECORD.match(name)]
@@ -61,9 +66,10 @@ def lost_launches(con: duckdb.DuckDBPyConnection, origin: int, steps: Intervals 
 
 
 def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int], steps: Intervals) -> I64:
-    """Return when graphs were launched that have fewer kernels than others at the same place of their steps, once for each kernel that is missing.
+    """Return the launch times of graphs that lack kernels, once for each missing kernel.
 
-    A graph launches the same kernels each time. Several graphs of other sizes may stand at one place; these repeat their sizes and share few kinds.
+    A graph launches the same kernels each time. So a launch with fewer kernels than others at the same place of their steps
+    lacks some. Several graphs of different sizes may occur at one place; these repeat their sizes and share few kernel kinds.
     """
     rows = columns_of(
         con,
@@ -92,13 +98,16 @@ def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int]
             part = all(count <= its.get(name, 0) for name, count in mine.items())
             if size[start] < size[largest] and (part or (scattered and shared)):
                 missing += [start] * (size[largest] - size[start])
-        if scattered and missing and missing[-1] in launches:  # the largest lacks some too, nobody knows how many
+        if scattered and missing and missing[-1] in launches:  # the largest one lacks some too, of an unknown number
             missing.append(largest)
     return np.array(missing, np.int64)
 
 
 def _captured(con: duckdb.DuckDBPyConnection, origin: int, names: list[tuple[int, str]], start: I64) -> NDArray[np.bool_]:
-    """Tell which calls begin while a stream is captured, on whichever thread: autograd launches from its own."""
+    """Return which calls begin while a stream is captured.
+
+    All threads count, because autograd launches from its own.
+    """
     begins, ends = (
         _starts(con, origin, [name_id for name_id, name in names if pattern.match(name)])
         for pattern in (CAPTURE_BEGINS, CAPTURE_ENDS)
@@ -111,7 +120,7 @@ def _captured(con: duckdb.DuckDBPyConnection, origin: int, names: list[tuple[int
 
 
 def _starts(con: duckdb.DuckDBPyConnection, origin: int, names: list[int]) -> I64:
-    """Return when the calls of these names begin, ascending."""
+    """Return the start times of the calls with these names, ascending."""
     if not names:
         return np.zeros(0, np.int64)
     sql = f"SELECT start_ns - {origin} AS start FROM runtime_calls WHERE name_id IN ({_listed(names)}) ORDER BY start_ns"

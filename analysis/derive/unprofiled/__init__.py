@@ -1,1 +1,1 @@
-"""The recorded run as a problem for the replay, and what it takes without the cost of recording."""
+"""The recorded run as a replay problem, and its step time without the cost of recording."""

@@ -1,8 +1,9 @@
-"""The run as it is without the profiler: a replay with the profiler's own cost taken off the host.
+"""The run without the profiler: a replay with the profiler's own cost removed from the host.
 
-Recording an event costs the host time, and a launch-bound run shows it in full: three times its true step time is common. The
-cost is calibrated on the trace itself. What the profiler does not slow (waiting for a loader's workers, for the queue, for the GPU)
-is left alone or follows from the replay; a training process that loads its batches itself works there, and its operators are recorded.
+Recording an event costs host time, and a launch-bound run shows all of it: three times the true step time is common. The cost
+is calibrated on the trace itself.
+The profiler does not slow some things: waiting for a loader's workers, for the queue and for the GPU. They are left unchanged
+or follow from the replay. A training process that loads its batches itself does work there, and its operators are recorded.
 """
 
 from __future__ import annotations
@@ -17,47 +18,53 @@ from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.machine import I64, ReplayProblem
 
-# What recording costs grows with how slow the host is, and the trace shows that twice: in wrappers, operators that do little but call one
-# other, whose own time is mostly the recording of that other; and in launch calls, which CUPTI hooks, as it hooks calls that no trace shows.
-# Fitted on 37 profiles that the host limits, each with a stopwatch beside it, of three kinds of host (MLPs, transformers, CNNs, mixtures of
-# experts, reinforcement learning; eager and compiled): mean error 7 %, worst 26 % where the host itself was steady.
-WRAPPERS = {  # (operator, the only one it calls): their time apart, over that of t and transpose
+# The cost of recording grows with the slowness of the host. The trace shows this slowness in two places. The first are
+# wrappers: operators that only call one other operator, so that their own time is mostly the recording of that other one. The
+# second are launch calls, because CUPTI hooks them as well as calls that no trace shows.
+# The factors were fitted on 37 host-limited profiles, each with a stopwatch, on three kinds of host (MLPs, transformers, CNNs,
+# mixtures of experts, reinforcement learning; eager and compiled). The mean error is 7 %, the worst 26 % where the host itself
+# was steady.
+WRAPPERS = {  # (operator, the only one it calls): their own time relative to that of t and transpose
     ("aten::t", "aten::transpose"): 1.0,
     ("aten::transpose", "aten::as_strided"): 1.0,
     ("aten::detach", "detach"): 0.55,
 }
-FEWEST_WRAPPERS = 10  # fewer of a kind say little
-OPERATOR_PER_WRAPPER = 1.2  # recording an operator costs this many times a wrapper's own time
-LAUNCH_PER_EXCESS = 4.5  # a launch call costs this many times what it takes longer than
-NATIVE_LAUNCH_NS = 1_500  # which no host measured was faster than
+FEWEST_WRAPPERS = 10  # fewer wrappers of a kind give no reliable median
+OPERATOR_PER_WRAPPER = 1.2  # recording an operator costs this factor times a wrapper's own time
+LAUNCH_PER_EXCESS = 4.5  # a launch call costs this factor times its time above NATIVE_LAUNCH_NS
+NATIVE_LAUNCH_NS = 1_500  # no measured host launched faster than this
 CALL_PER_LAUNCH = 0.5  # another runtime call costs this share of a launch call's time
-INSIDE_LAUNCH = 0.4  # share of a launch call's time that is recording: taken off the call; the rest of it off what led there
-FASTEST_PERCENTILE = 10  # a launch call near this percentile met no lock, no fault and no full queue
-LEAST_WRAPPER_NS, MOST_WRAPPER_NS = 400, 6_000  # wrappers measured took 0.9 to 4.3 µs; beyond, they did something else
-LEAST_LAUNCH_NS, MOST_LAUNCH_NS = 2_000, 9_000  # launch calls measured took 3.3 to 7.3 µs
-DEFAULT_WRAPPER_NS, DEFAULT_LAUNCH_NS = 1_500, 4_000  # where a trace has none to calibrate on: the middle of what was measured
-LEAST_SHARE = 0.2  # host time never shrinks below this share: what is left when the estimate takes off too much
+INSIDE_LAUNCH = 0.4  # share of a launch call's time that is recording; the rest of the cost is removed from the gap before it
+FASTEST_PERCENTILE = 10  # a launch call near this percentile met no lock, page fault or full queue
+LEAST_WRAPPER_NS, MOST_WRAPPER_NS = 400, 6_000  # measured wrappers took 0.9 to 4.3 µs; longer ones do other work
+LEAST_LAUNCH_NS, MOST_LAUNCH_NS = 2_000, 9_000  # measured launch calls took 3.3 to 7.3 µs
+DEFAULT_WRAPPER_NS, DEFAULT_LAUNCH_NS = 1_500, 4_000  # middle of the measured values, if a trace has no calls to calibrate on
+LEAST_SHARE = 0.2  # host time never shrinks below this share, in case the estimate removes too much
 SLOWED = np.array([CAUSE_OF[key].slowed for key in HOST_CAUSES])
 LOADING = np.array([key == "data_wait" for key in HOST_CAUSES])
 
 
 @dataclass(frozen=True)
 class RecordingCost:
-    """What recording cost the host, in ns: an operator or annotation, a launch call (``inside_ns`` of it within the call), another runtime
-    call, and a Python call. ``loads_inline``: the training process loads its batches itself, which recording its operators slows too."""
+    """Cost of recording for the host, in ns.
+
+    It has the cost of an operator or annotation, a launch call (``inside_ns`` of it within the call), another runtime call, and
+    a Python call. ``loads_inline`` means that the training process loads its batches itself, which recording its operators also
+    slows.
+    """
 
     operator_ns: int
     launch_ns: int
     inside_ns: int
     call_ns: int
     python_call_ns: int = PYTHON_CALL_NS
-    calibrated: bool = True  # on this trace, not taken from others
+    calibrated: bool = True  # on this trace; otherwise from other traces
     loads_inline: bool = False
-    at_limit: bool = False  # this trace's calls lie outside what was ever measured, and were taken as the nearest that was
+    at_limit: bool = False  # this trace's calls are outside the measured range and were clipped to it
 
     @property
     def sentence(self) -> str:
-        """Say the cost and where it comes from."""
+        """Return a sentence with the cost and its source."""
         source = (
             "calibrated on this trace's own calls"
             if self.calibrated
@@ -92,7 +99,10 @@ def recording_cost(events: Events) -> RecordingCost:
 
 
 def _wrapper_ns(events: Events) -> float | None:
-    """Return the median time of ``aten::t`` apart from what it calls, or of what is like it; None where there are too few."""
+    """Return the median own time of ``aten::t`` or a similar wrapper; None if there are too few.
+
+    Times of other wrappers are divided by their ratio to ``aten::t``.
+    """
     ops, calls = events.ops, events.calls
     children = np.bincount(ops.parent[ops.parent >= 0], minlength=len(ops))
     children += np.bincount(calls.cpu_op[calls.cpu_op >= 0], minlength=len(ops))
@@ -110,14 +120,17 @@ def _wrapper_ns(events: Events) -> float | None:
 
 
 def _launch_ns(events: Events) -> float | None:
-    """Return how long the fastest launch calls took; None where there are none (CUDA graphs)."""
+    """Return the duration of the fastest launch calls; None if there are none (CUDA graphs)."""
     calls = events.calls
     launches = matching(events.names, LAUNCH_KERNEL)[calls.name] & (calls.gpu_ops == 1)
     return float(np.percentile((calls.end - calls.start)[launches], FASTEST_PERCENTILE)) if launches.any() else None
 
 
 def without_profiler(problem: ReplayProblem, cost: RecordingCost) -> ReplayProblem:
-    """Return ``problem`` with the host as fast as it is unprofiled: the cost of what was recorded in a gap or a call taken off."""
+    """Return ``problem`` with the host's unprofiled speed.
+
+    The cost of everything recorded in a gap or a call is subtracted from it.
+    """
     host = problem.host
     parts = host.gap_parts.copy()
     slowed = SLOWED | LOADING if cost.loads_inline else SLOWED
@@ -134,7 +147,10 @@ def without_profiler(problem: ReplayProblem, cost: RecordingCost) -> ReplayProbl
 
 
 def _scaled(parts: I64, total: I64) -> I64:
-    """Return rows of ``parts`` scaled to sum to ``total`` exactly: each the difference of rounded running sums."""
+    """Return rows of ``parts`` scaled so that each sums exactly to ``total``.
+
+    Each value is the difference of rounded running sums.
+    """
     running = np.cumsum(parts, axis=1)
     whole = np.maximum(running[:, -1:], 1) if parts.shape[1] else running
     ends = (running.astype(np.float64) * (total[:, None] / whole)).round().astype(np.int64)
@@ -150,7 +166,7 @@ def with_gap_parts(problem: ReplayProblem, parts: I64) -> ReplayProblem:
 
 
 def without_cause(problem: ReplayProblem, cause: str) -> ReplayProblem:
-    """Return ``problem`` with one cause of lost time removed as its row says, the rest unchanged."""
+    """Return ``problem`` with one cause of lost time removed, as its ``removal`` defines."""
     host, ops, removal = problem.host, problem.ops, CAUSE_OF[cause].removal
     parts, own = host.gap_parts.copy(), host.own
     if "latencies" in removal:

@@ -1,4 +1,4 @@
-"""Turn a recording into a ``ReplayProblem``: which calls matter, what waited for what, and how long everything took."""
+"""Conversion of a recording into a ``ReplayProblem``: the relevant calls, waits and durations."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from sawtooth.analysis.distinct import distinct_rows
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.machine import I32, I64, NEVER, DeviceOps, HostNodes, ReplayProblem
 
-USUAL_EVENTS = 60_000  # host nodes and operations replayed: every edit runs all, and steps beyond the first dozens say the same
-MAX_EVENTS = 150_000  # as far as FEWEST_STEPS need
-FEWEST_STEPS = 6  # large steps: the mean of fewer is left to chance
+USUAL_EVENTS = 60_000  # host nodes and operations per replay: each edit runs all, and later steps change little
+MAX_EVENTS = 150_000  # upper limit if FEWEST_STEPS need more
+FEWEST_STEPS = 6  # for large steps: the mean of fewer depends too much on chance
 HOST_TO_DEVICE = re.compile(r"HtoD|H2D|HostToDevice|host.*to.*device", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class StepTable:
-    """The steps of one process in order, as the steps module found them (arrays of length n, times relative to the origin).
+    """The steps of one process in order, from the steps module.
 
-    ``number`` identifies the step, ``host_start`` and ``host_end`` bound it on the host, ``counted`` says that it belongs to the
-    steady window, ``cycle`` is the profiling cycle.
+    The arrays have length n, and times are relative to the origin. ``number`` identifies the step, ``host_start`` and
+    ``host_end`` bound it on the host, ``counted`` means that it belongs to the steady window, ``cycle`` is the profiling cycle.
     """
 
     number: I32
@@ -49,7 +49,7 @@ class StepTable:
 
     @staticmethod
     def of(steps: DeviceSteps, among: slice = slice(None)) -> StepTable:
-        """Return the steps as placed on one device, or those ``among`` them."""
+        """Return the steps placed on one device: all, or those that ``among`` selects."""
         table = steps.table.iloc[among]
 
         def column(name: str, kind: type) -> np.ndarray:
@@ -62,11 +62,11 @@ class StepTable:
 
 @dataclass(frozen=True)
 class HostView:
-    """Lines of host work, their paint, and the calls that copy blockingly, shared by the replay and the idle causes."""
+    """Lines of host work, their paint and blocking copies, shared by the replay and the idle causes."""
 
     lines: Lines
     paints: tuple[Paint, ...]
-    blocking: NDArray[np.bool_]  # by call: a pageable or synchronous copy towards the device, or the wait for it
+    blocking: NDArray[np.bool_]  # by call: a pageable or synchronous copy to the device, or the wait for it
 
 
 def host_view(events: Events, facts: HostFacts) -> HostView:
@@ -79,7 +79,7 @@ def host_view(events: Events, facts: HostFacts) -> HostView:
 
 
 def blocking_copies(events: Events) -> NDArray[np.bool_]:
-    """Mark, by call, pageable or synchronous host-to-device copies and the synchronization that follows one in the same operator."""
+    """Mark, by call, blocking copies to the device and the wait after them in the same operator."""
     calls, gpu = events.calls, events.gpu
     to_device = matching(events.names, HOST_TO_DEVICE)[gpu.name] & (gpu.kind == 1) & (gpu.call >= 0)
     pageable = matching(events.names, PAGEABLE)[gpu.name]
@@ -106,9 +106,9 @@ def blocking_copies(events: Events) -> NDArray[np.bool_]:
 def build_problem(
     events: Events, steps: StepTable, facts: HostFacts, view: HostView, *, max_events: int | None = MAX_EVENTS, further: int = 0
 ) -> ReplayProblem:
-    """Return the replay of ``steps``, or of as many leading ones as ``max_events`` allows (said in ``notes``); None sets no limit.
+    """Return the replay problem of ``steps``, or of as many leading ones as ``max_events`` allows.
 
-    ``further`` steps follow in the recording, of which no event is here.
+    None sets no limit; ``notes`` says if steps are left out. ``further`` counts later steps whose events are not loaded.
     """
     calls = events.calls
     chosen, notes = _choose_steps(events, steps, max_events, further)
@@ -133,7 +133,7 @@ def build_problem(
 
 
 def recorded_waits(events: Events, steps: StepTable, facts: HostFacts, view: HostView) -> Recorded:
-    """Return what every call of ``steps`` waited for."""
+    """Return the GPU operations that every call of ``steps`` waited for."""
     chosen, _ = _choose_steps(events, steps, None, 0)
     call, sync = _calls_of(events, steps, view, chosen)
     ops, _ = _device_ops(events, steps, call)
@@ -153,7 +153,7 @@ def recorded_waits(events: Events, steps: StepTable, facts: HostFacts, view: Hos
 
 
 def _calls_of(events: Events, steps: StepTable, view: HostView, chosen: I64) -> tuple[I64, NDArray[np.bool_]]:
-    """Return the launches and synchronizations inside the ``chosen`` steps, in order, and which of all calls synchronize."""
+    """Return the launches and synchronizations of the ``chosen`` steps; mark which calls synchronize."""
     calls = events.calls
     sync = matching(events.names, SYNC_CALL)[calls.name]
     used = ((calls.gpu_ops > 0) | sync) & (view.lines.of_thread[calls.thread] >= 0)
@@ -165,7 +165,7 @@ def _calls_of(events: Events, steps: StepTable, view: HostView, chosen: I64) -> 
 
 
 def _wait_causes(events: Events, view: HostView, call: I64) -> NDArray[np.int8]:
-    """Return why each call waits for the GPU if it does (index in WAIT_CAUSES): its name may tell, a blocking copy is one, else it synchronizes."""
+    """Return the cause of each call's wait, if it waits (index in WAIT_CAUSES)."""
     cause = np.full(len(call), WAIT_CAUSES.index("host_sync"), np.int8)
     for index, key in enumerate(WAIT_CAUSES):
         on_host = CAUSE_OF[key].on_host
@@ -205,7 +205,8 @@ def _device_ops(events: Events, steps: StepTable, call: I64) -> tuple[DeviceOps,
     first_of, inverse = distinct_rows(gpu.device, gpu.stream)
     device_stream = np.stack([gpu.device[first_of].astype(np.int64), gpu.stream[first_of]])
     line: I32 = inverse.astype(np.int32)
-    # An orphan runs when the work launched next on its stream is about to. Nodes of later streams are larger here, so they never are the least.
+    # An orphan runs before the work launched next on its stream, so it gets that work's node.
+    # Nodes of later streams are larger here, so they are never the minimum.
     mine = np.flatnonzero(orphan | (node >= 0))
     mine = mine[np.argsort(line[mine], kind="stable")]
     of_stream = line[mine].astype(np.int64) * (len(call) + 1)
@@ -225,7 +226,7 @@ def _device_ops(events: Events, steps: StepTable, call: I64) -> tuple[DeviceOps,
 
 
 def step_of_ops(events: Events, steps: StepTable) -> I32:
-    """Return the number of the step whose host interval holds each operation's launch, -1 where there is none."""
+    """Return the step number of each operation's launch, by host interval; -1 for none."""
     step = np.full(len(events.gpu), -1, dtype=np.int32)
     if len(steps.number) == 0:
         return step
@@ -239,7 +240,10 @@ def step_of_ops(events: Events, steps: StepTable) -> I32:
 
 
 def _predecessors(events: Events, view: HostView, call: I64) -> tuple[I64, I64]:
-    """Return pred and gap: the host came to a call from the latest-ending earlier call of its line (or of the main line)."""
+    """Return each call's predecessor and the gap after it.
+
+    The predecessor is the latest-ending earlier call of the same thread or of the main line.
+    """
     calls = events.calls
     start, end, thread = calls.start[call].tolist(), calls.end[call].tolist(), calls.thread[call].tolist()
     line = view.lines.of_thread[calls.thread[call]].tolist() if len(call) else []
@@ -258,7 +262,7 @@ def _predecessors(events: Events, view: HostView, call: I64) -> tuple[I64, I64]:
 
 
 def _gap_of_operator(events: Events, call: I64, gap: I64) -> NDArray[np.float64]:
-    """Return the share of the gap before each call that lies inside the outermost operator around the call; 0 where there is none."""
+    """Return the share of the gap before each call inside the call's outermost operator; 0 for none."""
     ops, start = events.ops, events.calls.start[call]
     around = events.calls.cpu_op[call].astype(np.int64)
     if not len(ops):
@@ -273,7 +277,10 @@ def _gap_of_operator(events: Events, call: I64, gap: I64) -> NDArray[np.float64]
 def _gaps(
     events: Events, facts: HostFacts, view: HostView, call: I64, pred: I64, gap: I64
 ) -> tuple[I64, NDArray[np.bool_], I64]:
-    """Return the gaps' causes, whether the profiler paces them, and how many operators, calls and Python calls begin in each (three rows)."""
+    """Return the gaps' causes, whether the profiler slows them, and the counts of events in them.
+
+    The three rows of counts are operators, calls and Python calls that begin in each gap.
+    """
     calls, ops = events.calls, events.ops
     start = calls.start[call]
     line = view.lines.of_thread[calls.thread[call]]

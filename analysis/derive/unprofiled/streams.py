@@ -1,4 +1,4 @@
-"""What an operation of one stream waited for on another: read off a recording, or known from who hands work to whom."""
+"""Dependencies between streams: measured in a recording, or known from the caller of the work."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from sawtooth.analysis.derive.host import matching
 from sawtooth.analysis.distinct import distinct_rows
 from sawtooth.analysis.replay.machine import I64, DeviceOps
 
-LATE_NS = 3_000  # an operation this much later than its stream and its launch allow waited for another stream: hardware latencies stay below
-COMMUNICATES = re.compile(r"nccl|rccl", re.IGNORECASE)  # kernels of communicators, which have streams of their own
+LATE_NS = 3_000  # a start that is this much later than stream and launch allow is a wait: hardware latencies are shorter
+COMMUNICATES = re.compile(r"nccl|rccl", re.IGNORECASE)  # kernels of communicators, which have their own streams
 
 
 def other_streams(events: Events, ops: DeviceOps, *, ready: I64, launched: NDArray[np.bool_], streams: int) -> I64:
-    """Return, for each operation, that of another stream that it waits for, else -1; ``ready`` is when its stream and its launch allow it."""
+    """Return, for each operation, the operation of another stream that it waits for, else -1.
+
+    ``ready`` is the time at which its own stream and its launch allow it to start.
+    """
     if streams < 2:
         return np.full(len(ops), -1, dtype=np.int64)
     late = _ended_last(ops, ready, launched)
@@ -25,16 +28,19 @@ def other_streams(events: Events, ops: DeviceOps, *, ready: I64, launched: NDArr
 
 
 def _ended_last(ops: DeviceOps, ready: I64, launched: NDArray[np.bool_]) -> I64:
-    """Return, for each late operation, the latest-ending one launched earlier on another stream that ended by its start, else -1."""
+    """Return, for each late operation, the one it probably waited for, else -1.
+
+    That is the latest-ending operation that was launched earlier on another stream and ended before the late one started.
+    """
     start, end = ops.fixed_start, ops.fixed_start + ops.dur
     dep = np.full(len(ops), -1, dtype=np.int64)
     late = np.flatnonzero(launched & (start > ready + LATE_NS))[::-1]
-    order = np.lexsort((-ops.stream.astype(np.int64), end))  # of equal ends that of the first stream is found
+    order = np.lexsort((-ops.stream.astype(np.int64), end))  # if ends are equal, the first stream is found
     position = np.empty(len(ops), np.int64)
     position[order] = np.arange(1, len(ops) + 1)
     upto = np.searchsorted(end[order], start[late], side="right")
-    # Operations leave from the last launched on, so that those left were launched before. Place 0 stands for none; ``nearest`` is a
-    # union-find: the closest place, at or before each, whose operation is left.
+    # Operations are removed from the last launched on, so the remaining ones were launched before. Place 0 means none.
+    # ``nearest`` is a union-find structure: the closest place, at or before each, whose operation is not removed.
     nearest = list(range(len(ops) + 1))
     left = len(ops)
     places = position.tolist()
@@ -45,18 +51,19 @@ def _ended_last(ops: DeviceOps, ready: I64, launched: NDArray[np.bool_]) -> I64:
         while nearest[place] != place:
             nearest[place] = nearest[nearest[place]]
             place = nearest[place]
-        if place and end[order[place - 1]] > ready[i]:  # work of its own stream had ended when it was ready
+        if place and end[order[place - 1]] > ready[i]:  # work of its own stream had ended by then
             dep[i] = order[place - 1]
     return dep
 
 
 def _handed_over(events: Events, ops: DeviceOps, launched: NDArray[np.bool_]) -> I64:
-    """Return, for each operation that another stream has handed over to its own, what had to end there before it, else -1.
+    """Return, for each operation that depends on another stream's work, the last such operation, else -1.
 
-    A communicator's stream waits for the stream that its caller is on: for what was launched there before. An operator that launches on several
-    streams, as cuDNN's recurrent networks do, hands its work from each to the next that it comes to, the first of them waits for its caller's,
-    and what its caller launches next waits for the last to end. Where the host is late nobody waits for anything in the recording, but a quicker
-    host or longer kernels would. Kinds of kernels that began before that end wait for something else.
+    A communicator's stream waits for its caller's stream, that is, for the work launched there before. Some operators launch on
+    several streams, such as cuDNN's recurrent networks. Such an operator hands its work from each stream to the next one. The
+    first stream waits for the caller's stream, and the caller's next launch waits for the last one to end.
+    If the host is late, the recording shows no such waits, but a faster host or longer kernels would cause them. Kinds of
+    kernels that began before that end wait for something else.
     """
     start, end = ops.fixed_start, ops.fixed_start + ops.dur
     dep = np.full(len(ops), -1, np.int64)
@@ -64,10 +71,10 @@ def _handed_over(events: Events, ops: DeviceOps, launched: NDArray[np.bool_]) ->
     call = events.gpu.call[ops.op]
     thread = events.calls.thread[call] if len(events.calls) else np.zeros(len(ops), np.int32)
     within, latest = _on_several_streams(events, ops, launched & (call >= 0) & ~communicates)
-    on: dict[int, int] = {}  # by thread: the stream that its callers are on
-    last: dict[int, int] = {}  # by stream: its last operation, or that of an operator which it waits for
-    launches: dict[int, list[int]] = {}  # by operator on several streams: what was launched before it and what it has launched
-    reached = set[tuple[int, int]]()  # its streams so far
+    on: dict[int, int] = {}  # by thread: the stream that its callers use
+    last: dict[int, int] = {}  # by stream: its last operation, or that of an operator for which it waits
+    launches: dict[int, list[int]] = {}  # by operator on several streams: the operation before it, and its own launches
+    reached = set[tuple[int, int]]()  # pairs of operator and stream so far
     for i in np.flatnonzero(launched & (call >= 0)).tolist():
         line, mine = int(ops.stream[i]), int(within[i])
         of_caller = on.get(int(thread[i]), -1)
@@ -92,7 +99,10 @@ def _handed_over(events: Events, ops: DeviceOps, launched: NDArray[np.bool_]) ->
 
 
 def _on_several_streams(events: Events, ops: DeviceOps, among: NDArray[np.bool_]) -> tuple[I64, dict[int, int]]:
-    """Return, for each operation, the operator that launched it if that launches ``among`` them on several streams, else -1; and by operator the last to end."""
+    """Return, for each operation, its operator if that uses several streams, else -1; and the last ends.
+
+    Only operations ``among`` count. The last ends are, by operator, its operation that ends last.
+    """
     within = np.full(len(ops), -1, np.int64)
     within[among] = events.calls.cpu_op[events.gpu.call[ops.op[among]]]
     if len(events.ops):

@@ -1,4 +1,4 @@
-"""What the replay's calls and operations waited for, and for how long: read off a recording."""
+"""The waits of a recording's calls and operations: for what, and for how long."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from sawtooth.analysis.derive.unprofiled.streams import other_streams
 from sawtooth.analysis.distinct import positions_by
 from sawtooth.analysis.replay.machine import I32, I64, NEVER, DeviceOps, queue_slots
 
-DEFAULT_AFTER_LAUNCH_NS = 2_000  # launch return to kernel start where the trace shows none: medians of 1.7 to 2.4 µs on H200
+DEFAULT_AFTER_LAUNCH_NS = 2_000  # launch return to kernel start, if a trace has none: medians were 1.7 to 2.4 µs on H200
 CLOCK_SKEW_NS = 100_000  # a pageable copy ended up to 20 µs after the call that waits for it: host and device clocks differ
-BLOCKED_LAUNCH_NS = 50_000  # a launch call this long while the queue is full waited for a place in it; others take 3 to 40 µs
+BLOCKED_LAUNCH_NS = 50_000  # a launch call this long waited for a place in the full queue; other launch calls take 3 to 40 µs
 _NONE = np.empty(0, np.int64)
 PAGEABLE = re.compile(r"Pageable", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class RecordedWaits:
-    """Every launch and synchronization of a recording, and what it waited for: as in ``HostNodes``."""
+    """Every launch and synchronization of a recording and its waits; fields as in ``HostNodes``."""
 
     call: I64
     thread: I32
@@ -39,14 +39,17 @@ class RecordedWaits:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A recording in whole as the ledger needs it: no replay, which would need more of it, runs over all of a long one."""
+    """A complete recording as the ledger needs it.
+
+    A replay needs more data, so it does not run over all of a long recording.
+    """
 
     host: RecordedWaits
     ops: DeviceOps
 
 
 def _typical(values: I64, group: I32, fallback: int) -> I64:
-    """Return, for each entry, the median of ``values`` over its ``group``; ``values`` below 0 are left out."""
+    """Return, for each entry, the median of ``values`` over its ``group``; negative values are ignored."""
     result = np.full(len(values), fallback, dtype=np.int64)
     for name in np.unique(group):
         mine = group == name
@@ -57,7 +60,10 @@ def _typical(values: I64, group: I32, fallback: int) -> I64:
 
 
 class NodeWaits(NamedTuple):
-    """Of the host's nodes, what ``HostNodes`` calls so, and the recorded moment at which each had submitted its work."""
+    """Waits of the host's nodes, named as in ``HostNodes``.
+
+    ``submitted`` is the recorded time at which each node had submitted its work.
+    """
 
     own: I64
     wait_ptr: I64
@@ -68,7 +74,7 @@ class NodeWaits(NamedTuple):
 
 
 def waits(events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps) -> NodeWaits:
-    """Return what the host's nodes waited for, and how long they take by themselves."""
+    """Return the waits of the host's nodes, and their own durations."""
     calls = events.calls
     start, end, name = calls.start[call], calls.end[call], calls.name[call]
     duration = end - start
@@ -99,13 +105,13 @@ def waits(events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], 
 
 
 def waited_for(events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps) -> tuple[I64, I64]:
-    """Return only wait_ptr and wait_op of what ``waits`` returns."""
+    """Return only wait_ptr and wait_op of the result of ``waits``."""
     bounds = np.searchsorted(ops.node, np.arange(len(call) + 1))
     return _listed(_targets(events=events, facts=facts, call=call, sync=sync, ops=ops, bounds=bounds).by_node, len(call))
 
 
 class _Targets(NamedTuple):
-    """By node, the operations that a call waited for, and what ``_self_waits`` returns."""
+    """The operations for which each node waited, and the results of ``_self_waits``."""
 
     by_node: dict[int, I64]
     self_wait: I64
@@ -130,9 +136,10 @@ def _listed(targets: dict[int, I64], nodes: int) -> tuple[I64, I64]:
 
 
 def _self_waits(events: Events, ops: DeviceOps, bounds: I64, start: I64, end: I64, name: I32) -> tuple[I64, I64]:
-    """Return, by node, the operation of its own that the call outlasts (copies from or to pageable memory, synchronous copies) or -1.
+    """Return, by node, its own operation that ends before the call returns, or -1.
 
-    Also the host time such a call spends before its operation can start (staging), where the stream was free and shows it; else -1.
+    This is the case for copies from or to pageable memory and for synchronous copies. The second value is the host time before
+    such an operation can start (staging), if a free stream shows it; else -1.
     """
     op, staging = np.full(len(start), -1, dtype=np.int64), np.full(len(start), -1, dtype=np.int64)
     launching = np.flatnonzero(bounds[1:] > bounds[:-1])
@@ -150,7 +157,7 @@ def _self_waits(events: Events, ops: DeviceOps, bounds: I64, start: I64, end: I6
 
 
 def stream_free(ops: DeviceOps) -> I64:
-    """Return, by operation, the recorded end of the work before it on its stream, NEVER where there is none."""
+    """Return, by operation, the recorded end of the work before it on its stream; NEVER for none."""
     free = np.full(len(ops), NEVER, dtype=np.int64)
     for mine in positions_by(ops.stream).values():
         free[mine[1:]] = np.maximum.accumulate((ops.fixed_start + ops.dur)[mine])[:-1]
@@ -160,7 +167,10 @@ def stream_free(ops: DeviceOps) -> I64:
 def _sync_targets(
     events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps, op_end: I64
 ) -> dict[int, I64]:
-    """Return, by synchronization (a node), the operations whose end it waited for: at most one a stream, those launched first in front."""
+    """Return, by synchronization (a node), the operations whose end it waited for.
+
+    There is at most one per stream; those launched first come first.
+    """
     calls, names = events.calls, events.names
     nodes = np.flatnonzero(sync[call])
     everything, event_sync = (
@@ -168,7 +178,7 @@ def _sync_targets(
         matching(names, EVENT_SYNC)[calls.name[call[nodes]]],
     )
     known_stream = dict(zip(facts.sync_call.tolist(), facts.sync_stream.tolist(), strict=True))
-    before = np.searchsorted(ops.node, nodes)  # operations launched before each
+    before = np.searchsorted(ops.node, nodes)  # number of operations launched before each node
     lines = sorted(positions_by(ops.stream).values(), key=lambda mine: int(mine[0]))
     opens = np.array([mine[0] for mine in lines], np.int64)
     line, earlier = np.empty(len(ops), np.int64), np.full(len(ops), -1, np.int64)
@@ -179,7 +189,10 @@ def _sync_targets(
     ends, back = op_end.tolist(), earlier.tolist()
 
     def ended(newest: I64, limit: int) -> I64:
-        """Return, by stream, the newest operation or the latest launched before it that had ended at ``limit``, where there is one."""
+        """Return, by stream, the newest operation, or the latest one before it, that had ended at ``limit``.
+
+        Streams without such an operation are left out.
+        """
         found = newest.copy()
         for at in np.flatnonzero(op_end[newest] > limit).tolist():
             op = int(found[at])
@@ -189,11 +202,11 @@ def _sync_targets(
         return found[found >= 0]
 
     targets: dict[int, I64] = {}
-    last = np.full(len(lines), -1, np.int64)  # by stream, of those launched before the call
+    last = np.full(len(lines), -1, np.int64)  # by stream: the last operation launched before the call
     seen = 0
     for at, (n, c) in enumerate(zip(nodes.tolist(), call[nodes].tolist(), strict=True)):
         launched = int(before[at])
-        last[line[seen:launched]] = np.arange(seen, launched)  # of several of one stream the last stays
+        last[line[seen:launched]] = np.arange(seen, launched)  # if a stream occurs several times, the last value remains
         seen = launched
         if not launched:
             continue
@@ -217,21 +230,24 @@ def _sync_targets(
 
 
 def _launched_by_thread(events: Events, call: I64, ops: DeviceOps) -> dict[int, I64]:
-    """Return by thread the operations that its calls launched, in launch order."""
+    """Return, by thread, the operations that its calls launched, in launch order."""
     launched = np.flatnonzero(ops.node >= 0)
     thread = events.calls.thread[call[ops.node[launched]]]
     return {int(number): launched[thread == number] for number in np.unique(thread)}
 
 
 def latencies(events: Events, ops: DeviceOps, submit: I64, streams: int) -> DeviceOps:
-    """Measure the latency behind the last thing each operation waited for; behind the others the stream's median, as far as it fits."""
+    """Measure the latency after the last thing for which each operation waited.
+
+    After the other things, the latency is the stream's median, reduced if it does not fit.
+    """
     start, end = ops.fixed_start, ops.fixed_start + ops.dur
     count = len(ops)
     launched = ops.node >= 0
     free = stream_free(ops)
     linked = launched & (
         (events.gpu.call[ops.op] >= 0) | (free == NEVER)
-    )  # an orphan that opens its stream follows the launch beside it
+    )  # an orphan that opens its stream follows the launch of its node
     ready = np.full(count, NEVER, dtype=np.int64)
     ready[linked] = submit[ops.node[linked]]
     dep = other_streams(events, ops, ready=np.maximum(free, ready), launched=launched, streams=streams)
