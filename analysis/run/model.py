@@ -46,8 +46,7 @@ def may_gain_nothing(high_ms: float | None, before_ms: float | None) -> bool:
 class CodeChange:
     """One way to write the fix; ``framework`` is PyTorch, Lightning or Transformers.
 
-    ``of_run`` says that its names and sizes are the run's own. Both texts may have slots, such as ``$model``. ``usual`` has the
-    text for slots whose value in the run is not known.
+    ``of_run``: its names and sizes are the run's own. Texts may have slots (``$model``); ``usual`` fills those that are not known.
     """
 
     framework: str
