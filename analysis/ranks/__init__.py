@@ -1,1 +1,1 @@
-"""Several ranks of one job: whose clock is whose, which collectives belong together, what the job's step takes, and who makes it longer."""
+"""Several ranks of one job: clocks, matched collectives, the job's step time, and stragglers."""

@@ -1,20 +1,23 @@
-"""Ranks of a job that are not here: which they are, in one sentence for runs of traces and of summaries."""
+"""Missing ranks of a job, and the sentence about them for runs of traces and of summaries."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-NAMED = 8  # of more, how many there are
+NAMED = 8  # names in the sentence; of more ranks, only the number is given
 
 
 def absent(here: Iterable[int | None], world: int | None) -> list[int]:
-    """Return which of the job's ``world`` ranks are not ``here``; none where a rank does not say which it is."""
+    """Return which of the job's ``world`` ranks are not ``here``.
+
+    The result is empty if a rank's number is unknown.
+    """
     numbers = set(here)
     return [rank for rank in range(world or 0) if rank not in numbers] if numbers and None not in numbers else []
 
 
 def absent_note(missing: list[int], world: int | None) -> str:
-    """Return the sentence that names the ``missing`` of ``world`` ranks."""
+    """Return the sentence about the ``missing`` of ``world`` ranks."""
     names = ", ".join(map(str, missing[:NAMED])) + (" …" if len(missing) > NAMED else "")
     return (
         f"Rank {names} has no trace here."

@@ -1,8 +1,8 @@
-"""A job's collectives as they were recorded, and without what some ranks come late: a max-plus system of own times and transfers.
+"""A job's collectives as recorded, and without the lateness of some ranks, as a max-plus system.
 
-Between two collectives a rank takes its own time; a collective ends one transfer after its last member has come. The replays without the
-profiler are the better witness of what a job gains. This one needs nothing of the hosts, and holds where their traces do not show what
-they waited for.
+Its inputs are the ranks' own times and the transfers. Between two collectives a rank takes its own time. A collective ends one
+transfer after its last member has arrived. Replays without the profiler are better evidence of a job's gain. This system needs
+no data of the hosts, so it also works if their traces do not show the waits.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ F64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RecordedJob:
-    """Matched collectives, those that wait for none of each other at a time.
+    """Matched collectives, grouped into levels that do not wait for each other.
 
-    A row is a member of a collective: ``position`` is its rank's, ``own`` its own time before it and ``excess`` what of that is beyond the usual,
-    ns; rows of one collective are neighbours. ``first`` is where each collective begins, ``transfer`` how long it takes and ``step`` its step (-1
-    outside); ``level`` is where those begin that can be had at a time. ``counted`` says which steps count.
+    A row is one member of a collective: ``position`` is its rank's position, ``own`` its own time before the collective, and
+    ``excess`` the part of it above the usual time, in ns. Rows of one collective are adjacent. ``first`` is the first row of
+    each collective, ``transfer`` its transfer time and ``step`` its step (-1 outside). ``level`` is the first collective of
+    each level; those of one level can be computed at once. ``counted`` marks the counted steps.
     """
 
     position: I64
@@ -40,12 +41,12 @@ class RecordedJob:
 
     @staticmethod
     def of(rows: pd.DataFrame, ranks: int) -> RecordedJob:
-        """Return the job of matched ``rows`` (of ``matching.match``)."""
+        """Return the job with the matched ``rows`` (of ``matching.match``)."""
         rows = rows.sort_values(["position", "start_ns"], kind="stable")
         rows = rows.assign(own=rows.groupby("position")["own_until_ns"].diff().fillna(0.0))
-        # a whole group may come late together: the usual time is that of all ranks before the same call
+        # a full group may be late together, so the usual time is that of all ranks before the same call
         alike = rows.groupby(["nth", "name"])["own"]
-        # of an even number the lower one: half of the ranks may be late
+        # the lower middle of an even number, because half of the ranks may be late
         usual = alike.transform("quantile", 0.5, interpolation="lower").where(
             alike.transform("size") > 2, alike.transform("min")
         )
@@ -72,21 +73,29 @@ class RecordedJob:
         )
 
     def lateness_ms(self) -> F64:
-        """Return by rank position and counted step how much more own time than usual a rank takes before its collectives, ms."""
+        """Return the ranks' own time above the usual before their collectives, in ms.
+
+        The shape is (ranks, counted steps).
+        """
         late = np.zeros((self.ranks, len(self.counted) + 1))
         of_row = np.repeat(self.step, np.diff(self.first, append=len(self.position)))
-        np.add.at(late, (self.position, of_row), self.excess)  # what is in no step goes to the last column
+        np.add.at(late, (self.position, of_row), self.excess)  # rows outside the steps are added to the last column
         return late[:, :-1][:, self.counted] / 1e6
 
     def gain_ms(self, lost_ns: Mapping[int, float | F64]) -> float:
-        """Return what a counted step gains, ms, where each rank in ``lost_ns`` (by position) comes that much earlier a step (all alike, or one entry a
-        counted step), at most as early as the others."""
+        """Return the gain of a counted step in ms if each rank in ``lost_ns`` (by position) arrives earlier.
+
+        The time is per step: one value for all steps, or one per counted step. No rank arrives earlier than the others.
+        """
         if not self.counted.any():
             return 0.0
         return float(np.mean((self.steps_ns() - self.steps_ns(lost_ns))[self.counted])) / 1e6
 
     def steps_ns(self, lost_ns: Mapping[int, float | F64] | None = None) -> F64:
-        """Return how long each step takes, from the end of the last collective before it to that of its own last: the time the last rank needs."""
+        """Return the duration of each step, in ns.
+
+        A step lasts from the end of the last collective before it to the end of its own last collective.
+        """
         now = np.zeros(self.ranks)
         left = np.zeros((self.ranks, len(self.counted) + 1))
         for late, ns in (lost_ns or {}).items():
@@ -109,9 +118,10 @@ class RecordedJob:
 
 
 def _levels(position: I64, collective: I64) -> I64:
-    """Return when each row can be had, counted in collectives: after all that any member had before. Rows of a rank are in its order.
+    """Return the level of each row, counted in collectives.
 
-    Where recorded orders contradict each other, the collective that most members wait for goes first.
+    A collective comes after all earlier collectives of its members. The rows of a rank are in its order. If recorded orders
+    contradict each other, the collective with the most waiting members goes first.
     """
     begin = np.flatnonzero(np.diff(position, prepend=-1))
     stop = np.append(begin[1:], len(position))
@@ -127,7 +137,7 @@ def _levels(position: I64, collective: I64) -> I64:
             first = np.where(present > 0, present, -1).argmax()
             ready[first] = True
             others = np.flatnonzero((meeting == first) & (level < 0))
-            level[others] = now  # had with the rest, where their rank comes to it later
+            level[others] = now  # these members get the level now, although their rank reaches the collective later
         had |= ready
         at[going] += ready[here]
         level[at[going][ready[here]] - 1] = now

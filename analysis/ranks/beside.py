@@ -1,7 +1,9 @@
-"""Kernels beside communication: a collective that waits for other ranks takes SMs and memory from what runs beside it.
+"""Kernels that run during communication, and the time they lose to a waiting collective.
 
-Under the profiler the rank with the faster host waits far longer than in the run, so its kernels are recorded longer than they are. What the
-same kernels take alone, on this rank or on another, tells by how much; what the transfer itself costs them is the run's as well.
+A collective that waits for other ranks takes SMs and memory from kernels that run at the same time. Under the profiler, the
+rank with the faster host waits far longer than in the run, so its kernels are recorded longer than they are. The loss follows
+from the time of the same kernels without communication, on this rank or another. The transfer itself slows them in the run as
+well, so that part stays.
 """
 
 from __future__ import annotations
@@ -19,20 +21,21 @@ from sawtooth.analysis.intervals import Intervals, overlaps, union
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
-SLOWED_TIMES = 2.0  # times what it takes alone: the few SMs that communication holds slow no kernel by more
-HELD_NS = 500_000  # longer than elsewhere: turns of processes on one GPU are some 2 ms
-HELD_TIMES = 3.0  # as long as elsewhere
+SLOWED_TIMES = 2.0  # limit of the slowdown: the few SMs of a communication kernel slow no other kernel more than this
+HELD_NS = 500_000  # longer than elsewhere: processes that share a GPU take turns of about 2 ms
+HELD_TIMES = 3.0  # times as long as elsewhere
 
-Shape = tuple[str, str]  # a kernel's name, its grid and block
-Quiet = Mapping[Shape, tuple[float, int]]  # median time of kernels by shape, ns, and how often each runs
+Shape = tuple[str, str]  # a kernel's name; its grid, block and bytes
+Quiet = Mapping[Shape, tuple[float, int]]  # by shape: median time of its kernels in ns, and their number
 
 
 @dataclass(frozen=True, eq=False)
 class Kernels:
-    """The GPU work of one rank but communication: ``ops`` has gpu_op_id, start_ns, end_ns, dur_ns, step, name, shape and beside (communication).
+    """The GPU work of one rank without communication.
 
-    ``communication`` are the others' gpu_op_id. ``quiet`` holds the median time of kernels by shape, ns, and how often each runs, of those that no
-    communication runs beside.
+    ``ops`` has gpu_op_id, start_ns, end_ns, dur_ns, step, name, shape and beside (whether communication runs at the same time).
+    ``communication`` has the gpu_op_id of the other operations. ``quiet`` has, by shape, the median time in ns and the number
+    of kernels that run without communication.
     """
 
     ops: pd.DataFrame
@@ -41,7 +44,7 @@ class Kernels:
 
 
 def kernels_of(recording: Recording, device: int) -> Kernels:
-    """Return the kernels of a device in its steps."""
+    """Return the kernels of a device that belong to its steps."""
     every = recording.frame(
         "SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, s.step, s.category = 'communication' AS talks, "
         "n.name AS name, concat_ws(',', grid_x, grid_y, grid_z, block_x, block_y, block_z, bytes) AS shape "
@@ -62,7 +65,7 @@ def kernels_of(recording: Recording, device: int) -> Kernels:
 
 
 def quietest(ranks: Sequence[Kernels]) -> dict[Shape, float]:
-    """Return the least median time of each shape of kernel over the ranks, ns, without communication beside it."""
+    """Return the smallest median time of each kernel shape over the ranks, in ns, without communication."""
     least: dict[Shape, float] = {}
     for rank in ranks:
         for shape, (median, _) in rank.quiet.items():
@@ -71,9 +74,10 @@ def quietest(ranks: Sequence[Kernels]) -> dict[Shape, float]:
 
 
 def held_ms(rank: Kernels, counted: NDArray[np.int32], least: Mapping[Shape, float]) -> float:
-    """Return how long kernels of a counted step were held up, ms: single ones that take milliseconds longer than the same ones elsewhere do.
+    """Return the ms of a counted step for which single kernels were interrupted.
 
-    So a process looks whose GPU another process uses too: it is given turns.
+    Such a kernel takes milliseconds longer than the same kernel elsewhere. This happens if another process takes turns on the
+    GPU.
     """
     ops = rank.ops[rank.ops["step"].isin(counted) & (rank.ops["dur_ns"] > HELD_NS)]
     took, usual = ops["dur_ns"].to_numpy(np.float64), _usual(ops, {}, least)
@@ -82,9 +86,10 @@ def held_ms(rank: Kernels, counted: NDArray[np.int32], least: Mapping[Shape, flo
 
 
 def slowed_by_waits(ranks: Sequence[Kernels], rows: pd.DataFrame) -> list[pd.Series]:
-    """Return by rank how much longer its kernels were recorded (ns by gpu_op_id) for a collective that waited beside them.
+    """Return, by rank, how much longer its kernels were recorded during a waiting collective.
 
-    ``rows`` are the matched collectives (of ``matching.match``): each waits first, and transfers once all its members have come.
+    The times are ns by gpu_op_id. ``rows`` are the matched collectives (of ``matching.match``). Each of them waits first, and
+    transfers once all its members have arrived.
     """
     least = quietest(ranks)
     slowed = []
@@ -104,7 +109,10 @@ def slowed_by_waits(ranks: Sequence[Kernels], rows: pd.DataFrame) -> list[pd.Ser
 
 
 def _usual(ops: pd.DataFrame, quiet: Quiet, least: Mapping[Shape, float]) -> NDArray[np.float64]:
-    """Return what kernels take without communication beside them, ns: on their rank, else on the quickest; infinity where none ran so."""
+    """Return the kernels' times without communication, in ns.
+
+    They are the times on the same rank, else on the fastest rank; infinity if no kernel of the shape ran without communication.
+    """
     shapes = zip(ops["name"].astype(str), ops["shape"].astype(str), strict=True)
     return np.array([quiet[s][0] if s in quiet else least.get(s, np.inf) for s in shapes], np.float64)
 

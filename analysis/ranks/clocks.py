@@ -1,7 +1,7 @@
-"""The ranks' clocks against each other, from collectives: their members leave together, whatever their clocks say.
+"""The differences between the ranks' clocks, from collectives: all members leave at the same time.
 
-Two ranks that share a group know their clocks' difference, its drift and how far single ends scatter. Ranks without a common group are
-joined through others, along the tree of pairs that adds the least error.
+Two ranks with a common group give their clocks' difference, its drift and the scatter of single ends. Ranks without a common
+group are joined through others, along the tree of pairs with the smallest total error.
 """
 
 from __future__ import annotations
@@ -17,17 +17,21 @@ from numpy.typing import NDArray
 from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 from sawtooth.analysis.run.job import SEND_RECEIVE
 
-# A root need not wait for the others, a sender not for its receiver: their kernels may end long before the rest.
+# A root need not wait for the others, and a sender need not wait for its receiver. Their kernels may end long before the rest.
 ROOTED = ("broadcast", "reduce", SEND_RECEIVE)
-FEWEST_FOR_DRIFT = 8  # pairs of ends: of fewer, the scatter of single ones looks like drift
-LEAST_DRIFT_NS = 20_000  # over the recording: below, ends scatter as much by themselves
+FEWEST_FOR_DRIFT = 8  # pairs of ends: with fewer, the scatter of single ends looks like drift
+LEAST_DRIFT_NS = 20_000  # over the recording: smaller changes are within the ends' own scatter
 
 I64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class RankClock:
-    """A rank's clock minus the first rank's: ``offset_ns`` at the middle of what they share, ``drift`` per ns; ``error_ns`` is the standard error."""
+    """A rank's clock minus the first rank's clock.
+
+    ``offset_ns`` is the difference in the middle of their common collectives, ``drift`` its change per ns, ``error_ns`` the
+    standard error.
+    """
 
     offset_ns: int
     drift: float
@@ -36,7 +40,7 @@ class RankClock:
 
 @dataclass(frozen=True)
 class _Pair:
-    """The clock of ``other`` minus that of ``rank``."""
+    """The clock of ``other`` minus the clock of ``rank``."""
 
     rank: int
     other: int
@@ -46,7 +50,7 @@ class _Pair:
 
 
 class _Reach(NamedTuple):
-    """A rank that can be reached from the first, nearest by error."""
+    """A rank that can be reached from the first; tuples sort by error."""
 
     error_ns: float
     rank: int
@@ -55,9 +59,10 @@ class _Reach(NamedTuple):
 
 
 def align(rows: pd.DataFrame, ranks: int) -> list[RankClock | None]:
-    """Return each rank's clock against the first's, None for ranks that share no collective with it, not through others either.
+    """Return each rank's clock relative to the first; None for ranks that share no collective with it.
 
-    ``rows`` has collective, position, name, start_ns and dur_ns of matched collectives.
+    A collective may be shared through other ranks. ``rows`` has collective, position, name, start_ns and dur_ns of matched
+    collectives.
     """
     ends = rows.assign(end=rows["start_ns"] + rows["dur_ns"])
     firm = ends[~ends["name"].isin(ROOTED)]
@@ -80,7 +85,7 @@ def align(rows: pd.DataFrame, ranks: int) -> list[RankClock | None]:
 
 
 def _pairs(ends: pd.DataFrame) -> list[_Pair]:
-    """Compare, in each set of ranks that meet, every member with the first."""
+    """Return the clock pairs of each set of ranks that meet: every member compared with the first."""
     ends = ends.sort_values(["collective", "position"], kind="stable")
     position, end = ends["position"].to_numpy(np.int64), ends["end"].to_numpy(np.int64)
     first = np.flatnonzero(np.diff(ends["collective"].to_numpy(np.int64), prepend=-1))
@@ -97,7 +102,10 @@ def _pairs(ends: pd.DataFrame) -> list[_Pair]:
 
 
 def _from_first(group: I64, ends: I64) -> list[_Pair]:
-    """Compare the members of ``group`` with its first; ``ends`` has a row per collective and a column per member."""
+    """Compare the members of ``group`` with its first.
+
+    ``ends`` has one row per collective and one column per member.
+    """
     at, apart = ends[:, 0], (ends[:, 1:] - ends[:, :1]).astype(np.float64)
     offset, drift = np.median(apart, axis=0), np.zeros(len(group) - 1)
     if len(at) >= FEWEST_FOR_DRIFT:

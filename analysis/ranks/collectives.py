@@ -1,4 +1,4 @@
-"""Communication kernels of one recording: what they carry, which step they are of, and how much of them nothing overlaps."""
+"""Communication kernels of one recording: arguments, step, and exposed time."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ if TYPE_CHECKING:
 
 POINT_TO_POINT = re.compile(
     r"^i?(send|recv)|sendrecv|p2p", re.IGNORECASE
-)  # pairs of a sender and a receiver: not one collective
-LEVELS = 6  # the operator that carries a collective's arguments is within a few calls of the launch
+)  # pairs of a sender and a receiver, not one collective
+LEVELS = 6  # the operator with a collective's arguments is within a few calls of the launch
 DTYPE_BYTES = {
     "double": 8, "long": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2, "char": 1, "byte": 1, "bool": 1,
     "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "complexfloat": 8, "complexdouble": 16,
 }  # fmt: skip
-_ALIASES = {  # the names of operators and kernels, without separators
+_ALIASES = {  # names of operators and kernels, without separators
     "allreduce": "allreduce", "allgather": "allgather", "reducescatter": "reducescatter", "alltoall": "alltoall",
     "broadcast": "broadcast", "reduce": "reduce",
 }  # fmt: skip
 _ARGUMENTS = "name, dtype, in_elements, out_elements, group_name, group_description, group_size, group_ranks, sequence"
-BACKWARD = "autograd::engine::evaluate_function"  # how the operators of a backward pass are called
+BACKWARD = "autograd::engine::evaluate_function"  # prefix of the operators of a backward pass
 
 
 def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.DataFrame, Intervals]:
-    """Return a device's communication kernels in order of start, and its exposed communication inside the steady window.
+    """Return a device's communication kernels, ordered by start, and its exposed communication.
 
-    Columns: gpu_op_id, start_ns, dur_ns, exposed_ns, step (a label that is the same on all ranks, None outside steps), counted, name,
-    launch_ns, blocks (thread blocks of the kernel), dtype, in_elements, out_elements, bytes, group, description, group_size, sequence, forward and after_backward (launched before or after all operators of the step's backward
-    pass), sends, receives (of point-to-point kernels, how many); None where the trace does not tell. Sends and receives of one other rank are a
-    group of two.
+    Exposed communication is limited to the steady window. The columns are gpu_op_id, start_ns, dur_ns, exposed_ns, step (a
+    label that is the same on all ranks, None outside steps), counted, name, launch_ns, blocks (thread blocks of the kernel),
+    dtype, in_elements, out_elements, bytes, group, description, group_size, sequence, forward and after_backward (launched
+    before or after all operators of the step's backward pass), sends and receives (number of each, of point-to-point kernels).
+    Values that the trace does not contain are None. Sends and receives of one other rank are a group of two.
     """
-    # Asked first, since a trace without communication would still join all its calls, a hundred megabytes at 20 million events.
+    # This is asked first. Otherwise a trace without communication would still join all its calls, 100 MB at 20 million events.
     any_of_them = recording.rows("SELECT 1 FROM kernel_classes WHERE category = 'communication' LIMIT 1")
     frame = recording.frame(
         f"""WITH RECURSIVE comm AS (
@@ -87,8 +88,11 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
 
 
 def _around_backward(recording: Recording, device: int, kernels: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Tell which kernels were launched before their step's first backward operator, and which after the last ended; None where the step has none."""
-    if kernels.empty:  # to find the backward passes of five million events takes a quarter of a second
+    """Return which kernels were launched before their step's first backward operator, or after the last.
+
+    A value is None if the step has no backward operator.
+    """
+    if kernels.empty:  # finding the backward passes of five million events takes 0.25 s
         return pd.Series(dtype=object), pd.Series(dtype=object)
     passes = recording.frame(
         "SELECT s.step, min(o.start_ns) AS start_ns, max(o.start_ns + o.dur_ns) AS end_ns FROM steps s "
@@ -96,7 +100,7 @@ def _around_backward(recording: Recording, device: int, kernels: pd.DataFrame) -
         f"WHERE s.device = ? AND o.name_id IN (SELECT name_id FROM names WHERE starts_with(name, '{BACKWARD}')) GROUP BY s.step",
         [device],
     )
-    # a kernel outside the steps has none: an index of numbers cannot look that up
+    # a kernel outside the steps has no step, and an integer index cannot look that up
     of_step = (
         kernels[["step"]]
         .astype("Int64")
@@ -109,9 +113,9 @@ def _around_backward(recording: Recording, device: int, kernels: pd.DataFrame) -
 
 
 def _point_to_point(recording: Recording, kernels: pd.DataFrame) -> None:
-    """Give kernels that send and receive what the calls before their launch say: how many of each, how many bytes, and with whom.
+    """Set sends, receives, bytes and peer of point-to-point kernels from the calls before their launch.
 
-    A batch of sends and receives is one kernel, launched once all of its calls are made.
+    A batch of sends and receives is one kernel, launched after all its calls.
     """
     bare = kernels[(kernels["name"] == SEND_RECEIVE) & ~kernels["has_arguments"] & kernels["launch_ns"].notna()]
     if bare.empty:
@@ -138,7 +142,7 @@ def _point_to_point(recording: Recording, kernels: pd.DataFrame) -> None:
 
 
 def step_labels(steps: pd.DataFrame) -> pd.Series:
-    """Return the steps' labels, by which the same step is known on all ranks: their names, or their places where names repeat."""
+    """Return labels that identify the same step on all ranks: names, or positions if names repeat."""
     if steps["name"].is_unique:
         return steps["name"]
     return steps["step"].map(lambda step: f"{step} of {len(steps)}")
@@ -156,7 +160,10 @@ def _exposed(recording: Recording, device: int) -> Intervals:
 
 
 def _kind(name: str) -> str:
-    """Return what a collective is called everywhere: ``_allgather_base``, ``all_gather`` and ``ncclDevKernel_AllGather_RING_LL`` are one."""
+    """Return one name for all spellings of a collective.
+
+    For example, ``_allgather_base``, ``all_gather`` and ``ncclDevKernel_AllGather_RING_LL`` are the same.
+    """
     if POINT_TO_POINT.search(name.removeprefix("nccl:")):
         return SEND_RECEIVE
     flat = re.sub(r"[^a-z0-9]", "", name.lower())
@@ -164,16 +171,20 @@ def _kind(name: str) -> str:
 
 
 def _bytes(row: dict[str, Any]) -> int | None:
-    """Return the size that bandwidths are counted by: the larger of input and output, which is the whole that a gather or scatter moves."""
+    """Return the size from which bandwidths are computed: the larger of input and output.
+
+    This is the full size that a gather or scatter moves.
+    """
     each = DTYPE_BYTES.get(str(row["dtype"]).lower()) if isinstance(row["dtype"], str) else None
     counts = [int(n) for n in (row["in_elements"], row["out_elements"]) if pd.notna(n)]
     return each * max(counts) if each and counts else None
 
 
 def exposed_causes(rows: pd.DataFrame, exposed: Intervals) -> dict[str, Intervals]:
-    """Cut one rank's exposed communication by cause: comm_wait, comm_transfer, unattributed. They are disjoint and make up all of it.
+    """Cut one rank's exposed communication by cause: comm_wait, comm_transfer, unattributed.
 
-    Where several collectives run at once, an instant in which any of them transfers is transfer.
+    The parts are disjoint and cover all of it. If several collectives run at once, an instant in which any of them transfers is
+    transfer.
     """
     start = rows["start_ns"].to_numpy(np.int64)
     end = start + rows["dur_ns"].to_numpy(np.int64)

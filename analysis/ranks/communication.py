@@ -1,8 +1,8 @@
-"""Collectives met across the ranks of a run: who waited for whom, what the transfer took, and how fast the links were.
+"""Collectives matched across the ranks of a run: waits, transfer times and link speeds.
 
-A collective ends on all its ranks when the last one has come, so its shortest duration over the ranks is the transfer, and what a
-rank's kernel lasts longer is that rank waiting. Durations decide, never starts on different hosts' clocks. Recordings of one rank know
-nothing of this: ranks meet when a run is read.
+A collective ends on all its ranks when the last one has arrived. So its shortest duration over the ranks is the transfer, and
+the rest of a rank's duration is waiting. Only durations are compared, never starts on different hosts' clocks. A recording of
+one rank cannot show this, so ranks are matched when a run is read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sawtooth.analysis.run.model import LedgerRow, RankResult
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library
 
-# Bytes on the wire per byte of the collective, for n ranks: what NCCL's own tests call the bus bandwidth factor.
+# Bytes on the wire per byte of the collective, for n ranks. NCCL's own tests call this the bus bandwidth factor.
 BUS_FACTORS = {
     "allreduce": lambda n: 2 * (n - 1) / n,
     "allgather": lambda n: (n - 1) / n,
@@ -39,9 +39,9 @@ BUS_FACTORS = {
 
 
 def split_communication(library: Library, ranks: Sequence[RankResult]) -> tuple[list[RankResult], Communication | None]:
-    """Match the collectives of ``ranks``; return the ranks with exposed communication split by cause, and what they say together.
+    """Match the collectives of ``ranks``; return ranks with split exposed communication, and the matches.
 
-    The parts of a rank's exposed communication sum to it exactly. None where fewer than two ranks are there.
+    The parts of a rank's exposed communication sum to it exactly. The matches are None if there are fewer than two ranks.
     """
     if len({(rank.recording_id, rank.device) for rank in ranks}) < 2:
         return list(ranks), None
@@ -67,7 +67,7 @@ def split_communication(library: Library, ranks: Sequence[RankResult]) -> tuple[
 
 
 def _split(rank: RankResult, rows: pd.DataFrame, exposed: Intervals) -> RankResult:
-    """Replace the ledger's exposed communication without a cause by waiting, transfer and what stays unknown."""
+    """Replace the ledger's exposed communication without a cause by waiting, transfer and the rest."""
     causes = exposed_causes(rows, exposed)
     whole = [row for row in rank.ledger if row.owner == "exposed_comm"]
     if not whole or not any(cause in causes for cause in BETWEEN_RANKS):
@@ -82,7 +82,7 @@ def _split(rank: RankResult, rows: pd.DataFrame, exposed: Intervals) -> RankResu
             cause=cause,
             ns=part.total,
             ms_per_step=part.total / counted / 1e6 if counted else None,
-            # the replay keeps each collective as long as recorded, so the recorded proportions hold for its column
+            # the replay keeps each collective as long as recorded, so the recorded proportions apply to its column
             ms_per_step_unprofiled_est=sum(estimates) * part.total / total if estimates else None,
             share=part.total / rank.window_ns,
         )
@@ -92,7 +92,10 @@ def _split(rank: RankResult, rows: pd.DataFrame, exposed: Intervals) -> RankResu
 
 
 def _exposed_waits(rows: pd.DataFrame, exposed: Intervals) -> NDArray[np.int64]:
-    """Return how much of each row's waiting (in order of start) had no computation beside it; of rows that wait at once the first has it."""
+    """Return the ns of each row's waiting during which no computation ran; rows are ordered by start.
+
+    If several rows wait at once, the first one gets the time.
+    """
     start = rows["start_ns"].to_numpy(np.int64)
     end = start + rows["wait_ns"].to_numpy(np.int64)
     before = np.concatenate((start[:1], np.maximum.accumulate(end)[:-1]))
@@ -127,10 +130,11 @@ def _part_of(line: LedgerRow) -> str:
 
 
 def collective_table(communication: Communication, steps: int) -> pd.DataFrame:
-    """Return one row per kind of collective: name, dtype, group, group_size, bytes, calls_per_step, transfer_ms, mean_wait_ms,
-    longest_wait_ms (of one call), wait_ms_per_step (mean over ranks), algorithm_gb_s, bus_gb_s, overlap_share; most waiting first.
+    """Return one row per kind of collective; those with the most waiting come first.
 
-    Bandwidths are decimal GB/s of the shortest duration over the ranks, None where size or kind is not known.
+    The columns are name, dtype, group, group_size, bytes, calls_per_step, transfer_ms, mean_wait_ms, longest_wait_ms (of one
+    call), wait_ms_per_step (mean over ranks), algorithm_gb_s, bus_gb_s, overlap_share.
+    Bandwidths are decimal GB/s of the shortest duration over the ranks; None if size or kind is unknown.
     """
     rows = communication.rows[communication.rows["counted"]] if steps else communication.rows
     out = []
@@ -170,10 +174,11 @@ _TABLE = (
 
 
 def side_by_side(ranks: Sequence[RankResult], *, unprofiled: bool = False) -> pd.DataFrame:
-    """Return one row per device: rank, device, step_ms (mean), and the ledger in ms per step (of the window without steps) as ``{owner}_ms``.
+    """Return one row per device: rank, device, step_ms (mean) and the ledger as ``{owner}_ms``.
 
-    Exposed communication whose cause is known stands as ``comm_wait_ms`` and ``comm_transfer_ms`` instead, idle time as ``idle_{cause}_ms``.
-    ``unprofiled`` takes each rank's replay without the profiler's cost, where there is one.
+    Times are ms per step, or of the window if there are no steps. Exposed communication with a known cause has the columns
+    ``comm_wait_ms`` and ``comm_transfer_ms`` instead, idle time has ``idle_{cause}_ms``. With ``unprofiled``, times come from
+    each rank's replay without the profiler's cost, if there is one.
     """
     rows = []
     for rank in ranks:

@@ -1,9 +1,10 @@
-"""The ranks of a job replayed together: each as fast as its own host and GPU let it be, held up where a collective waits for another.
+"""Joint replay of a job's ranks: each runs at its own speed and waits for others in collectives.
 
-A rank's replay pauses at each of its matched collectives until all members have come; then all leave it together, one transfer after the
-last has come. So what one rank loses reaches the others as it does in the job (a max-plus system), and removing it from one rank shows
-what the job gains. Ranks of one communicator launch its collectives in one order, as NCCL demands, so pausing at the launch never blocks
-for good; where recorded orders contradict each other, a meeting is given up and counted.
+A rank's replay pauses at each of its matched collectives until all members have arrived. Then all leave it together, one
+transfer after the last arrival. So the time that one rank loses reaches the others as it does in the job (a max-plus system),
+and removing it from one rank shows the job's gain. NCCL requires that the ranks of one communicator launch its collectives in
+the same order, so pausing at the launch never blocks for good. If recorded orders contradict each other, a collective is given
+up and counted.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ Run = Generator[tuple[int, int], int, Replayed]
 
 @dataclass(frozen=True)
 class Meetings:
-    """The collectives of a job: ``of_op`` maps, by rank position, GPU operations to collectives; ``transfer_ns`` is how long each takes once all came.
+    """The collectives of a job.
 
-    ``members`` counts the ranks of each collective that were recorded.
+    ``of_op`` maps, by rank position, GPU operations to collectives. ``transfer_ns`` is the duration of each after all members
+    have arrived. ``members`` is the number of recorded ranks of each collective.
     """
 
     of_op: tuple[Mapping[int, int], ...]
@@ -51,7 +53,10 @@ class Meetings:
 
 @dataclass(frozen=True)
 class Member:
-    """One rank's replay without the profiler: its problem, its device, its counted steps, and its clock minus the job's, ns."""
+    """One rank's replay without the profiler.
+
+    It has the problem, the device, the counted steps, and the rank's clock minus the job's, in ns.
+    """
 
     problem: ReplayProblem
     device: int
@@ -60,8 +65,11 @@ class Member:
 
 
 class _Counted(NamedTuple):
-    """A rank's operations in counted steps: where they are in its replay, in which of how many steps, and how long each transfers once all
-    members have come, ns, -1 of those that are no collective."""
+    """A rank's operations in counted steps.
+
+    ``at`` is their index in the replay, ``nth`` their step among ``steps`` steps, ``transfer_ns`` the transfer after all
+    members have arrived (-1 if the operation is no collective).
+    """
 
     at: I64
     nth: I64
@@ -71,7 +79,10 @@ class _Counted(NamedTuple):
 
 @dataclass
 class Job:
-    """All ranks of a job, ready to be replayed together with changes in some of them. ``unchanged`` are the runs without any."""
+    """All ranks of a job, ready for a joint replay with changes in some of them.
+
+    ``unchanged`` are the runs without changes.
+    """
 
     members: Sequence[Member]
     meetings: Meetings
@@ -80,12 +91,15 @@ class Job:
     _kept: dict[tuple[tuple[int, tuple[Edit, ...]], ...], NDArray[np.float64] | None] = field(default_factory=dict)
 
     def step_ms(self, edits: Mapping[int, Sequence[Edit]] | None = None) -> float | None:
-        """Return the job's mean step in ms with ``edits`` made in ranks (by position), None where no counted step can be timed."""
+        """Return the job's mean step in ms with ``edits`` of ranks (by position).
+
+        None if no counted step can be timed.
+        """
         steps = self.steps_ms(edits)
         return float(steps.mean()) if steps is not None and len(steps) else None
 
     def steps_ms(self, edits: Mapping[int, Sequence[Edit]] | None = None) -> NDArray[np.float64] | None:
-        """Return the job's counted steps in ms: a step of the job ends when the last rank ends it."""
+        """Return the job's counted steps in ms; a step of the job ends when the last rank ends it."""
         key = tuple((position, tuple(each)) for position, each in sorted((edits or {}).items()))
         if key not in self._kept:
             changed = [apply(m.problem, tuple((edits or {}).get(i, ()))) for i, m in enumerate(self.members)]
@@ -96,7 +110,10 @@ class Job:
         return self._kept[key]
 
     def waits_ms(self) -> list[float | None]:
-        """Return, by rank position, how long a counted step waits for others in collectives, overlapped or not; None without counted steps."""
+        """Return, by rank position, the ms per counted step that a rank waits for others in collectives.
+
+        Overlapped waiting counts too. None without counted steps.
+        """
         if self.steps_ms() is None:
             return [None] * len(self.members)
         waits: list[float | None] = []
@@ -108,9 +125,10 @@ class Job:
         return waits
 
     def in_turn_ms(self, window_ms: float) -> float:
-        """Return how long of a counted step even the rank that waits least waits for others, its GPU doing nothing else, ms.
+        """Return the ms per counted step that even the least waiting rank waits, without other GPU work.
 
-        Ranks that hold each other up by turns (many small collectives, no host steady) all wait within ``window_ms``, what is seen at once.
+        Ranks that delay each other in turn (many small collectives, no steady host) all wait within ``window_ms``, the time of
+        one utilization sample.
         """
         step_ms = self.step_ms()
         if not step_ms:
@@ -124,7 +142,7 @@ class Job:
         return float(windows.mean(axis=2).min(axis=0).mean())
 
     def _alone_ms(self, position: int) -> NDArray[np.float64]:
-        """Return by counted step how long a rank's GPU waits in collectives with nothing else to do, ms."""
+        """Return, by counted step, the ms that a rank's GPU waits in collectives without other work."""
         at, nth, steps, transfers = self._counted(position)
         run = self.unchanged[position]
         start, end = run.op_start[at], run.op_end[at]
@@ -142,8 +160,8 @@ class Job:
 
 
 def _covered_ns(start: I64, end: I64, group: I64, groups: int) -> NDArray[np.float64]:
-    """Return by group how much time its intervals cover, ns, what several cover once."""
-    apart = int(end.max(initial=0)) - int(start.min(initial=0)) + 1  # so far moved, no group reaches into the next
+    """Return, by group, the ns that its intervals cover; overlaps count once."""
+    apart = int(end.max(initial=0)) - int(start.min(initial=0)) + 1  # a shift large enough that no group reaches into the next
     order = np.lexsort((start, group))
     start, end, group = (start + group * apart)[order], (end + group * apart)[order], group[order]
     reached = np.maximum.accumulate(np.concatenate(([start.min(initial=0)], end[:-1])))
@@ -155,7 +173,10 @@ def _covered_ns(start: I64, end: I64, group: I64, groups: int) -> NDArray[np.flo
 def _steps_ms(
     members: Sequence[Member], problems: Sequence[ReplayProblem], runs: Sequence[Replayed]
 ) -> NDArray[np.float64] | None:
-    """Return the job's steps, ms; where the ranks do not count the same ones, those of the rank that takes longest over its own."""
+    """Return the job's steps in ms.
+
+    If the ranks do not count the same steps, these are the steps of the rank with the longest mean.
+    """
     spans = [step_spans(p, run, m.device, m.counted) for m, p, run in zip(members, problems, runs, strict=True)]
     counted = [
         (starts - m.offset_ns, ends - m.offset_ns) for (starts, ends), m in zip(spans, members, strict=True) if len(starts)
@@ -170,13 +191,16 @@ def _steps_ms(
 
 
 def together(problems: Sequence[ReplayProblem], offsets_ns: Sequence[int], meetings: Meetings) -> tuple[list[Replayed], int]:
-    """Replay all ``problems`` together; return the runs, each on its own clock, and how many meetings were given up."""
+    """Replay all ``problems`` together; return the runs, each on its own clock, and the number given up.
+
+    That is the number of collectives that were left without all members.
+    """
     runs: list[Run] = []
     for problem, of_op in zip(problems, meetings.of_op, strict=True):
         there = {i: of_op[op] for i, op in enumerate(problem.ops.op.tolist()) if op in of_op and problem.ops.node[i] >= 0}
         runs.append(stepwise(problem, there))
     done: list[Replayed | None] = [None] * len(runs)
-    come: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by meeting: (rank position, arrival on the job's clock)
+    come: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by collective: (rank position, arrival on the job's clock)
     present = _present(problems, meetings)
     given_up = 0
     going: list[tuple[int, int | None]] = [(position, None) for position in range(len(runs))]
@@ -193,7 +217,7 @@ def together(problems: Sequence[ReplayProblem], offsets_ns: Sequence[int], meeti
                 going += _leave(come, meeting, meetings)
         if not come:
             break
-        given_up += 1  # whoever has waited longest goes on without the others
+        given_up += 1  # the ranks that have waited longest continue without the others
         first = min(come, key=lambda meeting: min(at for _, at in come[meeting]))
         present[first] -= len(come[first])
         going += _leave(come, first, meetings)
@@ -201,7 +225,10 @@ def together(problems: Sequence[ReplayProblem], offsets_ns: Sequence[int], meeti
 
 
 def _present(problems: Sequence[ReplayProblem], meetings: Meetings) -> dict[int, int]:
-    """Count, by meeting, the ranks whose replay holds it: a replay may end before the recording does, or an edit may remove it."""
+    """Count, by collective, the ranks whose replay contains it.
+
+    A replay may end before the recording does, or an edit may remove the collective.
+    """
     count: dict[int, int] = defaultdict(int)
     for problem, of_op in zip(problems, meetings.of_op, strict=True):
         for op in problem.ops.op[problem.ops.node >= 0].tolist():

@@ -1,7 +1,8 @@
-"""The process groups of a job: what kind of parallelism each serves, how much it moves, how fast, and what of it computation hides.
+"""The process groups of a job: kind of parallelism, bytes, speed and overlap with computation.
 
-A group's description or name says what it is for where the program gave one. Else its collectives do: sends and receives pass a pipeline's
-activations, all-to-alls the tokens of experts, an all-reduce before the backward pass is tensor parallel, and what is reduced later are gradients.
+If the program gave a group a description or name, it shows the group's purpose. Otherwise the group's collectives show it:
+sends and receives pass a pipeline's activations, all-to-alls pass the tokens of experts, an all-reduce before the backward pass
+is tensor parallel, and later reductions are gradients.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sawtooth.analysis.ranks.pipeline import pipeline_of
 from sawtooth.analysis.run.job import SEND_RECEIVE, Communication, GroupUse, Parallelism
 from sawtooth.analysis.run.model import RankResult
 
-# Words of PyTorch's device meshes, Megatron-LM, DeepSpeed and torchtitan; the first match wins.
+# Words of PyTorch's device meshes, Megatron-LM, DeepSpeed and torchtitan. The first match is used.
 WORDS: dict[Parallelism, str] = {
     "ep": "ep|expert|moe",
     "pp": "pp|pipe|pipeline|stage",
@@ -35,14 +36,18 @@ COLUMNS = (
     "collective", "position", "step", "name", "group", "group_size", "description", "forward", "ranks", "bytes",
     "dur_ns", "shortest_ns", "wait_ns", "exposed_ns", "exposed_wait_ns",
 )  # fmt: skip
-UNSAID = ("default_pg", "undefined")  # descriptions that PyTorch gives by itself
+UNSAID = ("default_pg", "undefined")  # descriptions that PyTorch sets by default
 REDUCED = ("allreduce", "reducescatter", "allgather")
-FEWEST_CALLS = 2  # a step before the backward pass: tensor parallelism has one a layer, a loss or a metric is reduced once
+FEWEST_CALLS = 2  # per step before the backward pass: tensor parallelism has one per layer, a loss or metric is reduced once
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank is: its host (None: not known), its device's number there, the name of its GPU, and how many steps it counts."""
+    """The place of a rank.
+
+    ``host`` is None if unknown, ``device`` the number on that host, ``gpu`` the GPU's name, ``steps`` the number of counted
+    steps.
+    """
 
     host: str | None
     device: int
@@ -51,9 +56,10 @@ class Place:
 
 
 def with_parallelism(ranks: Sequence[RankResult], communication: Communication) -> Communication:
-    """Return ``communication`` with its process groups and its pipeline's schedule; ``ranks`` are at their job's step.
+    """Return ``communication`` with its process groups and pipeline schedule.
 
-    Representatives do not tell them, since most of a group's ranks are not here: the summaries of all ranks have.
+    ``ranks`` have the job's step. Representatives of a large job do not show the groups, because most ranks of a group are
+    missing; the summaries of all ranks have them.
     """
     rows = communication.rows
     if rows.empty or communication.job_ranks is not None:
@@ -76,16 +82,17 @@ def with_parallelism(ranks: Sequence[RankResult], communication: Communication) 
 
 
 def group_uses(rows: pd.DataFrame, places: Sequence[Place]) -> tuple[GroupUse, ...]:
-    """Return what the job's process groups do in a counted step, most time first: one entry per kind of group, however many groups there are of it.
+    """Return the work of the job's process groups in a counted step, longest first.
 
-    ``rows`` are the matched collectives (of ``matching.match``), ``places`` by position their ranks'. Times are means over the ranks that take part
-    and the steps that each of them counts: a rank whose trace was cut may count fewer, or none.
+    There is one entry per kind of group, for any number of such groups. ``rows`` are the matched collectives (of
+    ``matching.match``), ``places`` the places of their ranks by position. Times are means over the ranks that take part and
+    their own counted steps: a rank with a cut trace may count fewer steps, or none.
     """
     counted = rows.loc[rows["counted"].to_numpy(bool), list(COLUMNS)]
     if counted.empty:
         return ()
     p2p = (counted["name"] == SEND_RECEIVE).to_numpy()
-    counted = counted.assign(key=pd.factorize(counted["group"])[0] * 2 + p2p)  # of one group, sends and receives are apart
+    counted = counted.assign(key=pd.factorize(counted["group"])[0] * 2 + p2p)  # sends and receives are separate
     once = counted.drop_duplicates("collective")
     facts = once.groupby("key").agg(size=("group_size", "max"), ranks=("ranks", "max"))
     facts["size"] = facts["size"].fillna(facts["ranks"]).astype(int)
@@ -99,7 +106,10 @@ def group_uses(rows: pd.DataFrame, places: Sequence[Place]) -> tuple[GroupUse, .
 
 
 def parallelisms(once: pd.DataFrame) -> pd.Series:
-    """Return by ``key`` of a group what kind of parallelism its collectives serve, one row each; None where neither its name nor they say."""
+    """Return, by ``key`` of a group, the kind of parallelism that its collectives serve.
+
+    ``once`` has one row per collective. A value is None if neither the name nor the collectives show it.
+    """
     reduces = once["forward"].fillna(False).astype(bool) & once["name"].isin(("allreduce", "reducescatter"))
     groups = once.assign(early=reduces).groupby("key")
     names = groups.agg(description=("description", "first"), group=("group", "first"))
@@ -120,13 +130,16 @@ def parallelisms(once: pd.DataFrame) -> pd.Series:
 
 
 def _called(text: object) -> Parallelism | None:
-    """Return the parallelism that a group's description or name is called by."""
+    """Return the parallelism that a group's description or name contains."""
     name = text.split(" [", 1)[0] if isinstance(text, str) else ""
     return None if name in UNSAID else next((kind for kind, words in CALLED.items() if words.search(name)), None)
 
 
 def _within_hosts(rows: pd.DataFrame, places: Sequence[Place]) -> pd.Series:
-    """Tell, by ``key``, whether the ranks of a group share a host; by their devices' numbers, which are each a host's own, where the traces name no host."""
+    """Return, by ``key``, whether the ranks of a group share a host.
+
+    If the traces name no host, different device numbers mean one host, because each host numbers its own devices.
+    """
     members = rows[["key", "position"]].drop_duplicates()
     members["host"] = [places[position].host for position in members["position"]]
     members["device"] = [places[position].device for position in members["position"]]

@@ -1,6 +1,7 @@
-"""Which rank loses time in which step: what every rank takes of every counted step by itself, and what it waits for others.
+"""Time of each rank in each counted step: its own time and its waits for others.
 
-One table serves the screen's heatmap and the summaries of jobs with many ranks. As profiled: both sum to the rank's device step, to the nanosecond.
+One table is used for the heatmap on the screen and for the summaries of jobs with many ranks. Times are as profiled: both
+columns sum exactly to the rank's device step in ns.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ from sawtooth.analysis.run.model import RankResult
 
 Level = Literal["rank", "host", "stage"]
 
-MOST_ROWS = 512  # of a picture: a screen has hardly more lines for it
-MOST_SQUARES = 2_500  # of a picture: some 60 bytes each are sent
-ALWAYS_ROWS = 64  # of few ranks each has a row all the same
-MOST_SIDES = 32  # of the table of who waits for whom: more squares cannot be told apart
+MOST_ROWS = 512  # rows of a heatmap: a screen has hardly more lines for it
+MOST_SQUARES = 2_500  # cells of a heatmap: each one sends about 60 bytes
+ALWAYS_ROWS = 64  # with up to this number of ranks, each has its own row
+MOST_SIDES = 32  # sides in the table of waits between ranks: more cells cannot be distinguished
 HEAT = ("rank", "host", "stage", "step", "own_ms", "wait_ms")
 
 
 def rank_steps(ranks: Sequence[RankResult], communication: Communication, stages: Sequence[int | None] = ()) -> pd.DataFrame:
-    """Return one row per rank and counted step, in the order of both: rank, host, stage, step, own_ms, wait_ms.
+    """Return one row per rank and counted step, ordered by both: rank, host, stage, step, own_ms, wait_ms.
 
-    ``wait_ms`` is what the rank waits in collectives while its GPU computes nothing, ``own_ms`` the rest of its device step. Ranks are known by
-    their place in the run where a trace names none. ``step`` is the step's name; ``stages`` are the ranks' pipeline stages, none without a pipeline.
+    ``wait_ms`` is the time in collectives while the rank's GPU computes nothing, ``own_ms`` the rest of its device step. Ranks
+    without a number in their trace are numbered by position in the run. ``step`` is the step's name. ``stages`` are the ranks'
+    pipeline stages, empty without a pipeline.
     """
     if communication.heat is not None:
         return communication.heat
@@ -58,9 +60,11 @@ def rank_steps(ranks: Sequence[RankResult], communication: Communication, stages
 
 
 def pooled(heat: pd.DataFrame, level: Level = "rank", most_rows: int | None = None) -> pd.DataFrame:
-    """Return ``heat`` with one row per ``level`` and step: label, step, own_ms, wait_ms, each the largest of the ranks in it, and rank, the first of them.
+    """Return ``heat`` with one row per ``level`` and step: label, step, own_ms, wait_ms, rank.
 
-    Beyond ``most_rows`` (where None, what a picture of so many steps may have) neighbours share a row, so that no single slow rank is averaged away. Ranks of no known host or stage are left out.
+    Times are the largest of the ranks in the row; ``rank`` is the first of them. Beyond ``most_rows`` neighbours share a row,
+    so that no single slow rank is averaged away. If it is None, the limit follows from the number of steps. Ranks without a
+    known host or stage are left out.
     """
     known = heat.dropna(subset=[level])
     names = list(dict.fromkeys(known[level]))
@@ -84,10 +88,11 @@ def _label(level: Level, names: Sequence[object]) -> str:
 
 
 def waits_between(ranks: Sequence[RankResult], communication: Communication) -> tuple[Level, pd.DataFrame]:
-    """Return who waits for whom: the level, and one row per waiting and late side with waits: waiter, late, wait_ms.
+    """Return the waits between sides: the level, and rows of waiter, late and wait_ms.
 
-    Sides are hosts where the job has several, else ranks. ``wait_ms`` is what a rank of the waiting side, on average, waits in a counted step for the late side's
-    ranks to join collectives, while its GPU computes nothing. Of more than MOST_SIDES, those with most waiting are there.
+    Sides are hosts if the job has several, else ranks. ``wait_ms`` is the mean time per counted step that a rank of the waiting
+    side waits for ranks of the late side to join collectives, while its GPU computes nothing. Only the MOST_SIDES sides with
+    the most waiting are included.
     """
     hosts = [rank.host or "" for rank in ranks]
     several = len(set(hosts)) > 1 and all(hosts)

@@ -1,4 +1,4 @@
-"""All ranks of a run as one job: replayed together for its step time, and for who holds it up."""
+"""All ranks of a run as one job: a joint replay for its step time and its stragglers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from sawtooth.analysis.run.model import RankResult
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library, Recording
 
-LEAST_HOST = 0.4  # of the replayed hosts' time: an estimate that is off by more explains nothing
-SEEN_AT_ONCE_MS = 1000 / 6  # the shortest time that one sample of NVML's utilization is of
-HALVINGS = 5  # of what the hosts' pace may be: within 2 %
+LEAST_HOST = 0.4  # share of the replayed hosts' time: an estimate with a larger error is useless
+SEEN_AT_ONCE_MS = 1000 / 6  # the shortest time that one NVML utilization sample covers
+HALVINGS = 5  # bisection steps of the hosts' speed: exact to 2 %
 NOT_COUPLED = "Not every rank's trace can be replayed, so the job's step is not known from its ranks together."
 NOT_REPLAYED = (
     "Not every rank's trace can be replayed, so the job's step is not known from its ranks together, and no rank is blamed."
@@ -46,18 +46,17 @@ def as_one_job(
     *,
     sampled: bool,
 ) -> Communication:
-    """Return ``communication`` with the job's step and its stragglers, from the ranks' replays without the profiler.
+    """Return ``communication`` with the job's step and stragglers, from replays without the profiler.
 
-    ``measured_ms`` returns what marks or telemetry say of the job's step, None where nothing does: the hosts of the replays are too slow where
-    the ranks take longer together. ``sampled``: telemetry may do so, for which the ranks' waiting by turns is asked.
-
-    Who is late is told from the recorded collectives where the job has many ranks alike (``outliers``), else from the replays. Without matched
-    collectives nothing joins the ranks, and nothing is added. Ranks that cannot be replayed are left out where nobody waits for them in the
-    profile; where somebody does, the job's step cannot be told without them, and who is late is told from the recorded collectives and what each
-    host does between its calls.
+    ``measured_ms`` returns the job's step from marks or telemetry, None without them. If the joint replay takes longer, the
+    replayed hosts are too slow. ``sampled`` means that telemetry may be used, which needs the time that ranks wait in turn.
+    Stragglers come from the recorded collectives if the job has many ranks with the same work (``outliers``), else from the
+    replays. Without matched collectives the ranks are not connected, and nothing is added.
+    Ranks that cannot be replayed are left out if no rank waits for them in the profile. Otherwise the job's step is unknown,
+    and stragglers come from the recorded collectives and the host's times between calls.
     """
     if communication.rows.empty or len({rank.recording_id for rank in ranks}) < len(ranks):
-        return communication  # one process with several devices is one host: its replay holds them together already
+        return communication  # one process with several devices is one host, so its replay joins them already
     problems: list[ReplayProblem | None] = []
     kernels: list[Kernels] = []
     for rank in ranks:
@@ -103,7 +102,10 @@ def _replayed(
     sampled: bool,
     by_collectives: bool,
 ) -> Communication:
-    """Return ``communication`` with what the ranks' replays say together; who is late is asked only where it is not known ``by_collectives``."""
+    """Return ``communication`` with the results of the joint replay.
+
+    Stragglers are only searched if they are not known ``by_collectives``.
+    """
     kept = [position for position, problem in enumerate(problems) if problem is not None]
     awaited = (
         problem is None and waits.late_ms >= LEAST_SHARE * (rank.best.mean_ms or 0.0)
@@ -119,7 +121,7 @@ def _replayed(
     for position, off in zip(kept, slowed, strict=True):
         rank, problem = ranks[position], problems[position]
         assert problem is not None
-        # a replay's times begin with the recording's first
+        # a replay's times begin with the recording's first event
         offset_ns = (communication.ranks[position].clock_offset_ns or 0) - (rank.trace.first_ns or 0)
         counted = rank.counted["step"].to_numpy(np.int32)
         members.append(Member(_quicker(problem, off), rank.device, counted, offset_ns))
@@ -154,7 +156,10 @@ def _replayed(
 
 
 def _paced(job: Job, measured_ms: float | None) -> Job:
-    """Return ``job`` with its hosts as much faster as its step was measured shorter than it is replayed; unchanged where it was not."""
+    """Return ``job`` with faster hosts if its measured step is shorter than the replayed one.
+
+    Otherwise return it unchanged.
+    """
     step_ms = job.step_ms()
     if measured_ms is None or step_ms is None or measured_ms >= (1 - AGREES_WITHIN) * step_ms:
         return job
@@ -177,7 +182,10 @@ def _paced(job: Job, measured_ms: float | None) -> Job:
 def _own_times(
     library: Library, ranks: Sequence[RankResult], problems: Sequence[ReplayProblem | None], kernels: Sequence[Kernels]
 ) -> list[OwnTime] | None:
-    """Return what each rank takes by itself, of those without a replay that explains their trace too; None where a trace has none at all."""
+    """Return each rank's own time, including ranks whose replay does not explain their trace.
+
+    None if a trace has no replay at all.
+    """
     least = quietest(kernels)
     own = []
     for rank, problem, mine in zip(ranks, problems, kernels, strict=True):
@@ -193,24 +201,27 @@ def _own_times(
 
 
 def _begins_ns(rank: RankResult) -> NDArray[np.int64]:
-    """Return when a rank's steps begin on its host, on its replay's clock: that begins with the recording's first time."""
+    """Return the times on a rank's host at which its steps begin, on its replay's clock.
+
+    The clock starts with the recording's first event.
+    """
     return rank.steps["host_start_ns"].to_numpy(np.int64) - (rank.trace.first_ns or 0)
 
 
 def replay_of(recording: Recording, rank: RankResult) -> ReplayProblem | None:
-    """Return a rank's replay without the profiler, None where none explains its trace."""
+    """Return a rank's replay without the profiler; None if no replay explains its trace."""
     rows = recording.rows("SELECT problem FROM replays WHERE kind = 'unprofiled'")
     return replay_store.load(rows[0][0]) if rows and rank.best.estimate.value is not None else None
 
 
 def _quicker(problem: ReplayProblem, off_ns: pd.Series) -> ReplayProblem:
-    """Return ``problem`` with operations as much shorter as ``off_ns`` says, by gpu_op_id."""
+    """Return ``problem`` with operations shortened by ``off_ns`` (by gpu_op_id)."""
     off = off_ns.reindex(problem.ops.op, fill_value=0).to_numpy(np.int64)
     return replace(problem, ops=replace(problem.ops, dur=problem.ops.dur - off))
 
 
 def _per_step_ms(kernels: Kernels, member: Member, off_ns: pd.Series) -> float:
-    """Return how much of ``off_ns`` is in a counted step of the rank, ms."""
+    """Return the part of ``off_ns`` in a counted step of the rank, in ms."""
     counted = kernels.ops.loc[kernels.ops["step"].isin(member.counted), "gpu_op_id"]
     return float(off_ns[off_ns.index.isin(counted)].sum()) / max(len(member.counted), 1) / 1e6
 
@@ -229,8 +240,8 @@ def _notes(left_out: int, given_up: int) -> Iterator[str]:
 def peers(rows: pd.DataFrame, ranks: int) -> list[list[int]]:
     """Return, by position, the ranks with the same work by design: those joined by collectives.
 
-    Ranks that send to each other are a pipeline, whose stages differ: what joins two of one pipeline (the gradients' norm, the weights that the
-    first and the last stage share) joins stages.
+    Ranks that send to each other form a pipeline, and its stages differ. A collective that joins two ranks of one pipeline (the
+    gradients' norm, the weights shared by the first and last stage) joins stages, so it does not count.
     """
     sent = rows["name"] == SEND_RECEIVE
     pipeline = _joined(_members(rows[sent]), ranks)
@@ -239,21 +250,27 @@ def peers(rows: pd.DataFrame, ranks: int) -> list[list[int]]:
     alike: dict[int, list[int]] = {}
     for position in range(ranks):
         alike.setdefault(root[position], []).append(position)
-    return [alike[root[position]] for position in range(ranks)]  # one list for all of its ranks: there may be thousands
+    return [alike[root[position]] for position in range(ranks)]  # one list for all of its ranks, because there may be thousands
 
 
 def one_step(rows: pd.DataFrame, ranks: int) -> bool:
-    """Tell whether collectives join all ranks, directly or through others. Sends and receives alone end no step: who waits for its end is not known."""
+    """Return whether collectives join all ranks, directly or through others.
+
+    Sends and receives alone do not define a common end of the step.
+    """
     return len(set(_joined(_members(rows[rows["name"] != SEND_RECEIVE]), ranks))) == 1
 
 
 def _members(rows: pd.DataFrame) -> set[tuple[int, ...]]:
-    """Return the positions of the ranks that meet in each of the collectives in ``rows``."""
+    """Return the positions of the ranks that meet in each collective of ``rows``."""
     return set(rows.groupby("collective")["position"].agg(lambda each: tuple(sorted(each))))
 
 
 def _joined(sets: Iterable[tuple[int, ...]], ranks: int) -> list[int]:
-    """Return by position a number that is equal for those that ``sets`` join, in one step or in several."""
+    """Return, by position, a number that is equal for ranks that ``sets`` join.
+
+    Ranks may be joined directly or through others.
+    """
     joined = list(range(ranks))
 
     def root(position: int) -> int:

@@ -1,4 +1,4 @@
-"""One step time for all ranks of a job: collectives make their steps equal, so it is the job's and no rank's own."""
+"""The step time of a job: collectives make the steps of all ranks equal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sawtooth.analysis.telemetry.of_run import RunTelemetry, elsewhere
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library
 
-WAITS = ("exposed_comm", "comm_wait")  # owner and cause of what a rank waits for others
+WAITS = ("exposed_comm", "comm_wait")  # owner and cause of the time that a rank waits for others
 PIPELINE = "every stage of a pipeline waits at times"
 SHARED = "another process has turns on one of the GPUs"
 TOGETHER = "{ranks} ranks replayed together: in each collective a rank waits for the others as they come without the profiler."
@@ -38,9 +38,9 @@ def at_job_step(
     communication: Communication | None,
     telemetry: RunTelemetry,
 ) -> list[RankResult]:
-    """Return the ranks at their job's step time, where replaying them together tells it; else with their waits doubted.
+    """Return the ranks with their job's step time if the joint replay shows it, else with uncertain waits.
 
-    ``measured`` is what the ranks' metrics are computed from, in the same order.
+    ``measured`` has the inputs of the ranks' metrics, in the same order.
     """
     lead = leading(ranks, communication)
     if lead is None or communication is None or communication.step_ms is None:
@@ -62,7 +62,7 @@ def at_job_step(
 def measured_ms(
     library: Library, ranks: Sequence[RankResult], communication: Communication, telemetry: RunTelemetry
 ) -> float | None:
-    """Return what the run's own marks say of the job's step, else what its GPUs' utilization does; None where neither does."""
+    """Return the job's step from the run's own marks, else from its GPUs' utilization, else None."""
     marks = _most(w for rank in ranks for w in rank.best.witnesses if w.source == "marks")
     witness = marks or _by_gpus(library, ranks, communication, telemetry)
     return witness.ms if witness is not None else None
@@ -84,21 +84,25 @@ def _by_gpus(
 
 
 def _shared(communication: Communication) -> bool:
-    """Tell whether another process has turns on a GPU of the job: its utilization is not the job's."""
+    """Return whether another process takes turns on a GPU of the job, so that utilization includes it."""
     *others, most = sorted(waits.held_ms for waits in communication.ranks)
     return most - median(others) >= LEAST_SHARE * (communication.step_ms or 0.0) > 0
 
 
 def _may_wait_ms(rank: RankResult) -> float:
-    """Return the exposed communication per step that may be waiting: all of it where no other rank tells."""
+    """Return the exposed communication per step that may be waiting.
+
+    It is all of it if no other rank shows the transfer.
+    """
     rows = (row for row in rank.ledger if row.owner == "exposed_comm" and row.cause in trust.MAY_WAIT)
     return math.fsum(row.ms_per_step or 0.0 for row in rows)
 
 
 def leading(ranks: Sequence[RankResult], communication: Communication | None) -> RankResult | None:
-    """Return the rank that sets the job's pace: the first here that holds it up, else the one that waits least; None where no rank has GPU work.
+    """Return the rank that determines the job's step; None without GPU work.
 
-    Collectives make the ranks' steps equal, so steps alone tell nothing. Where the job was not replayed, profiled waits decide.
+    That is the first straggler with a trace here, else the rank that waits least. Collectives make the ranks' steps equal, so
+    steps alone do not show it. Without a joint replay, profiled waits are used.
     """
     late = communication.stragglers if communication is not None else ()
     if (first := next((position for each in late for position in each.positions), None)) is not None:
@@ -115,13 +119,15 @@ def _pace(rank: RankResult) -> tuple[float, int]:
 
 
 def _waited_ms(rank: RankResult) -> float:
-    """Return the exposed time a step, as recorded, in which the rank waited for others."""
+    """Return the exposed time per step, as recorded, in which the rank waited for others."""
     return math.fsum(row.ms_per_step or 0.0 for row in rank.ledger if (row.owner, row.cause) == WAITS)
 
 
 def own_works(ranks: Sequence[RankResult], communication: Communication) -> list[StepWork]:
-    """Return what each rank's GPU does in a step, where that is known: without what it waits for others in collectives, nor what that costs the
-    kernels beside it."""
+    """Return the known GPU work of each rank in a step.
+
+    It excludes waits for others in collectives, and the time that kernels lose to these waits.
+    """
     works = []
     for rank, waits in zip(ranks, communication.ranks, strict=True):
         spared_ns = (_waited_ms(rank) + waits.slowed_ms) * 1e6
@@ -133,10 +139,10 @@ def own_works(ranks: Sequence[RankResult], communication: Communication) -> list
 def job_step_time(
     ranks: Sequence[RankResult], lead: RankResult, own: Sequence[StepWork], step_ms: float, telemetry: Witness | None = None
 ) -> BestStepTime:
-    """Return the job's step time; ``own`` is its GPUs' own work, ``step_ms`` what its ranks replayed together take, ``telemetry`` what their
-    utilization says.
+    """Return the job's step time.
 
-    No step is shorter than the work of the rank that has most of it.
+    ``own`` is its GPUs' own work, ``step_ms`` the joint replay's step, ``telemetry`` the step from utilization. No step is
+    shorter than the work of the rank with the most work.
     """
     work = None
     if own:
@@ -161,9 +167,10 @@ def job_step_time(
 
 
 def in_job(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
-    """Return a rank's ledger with an unprofiled column that sums to the job's step: what the rank does not need itself it waits.
+    """Return a rank's ledger with an unprofiled column that sums to the job's step.
 
-    A rank replayed alone keeps its collectives as long as recorded, with what the profiler cost the others inside them.
+    Time that the rank itself does not need is waiting. A rank replayed alone keeps its collectives as long as recorded,
+    including the profiler's cost on other ranks.
     """
     job_ms, rows = best.estimate.value, list(ledger)
     if job_ms is None or not any(row.ms_per_step_unprofiled_est is not None for row in rows):

@@ -1,8 +1,9 @@
 """The same collective found on several ranks.
 
-Ranks of a group call its collectives in the same order. So a collective is known by its group and sequence number where the trace has
-one, else by its place among the group's collectives of that name, type and size in the same step. Sends and receives are known by their
-order between two ranks: those of a job of two, and those whose calls say with whom.
+Ranks of a group call its collectives in the same order. So a collective is identified by its group and sequence number, if the
+trace has one. Otherwise it is identified by its place among the group's collectives of the same name, type and size in the same
+step. Sends and receives are identified by their order between two ranks, in a job of two ranks or if the calls name the other
+rank.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import pandas as pd
 from sawtooth.analysis.ranks.clocks import ROOTED, RankClock, align
 from sawtooth.analysis.run.job import SEND_RECEIVE
 
-ENDS_APART_NS = 2_000_000  # a collective ends on all ranks at once; clocks that were aligned differ far less than 2 ms
-ENDS_ALIKE_NS = 200_000  # ends of one group scatter by tens of microseconds, those of several by what their ranks wait
-NEARLY_ALL = 0.95  # of them
-MOSTLY = 0.5  # where most matches end apart, the matching is wrong and none of it is used
+ENDS_APART_NS = 2_000_000  # a collective ends on all ranks at once; aligned clocks differ by far less than 2 ms
+ENDS_ALIKE_NS = 200_000  # ends of one group scatter by tens of µs, those of several groups by the waits of their ranks
+NEARLY_ALL = 0.95  # share of matches whose ends must agree
+MOSTLY = 0.5  # if more matches than this end apart, the matching is wrong and none of it is used
 NONE_SHARED = "No collective of this run was found on two of its ranks."
 MATCHED = ("collective", "shortest_ns", "wait_ns", "last", "ranks", "nth", "own_until_ns")
 
@@ -27,8 +28,9 @@ MATCHED = ("collective", "shortest_ns", "wait_ns", "last", "ranks", "nth", "own_
 class Matched(NamedTuple):
     """Each collective on the ranks that took part in it.
 
-    ``rows`` have collective, position (of the rank), shortest_ns, wait_ns, last (it came last; nobody where two are shortest), ranks (how many
-    were matched), nth and own_until_ns (of ``with_places``). ``clocks`` are the ranks' against the first's, ``notes`` are for people.
+    ``rows`` have collective, position (of the rank), shortest_ns, wait_ns, last (whether it came last; no rank if two are
+    shortest), ranks (number of matched ranks), nth and own_until_ns (of ``with_places``). ``clocks`` are relative to the first
+    rank's. ``notes`` are shown to users.
     """
 
     rows: pd.DataFrame
@@ -37,13 +39,16 @@ class Matched(NamedTuple):
 
 
 def match(kernels: Sequence[pd.DataFrame], ranks: Sequence[int | None], worlds: Sequence[Any]) -> Matched:
-    """Find each collective on the ranks that took part in it; ``kernels`` are the frames of ``load``, one per rank."""
+    """Match each collective on the ranks that took part in it.
+
+    ``kernels`` are the frames of ``load``, one per rank.
+    """
     rows = pd.concat([frame.assign(position=i, rank=ranks[i]) for i, frame in enumerate(kernels)], ignore_index=True)
     return match_rows(rows, len(kernels), worlds)
 
 
 def match_rows(rows: pd.DataFrame, ranks: int, worlds: Sequence[Any]) -> Matched:
-    """Return what ``match`` does, of the rows of all ``ranks`` in one table with position and rank."""
+    """Return the result of ``match`` for the rows of all ``ranks`` in one table with position and rank."""
     rows = _paired(rows)
     known = {int(world) for world in worlds if world is not None and not pd.isna(world)}
     usable = (rows["name"] != SEND_RECEIVE) | (known == {2}) | rows["peer"].notna()
@@ -51,8 +56,8 @@ def match_rows(rows: pd.DataFrame, ranks: int, worlds: Sequence[Any]) -> Matched
     one_group = known == {2} or (
         described["group"].nunique() == 1 and set(described["group_size"].dropna()) == known and len(known) == 1
     )
-    unnamed = described.empty and len(known) == 1  # no rank says anything: all may be in one group, and their ends tell
-    # Without arguments, only a run with one group says which ranks took part.
+    unnamed = described.empty and len(known) == 1  # no rank has arguments: all may be in one group, and their ends show it
+    # Without arguments, the ranks of a collective are known only if the run has one group.
     usable &= rows["has_arguments"] | rows["peer"].notna() | one_group | unnamed
     usable &= rows["step"].notna() | rows["sequence"].notna()
     if not usable.any():
@@ -70,15 +75,17 @@ def match_rows(rows: pd.DataFrame, ranks: int, worlds: Sequence[Any]) -> Matched
     rows["counted"] = rows.groupby("collective")["counted"].transform("all")
     rows["ranks"] = duration.transform("size")
     if (rows["group_size"] > rows["ranks"]).fillna(False).any():
-        # An unrecorded rank may have come last.
+        # A rank without a recording may have arrived last.
         notes += ("Some ranks of a group are not in this run: waiting is at least, and transfer at most, what is shown.",)
     return Matched(rows.reset_index(drop=True), clocks, notes)
 
 
 def with_places(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return ``rows`` with nth, its place among its rank's, and own_until_ns, what the rank took between them until it came to this one.
+    """Return ``rows`` with nth and own_until_ns.
 
-    Of collectives that only one rank has, as where another's recording is cut, nobody can tell waiting from transfer; own time it is not.
+    ``nth`` is the place among the rank's rows. ``own_until_ns`` is the rank's sum of times between rows, up to this one.
+    Collectives that only one rank has, for example because another recording is cut, cannot be split into waiting and transfer.
+    They are not own time.
     """
     rows = rows.sort_values(["position", "start_ns"], kind="stable")
     rank = rows["position"]
@@ -88,11 +95,11 @@ def with_places(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _paired(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return ``rows`` with a group of two for each pair of ranks that send to each other, where the traces say who they are."""
+    """Return ``rows`` with a group of two for each pair of ranks that send to each other, if known."""
     pairs = rows[(rows["name"] == SEND_RECEIVE) & rows["peer"].notna() & rows["rank"].notna()]
     if pairs.empty:
         return rows
-    rows = rows.assign(group=rows["group"].astype(object))  # of many ranks it is a category, which takes no new name
+    rows = rows.assign(group=rows["group"].astype(object))  # with many ranks it is a category, which accepts no new name
     ends = pairs[["rank", "peer"]].astype(int)
     rows.loc[pairs.index, "group"] = [f"{min(a, b)} and {max(a, b)}" for a, b in zip(ends["rank"], ends["peer"], strict=True)]
     rows.loc[pairs.index, "group_size"] = 2
@@ -100,9 +107,12 @@ def _paired(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
-    """Give rows of one collective one number; drop those found on one rank only, or not equally often on all of theirs."""
+    """Give rows of one collective the same number.
+
+    Rows are dropped if the collective is found on one rank only, or not equally often on all of its ranks.
+    """
     numbered, pair = rows["sequence"].notna(), rows["name"] == SEND_RECEIVE
-    # what does not tell one collective from another is the same in all rows
+    # a column that does not distinguish collectives gets the same value in all rows
     apart = {
         "group": rows["group"],
         "name": rows["name"],
@@ -127,8 +137,10 @@ def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
 def _ends_together(
     rows: pd.DataFrame, clocks: Sequence[RankClock | None], *, exactly: bool
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Drop collectives whose ranks end apart although their clocks are aligned: different ones were taken for one. ``exactly``: that they are the same
-    ones is a guess, which nearly all of them must bear out."""
+    """Drop collectives whose ranks end at different times although their clocks are aligned.
+
+    Different collectives were then matched as one. With ``exactly``, the match is only a guess, and nearly all ends must agree.
+    """
     if rows.empty:
         return rows, (NONE_SHARED,)
     ends = (rows["start_ns"] + rows["dur_ns"]).to_numpy(np.int64)

@@ -1,10 +1,11 @@
-"""A pipeline's schedule, from its sends and receives: its stages in order, its microbatches, and what its stages wait by design and beyond.
+"""A pipeline's schedule from its sends and receives: stages, microbatches and waits.
 
-With stages that take ``w`` ms for the microbatches of a step, no schedule of m microbatches ends before each stage has had one and the slowest all
-of its own: the sum of w / m, and (m - 1) / m of the largest w. Equal stages wait (p - 1) / (m + p - 1) of that.
-
-Of an interleaved pipeline each stage has c chunks of the model, and the last stage sends to the first: each microbatch comes to each stage c times,
-for the c-th part of its work. A stage between others then sends 2 c times a microbatch (onward and back), the first and the last 2 c - 1 times.
+Let stages take ``w`` ms each for the m microbatches of a step. No schedule ends before each stage has had one microbatch and
+the slowest stage all of them: the sum of w / m, plus (m - 1) / m of the largest w. With p equal stages, each waits (p - 1) / (m
++ p - 1) of that time.
+In an interleaved pipeline each stage has c chunks of the model, and the last stage sends to the first. Each microbatch comes to
+each stage c times, with 1/c of its work. A middle stage then sends 2 c times per microbatch (forward and back), the first and
+the last 2 c - 1 times.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import pandas as pd
 from sawtooth.analysis.run.job import SEND_RECEIVE, Pipeline
 
 INTERLEAVED = "interleaved"
-CHUNKS_WITHIN = 0.2  # of a whole number: sends beside the microbatches', as of a loss, are few
-AHEAD = 2  # microbatches more than stages: of fewer, all schedules begin alike
+CHUNKS_WITHIN = 0.2  # distance to an integer: other sends than those of microbatches, such as a loss, are few
+AHEAD = 2  # microbatches more than stages: with fewer, all schedules begin in the same way
 
 
 def pipeline_of(
@@ -28,10 +29,11 @@ def pipeline_of(
     peers: Sequence[Sequence[int]],
     work_ms: Sequence[float],
 ) -> Pipeline | None:
-    """Return the schedule of the job's pipeline, None where no ranks send to each other, the traces do not say what is sent, or it is none of those known.
+    """Return the schedule of the job's pipeline; None if there is none or it is not a known one.
 
-    ``rows`` are the matched communication kernels; by position ``offsets_ns`` are the ranks' clocks minus the job's, ``peers`` the ranks of its stage,
-    ``work_ms`` what its GPU works in a step. ``step_ms`` is the job's.
+    It is also None if the traces do not show what is sent. ``rows`` are the matched communication kernels. By position,
+    ``offsets_ns`` are the ranks' clocks minus the job's, ``peers`` the ranks of each rank's stage, ``work_ms`` the GPU's work
+    per step. ``step_ms`` is the job's step.
     """
     stages = stages_of(rows, offsets_ns, peers)
     if not stages or step_ms is None:
@@ -64,9 +66,10 @@ def pipeline_of(
 
 
 def stages_of(rows: pd.DataFrame, offsets_ns: Sequence[int], peers: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """Return the positions of each stage's ranks in the order in which they first send, the first stage first; none where fewer than two stages do.
+    """Return the positions of each stage's ranks, ordered by first send.
 
-    ``offsets_ns`` are the ranks' clocks minus the job's, ``peers`` the ranks of each one's stage, by position.
+    The result is empty if fewer than two stages send. ``offsets_ns`` are the ranks' clocks minus the job's, ``peers`` the ranks
+    of each one's stage, by position.
     """
     sent = rows[rows["counted"] & (rows["name"] == SEND_RECEIVE) & (rows["sends"] > 0)]
     if sent.empty:
@@ -80,7 +83,10 @@ def stages_of(rows: pd.DataFrame, offsets_ns: Sequence[int], peers: Sequence[Seq
 
 
 def chunks_of(passed: pd.DataFrame, stages: Sequence[Sequence[int]]) -> int | None:
-    """Return how many chunks of the model each stage has, None where its sends fit no number of them. Of two stages no more than one can be told."""
+    """Return the number of model chunks per stage; None if the sends match no number.
+
+    With two stages, several chunks cannot be distinguished from one.
+    """
     if len(stages) == 2:
         return 1
     ends, between = [*stages[0], *stages[-1]], [position for stage in stages[1:-1] for position in stage]
@@ -90,17 +96,23 @@ def chunks_of(passed: pd.DataFrame, stages: Sequence[Sequence[int]]) -> int | No
 
 
 def _sends(rows: pd.DataFrame) -> float:
-    """Return how often a rank sends in a step."""
+    """Return the number of sends of a rank per step."""
     return float(rows.groupby(["position", "step"])["sends"].sum().median()) if len(rows) else 0.0
 
 
 def shortest_ms(stage_ms: Sequence[float], microbatches: int) -> float:
-    """Return the shortest step, ms, in which stages that work ``stage_ms`` each can pass ``microbatches`` (each as often as a stage has chunks) to one another."""
+    """Return the shortest possible step in ms for stages that work ``stage_ms`` each.
+
+    A microbatch counts once per chunk of a stage.
+    """
     return (sum(stage_ms) + (microbatches - 1) * max(stage_ms)) / microbatches
 
 
 def _schedule(rows: pd.DataFrame, stages: int, micro: int) -> str | None:
-    """Return how the first stage orders its microbatches: GPipe sends all before it receives a gradient, 1F1B as many as there are stages."""
+    """Return the schedule of the first stage.
+
+    GPipe sends all microbatches before it receives a gradient; 1F1B sends as many as there are stages.
+    """
     if micro < stages + AHEAD:
         return None
     ahead = []

@@ -1,1 +1,1 @@
-"""One analysed run: its data model, its verdict, and the report whose keys are stable."""
+"""One analysed run: its data model, its verdict, and the report with stable keys."""

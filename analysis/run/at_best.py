@@ -1,4 +1,4 @@
-"""The ledger's unprofiled column, brought to the run's best step time, so that one step is spoken of everywhere."""
+"""The ledger's unprofiled column, scaled to the run's best step time so that all pages show one step."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.run.model import LedgerRow
 
-NOTHING_MS = 1e-9  # a femtosecond: what is less cannot be shared out
+NOTHING_MS = 1e-9  # a femtosecond: smaller times cannot be divided in proportion
 
 
 def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
     """Return the ledger with an unprofiled column that sums to the best step time.
 
-    The GPU's work stays; what is lost shrinks or grows in proportion, but not beyond what the profiled steps lost: the profiler slows a host
-    and never hurries it. Copies and the latency of launches do not grow: no slower host makes them longer. What is then left of the step is in
-    no profiled step. Where the work alone is more than the step, it fills it.
-    Unchanged where the profile itself is the best witness, or nothing was replayed.
+    The GPU's work stays. Lost time shrinks or grows in proportion, but not beyond the lost time of the profiled steps, because
+    the profiler only ever slows a host. Copies and launch latency do not grow, because a slower host does not make them longer.
+    The rest of the step is time that no profiled step shows. If the work alone is longer than the step, it shrinks to the step.
+
+    The ledger is unchanged if the profile is itself the strongest evidence, or if nothing was replayed.
     """
     if best.ms is None or STEP_SOURCES[best.source].of_trace:
         return list(ledger)
@@ -29,7 +30,10 @@ def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
 
 
 def brought_to(ledger: Sequence[LedgerRow], step_ms: float) -> list[LedgerRow]:
-    """Return the ledger with an unprofiled column that sums to ``step_ms``, as ``at_best`` says; unchanged where nothing was replayed."""
+    """Return the ledger with an unprofiled column that sums to ``step_ms``.
+
+    The rules are those of ``at_best``. The ledger is unchanged if nothing was replayed.
+    """
     known = [row for row in ledger if row.ms_per_step_unprofiled_est is not None]
     if not known:
         return list(ledger)
@@ -53,12 +57,12 @@ def brought_to(ledger: Sequence[LedgerRow], step_ms: float) -> list[LedgerRow]:
 
 
 def _of_the_gpu(row: LedgerRow) -> bool:
-    """Tell whether lost time lasts as long as the GPU makes it, however slow the host is."""
+    """Tell whether the length of this lost time depends on the GPU and not on the host."""
     return row.owner == "exposed_memcpy" or (row.owner == "idle" and row.cause == "launch_latency")
 
 
 def _with_unseen(rows: list[LedgerRow], unseen_ms: float) -> list[LedgerRow]:
-    """Add the time that no profiled step shows to what is not attributed."""
+    """Add the time that no profiled step shows to the unattributed time."""
     if unseen_ms <= 0:
         return rows
     for i, row in enumerate(rows):
@@ -84,7 +88,10 @@ def _with_unseen(rows: list[LedgerRow], unseen_ms: float) -> list[LedgerRow]:
 
 
 def unseen_ms(ledger: Sequence[LedgerRow], best: BestStepTime) -> float:
-    """Return how much of the best step time ``at_best`` found in no profiled step: it is part of what its rows leave unattributed."""
+    """Return the part of the best step time that no profiled step shows, ms.
+
+    ``at_best`` includes it in the unattributed time of its rows.
+    """
     estimate_ms = best.estimate.value
     if best.ms is None or estimate_ms is None or STEP_SOURCES[best.source].of_trace:
         return 0.0

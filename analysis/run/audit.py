@@ -1,4 +1,7 @@
-"""The audit of a run: what it uses of its GPU, how much work it does, and what that costs, each with the reason where it is not known."""
+"""The audit of a run: its use of the GPU, its work per second, and its cost.
+
+A value that is not known has a reason instead.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,16 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.settings import settings_of
 from sawtooth.analysis.run.verdict import busy_share_of_best
 
-STEPS_PER_EPOCH = "steps_per_epoch"  # the setting, or the tag steps_per_epoch=5004, that says how long an epoch is
+STEPS_PER_EPOCH = "steps_per_epoch"  # the setting, or the tag steps_per_epoch=5004, with the length of an epoch
 NO_TRACE = "No GPU work is recorded in this run."
 
 
 @dataclass(frozen=True)
 class AuditRow:
-    """One line of the audit. ``unit`` is a metric's unit, or what stands behind the number; ``better`` is higher, lower or neither."""
+    """One line of the audit.
+
+    ``unit`` is a metric's unit, or the text after the number. ``better`` is higher, lower or neither.
+    """
 
     key: str
     label: str
@@ -27,7 +33,7 @@ class AuditRow:
 
 
 def audit(run: RunResult) -> tuple[AuditRow, ...]:
-    """Return the audit of a run. Rates, energy and cost rest on the run's best step time."""
+    """Return the audit of a run; rates, energy and cost use the run's best step time."""
     unit, work = _work(run)
     epoch = _of_step(run, _steps_per_epoch(run), lambda steps, ms: steps * ms / 3.6e6)
     step_j = _of_step(run, _power_w(run), lambda power_w, ms: power_w * ms / 1000)
@@ -47,7 +53,7 @@ def audit(run: RunResult) -> tuple[AuditRow, ...]:
 
 
 def _work(run: RunResult) -> tuple[str, Reading]:
-    """Return what is counted in a step, samples before tokens, and how much of it a step holds."""
+    """Return the unit that a step counts and its amount per step; samples come before tokens."""
     facts = run.manifest.facts
     for unit, amount in (("samples", facts.samples_per_step), ("tokens", facts.tokens_per_step)):
         if amount is not None:
@@ -106,7 +112,10 @@ def _per_work(run: RunResult, step_j: Reading, work: Reading) -> Reading:
 
 
 def _of_step(run: RunResult, amount: Reading, value: Callable[[float, float], float]) -> Reading:
-    """Return what ``amount`` and the step time (ms) come to, with the trust of both and the step time's interval."""
+    """Return ``value`` of ``amount`` and the step time (ms).
+
+    The reading has the weaker trust of both, and an interval from the step time's interval.
+    """
     step = run.metrics["best_step_time_ms"]
     if amount.value is None or not step.value:
         return missing((amount if amount.value is None else step).why_missing or NO_TRACE)

@@ -1,4 +1,4 @@
-"""What torch.compile's own log, dropped beside the trace, says: where graphs break, and why code was compiled again."""
+"""Graph breaks and recompilations from torch.compile's own log, which was added next to the trace."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from dataclasses import dataclass, replace
 from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.manifest import Manifest
 
-MOST_PLACES = 100  # of either kind, the most frequent: a page shows a few, a report some more
+MOST_PLACES = 100  # of each kind, the most frequent: a page shows a few, a report some more
 
 
-# What Dynamo says of a break that it cannot go on after, such as one in a loop; what broke the graph stands behind it.
+# Dynamo's text for a break after which it does not compile the function, such as one in a loop. The cause of the break follows
+# it.
 GIVEN_UP = re.compile(r"^.{0,80}\bskipping the (?:function|frame)\b.{0,60}?(?:graph break encountered: |$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class CompileReason:
-    """One place: where (``file.py:12`` or a function's name), why, what Dynamo advises, the compiled frame (such as 3/0), and how often.
+    """One place where a graph breaks or code is compiled again.
 
-    ``gives_up``: the function of the break runs uncompiled as a whole.
+    ``place`` is ``file.py:12`` or a function's name. ``reason`` and ``hint`` are Dynamo's reason and advice. ``frame`` is the
+    compiled frame, such as 3/0. ``times`` counts how often it happened. ``gives_up`` says that the whole function of the break
+    runs uncompiled.
     """
 
     place: str
@@ -32,7 +35,10 @@ class CompileReason:
 
 @dataclass(frozen=True)
 class CompileLog:
-    """Breaks of graphs and recompilations by place, how many functions were compiled, and how long that took, seconds."""
+    """Graph breaks and recompilations by place, the number of compiled functions, and the time for that.
+
+    ``seconds`` is the time spent compiling.
+    """
 
     breaks: tuple[CompileReason, ...]
     recompiled: tuple[CompileReason, ...]
@@ -45,14 +51,14 @@ class CompileLog:
 
 
 def load(manifest: Manifest, library: Library, rank: int | None) -> CompileLog | None:
-    """Return what the logs of ``rank`` say (of every rank, where logs name none); None where the run has none."""
+    """Return the logs of ``rank``, or of every rank if logs name none; None where the run has no log."""
     refs = [ref for ref in manifest.recordings if ref.kind == "compile" and (rank is None or ref.rank in (rank, None))]
     breaks: list[CompileReason] = []
     recompiled: list[CompileReason] = []
     compiled, seconds = 0, 0.0
     for ref in refs:
         with library.open(ref.id, derived=False) as recording:
-            # A frame that is met again (another version of it) breaks at the same line.
+            # Another version of the same frame breaks at the same line.
             rows = recording.rows(
                 "SELECT kind, coalesce(parse_filename(file) || ':' || line, ''), coalesce(reason, ''), coalesce(any_value(hint), ''), "
                 "coalesce(min(compile_id), ''), count(*) FROM compile_events WHERE kind IN ('graph_break', 'recompile') "
@@ -80,13 +86,16 @@ def load(manifest: Manifest, library: Library, rank: int | None) -> CompileLog |
 
 
 def _most_frequent(entries: list[CompileReason]) -> tuple[CompileReason, ...]:
-    """Return the MOST_PLACES that occur most often, in their own order: several logs have as many each."""
+    """Return the MOST_PLACES most frequent entries in their original order.
+
+    Each of several logs may have that many.
+    """
     kept = sorted(sorted(range(len(entries)), key=lambda i: -entries[i].times)[:MOST_PLACES])
     return tuple(entries[i] for i in kept)
 
 
 def _broken(entry: CompileReason) -> CompileReason:
-    """Return a break with what broke the graph as its reason, where Dynamo gave its function up."""
+    """Return a break with the cause of the break as its reason, if Dynamo gave up on the function."""
     given_up = GIVEN_UP.match(entry.reason)
     if given_up is None:
         return entry

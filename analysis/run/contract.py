@@ -1,6 +1,7 @@
-"""The report's keys and types, as ``sawtooth report --format json`` prints them, and the JSON Schema made of them.
+"""The keys and types of the report, and the JSON Schema generated from them.
 
-``sawtooth.analysis.run.report`` returns these types, so that mypy holds the code against them; docs/report.schema.json is ``report_schema()``.
+``sawtooth report --format json`` prints this report. ``sawtooth.analysis.run.report`` returns these types, so mypy checks the
+code against them. docs/report.schema.json is the output of ``report_schema()``.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class RunPart(TypedDict):
 
 
 class DevicePart(TypedDict):
-    """A GPU and its dense peaks by dtype, TFLOP/s; without any where the GPU is not known."""
+    """A GPU and its dense peaks by dtype, TFLOP/s; empty where the GPU is not known."""
 
     index: int
     name: str | None
@@ -52,7 +53,7 @@ class DevicePart(TypedDict):
 
 
 class StepsPart(TypedDict):
-    """Where the steps come from, how many there are and count, and the counted ones' durations on the device."""
+    """The source of the steps, their number, the number of counted steps, and their device durations (ms)."""
 
     source: str
     count: int
@@ -61,9 +62,10 @@ class StepsPart(TypedDict):
 
 
 class MetricPart(TypedDict):
-    """A reading. ``value`` is null exactly where ``why_missing`` is not.
+    """A reading; ``value`` is null exactly where ``why_missing`` is not.
 
-    ``low`` to ``high`` is its 90 % interval, where one is known; ``high`` null: nothing bounds it from above, the reason in ``notes``.
+    ``low`` to ``high`` is its 90 % interval, where one is known. ``high`` is null if nothing bounds it from above; ``notes``
+    then has the reason.
     """
 
     value: float | None
@@ -76,7 +78,10 @@ class MetricPart(TypedDict):
 
 
 class WitnessPart(TypedDict):
-    """What one witness says of the step time, ms, with its 90 % interval. ``ms`` is null where it only bounds the step from below."""
+    """One step time evidence, ms, with its 90 % interval.
+
+    ``ms`` is null where the evidence only bounds the step time from below.
+    """
 
     source: str
     ms: float | None
@@ -86,7 +91,10 @@ class WitnessPart(TypedDict):
 
 
 class LedgerPart(TypedDict):
-    """What owned this part of the steady window; lost time has a cause. The rows of a device sum to the window."""
+    """One owner of time in the steady window; lost time also has a cause.
+
+    The rows of a device sum to the window.
+    """
 
     device: int
     owner: str
@@ -98,7 +106,7 @@ class LedgerPart(TypedDict):
 
 
 class KernelCategoryPart(TypedDict):
-    """Kernels of one category: sums over kernels, which may overlap."""
+    """Kernels of one category; times are sums over kernels, which may overlap."""
 
     category: str
     ns: Nanoseconds
@@ -107,7 +115,7 @@ class KernelCategoryPart(TypedDict):
 
 
 class RankPart(TypedDict):
-    """What is said of one rank's device; the report's own keys speak of the slowest."""
+    """The results of one rank's device; the report's own keys are those of the slowest rank."""
 
     steps: StepsPart
     window_ns: Nanoseconds
@@ -135,7 +143,10 @@ class ChangePart(TypedDict):
 
 
 class FindingPart(TypedDict):
-    """What costs time: the ceiling is all that its cause owns, the prediction what the replay without it takes."""
+    """A problem that costs time.
+
+    The ceiling is all time of its cause. The prediction is the step time of a replay without that cause.
+    """
 
     rule: str
     severity: Severity
@@ -154,14 +165,14 @@ class FindingPart(TypedDict):
 
 
 class NotCheckedPart(TypedDict):
-    """A rule that could not speak, and why."""
+    """A rule that could not check the run, and the reason."""
 
     rule: str
     because: str
 
 
 class DiagnosticPart(TypedDict):
-    """Import trouble or a limit of the recording."""
+    """A problem during import, or a limit of the recording."""
 
     key: str
     severity: ImportSeverity
@@ -170,7 +181,7 @@ class DiagnosticPart(TypedDict):
 
 
 class PlanPart(TypedDict):
-    """One fix of the plan, in order, and the step after it with all fixes before it made, ms, with its interval."""
+    """One fix of the plan, in order, with the predicted step time after it and all earlier fixes, ms."""
 
     rule: str
     predicted_step_ms: float
@@ -179,7 +190,10 @@ class PlanPart(TypedDict):
 
 
 class AuditPart(TypedDict):
-    """One line of the audit: use of the GPU, work per second, energy and cost. ``value`` is null exactly where ``why_missing`` is not."""
+    """One line of the audit: use of the GPU, work per second, energy or cost.
+
+    ``value`` is null exactly where ``why_missing`` is not.
+    """
 
     key: str
     label: str
@@ -191,7 +205,11 @@ class AuditPart(TypedDict):
 
 
 class StragglerPart(TypedDict):
-    """Who holds the job up: ``own_ms`` beyond its peers in a step, ``gain_ms`` of the job's step without it, ``at_most`` where the replayed hosts hide it."""
+    """Ranks that delay the job.
+
+    ``own_ms`` is their time per step beyond that of their peers. ``gain_ms`` is the predicted gain of the job's step without
+    it. ``at_most`` says that the gain is an upper bound, because the replayed hosts hide the delay.
+    """
 
     ranks: list[int | None]
     host: str | None
@@ -218,7 +236,10 @@ class HostThreadPart(TypedDict):
 
 
 class HostPart(TypedDict):
-    """Where the host's time goes in a run without GPU work, ms per step (of the whole recording where ``steps`` is 0); ``communication_ms`` is part of ``rest_ms``."""
+    """The host's time in a run without GPU work, ms per step.
+
+    If ``steps`` is 0, times are of the whole recording. ``communication_ms`` is part of ``rest_ms``.
+    """
 
     steps: int
     loading_ms: float
@@ -230,7 +251,10 @@ class HostPart(TypedDict):
 
 
 class FailedCheckPart(TypedDict):
-    """A check of the recordings that failed. ``headline`` is set where it takes the answer about the run away; ``evidence`` is what it makes unusable."""
+    """A failed check of the recordings.
+
+    ``headline`` is set if the check withdraws the answer about the run. ``evidence`` lists what it makes unusable.
+    """
 
     check: str
     count: int
@@ -241,7 +265,7 @@ class FailedCheckPart(TypedDict):
 
 
 class ReportPart(RankPart):
-    """What is known of one run."""
+    """The report of one run."""
 
     report_version: int
     tool_version: str

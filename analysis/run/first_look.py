@@ -1,4 +1,4 @@
-"""What a recording says by itself, before anything is derived of it: enough for a first sentence while the rest is computed."""
+"""Basic facts of a recording before anything is derived from it, for a first sentence on the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from sawtooth.ingest.database import rows_of
 _GPUS = "SELECT DISTINCT name FROM devices WHERE name IS NOT NULL AND device IN (SELECT device FROM gpu_ops)"
 _STEPS = "SELECT count(*) FROM names WHERE regexp_full_match(name, 'ProfilerStep#\\d+')"
 _DEVICES = "SELECT device FROM gpu_ops GROUP BY device ORDER BY count(*) DESC, device LIMIT 16"  # as many GPUs as a host has
-# Operations lie in order of start, so that both windows pass over them once and keep nothing: millions are no reason to need more memory.
+# Operations are stored in order of start, so both windows read them once without storing rows. Millions of operations then need
+# no extra memory.
 _BUSY = """WITH running AS (SELECT start_ns, max(start_ns + dur_ns) OVER (ROWS UNBOUNDED PRECEDING) AS reached FROM gpu_ops WHERE device = {}),
     each AS (SELECT start_ns, reached, coalesce(lag(reached) OVER (), start_ns) AS before FROM running)
     SELECT sum(reached - greatest(start_ns, before)), max(reached) - min(start_ns) FROM each"""
@@ -20,10 +21,11 @@ _BUSY = """WITH running AS (SELECT start_ns, max(start_ns + dur_ns) OVER (ROWS U
 
 @dataclass(frozen=True)
 class FirstLook:
-    """A trace as recorded, none of it left out.
+    """A first look at a complete trace.
 
-    ``gpu`` is its GPUs' model, None where it names none or several; ``steps`` how many the profiler marked; ``busy_share`` the part, 0 to 1, of the
-    time from a GPU's first operation to its last in which it worked, None without GPU work.
+    ``gpu`` is the model of its GPUs, None where it names none or several. ``steps`` is the number of steps that the profiler
+    marked. ``busy_share`` (0 to 1) is the busy share of the time from a GPU's first operation to its last, None without GPU
+    work.
     """
 
     gpu: str | None
@@ -32,7 +34,10 @@ class FirstLook:
 
 
 def first_look(recording_file: Path) -> FirstLook | None:
-    """Look at a trace's recording; None where its file cannot be read, which whoever derives it will tell."""
+    """Return the first look at a trace's recording; None where its file cannot be read.
+
+    The code that derives from the file reports the error.
+    """
     try:
         models, steps, devices = (rows_of(recording_file, select) for select in (_GPUS, _STEPS, _DEVICES))
         parts = [rows_of(recording_file, _BUSY.format(device))[0] for (device,) in devices]

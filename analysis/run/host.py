@@ -1,4 +1,4 @@
-"""A run whose traces hold no GPU work: what the host did."""
+"""The host's work in a run whose traces have no GPU work."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sawtooth.analysis.metrics.witness import Witness, by_user
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words
 
-SLOWED = 1.5  # times: beyond it a profiled step's parts are longer than the run's whole step
+SLOWED = 1.5  # ratio: above it, the parts of a profiled step are longer than the run's whole step
 UNPROFILED_IS_SHORTER = "As profiled: the profiler slows the host, so a step of the run is shorter."
-OF_A_RHYTHM = 1.25  # times the median: steps that take longer, and a mean above it, are more than jitter
-FEWEST_SLOW = 2  # one slow step may be a warm-up, or chance
+OF_A_RHYTHM = 1.25  # times the median: longer steps, and a mean above it, are more than jitter
+FEWEST_SLOW = 2  # one slow step may be a warm-up or chance
 RHYTHM = "Mean of the profiled steps: {slow} of {steps} take {takes} on average, the others about {others}."
 NO_STEPS = "The trace has no steps: call profiler.step() after each, or put an NVTX range around it under Nsight Systems."
 
@@ -42,12 +42,15 @@ class HostThread:
 
 @dataclass(frozen=True)
 class HostWork:
-    """Where the host's time goes, ms per step (of the whole recording where ``steps`` is 0).
+    """The host's time, ms per step (of the whole recording if ``steps`` is 0).
 
-    ``loading_ms``, ``operators_ms`` and ``rest_ms`` are the loop's own thread: waiting for batches, inside operators, and outside both;
-    in ``communication_ms`` of the last a collective runs on the CPU, mostly ``collective``.
-    ``step_ms`` are the profiled steps in order; ``loads_inline``: the loop's own process loads its batches;
-    ``round`` are the rounds that the loop goes in, None where it goes in none; ``functions``: the user's own, ``file.py(12): name``, with their ms outside operators and loading, empty where no Python calls were recorded.
+    ``loading_ms``, ``operators_ms`` and ``rest_ms`` divide the time of the loop's own thread: waiting for batches, inside
+    operators, and the rest. ``communication_ms`` is the part of ``rest_ms`` in which a collective runs on the CPU, mostly
+    ``collective``.
+
+    ``step_ms`` are the profiled steps in order. ``loads_inline`` says that the loop's own process loads its batches. ``round``
+    describes the loop's rounds, None if it has none. ``functions`` are the user's own functions as ``file.py(12): name``, with
+    their ms outside operators and loading. They are empty where no Python calls were recorded.
     """
 
     steps: int
@@ -66,22 +69,25 @@ class HostWork:
 
     @property
     def total_ms(self) -> float:
-        """The loop's time that the parts make up: a profiled step, or the recording."""
+        """The loop's time that the parts sum to, ms: a profiled step, or the recording."""
         return self.loading_ms + self.operators_ms + self.rest_ms
 
     @property
     def of_the_step(self) -> float:
-        """What turns a time of the profiled steps into one of the run's own step; 1 where that is not known."""
+        """The factor from a time in the profiled steps to a time in the run's own step; 1 if not known."""
         return self.step.value / self.total_ms if self.step.value and self.steps and self.total_ms else 1.0
 
     @property
     def slowed(self) -> float | None:
-        """How many times as long the profiled steps are as the run's own; None where their times can stand beside it."""
+        """How many times as long the profiled steps are as the run's own steps.
+
+        None if their times are close enough to be shown together.
+        """
         return 1 / self.of_the_step if self.of_the_step * SLOWED <= 1 else None
 
 
 def host_work(recording: Recording, user_ms: float | None, marks: Witness | None) -> HostWork | None:
-    """Return what the host did in a trace; None where its derived file tells nothing of it."""
+    """Return the host's work in a trace; None where its derived file has no such facts."""
     rows = recording.rows("SELECT value FROM facts WHERE key = 'host_only'")
     work = json.loads(rows[0][0]) if rows else None
     if work is None:
@@ -107,7 +113,7 @@ def host_work(recording: Recording, user_ms: float | None, marks: Witness | None
 
 
 def _rounds(work: Any, marks: Witness | None) -> Round | None:
-    """Return the rounds that the loop goes in: its marks tell, and what a profiled step waits for batches."""
+    """Return the loop's rounds, from its marks and from how long a profiled step waits for batches."""
     if marks is None or marks.round is None:
         return None
     loading_ms = work["loading_ns"] / 1e6
@@ -117,7 +123,10 @@ def _rounds(work: Any, marks: Witness | None) -> Round | None:
 def _step(
     step_ns: Sequence[int], first_ns: int | None, user_ms: float | None, marks: Witness | None, rounds: Round | None
 ) -> Reading:
-    """Return the run's step time: by the user's stopwatch, the loop's own marks, else the profiled steps: their mean where some are slow again and again."""
+    """Return the run's step time from the user's stopwatch, the loop's own marks, or the profiled steps.
+
+    For profiled steps this is the median, or the mean if some steps are slow repeatedly.
+    """
     witness = by_user(user_ms) if user_ms is not None else marks
     if witness is not None and witness.ms is not None:
         notes = (*witness.notes, rounds.sentence) if rounds is not None else witness.notes

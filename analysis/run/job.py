@@ -1,4 +1,7 @@
-"""What is known of a job of several ranks: its process groups, its pipeline, who waits for whom and who holds it up. Data only; ``analysis.ranks`` makes it."""
+"""The data of a job with several ranks: process groups, pipeline, waits and stragglers.
+
+This is data only; ``analysis.ranks`` computes it.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,20 @@ import pandas as pd
 Parallelism = Literal["dp", "tp", "pp", "ep", "cp"]
 StragglerKind = Literal["rank", "set", "host", "stage"]
 
-SEND_RECEIVE = "sendrecv"  # the name of a pair of sender and receiver, whatever its two sides say
+SEND_RECEIVE = "sendrecv"  # the name of a pair of sender and receiver, whatever names the two sides record
 
 
 @dataclass(frozen=True)
 class GroupUse:
-    """What the process groups of one kind do in a counted step, means over their ranks.
+    """The work of the process groups of one kind in a counted step, means over their ranks.
 
-    ``parallelism`` is data, tensor, pipeline, expert or context parallel, None where nothing tells; ``within_host`` None where hosts are unknown.
-    ``kinds`` are the collectives, most frequent first. ``bytes_per_step`` is of one group, as in ``collectives.load``. ``transfer_ms`` is how long its kernels
-    run on a rank once the last rank has come, ``exposed_ms`` of that without computation beside it. Bandwidths are of the transfers, decimal GB/s;
-    ``link_gb_s`` is what ``link`` carries in one direction, None where the hardware table has no such link.
+    ``parallelism`` is data, tensor, pipeline, expert or context parallel, None if not known. ``within_host`` is None if the
+    hosts are unknown. ``kinds`` are the collectives, most frequent first. ``bytes_per_step`` is of one group, as in
+    ``collectives.load``.
+
+    ``transfer_ms`` is how long the kernels run on a rank after the last rank has arrived. ``exposed_ms`` is the part of that
+    without computation at the same time. Bandwidths are of the transfers, in decimal GB/s. ``link_gb_s`` is the bandwidth of
+    ``link`` in one direction, None where the hardware table has no such link.
     """
 
     parallelism: Parallelism | None
@@ -42,12 +48,14 @@ class GroupUse:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline's schedule. ``stages`` are the positions of each stage's ranks, first stage first; ``microbatches`` those of a step, ``schedule`` GPipe or
-    1F1B where the order shows it, or interleaved: each stage has several ``chunks`` of the model.
+    """A pipeline's schedule.
 
-    ``stage_ms`` is what a GPU of each stage works in a step of ``step_ms``, ``bubble_share`` the mean share in which it does not, ``ideal_share``
-    what equal stages wait for this many microbatches. The bubble is ``fill_ms`` by that design, ``imbalance_ms`` for the slowest stage, and
-    ``rest_ms`` for everything else: launches, transfers, late ranks.
+    ``stages`` are the positions of each stage's ranks, first stage first. ``microbatches`` are those of a step. ``schedule`` is
+    GPipe or 1F1B where the order shows it, or interleaved, where each stage has several ``chunks`` of the model.
+
+    ``stage_ms`` is how long a GPU of each stage works in a step of ``step_ms``. ``bubble_share`` is the mean share in which it
+    does not work. ``ideal_share`` is the share that equal stages wait with this many microbatches. The bubble consists of
+    ``fill_ms`` (that design), ``imbalance_ms`` (the slowest stage) and ``rest_ms`` (launches, transfers, stragglers).
     """
 
     stages: tuple[tuple[int, ...], ...]
@@ -64,19 +72,24 @@ class Pipeline:
 
     @property
     def turns(self) -> int:
-        """How often microbatches come to a stage in a step."""
+        """How often a microbatch arrives at a stage in a step."""
         return self.microbatches * self.chunks
 
 
 @dataclass(frozen=True)
 class RankWaits:
-    """One rank in its counted steps, ms per step: ``wait_ms`` in collectives (overlapped or not), ``late_ms`` that each of the others, on average,
-    waited for it with nothing to compute, as profiled: the profiler slows one host more than another.
+    """The waits of one rank in its counted steps, ms per step.
 
-    ``last_share`` is the share of collectives it came last to. ``clock_offset_ns`` is its clock minus the first rank's, from the ends of shared
-    collectives, None where they share none, directly or through others; ``clock_error_ns`` its standard error. ``unprofiled_wait_ms`` is what it waits where all
-    ranks are replayed together without the profiler, None where they cannot be; ``slowed_ms`` how much longer its kernels were recorded for
-    collectives that waited beside them, ``held_ms`` how long single ones were held up, as where another process has turns on the GPU.
+    ``wait_ms`` is its wait in collectives, overlapped or not. ``late_ms`` is how long each other rank waited for it on average
+    with nothing to compute. Both are as profiled: the profiler slows one host more than another. ``last_share`` is the share of
+    collectives in which it arrived last.
+
+    ``clock_offset_ns`` is its clock minus the first rank's, from the ends of shared collectives. It is None where they share
+    none, directly or through other ranks. ``clock_error_ns`` is its standard error. ``unprofiled_wait_ms`` is its wait if all
+    ranks are replayed together without the profiler, None where they cannot be.
+
+    ``slowed_ms`` is how much longer its kernels ran because collectives waited at the same time. ``held_ms`` is how long single
+    kernels were interrupted, for example by another process on the GPU.
     """
 
     position: int
@@ -94,13 +107,17 @@ class RankWaits:
 
 @dataclass(frozen=True)
 class Straggler:
-    """Who holds the job up by its own doing: one rank, all of a host, a pipeline stage, or several ranks together (set).
+    """Ranks that delay the job by their own work: one rank, a host, a pipeline stage, or a set of ranks.
 
-    ``own_ms`` is what each of them takes of a step beyond its peers (the median over them), without the profiler; ``gain_ms`` what the
-    job's step gains where they are as fast, or share work of another batch size with their peers. ``reason`` is a cause of lost time, "work" (more kernel time), "turns" (another process on
-    its GPU), "clock" or "power" (slower GPU by telemetry), None where nothing tells or the reasons differ. ``kernel_ratio`` is how many
-    times as long equal kernels take, where that is it. ``at_most``: the replayed hosts hide it, and hosts as fast as their error
-    allows would not; ``gain_ms`` is of those. ``as_recorded``: told by the collectives as they were recorded, without replays. Of a job of many ranks, ``positions`` are those that are among the run's, perhaps none.
+    ``own_ms`` is the time per step that each takes beyond its peers (the median over them), without the profiler. ``gain_ms``
+    is the gain of the job's step if they were as fast, or if work of different batch sizes were shared equally. ``reason`` is a
+    cause of lost time, "work" (more kernel time), "turns" (another process on its GPU), or "clock" or "power" (slower GPU by
+    telemetry). It is None if it is not known or the reasons differ. ``kernel_ratio`` is how many times as long equal kernels
+    take, where that is the reason.
+
+    ``at_most`` says that the replayed hosts hide the delay; ``gain_ms`` is then for hosts as fast as their error allows.
+    ``as_recorded`` says that it was found in the recorded collectives, without replays. In a job of many ranks, ``positions``
+    are only those among the run's recordings, perhaps none.
     """
 
     kind: StragglerKind
@@ -117,7 +134,7 @@ class Straggler:
 
 @dataclass(frozen=True)
 class Side:
-    """Ranks that come together, named as a ``Straggler``'s are: all of a host, or a set."""
+    """Ranks that arrive together, with the fields of a ``Straggler``: all ranks of a host, or a set."""
 
     kind: StragglerKind
     positions: tuple[int, ...]
@@ -127,9 +144,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Split:
-    """Ranks with the same work that come to their collectives in two groups, as recorded, the late ones at least half: nobody is the exception.
+    """Ranks with equal work that arrive at collectives in two groups, as recorded.
 
-    ``behind_ms`` is how much later these come in a step.
+    The late group is at least half of the ranks, so no rank is an exception. ``behind_ms`` is how much later they arrive in a
+    step.
     """
 
     early: Side
@@ -139,15 +157,20 @@ class Split:
 
 @dataclass(frozen=True)
 class Communication:
-    """What the ranks' recordings say together.
+    """Results that need the recordings of all ranks.
 
-    ``rows`` has one row per matched collective and rank: collective, position, gpu_op_id, start_ns, dur_ns, shortest_ns, wait_ns, last,
-    exposed_ns, exposed_wait_ns, counted, name, dtype, bytes, group, group_size, ranks (matched). ``unmatched`` counts communication kernels without a
-    counterpart. ``notes`` say what limits the numbers. ``stragglers`` hold the job up by their own doing, most gain first. ``split`` is where none
-    does and most of them come late together. ``step_ms`` is the job's step without the profiler, from the ranks replayed together; None where they cannot be. ``paced_ms`` is the step that stragglers are
-    judged at: with hosts brought to what marks or telemetry say of it. ``in_turn_ms`` is what of a step even the rank waits for others
-    that waits least within a sample of telemetry: those that hold each other up by turns. ``groups`` are its process groups by kind, ``schedule`` its pipeline's. ``heat`` is what every rank takes and waits in every step (of ``ranks.heat``) where the job
-    has more ranks than the run has recordings, else None.
+    ``rows`` has one row per matched collective and rank: collective, position, gpu_op_id, start_ns, dur_ns, shortest_ns,
+    wait_ns, last, exposed_ns, exposed_wait_ns, counted, name, dtype, bytes, group, group_size, ranks (matched). ``unmatched``
+    counts communication kernels without a counterpart. ``notes`` name limits of the numbers.
+
+    ``stragglers`` are sorted by gain. ``split`` is set if there is no straggler but most ranks arrive late together.
+    ``step_ms`` is the job's step without the profiler, from a joint replay, None where it is not possible. ``paced_ms`` is the
+    step time at which stragglers are judged, with hosts slowed to the step time of marks or telemetry. ``in_turn_ms`` is the
+    time per step that even the rank with the shortest wait waits for others within a telemetry sample. Such ranks delay each
+    other in turn.
+
+    ``groups`` are the process groups by kind, ``schedule`` is the pipeline's. ``heat`` has the work and wait of every rank in
+    every step (of ``ranks.heat``) if the job has more ranks than the run has recordings, else None.
     """
 
     rows: pd.DataFrame
@@ -166,7 +189,10 @@ class Communication:
 
     @property
     def pipeline(self) -> bool:
-        """Whether ranks send to each other: then their work differs by design, and each waits at times."""
+        """Whether ranks send to each other.
+
+        Then their work differs by design, and each of them waits at times.
+        """
         return not self.rows.empty and bool((self.rows["name"] == SEND_RECEIVE).any())
 
 

@@ -1,4 +1,7 @@
-"""What the loop and its loader's processes take, by the helper's own timing: samples a second, and the parts of a step without GPU work."""
+"""Loading times: samples per second of loader and loop, and the parts of a step without GPU work.
+
+The recorder's helper measured them.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,24 @@ from sawtooth.ingest.manifest import UserFacts
 
 
 def batch_ms(cost: SampleCost) -> float:
-    """Return what one process takes to load a batch, ms."""
+    """Return the time in which one process loads a batch, ms."""
     return 1e3 * (cost.batch * cost.wall_s + cost.collate_s + cost.pin_s)
 
 
 def pace(facts: UserFacts, step_ms: float | None) -> tuple[Rate, float] | None:
-    """Return the samples a second that the loader gives, as it was timed, and those that steps of ``step_ms`` take; None where it was not timed."""
+    """Return the samples per second that the loader can deliver and that steps of ``step_ms`` need.
+
+    None where the loader was not timed.
+    """
     cost, rate = sample_cost(facts), rate_of(facts)
     return (rate, 1e3 * cost.batch / step_ms) if cost is not None and rate is not None and step_ms else None
 
 
 def host_parts(result: RunResult) -> dict[str, float]:
-    """Return what the host's time of a step goes to in a run without GPU work, ms by part, which sum to the run's own step.
+    """Return the host's time in a step without GPU work, ms by part; the parts sum to the run's own step.
 
-    By the trace, or by the loader's own times where the loop loads each batch itself; empty where neither tells.
+    The parts come from the trace, or from the loader's own times if the loop loads each batch itself. Empty where neither is
+    known.
     """
     step_ms, work, facts = result.metrics["best_step_time_ms"].value, result.host, result.manifest.facts
     if result.lead is not None or not step_ms:

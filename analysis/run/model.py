@@ -1,4 +1,4 @@
-"""What is known of an analysed run: its devices and findings. Data only; other modules make it."""
+"""The data of an analysed run: its devices and findings. Other modules compute it."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ Confidence = Literal["high", "medium", "low"]
 Claim = Literal["gain", "ceiling", "throughput", "caution"]
 
 NO_GAIN = 1.005  # half a percent: a replay reproduces the recorded step no better
-NOTHING = 0.99  # of the step: an interval that reaches up to it holds no gain
+NOTHING = 0.99  # of the step: an interval that reaches this far includes no gain
 
 
 def may_gain_nothing(high_ms: float | None, before_ms: float | None) -> bool:
-    """Tell whether the interval of a prediction, which ends at ``high_ms``, reaches the step as it is: False where either is not known."""
+    """Tell whether a prediction's interval reaches the current step time; False if either is not known."""
     return high_ms is not None and before_ms is not None and high_ms >= NOTHING * before_ms
 
 
 @dataclass(frozen=True)
 class CodeChange:
-    """One way to write the fix. ``framework`` is PyTorch, Lightning or Transformers; ``of_run``: names and sizes in it are the run's own.
+    """One way to write the fix; ``framework`` is PyTorch, Lightning or Transformers.
 
-    Both texts may hold slots, such as ``$model``; ``usual`` stands in those of which the run's own is not known.
+    ``of_run``: its names and sizes are the run's own. Texts may have slots (``$model``); ``usual`` fills those that are not known.
     """
 
     framework: str
@@ -56,7 +56,7 @@ class CodeChange:
     usual: tuple[tuple[str, str], ...] = ()
 
     def filled(self, **names: str) -> CodeChange:
-        """Return the change with ``names`` in its slots, and the usual ones in the others."""
+        """Return the change with ``names`` in its slots, and the usual text in the others."""
         if not self.usual:
             return self
         before, after = (Template(text).substitute(dict(self.usual) | names) for text in (self.before, self.after))
@@ -65,7 +65,7 @@ class CodeChange:
 
 @dataclass(frozen=True)
 class Action:
-    """What to change: a verb, its object with the ``$amount`` in it, and ``how`` it is done, which begins with its own punctuation."""
+    """A change: a verb, an object with ``$amount``, and ``how``, which has its own punctuation."""
 
     verb: str
     object: str
@@ -74,7 +74,7 @@ class Action:
 
     @property
     def short(self) -> str:
-        """The change without how it is done: Use 8 loader workers."""
+        """The change without how it is done, such as "Use 8 loader workers"."""
         return f"{self.verb} {Template(self.object).safe_substitute(amount=f'{self.amount or 0:g}')}".rstrip()
 
     @property
@@ -84,26 +84,27 @@ class Action:
 
 
 Topic = Literal[
-    "hidden",  # time that the profiled steps do not show, which what they show cannot be named by
-    "late_rank",  # one rank's lateness: the same time again as its own findings, and that it alone loses it
-    "host_pace",  # rests on how fast the host is without the profiler, and makes all of its work cheaper
-    "choice",  # what somebody decided, and no fault while it costs little
+    "hidden",  # time that the profiled steps do not show, so that no cause in them can explain it
+    "late_rank",  # one rank's lateness: the same time as its own findings, but lost by that rank alone
+    "host_pace",  # depends on the host's speed without the profiler, and makes all of its work cheaper
+    "choice",  # a decision of the user, which is no problem while it costs little
     "cuda_graph",  # launches a step as a CUDA graph
     "captures_graph",  # the profiled steps capture a graph, which the run does once
-    "fewer_flops",  # takes work away that counts as the model's, so that MFU does not rise with the speed
-    "schedule",  # how a pipeline's microbatches follow each other
+    "fewer_flops",  # removes work that counts as the model's, so MFU does not rise with the speed
+    "schedule",  # the order of a pipeline's microbatches
     "memory",  # advice about the GPU's memory
-    "spare_memory",  # that memory is not used
-    "marks_steps",  # how steps come to be marked, without which no advice has a time
+    "spare_memory",  # memory is not used
+    "marks_steps",  # how to mark steps, without which no advice has a time
 ]
 
 
 @dataclass(frozen=True)
 class Explains:
-    """The lost time that the findings of a rule account for, and what they are about: nobody else need know the rule by its name.
+    """The lost time that the findings of a rule explain, and their topics.
 
-    ``causes`` are the ledger's; where they are no more than the mechanism, ``called`` is what the time is called in a sentence.
-    ``sets`` are the choices of a run's set-up that the advice makes (``compare.changed.traits``), with the value where only that is meant: "dtype TF32".
+    With it, no other module needs to know a rule by name. ``causes`` are causes of the ledger. ``called`` is the name of that
+    time in a sentence, if the causes only name the mechanism. ``sets`` are the choices of a run's set-up that the advice makes
+    (``compare.changed.traits``), with the value if only one value is meant, such as "dtype TF32".
     """
 
     causes: tuple[str, ...] = ()
@@ -119,15 +120,17 @@ class Explains:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found: a title in plain words with its number, what proves it, what to change and what that brings.
+    """The result of a rule: a title with its number, the evidence, the change to make and its gain.
 
-    ``ceiling_ms_per_step`` is all that the cause owns; ``predicted_step_ms`` comes from the replay with the cause removed, None where the
-    gain cannot be predicted (``prediction_note`` says why), with the interval that holds four of five such predictions. ``evidence`` rows are plain data; a row with ``start_ns`` and ``end_ns`` links
-    to the timeline. ``places`` are start and end (absolute ns) of the events that it speaks of, in order of time; without any, its places are the gaps of
-    the causes that it explains. ``edits`` are the replay's changes, so that several fixes can be combined. ``ends_the_run`` puts a finding before
-    those that only cost time. ``explains`` is its rule's. ``needs_first`` are the rules whose change is to be made before this one's.
-    ``sets_pace``: what it names takes as long as the run's step by a timing of its own, whatever the profiled steps show. ``fed_every_ms`` is how often the loader's workers
-    give a batch, at the best where the finding has a ceiling, if that and nothing else bounds what it claims. ``samples_per_second_times``, at most, is what a change brings that leaves the step as long.
+    ``ceiling_ms_per_step`` is all time of the cause. ``predicted_step_ms`` is from the replay without the cause, with the
+    interval that contains four of five such predictions. It is None where the gain cannot be predicted (``prediction_note``
+    gives the reason). ``edits`` are the replay's changes, so that fixes can be combined. ``evidence`` rows are plain data; one
+    with ``start_ns`` and ``end_ns`` links to the timeline. ``places`` are start and end (absolute ns) of its events in order of
+    time; without any, its places are the gaps of the causes in ``explains``. ``ends_the_run`` puts a finding before those that
+    only cost time. ``needs_first`` are the rules whose change must come before. ``sets_pace`` says that a separate timing shows
+    the problem to be as long as the run's step. ``fed_every_ms`` is how often the loader's workers deliver a batch (at best, if
+    the finding has a ceiling), if only that limits the claim. ``samples_per_second_times`` is the largest gain in samples per
+    second of a change that keeps the step time.
     """
 
     rule: str
@@ -155,32 +158,32 @@ class Finding:
 
     @property
     def fix(self) -> str:
-        """What to change, in a sentence."""
+        """The change to make, in a sentence."""
         return self.action.sentence
 
     @property
     def gain_ms(self) -> float:
-        """What the change brings a step: as predicted, else at most."""
+        """The gain per step, ms: as predicted, or else the upper bound."""
         if self.predicted_speedup is not None and self.predicted_step_ms is not None:
             return self.predicted_step_ms * (self.predicted_speedup - 1)
         return self.ceiling_ms_per_step or 0.0
 
     @property
     def may_gain_nothing(self) -> bool:
-        """Whether a gain is predicted whose interval reaches the step as it is."""
+        """Whether a gain is predicted and its interval reaches the current step time."""
         return self.claims == "gain" and may_gain_nothing(
             self.predicted_high_ms, (self.predicted_step_ms or 0.0) + self.gain_ms
         )
 
     def accounts_for(self, cause: str | None, start_ns: int, end_ns: int) -> bool:
-        """Tell whether time lost to ``cause`` there is what the finding speaks of: of a finding with places, where it touches one of them."""
+        """Tell whether the finding explains time lost to ``cause`` here; with places, only at one of them."""
         if cause not in self.explains.causes:
             return False
         return not self.places or any(start <= end_ns and end >= start_ns for start, end in self.places)
 
     @property
     def claims(self) -> Claim:
-        """What the finding claims: a predicted gain, a ceiling that no change may exceed, more samples in the same step, or nothing but a caution."""
+        """The claim: a predicted gain, an upper bound of it, more samples in the same step, or a warning."""
         if self.predicted_step_ms is not None:
             return "gain" if (self.predicted_speedup or 0.0) > NO_GAIN else "caution"
         if self.ceiling_ms_per_step:
@@ -190,7 +193,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class PlanStep:
-    """One fix of the plan: a step's time before it, with the fixes before it made, and after it with its interval (ms). Of one that only makes the next one possible both are the same."""
+    """One fix of the plan: the step time before it (ms, with all earlier fixes) and after it."""
 
     rule: str
     before_ms: float
@@ -200,13 +203,13 @@ class PlanStep:
 
     @property
     def prepares(self) -> bool:
-        """Whether it brings nothing by itself, and has to be done before the next fix."""
+        """Whether it gains nothing by itself, but the next fix needs it."""
         return self.predicted_step_ms >= self.before_ms
 
 
 @dataclass(frozen=True)
 class NotChecked:
-    """A rule that could not speak, and why."""
+    """A rule that could not check the run, and the reason."""
 
     rule: str
     because: str
@@ -214,11 +217,12 @@ class NotChecked:
 
 @dataclass(frozen=True)
 class RankResult:
-    """One device of one ``trace``. ``steps`` has the derived table's columns; ``categories`` category, ns, launches, share.
+    """One device of one ``trace``.
 
-    ``failed`` are the checks that its recording failed; where one of them decides, ``ledger`` is empty.
-    ``exposed_causes`` cuts the exposed communication by cause where other ranks tell it, else it is empty. ``work`` is what its GPU does in
-    a step. Of several ranks that were replayed together ``best`` is the job's step time, but for what the profile shows.
+    ``steps`` and ``categories`` (category, ns, launches, share) are tables. ``failed`` are the checks that its recording
+    failed; ``ledger`` is empty if one withdraws the answer. ``exposed_causes`` divides the exposed communication by cause if
+    other ranks show it. ``work`` is the GPU's work per step. If ranks were replayed together, ``best`` is the job's, except for
+    the profile.
     """
 
     recording_id: str
@@ -244,7 +248,7 @@ class RankResult:
 
     @cached_property  # rules ask dozens of times
     def counted(self) -> pd.DataFrame:
-        """The steps that count; not to be changed."""
+        """The steps that count; callers must not change them."""
         return self.steps[self.steps["counted"]]
 
     @property
@@ -261,12 +265,11 @@ class RankResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run, analysed. ``lead`` is the slowest rank's device, which sets the pace; None where no trace has GPU work.
+    """An analysed run; ``lead`` is the slowest rank's device, None where no trace has GPU work.
 
-    ``plan`` are the fixes
-    made one after the other. ``communication`` is what the ranks' collectives say together, None for one rank; ``host`` what the host
-    did where no trace has GPU work; ``troughs`` what the lead's
-    sawtooth waits for; ``compile_log`` what torch.compile's own log says; ``failed`` the checks that its recordings failed, the lead's first.
+    ``plan`` has the fixes in order. ``communication`` has the results of the ranks' collectives, None for one rank. ``host`` is
+    the host's work if no trace has GPU work. ``troughs`` are the waits in the low parts of the lead's sawtooth. ``compile_log``
+    is torch.compile's own log. ``failed`` are the checks that its recordings failed, the lead's first.
     """
 
     manifest: Manifest
@@ -287,11 +290,11 @@ class RunResult:
 
     @property
     def withdrawn_by(self) -> FailedCheck | None:
-        """The failed check that takes the answer about the run away; None where none does."""
+        """The failed check that withdraws the answer about the run; None without one."""
         return deciding(self.failed)
 
     @property
     def gpus(self) -> int:
-        """How many GPUs the job has: those of the run, or as many as a trace or a summary of the ranks names where not all are among the run's."""
+        """The job's number of GPUs, which a trace or a rank summary may state if the run lacks ranks."""
         whole = self.communication.job_ranks if self.communication is not None else None
         return max(whole or 0, len(self.ranks), *(rank.trace.world_size or 0 for rank in self.ranks))

@@ -1,4 +1,4 @@
-"""One rank of a run by itself: a device of a trace with its steps, its ledger, its step time and its metrics."""
+"""One rank of a run by itself: a device of a trace with its steps, ledger, step time and metrics."""
 
 from __future__ import annotations
 
@@ -34,19 +34,20 @@ from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 
-NEVER_WAITED = 0.01  # of the step: a loader that costs the profiled steps less had its batches ready
-# What recording an operator cost at most where nothing is launched: 7 µs of each of the 5,149 of a loader on a slow host.
+NEVER_WAITED = 0.01  # of the step: if a loader costs the profiled steps less, its batches were ready
+# The largest cost of recording an operator that launches nothing. Measured: 7 µs for each of the 5,149 of a loader on a slow
+# host.
 MOST_RECORDING_NS = 8_000
 _SQL = queries_of(__file__)
-WITHIN_GPU = r"DtoD|Device -> Device|Device-to-Device|DeviceToDevice"  # copies that the GPU's own units make
+WITHIN_GPU = r"DtoD|Device -> Device|Device-to-Device|DeviceToDevice"  # copies that the GPU makes by itself
 
 
 @dataclass(frozen=True)
 class RankTrace:
-    """A trace of a run and what the run knows beside it.
+    """A trace of a run together with what the run knows.
 
-    ``row`` is its own, with the rank that the run gives it; ``user`` what the user said of the run, ``marks`` what the
-    loop's own marks tell of the step; ``folder`` holds what was measured of GPUs.
+    ``row`` is the trace's recording row, with the rank that the run assigns to it. ``user`` is what the user entered, ``marks``
+    is the step time evidence of the loop's own marks. ``folder`` has measurements of GPUs.
     """
 
     recording: Recording
@@ -57,7 +58,7 @@ class RankTrace:
     folder: DataFolder
 
     def ranks(self) -> list[tuple[RankResult, Measured]]:
-        """Return each device with work as a rank, with what its metrics are computed from."""
+        """Return each device with work as a rank, with the data that its metrics are computed from."""
         devices = [int(row[0]) for row in self.recording.rows("SELECT DISTINCT device FROM windows ORDER BY device")]
         return [self._rank(device) for device in devices]
 
@@ -134,10 +135,10 @@ class RankTrace:
         return result, measured
 
     def _work(self, device: int, facts: DeviceFacts, ledger: Iterable[LedgerRow], counted: int, gpu: Gpu | None) -> StepWork:
-        """Return what the GPU does in one of the ``counted`` steps."""
+        """Return the GPU's work in one of the ``counted`` steps."""
         rows = list(ledger)
         owned = {owner: ns / counted for owner, ns in _owned_ns(rows).items()}
-        # Collectives beside computation count too: waiting in them keeps the GPU busy either way.
+        # Collectives that run during computation count too: the GPU is busy while it waits in them.
         on_device = {"device": device, "within": self.recording.named(WITHIN_GPU)}
         copies, pageable, communication = self.recording.rows(_SQL["copies_and_communication"], on_device)[0]
         allocating = self.recording.rows(_SQL["allocating"], [device])[0][0]
@@ -159,7 +160,7 @@ class RankTrace:
             in_graphs=facts.graph_kernels_in_counted_steps / counted,
             beside_ns=0.0
             if communication
-            else max(float(sum_ns) / counted - kernel_ns, 0.0),  # collectives run beside by design
+            else max(float(sum_ns) / counted - kernel_ns, 0.0),  # collectives run concurrently by design
             communication_ns=float(communication) / counted,
             copies_ns=float(copies) / counted,
             pageable_ns=float(pageable) / counted,
@@ -172,10 +173,10 @@ class RankTrace:
         )
 
     def _gpu(self, device: int) -> tuple[str | None, Gpu | None]:
-        """Return name and peaks of a device.
+        """Return the name and the peaks of a device.
 
-        ROCm's ordinals count the CPUs first, so that a trace's kernels may run on device 2 of a list that ends at 0: where the ordinal is
-        not listed, the list decides if it knows one model only.
+        ROCm's ordinals count the CPUs first, so a trace's kernels may run on device 2 although the list ends at 0. If the
+        ordinal is not in the list, the list is used only if it has exactly one model.
         """
         columns = "name, compute_major, compute_minor, sms"
         rows = self.recording.rows(f"SELECT {columns}, memory_bytes FROM devices WHERE device = ?", [device])
@@ -193,7 +194,7 @@ class RankTrace:
 
 
 def _unprofiled_ns(row: LedgerRow, counted: int) -> float:
-    """Return a ledger row's time in a step (ns) without the profiler's cost, as recorded where that is not known."""
+    """Return a ledger row's time per step (ns) without the profiler's cost, or as recorded if not known."""
     return row.ns / counted if row.ms_per_step_unprofiled_est is None else row.ms_per_step_unprofiled_est * 1e6
 
 
@@ -221,7 +222,7 @@ def _owned_ns(ledger: Iterable[LedgerRow]) -> dict[str, int]:
 
 
 def _allocated_bytes(recording: Recording, device: int) -> float | None:
-    """Return the most that the allocator's events saw in use on a device, None where there are none."""
+    """Return the allocator's peak of memory in use on a device; None without allocator events."""
     peak = recording.rows(_SQL["allocated"], [device])[0][0]
     return float(peak) if peak else None
 

@@ -1,4 +1,4 @@
-"""The report's contract: JSON whose keys are stable, and the same as Markdown and text."""
+"""The report as JSON with stable keys."""
 
 from __future__ import annotations
 

@@ -1,14 +1,17 @@
-"""Which findings are one and the same time: removing either cause leaves nothing for the other to bring."""
+"""Find findings that explain the same time: fixing one leaves no gain for the other."""
 
 from __future__ import annotations
 
 from sawtooth.analysis.run.model import Finding, RunResult
 
-NEARLY_ALL = 0.9  # of a finding's gain, that another one brings too
+NEARLY_ALL = 0.9  # of a finding's gain, which another fix saves too
 
 
 def same_time(run: RunResult, finding: Finding) -> Finding | None:
-    """Return the fix of the run's plan that saves the same time as ``finding``, which brings nothing more after it; None where its gain adds."""
+    """Return the fix of the run's plan that saves the same time as ``finding``.
+
+    After that fix, ``finding`` gains nothing more. None if its gain adds to the plan's.
+    """
     planned = {step.rule for step in run.plan}
     if finding.rule in planned or finding.claims != "gain" or not finding.edits or finding.confidence == "low":  # in no plan
         return None

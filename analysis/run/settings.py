@@ -1,4 +1,4 @@
-"""What a person says of a run in settings and tags."""
+"""The settings of a run, from its manifest and its tags."""
 
 from __future__ import annotations
 

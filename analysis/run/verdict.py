@@ -1,6 +1,6 @@
-"""What a run's readings come to: how a step's time is spent and the largest loss, as numbers that a sentence can carry.
+"""The verdict of a run as numbers: how a step's time is spent, and the largest loss.
 
-Words are the app's; which column of the ledger speaks for the run, and what counts as lost, is decided here.
+The app writes the words. This module decides which column of the ledger represents the run, and what counts as lost.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.run.at_best import unseen_ms
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult
 
-STARVED_BELOW = 0.5  # busy for less than half of the step: waiting is what the run does, so the sentence leads with it
-LOSS_WORTH_NAMING = 0.10  # below a tenth of the step, batch size and clocks move as much; the sentence then speaks of compute
-OWNS_MOST = 0.5  # of what is lost: a cause that owns less is not what the run waits for
-EXPLAINS_FROM = 0.5  # of the largest loss: a finding that owns most of it says what that time is
-DISTORTED_ABOVE = 0.05  # METRICS: within 5 % of the estimate the profile itself is the better number
+STARVED_BELOW = 0.5  # busy for less than half of the step: the run mostly waits, so the sentence starts with that
+# of the step: smaller losses are no larger than effects of batch size and clocks, so the sentence is about compute
+LOSS_WORTH_NAMING = 0.10
+OWNS_MOST = 0.5  # of lost time: a cause with less is not what the run mainly waits for
+EXPLAINS_FROM = 0.5  # of the largest loss: a finding with most of it explains that time
+DISTORTED_ABOVE = 0.05  # METRICS: within 5 % of the estimate, the profile itself is the better number
 
 Column = Literal["recorded", "unprofiled"]
 Kind = Literal["starved", "loss", "compute", "unrepresentative"]
@@ -31,9 +32,10 @@ Kind = Literal["starved", "loss", "compute", "unrepresentative"]
 
 @dataclass(frozen=True)
 class Part:
-    """One owner of a step, or one cause of lost time (its owner is then the largest that it has). ``ms`` is per step (of the whole window without steps); ``share`` is of the column's sum.
+    """One owner of a step, or one cause of lost time with the largest of its owners.
 
-    ``transfer_ms`` is how much of lost time the GPU copies or communicates, and counts as busy.
+    ``ms`` is per step, or of the whole window without steps. ``share`` is of the column's sum. ``transfer_ms`` is the part of
+    lost time in which the GPU copies or communicates; it counts as busy.
     """
 
     owner: str
@@ -44,15 +46,18 @@ class Part:
 
     @property
     def lost(self) -> bool:
-        """The time is not computing."""
+        """Whether the time is not computing."""
         return self.owner in LOST_OWNERS or self.owner == OUTSIDE_PROFILE
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """``column`` names the ledger column that ``parts`` (largest first) are of; ``loss`` is the largest loss that somebody can change,
-    where no cause owns most of what is lost all of it. ``tensor_unknown_share`` of compute time is spent in kernels of which nobody knows
-    whether they use tensor cores."""
+    """The verdict on one device.
+
+    ``column`` names the ledger column of ``parts`` (largest first). ``loss`` is the largest loss that a user can change; if no
+    cause has most of the lost time, it is all of that time. ``tensor_unknown_share`` is the share of compute time in kernels
+    whose tensor-core use is not known.
+    """
 
     kind: Kind
     column: Column
@@ -68,7 +73,7 @@ class Judgement:
 
     @property
     def distortion(self) -> float | None:
-        """Profiled ÷ best step time where they differ by more than the profile's own uncertainty, else None."""
+        """Profiled ÷ best step time; None if they differ by no more than the profile's own uncertainty."""
         if self.step.value is None or self.profiled.value is None or self.step_source == "profile":
             return None
         ratio = self.profiled.value / self.step.value
@@ -76,10 +81,11 @@ class Judgement:
 
 
 def explains(verdict: Judgement, findings: Sequence[Finding]) -> Finding | None:
-    """Return the first finding where it is certain and owns most of what the verdict speaks of, or was timed to take as long as the step: then both must name the same cause.
+    """Return the first finding if it explains the verdict, so that both name the same cause.
 
-    Copies and communication are no time of the host's, which findings explain. What makes all of the host's work cheaper, as a CUDA graph, gains of every
-    cause: it explains none but its own.
+    The finding must be certain, and have most of the verdict's loss or a timing of its own as long as the step. Findings
+    explain the host's time, not copies and communication. A change that makes all of the host's work cheaper, such as a CUDA
+    graph, gains for every cause, but explains only its own.
     """
     first = next(iter(findings), None)
     if first is None or first.severity == "info" or first.confidence == "low" or verdict.kind == "compute":
@@ -99,17 +105,20 @@ def explains(verdict: Judgement, findings: Sequence[Finding]) -> Finding | None:
 
 
 def uses_estimate(rank: RankResult) -> bool:
-    """Tell whether the ledger's unprofiled column speaks for this run."""
+    """Tell whether the ledger's unprofiled column represents this run."""
     return by_estimate(rank.best, rank.ledger)
 
 
 def by_estimate(best: BestStepTime, ledger: Sequence[LedgerRow]) -> bool:
-    """Tell whether the ledger's unprofiled column speaks for a run of this step time."""
+    """Tell whether the ledger's unprofiled column represents a run with this step time."""
     return best.source != "profile" and any(r.ms_per_step_unprofiled_est is not None for r in ledger)
 
 
 def busy_ms(best: BestStepTime, ledger: Sequence[LedgerRow], counted: int) -> float:
-    """Return how long the GPU works a step, by the column that speaks for the run: streams overlap otherwise without the profiler."""
+    """Return how long the GPU works in a step, ms, from the column that represents the run.
+
+    Without the profiler, streams overlap differently.
+    """
     working = [r for r in ledger if r.owner != "idle"]
     if by_estimate(best, ledger):
         return sum(r.ms_per_step_unprofiled_est or 0.0 for r in working)
@@ -128,26 +137,30 @@ def busy_share_of_best(rank: RankResult) -> float | None:
 
 
 def outside_window_ns(rank: RankResult) -> int:
-    """Return how long the recording is beside a window without steps, which runs from the first to the last GPU operation: there none runs."""
+    """Return the length of the recording outside a window without steps, ns.
+
+    That window is from the first to the last GPU operation, so no operation runs outside it.
+    """
     if len(rank.counted) or not rank.window_ns or rank.trace.span_ns is None:
         return 0
-    if rank.trace.truncated:  # the host's events come first in the file: what is cut off is the GPU's
+    if rank.trace.truncated:  # the host's events come first in the file, so the missing part is the GPU's
         return 0
     first, last = rank.trace.span_ns
     return max(last - first - rank.window_ns, 0)
 
 
 def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:
-    """Return the ledger of a device as parts of ``column``, largest first. One cause is one part, whether copies or nothing ran meanwhile.
+    """Return the ledger of a device as parts of ``column``, largest first.
 
-    What the run takes and no profiled step shows has the owner ``OUTSIDE_PROFILE``: it is not what the profile cannot explain.
+    One cause is one part, whether copies or nothing ran in that time. Time of the run that no profiled step shows has the owner
+    ``OUTSIDE_PROFILE``, because it is not time that the profile fails to explain.
     """
     merged: dict[tuple[str, str | None], float] = {}
     transfers: dict[tuple[str, str | None], float] = {}
     owners: dict[str, str] = {}
     for row in rank.ledger:
         if row.device == rank.device and (ms := _ms(row, column)):
-            # what is not explained has nothing but its owner
+            # unexplained time is identified by its owner alone
             owner = owners.setdefault(row.cause, row.owner) if is_explained(row.cause) else row.owner
             merged[owner, row.cause] = merged.get((owner, row.cause), 0.0) + ms
             if row.owner in LOST_OWNERS and row.owner != "idle":
@@ -170,14 +183,14 @@ def _ms(row: LedgerRow, column: Column) -> float:
 
 
 def columns_of(rank: RankResult) -> tuple[Column, ...]:
-    """Return the columns the ledger has, the one that speaks for the run first."""
+    """Return the columns of the ledger, the one that represents the run first."""
     if not any(row.ms_per_step_unprofiled_est is not None for row in rank.ledger):
         return ("recorded",)
     return ("unprofiled", "recorded") if uses_estimate(rank) else ("recorded", "unprofiled")
 
 
 def judge(rank: RankResult) -> Judgement | None:
-    """Judge one device; None where its ledger is empty."""
+    """Return the verdict on one device; None where its ledger is empty."""
     column = columns_of(rank)[0]
     parts = parts_of(rank, column)
     busy = busy_share_of_best(rank)
@@ -202,9 +215,10 @@ def judge(rank: RankResult) -> Judgement | None:
 
 
 def _largest_loss(parts: Sequence[Part]) -> Part | None:
-    """Return the largest loss that somebody can change where it owns most of what is lost; else all of that, as unattributed or of no one cause.
+    """Return the largest loss that a user can change, if it has most of the lost time.
 
-    What the hardware and the profiler take is no loss of the run's.
+    Otherwise return all lost time, as unattributed or without a single cause. Time that the hardware or the profiler takes is
+    not the run's loss.
     """
     lost = [p for p in parts if p.lost and (p.cause not in NOT_RANKED_FIRST or p.cause == UNATTRIBUTED)]
     if not lost:
@@ -219,7 +233,7 @@ def _largest_loss(parts: Sequence[Part]) -> Part | None:
 
 
 def _unexplained(part: Part) -> bool:
-    """Tell whether nothing says what a part is: a copy is known, whatever made it."""
+    """Tell whether nothing explains a part; a copy is always explained."""
     return part.owner == OUTSIDE_PROFILE or (part.owner == "idle" and part.cause == UNATTRIBUTED)
 
 

@@ -1,4 +1,4 @@
-"""The one door to a rank of an analysed run: its recording opened, its lost time as all ranks of the run tell it together."""
+"""Open a rank of an analysed run: its recording, with lost time by cause as all ranks show it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from sawtooth.analysis.store.rank_view import RankView
 
 @contextmanager
 def open_rank(library: Library, rank: RankResult, *, sums: bool = False) -> Iterator[RankView]:
-    """Open a rank; ``sums`` and what it raises as ``Library.open``."""
+    """Open a rank; ``sums`` and the errors are those of ``Library.open``."""
     with library.open(rank.recording_id, sums=sums, causes=causes_of([rank])) as recording:
         yield RankView(recording, rank.device, len(rank.counted), rank.gpu)
 
 
 def causes_of(ranks: Sequence[RankResult]) -> RankCauses | None:
-    """Return the exposed communication of ranks of one recording by cause, None where no other rank tells it."""
+    """Return the exposed communication of the ranks of one recording by cause.
+
+    None where no other rank shows the cause.
+    """
     parts = [_pieces(rank, cause) for rank in ranks for cause in rank.exposed_causes]
     return RankCauses(tuple(parts)) if parts else None
 

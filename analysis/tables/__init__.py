@@ -1,1 +1,1 @@
-"""The tables behind the screens, per step: kernels, operators, modules, efficiency, memory, waits, and the timeline of a view."""
+"""The tables of the pages, per step: kernels, operators, modules, memory, waits, and the timeline."""

@@ -1,6 +1,7 @@
-"""What a kernel reaches: the time of the operators it works for, beside what timed kernels of that work take and what the GPU's peaks allow.
+"""Compare a kernel's time with the time that its work should take.
 
-A copy that leaves the GPU's memory is held against the link that it goes over, not against that memory's bandwidth.
+The time is that of the operators that the kernel works for. It is compared with timed kernels of the same work and with the
+GPU's peaks. A copy that leaves the GPU's memory is compared with its link, not with the bandwidth of that memory.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sawtooth.analysis.tables.timeline import Span
 
 TIMES = ("kernel_ms", "ms", "expected_ms", "low_ms", "high_ms", "least_ms")
 SUMS = (*TIMES, "launches", "bytes")
-LISTED = 12  # operators and shapes of one kernel: beyond them a row is a percent of its time
+LISTED = 12  # operators and shapes of one kernel: each further row is about a percent of its time
 
 _SQL = queries_of(__file__)
 
@@ -30,10 +31,11 @@ _SQL = queries_of(__file__)
 def attained(rank: RankView, kernel: str) -> pd.DataFrame:
     """Return the operators, by shape, that a kernel works for, largest share of its time first.
 
-    Columns: operator, shapes, kernel_ms (of this kernel, per step), ms (of all kernels of the operator, per step), expected_ms with low_ms and
-    high_ms (what ``kernel_time`` gives such work on this GPU, in which four of five lie; missing where it knows none), least_ms (by the maker's
-    peaks; missing where they or the bytes are unknown), launches (of this kernel, per step) and bytes (that it copies, per step). Of a copy over a
-    link, ms is missing and least_ms is by the link (``link``).
+    Columns: operator, shapes, kernel_ms (of this kernel, per step), ms (of all kernels of the operator, per step), expected_ms
+    with low_ms and high_ms (what ``kernel_time`` estimates for such work on this GPU; the interval contains four of five
+    kernels; missing without an estimate), least_ms (by the manufacturer's peaks; missing where they or the bytes are unknown),
+    launches (of this kernel, per step) and bytes (that it copies, per step). For a copy over a link, ms is missing and least_ms
+    is by the link (``link``).
     """
     used = rank.frame(_SQL["worked_for"], name=kernel, listed=LISTED)
     if crossed_by(kernel) is not None:
@@ -47,19 +49,22 @@ def attained(rank: RankView, kernel: str) -> pd.DataFrame:
         rows = [_row(one, by_call.get((one["name"], one["signature_id"])), rank) for one in used.to_dict("records")]
     table = pd.DataFrame(rows, columns=["operator", "shapes", *TIMES]).astype(dict.fromkeys(TIMES, float))
     table = table.assign(**{c: pd.to_numeric(used[c]).astype(float) for c in ("launches", "bytes")})
-    # Inputs that read alike (of two dtypes, say) are one row; what is known of neither stays missing
+    # Inputs with equal text (of two dtypes, for example) become one row. A value that neither has stays missing.
     table = table.groupby(["operator", "shapes"], sort=False, as_index=False)[list(SUMS)].sum(min_count=1)
     return table.assign(launches=table["launches"] / rank.per, bytes=table["bytes"] / rank.per)
 
 
 def link(rank: RankView, copy: str) -> Link | None:
-    """Return the link that a copy called so goes over; None for one inside the GPU's memory, and where no row says what joins this GPU."""
+    """Return the link that a copy with this name uses.
+
+    None for a copy inside the GPU's memory, and where no row of the hardware table has a link of this GPU.
+    """
     between = crossed_by(copy)
     return link_of(rank.gpu.name, between) if between is not None and rank.gpu is not None else None
 
 
 def longest_launch(rank: RankView, kernel: str) -> Span | None:
-    """Return when the kernel's longest launch of the steady window ran."""
+    """Return the time of the kernel's longest launch in the steady window."""
     rows = rank.rows(_SQL["longest"], name=kernel)
     return Span(int(rows[0][0]), int(rows[0][1])) if rows else None
 
@@ -86,7 +91,7 @@ def _expected(placed: dict[Any, Any], gpu: Gpu) -> Estimate | None:
 
 
 def _work(placed: dict[Any, Any]) -> Work | None:
-    """Return the work of one call of an operator under the roof."""
+    """Return the work of one call of an operator in the roofline table."""
     name, dtype = placed["name"], placed["dtype"]
     dims, types, strides, concrete = (
         decoded(placed[c]) for c in ("input_dims", "input_types", "input_strides", "concrete_inputs")

@@ -1,4 +1,7 @@
-"""Where in the user's own code operators are called from: by the Python calls around them, in backward those of the forward operator."""
+"""Find the lines of the user's code that call operators, from the Python calls around them.
+
+Operators in the backward pass get the line of their forward operator.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,12 @@ COLUMNS = ("operator", "line", "gpu_ms", "calls")
 
 
 def called_from(rank: RankView) -> pd.DataFrame:
-    """Return the user's own frames that operators are called from: operator, line (as recorded), gpu_ms that those calls launched themselves, per step
-    (of the window where no step is counted), and calls in the whole trace; most GPU time first, then most calls.
+    """Return the user's own frames that call operators.
 
-    In backward it is the line of the operator whose gradient is computed. A call under no line of the user's is left out; empty where the trace has no
-    Python calls.
+    Columns: operator, line (as recorded), gpu_ms (of what those calls launched themselves, per step, or of the window where no
+    step is counted), and calls in the whole trace. Rows with most GPU time come first, then those with most calls. In the
+    backward pass, the line is that of the operator whose gradient is computed. Calls without a line of the user are left out.
+    Empty where the trace has no Python calls.
     """
     facts = load_host_facts(rank.recording.cursor, 0)
     names = np.array(names_of(rank.recording.cursor), dtype=object)

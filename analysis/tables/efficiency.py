@@ -1,4 +1,4 @@
-"""Tables behind the Efficiency screen, read from one recording: operators under the roofline, and those that miss tensor cores."""
+"""Tables of the Efficiency page from one recording: the roofline, and operators without tensor cores."""
 
 from __future__ import annotations
 
@@ -36,14 +36,18 @@ _SQL = queries_of(__file__)
 
 
 def roofline_table(rank: RankView) -> pd.DataFrame:
-    """Return the device's operators of the counted steps under the roof of its GPU; see ``sawtooth.analysis.knowledge.roofline``."""
+    """Return the device's operators of the counted steps in its GPU's roofline.
+
+    The columns are described in ``sawtooth.analysis.knowledge.roofline``.
+    """
     return roofline(rank.frame(_SQL["operators"]), rank.gpu)
 
 
 def tensor_core_table(rank: RankView) -> pd.DataFrame:
-    """Return products, convolutions and attention by operator and shapes with their tensor-core use (TENSOR_CORE_COLUMNS).
+    """Return products, convolutions and attention by operator and shapes with their tensor-core use.
 
-    Largest time without tensor cores first; sums over the kernels of the counted steps (of the trace where it has no steps).
+    Columns: TENSOR_CORE_COLUMNS. Rows with the largest time without tensor cores come first. Times are sums over the kernels of
+    the counted steps, or of the trace if it has no steps.
     """
     kernels = rank.frame(_SQL["flop_kernels"])
     vendor, major = rank.rows(_SQL["vendor"])[0]
@@ -62,10 +66,10 @@ def tensor_core_table(rank: RankView) -> pd.DataFrame:
 
 
 def tf32_categories(kernels: pd.DataFrame, vendor: str | None) -> set[str]:
-    """Return the categories in which FP32 operators run in TF32: products and convolutions are allowed it apart from each other.
+    """Return the categories in which FP32 operators run in TF32.
 
-    ``kernels`` has operator, input_types (JSON), category and tensor_cores. Only FLOP operators tell: the products inside cuDNN's RNNs follow
-    the setting of convolutions.
+    Products and convolutions have separate settings. ``kernels`` has operator, input_types (JSON), category and tensor_cores.
+    Only FLOP operators count, because the products inside cuDNN's RNNs follow the setting of convolutions.
     """
     used = kernels[
         kernels["tensor_cores"].isin(TENSOR_CORES_USED) & kernels["operator"].map(is_flop_operator, na_action="ignore").eq(True)
@@ -81,7 +85,7 @@ def tf32_categories(kernels: pd.DataFrame, vendor: str | None) -> set[str]:
 def _operator_row(
     part: pd.DataFrame, gpu: Gpu | None, vendor: str | None, major: int | None, tf32_on: set[str]
 ) -> dict[str, Any]:
-    """``part`` holds the kernels of one operator and shape, longest first."""
+    """Return the table's row for ``part``, the kernels of one operator and shape, longest first."""
     first = part.iloc[0]
     operator = first["operator"] if isinstance(first["operator"], str) else None
     dims, types, strides = (decoded(first[column]) for column in ("input_dims", "input_types", "input_strides"))

@@ -1,4 +1,4 @@
-"""The tables behind the Kernels and Operators screens: rollups per step (or over the window where there are no steps)."""
+"""The tables of the Kernels and Operators pages: sums per step, or over the window without steps."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sawtooth.analysis.store.rank_view import RankView
 
 KernelGroup = Literal["name", "category", "tensor_cores", "operator", "shape"]
 OperatorGroup = Literal["name", "shape"]
-WIDE = 20  # times the shortest: then a bin of one fortieth of the span would hold all but a few launches
-HISTOGRAM_BINS = 40  # enough to see two modes, few enough to read
-SHAPE_TEXT_LENGTH = 160  # a longer list of shapes wraps every table; the operator's other inputs rarely matter beyond this
+WIDE = 20  # times the shortest: beyond it, one of forty equal bins would contain all but a few launches
+HISTOGRAM_BINS = 40  # enough to show two modes, few enough to read
+SHAPE_TEXT_LENGTH = 160  # a longer list of shapes wraps every table, and further inputs of an operator rarely matter
 
 _SQL = queries_of(__file__)
 
@@ -23,8 +23,8 @@ _SQL = queries_of(__file__)
 def kernels(rank: RankView, group: KernelGroup = "name") -> pd.DataFrame:
     """Return GPU operations of the steady window by ``group``, largest first.
 
-    Columns: name, category, tensor_cores, launches and ms (per step, or of the window without counted steps), share (of the
-    sum over all rows), mean_us, and what the group knows besides. Times are sums over operations, not unions.
+    Columns: name, category, tensor_cores, launches and ms (per step, or of the window without counted steps), share (of the sum
+    over all rows), mean_us, and further columns of the group. Times are sums over operations, not unions.
     """
     if group == "name":
         rows = rank.frame(_SQL["kernels"])
@@ -51,16 +51,19 @@ def _rates(rows: pd.DataFrame, per: int) -> pd.DataFrame:
 
 
 def kernel_durations(rank: RankView, name: str) -> pd.DataFrame:
-    """Return the histogram of one kernel's durations in the steady window: low_us, high_us, launches. Bins are of one width, or of one ratio
-    where the longest is more than WIDE times the shortest."""
+    """Return the histogram of one kernel's durations in the steady window: low_us, high_us, launches.
+
+    Bins have equal widths. If the longest duration is more than WIDE times the shortest, they have equal ratios.
+    """
     return rank.frame(_SQL["kernel_durations"], name=name, bins=HISTOGRAM_BINS, wide=WIDE)
 
 
 def operators(rank: RankView, group: OperatorGroup = "name") -> pd.DataFrame:
-    """Return operators of the counted steps, by name or by name and input shapes, largest GPU time of their own first.
+    """Return operators of the counted steps by name, or by name and input shapes.
 
-    Times are ms per step (of all steps where none is counted); tensor_core_share is of the operator's own GPU time and NULL where
-    it has none; tflops is FLOPs ÷ GPU time of the operator and its children, NULL where FLOPs are not counted.
+    Rows with the largest GPU time of their own come first. Times are ms per step, or of all steps where none is counted.
+    tensor_core_share is of the operator's own GPU time, NULL where it has none. tflops is FLOPs ÷ GPU time of the operator and
+    its children, NULL where FLOPs are not counted.
     """
     by_shape = group == "shape"
     shape, types = ("input_dims", "input_types") if by_shape else ("NULL", "NULL")
@@ -91,13 +94,16 @@ def operators(rank: RankView, group: OperatorGroup = "name") -> pd.DataFrame:
 
 
 def operator_kernels(rank: RankView, name: str) -> pd.DataFrame:
-    """Return the GPU operations that operators called ``name`` launched themselves: kernel, category, tensor_cores, launches_per_step, ms."""
+    """Return the GPU operations that operators with this ``name`` launched themselves.
+
+    Columns: kernel, category, tensor_cores, launches_per_step, ms.
+    """
     rows = rank.frame(_SQL["operator_kernels"], name=name)
     return rows.assign(launches_per_step=rows.pop("launches") / rank.per, ms=rows.pop("total_ns") / 1e6 / rank.per)
 
 
 def shapes_text(dims: Any) -> str:
-    """Return Input Dims as people write them: 64×3×224×224, 64×3×7×7. Empty where none are recorded."""
+    """Return Input Dims in readable form, such as 64×3×224×224, 64×3×7×7; empty where none are recorded."""
     if not isinstance(dims, str):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Device memory: what the allocator held over time, its peak, and how often it went to the driver in the steady window."""
+"""Device memory: the allocator's history, its peak, and its calls to the driver in the steady window."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from sawtooth.analysis.store.rank_view import RankView
 
 _SQL = queries_of(__file__)
 BEFORE = "allocated before the recording began"
-POINTS_MOST = 2000  # of a line; the peak survives the thinning
+POINTS_MOST = 2000  # points of a line; thinning keeps the peak
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """A device's allocator over time. ``time_ns`` is absolute; bytes may be relative to the capture's start (``relative``): a trace that tells
-    only changes does not tell what was there before. ``reserved`` is empty where not recorded.
+    """The history of a device's allocator.
+
+    ``time_ns`` is absolute. Bytes are ``relative`` to the start of the capture if a trace has only changes, which do not show
+    earlier allocations. ``reserved`` is empty where not recorded.
     """
 
     time_ns: NDArray[np.int64]
@@ -34,7 +36,7 @@ class MemoryUse:
     allocated_bytes: float
 
     def table(self, origin_ns: int) -> pd.DataFrame:
-        """Return at_ms, allocated_bytes and reserved_bytes, thinned as drawn."""
+        """Return at_ms, allocated_bytes and reserved_bytes with the same points as the drawn line."""
         rows = {"at_ms": (self.time_ns - origin_ns) / 1e6, "allocated_bytes": self.allocated}
         if len(self.reserved):
             rows["reserved_bytes"] = self.reserved
@@ -42,12 +44,12 @@ class MemoryUse:
 
     @property
     def unused_share(self) -> float | None:
-        """Share of the reserved peak that the allocated peak leaves free: what fragmentation and caching hold."""
+        """Share of the reserved peak that the allocated peak does not use, due to fragmentation and caching."""
         return 1 - self.peak_bytes / self.reserved_peak_bytes if self.reserved_peak_bytes else None
 
 
 def memory_use(rank: RankView) -> MemoryUse | None:
-    """Return the allocator's history of a device, None where no allocation on a GPU was recorded."""
+    """Return the allocator's history of a device; None where no GPU allocation was recorded."""
     rows = rank.frame(_SQL["history"])
     if rows.empty:
         return None
@@ -74,9 +76,10 @@ def memory_use(rank: RankView) -> MemoryUse | None:
 
 
 def holders(rank: RankView, use: MemoryUse) -> pd.DataFrame:
-    """Return who holds the peak, largest first: operator, bytes, allocations (0: not recorded one by one) and share of the peak; together the peak.
+    """Return the operators that hold the memory at the peak, largest first; together they are the peak.
 
-    What is not among the recorded allocations was there before the recording began: weights and the optimizer's state, as a rule.
+    Columns: operator, bytes, allocations (0: not recorded one by one) and share of the peak. Memory without a recorded
+    allocation was allocated before the recording began, usually weights and the optimizer's state.
     """
     rows = rank.frame(_SQL["holders"], peak=use.peak_ns).astype({"bytes": float})
     before = use.peak_bytes - float(rows["bytes"].sum())
@@ -87,15 +90,16 @@ def holders(rank: RankView, use: MemoryUse) -> pd.DataFrame:
 
 
 def capacity_bytes(rank: RankView) -> float | None:
-    """Return the memory of the device as the trace names it, None where it does not."""
+    """Return the device's memory in bytes as the trace states it; None where it does not."""
     rows = rank.rows("SELECT memory_bytes FROM devices WHERE device = $device")
     return float(rows[0][0]) if rows and rows[0][0] else None
 
 
 def driver_calls(rank: RankView) -> pd.DataFrame:
-    """Return the host's calls that allocate or free device memory within the steady window: call, calls and ms, per step (in all without steps).
+    """Return the host's calls that allocate or free device memory within the steady window.
 
-    PyTorch's allocator keeps what it has: in a steady run there are none.
+    Columns: call, calls and ms, per step (total without steps). PyTorch's allocator reuses its memory, so a steady run has no
+    such calls.
     """
     rows = rank.frame(_SQL["driver_calls"])
     return rows.assign(calls=rows["calls"] / rank.per, ms=rows["ms"] / rank.per)

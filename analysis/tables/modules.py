@@ -1,4 +1,7 @@
-"""The tables behind the Modules screen: modules as a tree, each by itself, or by class, per step (or over all steps that are not marked)."""
+"""The tables of the Modules page: modules as a tree, one by one, or by class.
+
+Values are per step, or over all steps if none is counted.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,16 @@ _TOTALS = ("total_host_ns", "total_forward_ns", "total_backward_ns", "total_tens
 
 
 def modules(rank: RankView, group: ModuleGroup = "tree") -> pd.DataFrame:
-    """Return modules of the counted steps: as the tree in the order of calls, each by itself, or by class (the last two largest first).
+    """Return modules of the counted steps: as a tree in the order of calls, one by one, or by class.
 
-    Columns: name, path (names from the top), ids (the modules of the row), parent and depth (of the tree), instances; calls, kernels, gflop, host_ms,
-    forward_ms, backward_ms and gpu_ms (their sum) per step, or of all steps where none is counted, and tensor_core_share of that time
-    (missing where there is none), each also as ``total_…`` with the modules inside; gpu_share and total_share of all GPU work; tflops of the row's own.
-    Over the tree gpu_ms adds up to the GPU work of a step: one row holds what ran outside modules. Empty where no module calls are recorded.
+    One by one and by class, the largest come first. Columns: name, path (names from the top), ids (the modules of the row),
+    parent and depth (in the tree), instances; calls, kernels, gflop, host_ms, forward_ms, backward_ms and gpu_ms (the sum of
+    the last two) per step, or of all steps where none is counted; tensor_core_share of that time (missing where there is none).
+    Each is also there as ``total_…``, which includes the modules inside. gpu_share and total_share are of all GPU work; tflops
+    is of the row itself.
+
+    In the tree, gpu_ms sums to the GPU work of a step: one row has the work outside modules. Empty where no module calls are
+    recorded.
     """
     rows = rank.frame(_SQL["modules"])
     rows["name"] = rows["name"].fillna(OUTSIDE).str.removeprefix(PREFIX)
@@ -39,14 +46,19 @@ def modules(rank: RankView, group: ModuleGroup = "tree") -> pd.DataFrame:
 
 
 def module_kernels(rank: RankView, ids: list[int]) -> pd.DataFrame:
-    """Return the GPU operations of modules (of what is outside all where ``ids`` is empty): kernel, tensor_cores, category, launches_per_step, ms."""
+    """Return the GPU operations of modules, or of the work outside all modules if ``ids`` is empty.
+
+    Columns: kernel, tensor_cores, category, launches_per_step, ms.
+    """
     rows = rank.frame(_SQL["module_kernels"], ids=ids)
     return rows.assign(launches_per_step=rows.pop("launches") / rank.per, ms=rows.pop("total_ns") / 1e6 / rank.per)
 
 
 def module_changes(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
-    """Return A's tree with the GPU time of each module on both sides, matched by path: name, path, module, parent, ms_a and ms_b with the modules
-    inside, own_change_ms of the module itself. Modules of B alone follow without a place in the tree; ms per step.
+    """Return A's tree with the GPU time of each module on both sides, matched by path, ms per step.
+
+    Columns: name, path, module, parent, ms_a and ms_b including the modules inside, and own_change_ms of the module itself.
+    Modules that only B has come last, without a position in the tree.
     """
     sums = ["total_gpu_ms", "gpu_ms"]
     left, right = (tree.astype(dict.fromkeys(sums, float)).fillna(dict.fromkeys(sums, 0.0)) for tree in (a, b))
@@ -60,7 +72,10 @@ def module_changes(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
 
 
 def _paths(rows: pd.DataFrame) -> list[str]:
-    """Join the names from the top to each module; callers come before the modules they call."""
+    """Join the names from the top to each module.
+
+    ``rows`` must have callers before the modules that they call.
+    """
     path: dict[int, str] = {}
     for module, parent, name in zip(rows["module"], rows["parent"], rows["name"], strict=True):
         if pd.notna(module):
@@ -69,7 +84,10 @@ def _paths(rows: pd.DataFrame) -> list[str]:
 
 
 def _called_order(rows: pd.DataFrame) -> list[int]:
-    """Return the positions of the rows such that a module's own follow it, in the order of their first calls; what is outside comes last."""
+    """Return the positions of the rows so that a module's children follow it in the order of first calls.
+
+    Work outside modules comes last.
+    """
     inside: dict[int, list[int]] = {}
     for position, (module, parent) in enumerate(zip(rows["module"], rows["parent"], strict=True)):
         if pd.notna(module):
@@ -84,7 +102,10 @@ def _called_order(rows: pd.DataFrame) -> list[int]:
 
 
 def _by_class(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add up the modules of a class; a total counts a module once, though one of its own class may lie inside it."""
+    """Sum the modules of a class.
+
+    A total counts a module only once, even if a module of the same class is inside it.
+    """
     kind = rows["name"].str.replace(ORDINAL, "", regex=True)
     above: dict[
         int, set[str]

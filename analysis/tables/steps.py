@@ -1,4 +1,4 @@
-"""The table behind the step strip: who owned each step's time."""
+"""The table of the step strip: the owners of each step's time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
-LISTED = 240  # steps: of more columns than that, each with its gap, some do not fit beside each other
+LISTED = 240  # steps: with more columns and the gaps between them, some do not fit on the page
 
 _SQL = queries_of(__file__)
 
@@ -16,13 +16,13 @@ _SQL = queries_of(__file__)
 def owners(rank: RankView) -> pd.DataFrame:
     """Return the time of each step by owner and, for lost time of counted steps, cause, as recorded.
 
-    Columns: step, start_ns, end_ns (device clock), counted, owner, cause, ms. A step's rows sum to its length where the GPU's work covers it.
-    Of more than ``LISTED`` steps the longest of ``every`` few is there.
+    Columns: step, start_ns, end_ns (device clock), counted, owner, cause, ms. A step's rows sum to its length where the GPU's
+    work covers it. If there are more than ``LISTED`` steps, the table has the longest of each group of ``every`` steps.
     """
     (steps,) = rank.rows("SELECT count(*) FROM steps WHERE device = $device AND end_ns > start_ns")[0]
     return rank.frame(_SQL["owners"].format(lost=LOST_OWNERS), every=every(steps))
 
 
 def every(steps: int) -> int:
-    """Return of how many of so many steps ``owners`` has the longest."""
+    """Return the size of the groups of which ``owners`` shows the longest step."""
     return max(-(-steps // LISTED), 1)

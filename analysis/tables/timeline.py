@@ -1,4 +1,7 @@
-"""What lies in a stretch of time, in numbers: what it comes to, by owner, cause and name. ``timeline_tiles`` has what a picture shows."""
+"""Sums over a stretch of time, by owner, cause and name.
+
+``timeline_tiles`` has the data of the picture.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +29,16 @@ class Span:
 
     @property
     def ns(self) -> int:
-        """Its length."""
+        """Its length in ns."""
         return self.end_ns - self.start_ns
 
     def within(self, other: Span) -> Span:
-        """Return the part of it that lies in ``other``; ``other`` itself where nothing does."""
+        """Return its part inside ``other``; ``other`` itself if they do not overlap."""
         start, end = max(self.start_ns, other.start_ns), min(self.end_ns, other.end_ns)
         return Span(start, end) if end > start else other
 
     def zoomed(self, factor: float, other: Span) -> Span:
-        """Return a span of ``factor`` times its length around the same middle, inside ``other``."""
+        """Return a span of ``factor`` times its length with the same middle, limited to ``other``."""
         middle, half = (self.start_ns + self.end_ns) // 2, max(int(self.ns * factor / 2), 1)
         return Span(middle - half, middle + half).within(other)
 
@@ -45,14 +48,14 @@ class Span:
 
 
 def span_of_ms(start_ms: float, end_ms: float, origin_ns: int) -> Span:
-    """Return the span between two times given in ms after ``origin_ns``, at least a microsecond long."""
+    """Return the span between two times in ms after ``origin_ns``; it is at least a microsecond long."""
     low, high = sorted((start_ms, end_ms))
     start = origin_ns + round(low * 1e6)
     return Span(start, max(origin_ns + round(high * 1e6), start + 1000))
 
 
 def extent(recording: Recording) -> Span:
-    """Return the whole recording."""
+    """Return the span of the whole recording."""
     return recording.once(_extent)
 
 
@@ -62,7 +65,10 @@ def _extent(recording: Recording) -> Span:
 
 
 def is_small(recording: Recording) -> bool:
-    """Tell whether its tables of the timeline are views, which take longer to plan than its events take to read."""
+    """Tell whether the recording's timeline tables are views.
+
+    For a small recording, planning these views takes longer than reading its events.
+    """
     return recording.once(_is_small)
 
 
@@ -72,7 +78,11 @@ def _is_small(recording: Recording) -> bool:
 
 @dataclass(frozen=True)
 class Lane:
-    """A lane of the timeline: its slices' source, the stream or thread, how many rows they nest to, how many there are and how long together."""
+    """A lane of the timeline.
+
+    It has the source of its slices, the stream or thread, the depth of nesting in rows, and the number and total time of its
+    slices.
+    """
 
     source: str
     lane: int
@@ -92,20 +102,20 @@ def threads(recording: Recording) -> dict[int, str]:
 
 
 def backward_threads(recording: Recording) -> set[int]:
-    """Return the thread_ids of the threads that autograd's engine runs the backward pass on."""
+    """Return the thread_ids of the threads that autograd's engine uses for the backward pass."""
     return {int(row[0]) for row in recording.rows(_SQL["backward_threads"])}
 
 
 @dataclass(frozen=True)
 class InView:
-    """What a view comes to: the share of it in which the GPU worked, and lost time by owner and cause, ms, largest first."""
+    """The sums of a view: the GPU's busy share, and lost time by owner and cause, ms, largest first."""
 
     busy_share: float
     lost: tuple[tuple[str, str | None, float], ...]
 
 
 def facts_in_view(rank: RankView, view: Span) -> InView | None:
-    """Return what the view comes to; None where it lies outside the device's first and last operation."""
+    """Return the sums of the view; None if it is outside the device's first and last operation."""
     owned = {owner: ns for owner, _, ns in _lost(rank, timeline_store.SEGMENTS, "segments", view)}
     if not owned:
         return None
@@ -122,7 +132,7 @@ def owners_in_view(rank: RankView, view: Span) -> list[tuple[str, int]]:
 
 
 def _lost(rank: RankView, pieces: str, source: str, view: Span) -> list[tuple[str, str | None, int]]:
-    """Return owner, kind and the nanoseconds of them in view."""
+    """Return owner, kind and their nanoseconds in the view."""
     whole = extent(rank.recording)
     long = pieces if is_small(rank.recording) else _OF_SOURCE.format(table="long_slices", source=source)
     parts = timeline_store.parts_in_view(
@@ -133,18 +143,24 @@ def _lost(rank: RankView, pieces: str, source: str, view: Span) -> list[tuple[st
 
 
 def operations_in_view(rank: RankView, view: Span) -> pd.DataFrame:
-    """Return GPU operations in view by name: name, kind (owner class), operations, ms (sum of the parts in view), longest_us."""
+    """Return GPU operations in the view by name.
+
+    Columns: name, kind (owner class), operations, ms (sum of the parts in the view), longest_us.
+    """
     rows = f"(SELECT * FROM {timeline_store.GPU} WHERE device = {int(rank.device)})"
     return _by_name(rank.recording, view, rows, f"source = 'gpu' AND device = {int(rank.device)}", "operations")
 
 
 def operators_in_view(recording: Recording, view: Span) -> pd.DataFrame:
-    """Return host operators, annotations and runtime calls in view by name: name, kind, calls, ms, longest_us."""
+    """Return host operators, annotations and runtime calls in the view by name.
+
+    Columns: name, kind, calls, ms, longest_us.
+    """
     return _by_name(recording, view, timeline_store.HOST, "source = 'host'", "calls")
 
 
 def _by_name(recording: Recording, view: Span, pieces: str, of_source: str, count: str) -> pd.DataFrame:
-    """Return ``pieces`` in view by name; ``of_source`` chooses their rows of ``name_sums``."""
+    """Return ``pieces`` in the view by name; ``of_source`` selects their rows of ``name_sums``."""
     whole = extent(recording)
     parts = timeline_store.parts_in_view(
         pieces, f"(SELECT * FROM name_sums WHERE {of_source})", pieces, "name_id, kind", "true",
@@ -155,5 +171,8 @@ def _by_name(recording: Recording, view: Span, pieces: str, of_source: str, coun
 
 
 def gaps_in_view(rank: RankView, view: Span) -> pd.DataFrame:
-    """Return the longest pieces of lost time in view: at_ms (after the recording's start), ms, owner, cause, phase, confidence, operator, evidence."""
+    """Return the longest pieces of lost time in the view.
+
+    Columns: at_ms (after the recording's start), ms, owner, cause, phase, confidence, operator, evidence.
+    """
     return rank.frame(_SQL["gaps"], start=view.start_ns, end=view.end_ns, origin=extent(rank.recording).start_ns)

@@ -1,6 +1,6 @@
-"""What a reader asks of the timeline: one slice with what belongs to it, a stretch of time in sums, slices by name.
+"""Details of the timeline: one slice with related slices, sums of a stretch of time, search by name.
 
-Times given and returned are ns after the recording's start.
+Parameters and results are in ns after the recording's start.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sawtooth.analysis.tables.efficiency import roofline_table
 from sawtooth.analysis.tables.timeline import InView, Span
 from sawtooth.ingest.errors import NotFoundError, UsageError
 
-LINKS_MOST = 200  # kernels of one launch that are listed; a graph launch has thousands
-DEEPEST = 200  # frames of a stack; deeper ones are recursion
-NAMES_MOST = 500  # names that a search may match: more match nearly everything
+LINKS_MOST = 200  # kernels of one launch in the list; a graph launch has thousands
+DEEPEST = 200  # frames of a stack; deeper stacks are recursion
+NAMES_MOST = 500  # names that a search may match: a search with more matches nearly everything
 WORDS_MOST = 200  # characters of a search
 
 _SQL = queries_of(__file__)
@@ -30,10 +30,11 @@ _ID = {"gpu": "gpu_op_id", "operators": "cpu_op_id", "calls": "call_id", "python
 
 @dataclass(frozen=True)
 class Details:
-    """One slice: ``row`` is what its table and its class know of it, ``links`` slices that belong to it with their ``role`` (launch, kernel, operator),
-    ``stack`` the Python calls around it (or its launch), innermost first, ``same`` all slices of its name: count, total_ns, longest_ns.
+    """One slice with related data.
 
-    ``roof`` is its operator's row under the roofline; None where no operator with known work caused it.
+    ``row`` has the columns of its table and class. ``links`` are related slices with their ``role`` (launch, kernel, operator).
+    ``stack`` are the Python calls around it (or its launch), innermost first. ``same`` describes all slices of its name: count,
+    total_ns, longest_ns. ``roof`` is its operator's row of the roofline table; None if no operator with known work caused it.
     """
 
     row: dict[str, Any]
@@ -44,7 +45,10 @@ class Details:
 
 
 def slice_details(rank: RankView, source: str, slice_id: int) -> Details:
-    """Return what is known of a slice. Raises NotFoundError where there is none, UsageError for a source that is none."""
+    """Return the details of a slice.
+
+    Raises NotFoundError if there is no such slice, and UsageError if there is no such source.
+    """
     if source not in _ID:
         raise UsageError("There are no such slices on the timeline.")
     origin = timeline.extent(rank.recording).start_ns
@@ -90,7 +94,10 @@ def _links(rank: RankView, source: str, row: dict[str, Any], origin: int) -> lis
 
 
 def _linked(rank: RankView, wanted: list[tuple[str, str, str]], origin: int) -> list[dict[str, Any]]:
-    """Return the slices of ``wanted`` (role, source, condition; "" where there is none), each with its role and source."""
+    """Return the slices of ``wanted`` (role, source, condition), each with its role and source.
+
+    A condition "" selects no slice.
+    """
     links: list[dict[str, Any]] = []
     for role, of, condition in wanted:
         if condition:
@@ -100,7 +107,10 @@ def _linked(rank: RankView, wanted: list[tuple[str, str, str]], origin: int) -> 
 
 
 def _with_condition(source: str, condition: str) -> str:
-    """Return the slices of a source whose own row fits a condition, as SQL: found by id first, so that no other is joined."""
+    """Return the slices of a source whose own row fits a condition, as SQL.
+
+    The rows are found by id first, so that no other rows are joined.
+    """
     table = {"gpu": "gpu_ops", "calls": "runtime_calls", "operators": "cpu_ops"}[source]
     return f"(SELECT * FROM {store.SLICES[source]} WHERE id IN (SELECT {_ID[source]} FROM {table} WHERE {condition}))"
 
@@ -115,7 +125,7 @@ def _stack(rank: RankView, at: dict[str, Any]) -> list[str]:
 
 
 def _roof(rank: RankView, row: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the roofline's row of the operator that a slice is or belongs to."""
+    """Return the row of the roofline table for the operator of a slice."""
     name, signature = row.get("work_name_id"), row.get("work_signature_id")
     if name is None or rank.gpu is None:
         return None
@@ -130,8 +140,11 @@ def _roof(rank: RankView, row: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def gap_details(rank: RankView, start: int) -> dict[str, Any]:
-    """Return the piece of lost time that begins at ``start``, with what the host was in, and as ``links`` (see ``Details``) the operation that ended it, the host's call and
-    operator. Raises NotFoundError where none does."""
+    """Return the piece of lost time that begins at ``start``.
+
+    It includes the host's stack at that time. ``links`` (see ``Details``) are the operation that ended it, and the host's call
+    and operator. Raises NotFoundError if no piece begins there.
+    """
     origin = timeline.extent(rank.recording).start_ns
     row = _one(rank, _SQL["gap"], start=start + origin, origin=origin)
     if row is None:
@@ -153,7 +166,10 @@ def gap_details(rank: RankView, start: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A stretch of time: what it comes to (None outside the device's operations), and its operations by name, largest first."""
+    """Sums of a stretch of time, and its operations by name, largest first.
+
+    ``facts`` is None outside the device's operations.
+    """
 
     facts: InView | None
     owners: list[tuple[str, int]]
@@ -161,7 +177,7 @@ class Stretch:
 
 
 def stretch(rank: RankView, start: int, end: int) -> Stretch:
-    """Return what lies between two times: facts, ns by owner, operations by name."""
+    """Return the sums between two times: facts, ns by owner, operations by name."""
     origin = timeline.extent(rank.recording).start_ns
     view = Span(start + origin, max(end, start + 1) + origin)
     return Stretch(
@@ -170,9 +186,10 @@ def stretch(rank: RankView, start: int, end: int) -> Stretch:
 
 
 def find(rank: RankView, words: str, at: int, forwards: bool) -> dict[str, Any]:
-    """Find slices whose name contains ``words``: how many there are, and the next one after ``at`` (or the last before it) with its position.
+    """Find slices whose name contains ``words``.
 
-    Sources are walked as one line in order of start; past its end the search begins again.
+    Returns their number, and the next slice after ``at`` (or the last one before it) with its position. All sources are
+    searched as one list in order of start. After its end the search starts again from the other end.
     """
     words = words.strip()[:WORDS_MOST]
     if not words:
@@ -190,7 +207,7 @@ def find(rank: RankView, words: str, at: int, forwards: bool) -> dict[str, Any]:
         _SQL["named"].format(source=s, rows=_matching_rows(s), of_device=_of(rank, s), names=named) for s in _ID
     )
     order = "ORDER BY start_ns, source, id" if forwards else "ORDER BY start_ns DESC, source DESC, id DESC"
-    for sign in ((">" if forwards else "<"), None):  # past the end: from the other end on
+    for sign in ((">" if forwards else "<"), None):  # past the end: start again from the other end
         condition = f"start_ns {sign} {at + origin}" if sign else "true"
         hits = rank.recording.frame(f"SELECT * FROM ({union}) WHERE {condition} {order} LIMIT 1")
         if len(hits):
@@ -212,21 +229,30 @@ def _matching_rows(source: str) -> str:
 
 
 def occurrences(rank: RankView, causes: tuple[str, ...], most: int) -> list[tuple[int, int]]:
-    """Return start and end of each gap that has time lost to ``causes``, in order of time; at most ``most``, the longest."""
+    """Return start and end of each gap with time lost to ``causes``, in order of time.
+
+    If there are more than ``most``, these are the longest.
+    """
     origin = timeline.extent(rank.recording).start_ns
     rows = rank.rows(_SQL["occurrences"], causes=list(causes), most=most, origin=origin)
     return sorted((int(start), int(end)) for start, end in rows)
 
 
 def longest(rank: RankView, start: int, end: int, nth: int) -> tuple[int, int, str, str] | None:
-    """Return start, length, owner and cause of the longest piece of lost time that touches a stretch (``nth`` 0), of the next longest (1) and so on, None behind the last."""
+    """Return start, length, owner and cause of the ``nth`` longest piece of lost time in a stretch.
+
+    0 is the longest. None after the last.
+    """
     origin = timeline.extent(rank.recording).start_ns
     rows = rank.rows(_SQL["longest"], origin=origin, since=origin + start, until=origin + end, nth=nth)
     return rows[0] if rows else None
 
 
 def longest_named(rank: RankView, name: str, view: Span, *, host: bool) -> tuple[str, int] | None:
-    """Return source and id of the longest slice called ``name`` that touches ``view`` (absolute ns), of the ``host`` or of the device; None where none does."""
+    """Return source and id of the longest slice with this ``name`` that touches ``view`` (absolute ns).
+
+    The slice is on the ``host`` or on the device. None if there is none.
+    """
     slices = " UNION ALL ".join(
         f"SELECT '{source}' AS source, {_ID[source]} AS id, start_ns, dur_ns FROM {table} WHERE {condition} "
         "AND name_id IN (SELECT name_id FROM names WHERE name = $name)"

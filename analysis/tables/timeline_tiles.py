@@ -1,8 +1,9 @@
-"""Tiles of the timeline: what lies in a stretch of time, at the detail that a picture of it can show.
+"""Tiles of the timeline: the slices of a stretch of time, with as much detail as a picture can show.
 
-A tile is ``COLUMNS`` columns of time, each 2^level nanoseconds wide, counted from the recording's start. A slice as long as a column is there by
-itself. Shorter ones are summed by row and by the column in which they start, so nothing is left out and nothing is sent that could not be
-told apart; where they are few they too are there by themselves, and no nearer tile is needed.
+A tile has ``COLUMNS`` columns of time, each 2^level nanoseconds wide, counted from the recording's start. A slice that is at
+least as long as a column is sent by itself. Shorter slices are summed by row and by the column in which they start. So nothing
+is left out, and nothing is sent that the picture could not show. If there are only a few short slices, they are sent by
+themselves too, and no more detailed tile is needed.
 """
 
 from __future__ import annotations
@@ -18,26 +19,27 @@ from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.tables.timeline import extent, is_small
 from sawtooth.ingest.errors import UsageError
 
-COLUMNS = 1024  # of a tile: two to four of them fill a screen
-FEW = 3000  # slices that a tile may hold whatever their length: about as many as a screen can show
-MOST = 40_000  # slices of a tile at most, the longest: only a damaged trace has more that are as long as a column
+COLUMNS = 1024  # of a tile: two to four tiles fill a screen
+FEW = 3000  # slices that a tile may have whatever their length: about as many as a screen can show
+MOST = 40_000  # slices of a tile, the longest: only a damaged trace has more slices as long as a column
 LEVELS = range(53)  # a column of 2^52 ns is 52 days
 GAPS = "gaps"
 SOURCES = (*store.SLICES, GAPS)
 
 _SQL = queries_of(__file__)
 _DEVICE_SOURCES = ("gpu", GAPS)
-_KIND = "CASE WHEN {cause} = 'unattributed' AND owner <> 'idle' THEN owner ELSE {cause} END"  # as ``known_by`` has it
+_KIND = "CASE WHEN {cause} = 'unattributed' AND owner <> 'idle' THEN owner ELSE {cause} END"  # as ``known_by`` defines it
 _PIECES = f"(SELECT *, {_KIND.format(cause='cause')} AS kind FROM gaps)"
 _SUMMED = f"(SELECT * REPLACE ({_KIND.format(cause='kind')} AS kind) FROM {{table}} WHERE source = '{GAPS}')"
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What lies in a tile; times are ns after the recording's start.
+    """The content of a tile; times are ns after the recording's start.
 
-    ``slices`` has start_ns, dur_ns, id, name_id, lane, depth, kind; ``sums`` column, lane, depth, kind (which fills most), busy_ns, operations.
-    ``complete`` tells that every slice is there by itself; ``names`` has the names of ``slices`` by name_id.
+    ``slices`` has start_ns, dur_ns, id, name_id, lane, depth, kind. ``sums`` has column, lane, depth, kind (the one with most
+    time), busy_ns, operations. ``complete`` says that every slice is there by itself. ``names`` has the names of ``slices`` by
+    name_id.
     """
 
     source: str
@@ -50,12 +52,15 @@ class Tile:
 
     @property
     def start_ns(self) -> int:
-        """Where it begins."""
+        """The time at which it begins."""
         return self.index * COLUMNS << self.level
 
 
 def tile(recording: Recording, source: str, device: int | None, level: int, index: int) -> Tile:
-    """Read a tile of ``source``; ``device`` chooses the rows of sources of the GPU. Raises UsageError for a tile that cannot be."""
+    """Read a tile of ``source``; ``device`` selects the rows of GPU sources.
+
+    Raises UsageError for an impossible tile.
+    """
     if source not in SOURCES or level not in LEVELS or not 0 <= index < 1 << (62 - level):
         raise UsageError("There is no such tile of the timeline.")
     read = _Read(recording, source, device, level, index)
@@ -70,7 +75,7 @@ def tile(recording: Recording, source: str, device: int | None, level: int, inde
 
 
 class _Read:
-    """One tile's queries."""
+    """The queries of one tile."""
 
     def __init__(self, recording: Recording, source: str, device: int | None, level: int, index: int) -> None:
         self.whole = whole = extent(recording)
@@ -89,7 +94,7 @@ class _Read:
         }
 
     def _rows(self, device: int | None) -> dict[str, str]:
-        """Return where slices come from, those as long as a cell, and the sums of the others, as SQL."""
+        """Return the SQL for the slices, for those as long as a cell, and for the sums of the others."""
         few = is_small(self.recording)
         if self.source != GAPS:
             slices = store.SLICES[self.source]
@@ -112,7 +117,10 @@ class _Read:
         return {"rows": rows, "long": rows if few else long, "sums": sums, "ends": "end_ns"}
 
     def _added_up(self, slices: str) -> str:
-        """Return the rows of ``lane_sums`` of a source: to plan the view of all of them takes as long as to read one."""
+        """Return the SQL for one source's rows of ``lane_sums``.
+
+        Planning the view of all sources takes as long as reading one source.
+        """
         grid = {"origin": self.whole.start_ns, "cell": self.cell}
         return store.SUMS.format(source=self.source, depth="depth", owner="NULL", rows=slices, **grid)
 
@@ -123,7 +131,7 @@ class _Read:
         return self.recording.frame(_SQL["far" if by_cell else "near"].format(**self.places, shift=shift))
 
     def slices(self, least_ns: int) -> pd.DataFrame:
-        """Return the slices as long as ``least_ns`` that touch the tile."""
+        """Return the slices at least as long as ``least_ns`` that touch the tile."""
         wanted = ("long_slices", "short_slices") if least_ns < self.cell else ("long_slices",)
         parts = [self.recording.frame(_SQL[name].format(**self.places, least=least_ns, most=MOST)) for name in wanted]
         filled = [part for part in parts if len(part)]

@@ -1,4 +1,4 @@
-"""The Efficiency screen's tables per step: operators that miss tensor cores, and operators under the roof."""
+"""The Efficiency page's tables per step: operators that miss tensor cores, and the roofline."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from sawtooth.analysis.tables.kernels import shapes_text
 
 
 def missed_tensor_cores(rank: RankView) -> pd.DataFrame:
-    """Return ``sawtooth.analysis.tables.efficiency.tensor_core_table`` with times in ms per step (of the trace without steps) and shapes as people write them."""
+    """Return ``efficiency.tensor_core_table`` in ms per step (of the trace without steps).
+
+    Shapes are in readable form.
+    """
     table = efficiency.tensor_core_table(rank)
     times = {f"{name}_ms": table[f"{name}_ns"] / 1e6 / rank.per for name in ("with", "without", "helper", "unknown")}
     return table.assign(shapes=table["input_dims"].map(shapes_text), **times)
 
 
 def roofline(rank: RankView) -> pd.DataFrame:
-    """Return ``sawtooth.analysis.tables.efficiency.roofline_table`` with ms and opportunity_ms per step (of the trace without steps)."""
+    """Return ``efficiency.roofline_table`` with ms and opportunity_ms per step.
+
+    Without steps, they are of the trace.
+    """
     table = efficiency.roofline_table(rank)
     return table.assign(
         shapes=table["input_dims"].map(shapes_text),

@@ -1,1 +1,1 @@
-"""Figures and small pictures from tables; no streamlit, no duckdb."""
+"""Figures and small pictures made from tables; they use neither streamlit nor duckdb."""

@@ -1,4 +1,4 @@
-"""What every chart is: a figure with its finding as title, a text for those who cannot see it, and its table."""
+"""The base of every chart: a figure, its finding as title, an alternative text, and its table."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import plotly.graph_objects as go
 
 from sawtooth.app.theme import Colour
 
-# Plotly 7 offers to upload a chart by default; nothing leaves this machine.
+# Plotly 7 offers to upload a chart by default, but no data may leave this machine.
 CONFIG: dict[str, Any] = {
     "displaylogo": False,
     "showSendToCloud": False,
     "displayModeBar": "hover",
-    # dragging and double-clicking do what these do; what stays is the picture as PNG
+    # Dragging and double-clicking replace these buttons; only the button that saves a PNG remains.
     "modeBarButtonsToRemove": [
         "zoom2d",
         "pan2d",
@@ -30,11 +30,14 @@ CONFIG: dict[str, Any] = {
 }
 
 
-LONGEST_IN_MS = 999.5  # more reads as 1.00 s
+LONGEST_IN_MS = 999.5  # a longer time reads as 1.00 s or more
 
 
 class LegendEntry(NamedTuple):
-    """What a colour means; ``colour`` as hex, empty for a line of words alone; a ``heading`` stands before those that it names."""
+    """The meaning of a colour.
+
+    ``colour`` is a hex value, or empty for a line of text only. A ``heading`` comes before the entries of its group.
+    """
 
     label: str
     colour: str
@@ -45,11 +48,11 @@ class LegendEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class Chart:
-    """``title`` is the finding, ``alt`` says the same as the picture, ``table`` holds what is drawn in full precision.
+    """A figure with its finding (``title``), alternative text and table.
 
-    ``legend`` is shown as text under the title: it wraps where a legend inside the picture would cover it.
-    ``columns`` maps the table's columns to headings with units, ``metrics`` are keys whose definitions explain the chart, ``method`` says in
-    words how it is computed.
+    ``alt`` describes the picture in words, and ``table`` has the drawn data in full precision. ``legend`` is text below the
+    title, because a legend inside the picture would cover it on a narrow page. ``columns`` maps the table's columns to headings
+    with units. ``metrics`` are keys whose definitions explain the chart, and ``method`` says how it is computed.
     """
 
     figure: go.Figure
@@ -63,31 +66,34 @@ class Chart:
 
 
 class TimeUnit(NamedTuple):
-    """The unit of an axis of times, and how many ms it is."""
+    """The unit of a time axis, with its length in ms."""
 
     name: str
     ms: float
 
 
 def time_unit(longest_ms: float) -> TimeUnit:
-    """Return the unit of an axis that reaches to ``longest_ms``: s from a second on, as the numbers for people have it."""
+    """Return the unit of a time axis that ends at ``longest_ms``.
+
+    The unit is s from one second on, as in the app's texts.
+    """
     return TimeUnit("s", 1e3) if longest_ms >= LONGEST_IN_MS else TimeUnit("ms", 1.0)
 
 
 def marker(colour: Colour, dark: bool) -> dict[str, Any]:
-    """Return how a bar of a class is filled: its colour, and its texture in a lighter or darker tone of the page."""
+    """Return the fill of a bar: its colour, and its texture in a lighter or darker tone."""
     tone = "rgba(0,0,0,0.32)" if dark else "rgba(255,255,255,0.42)"
     pattern = {"shape": colour.texture, "fillmode": "overlay", "fgcolor": tone, "size": 7, "solidity": 0.2}
     return {"color": colour.on(dark), "pattern": pattern if colour.texture else {}, "line": {"width": 0}}
 
 
 def entry_of(colour: Colour, dark: bool) -> LegendEntry:
-    """Return the line of a legend that names a class."""
+    """Return the legend entry of a colour."""
     return LegendEntry(colour.label, colour.on(dark), colour.hatched, colour.texture)
 
 
 def framed(figure: go.Figure, height: int, *, legend: bool = False) -> go.Figure:
-    """Give a figure the margins and fonts that all charts share; the page's theme gives text and grid their colours."""
+    """Give a figure the margins and fonts of all charts; the page's theme colours text and grid."""
     return figure.update_layout(
         height=height,
         margin={"l": 8, "r": 8, "t": 28 if legend else 8, "b": 8},

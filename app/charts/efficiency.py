@@ -1,4 +1,7 @@
-"""What keeps a step from the GPU's peak, as bars that begin where the one before ended: a waterfall in the rows of a table."""
+"""The gap between a step and the GPU's peak, as a waterfall of bars in the rows of a table.
+
+Each bar begins where the previous one ended.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,16 @@ METHOD = (
     "products, convolutions and attention, and the time of these. Of the last, 'needed at the peak' is their FLOPs ÷ the GPU's dense 16-bit peak: its share of "
     "the step is the MFU. What they take beyond that goes first to the lower peak of wider dtypes, then to a clock below the quoted one, and the rest to slow kernels."
 )
-TEXTURES = {"dtype": "x", "clock": "-", "slow_kernels": "/"}  # all three are time of the same kernels
+# all three are time of the same kernels, so textures distinguish them
+TEXTURES = {"dtype": "x", "clock": "-", "slow_kernels": "/"}
 
 
 @dataclass(frozen=True)
 class PeakPart:
-    """One part of a step that is held against the GPU's 16-bit peak: ``ms``, and ``share`` of the step. The last one, ``peak``, is what the step's FLOPs need there: its share is the MFU."""
+    """One part of a step in the comparison with the GPU's 16-bit peak: its ms and its share of the step.
+
+    The last part, ``peak``, is the time of the step's FLOPs at that peak, so its share is the MFU.
+    """
 
     key: PartKey
     ms: float
@@ -43,14 +50,15 @@ class PeakPart:
 
     @property
     def label(self) -> str:
-        """What it is called in a table."""
+        """The part's name in a table."""
         return LABELS[self.key]
 
 
 def bars(parts: Sequence[PeakPart], causes: Mapping[PartKey, Colour], *, dark: bool) -> list[LostBar]:
-    """Return the bar of the whole step, then one a part: each ends where the one before began, the last begins at 0.
+    """Return the bar of the whole step, then one bar for each part.
 
-    ``causes`` has the colours of waits whose cause is known.
+    Each bar ends where the previous one began, and the last one begins at 0. ``causes`` has the colours of waits with a known
+    cause.
     """
     drawn, right = [LostBar("100%", UNKNOWN.on(dark))], 1.0
     for part in parts:
@@ -67,7 +75,10 @@ def _colour(key: PartKey) -> Colour:
 
 
 def table(parts: Sequence[PeakPart]) -> pd.DataFrame:
-    """Return the parts under ``COLUMNS``; ``left_share`` is what is left of the step after a part and those above it."""
+    """Return the parts as a table with ``COLUMNS``.
+
+    ``left_share`` is the share of the step that remains after this part and the parts above it.
+    """
     rows, left = [], 1.0
     for part in parts:
         left -= part.share if part.key != "peak" else 0.0

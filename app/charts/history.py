@@ -1,4 +1,4 @@
-"""Runs beside each other: the history of a tag, and all runs by how much the GPU works and how well."""
+"""Several runs in one chart: the history of a tag, and all runs by GPU busy share and MFU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COLUMNS = {"name": "Run", "step_ms": "Step time, ms", "mfu": "MFU"}
 
 
 def chart(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
-    """Draw ``rows`` (run, name, step_ms, mfu; in order) as two lines above one another."""
+    """Draw ``rows`` (run, name, step_ms, mfu; in order) as two lines, one above the other."""
     unit = time_unit(float(rows["step_ms"].max()))
     drawn = (("step_ms", f"step, {unit.name}", 1 / unit.ms, fmt.duration_ms), ("mfu", "MFU, %", 100, fmt.share))
     panels = [panel for panel in drawn if rows[panel[0]].notna().any()]
@@ -44,9 +44,10 @@ def chart(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
 
 
 def mfu_by_busy(rows: pd.DataFrame, *, dark: bool) -> Chart:
-    """Draw runs (run, busy, mfu as shares; all known) by the share of the step in which the GPU is busy, and the share of its peak they reach.
+    """Draw runs by the share of the step in which the GPU is busy and by their MFU.
 
-    Left waits, below works badly: on the line from the corner MFU is the busy share, which nothing passes.
+    ``rows`` has run, busy and mfu (shares, all known). Runs on the left wait; runs far below the diagonal use the GPU badly.
+    MFU cannot exceed the busy share, which is the diagonal.
     """
     worst = rows.sort_values("busy").iloc[0]
     title = f"{fmt.clean(str(worst['run']), 40)} waits most: its GPU is busy {fmt.share(worst['busy'])} of a step"
@@ -79,4 +80,4 @@ def mfu_by_busy(rows: pd.DataFrame, *, dark: bool) -> Chart:
     return Chart(figure=figure, title=title, alt=f"{title}.", table=rows, columns=columns, metrics=("mfu", "gpu_busy_share"))
 
 
-NAMED = 14  # runs whose names stand beside their dots: more cover each other
+NAMED = 14  # runs with names next to their dots: more names would overlap

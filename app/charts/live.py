@@ -1,4 +1,7 @@
-"""The running GPU over the chosen window, as plain data that a browser draws each second: numbers with a line each, and a panel a unit."""
+"""The live GPU chart as plain data that a browser draws each second.
+
+It has numbers with a short line each, and one panel per unit.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,18 @@ from sawtooth.app.charts.telemetry import PANELS, Panel, columns_of
 from sawtooth.app.theme import ACCENT, MUTED, colour_of_quantity
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
-FIRST = ("gr_active_pct", "util_pct", "sm_active_pct")  # the topmost panel: what the sentence speaks of
+FIRST = ("gr_active_pct", "util_pct", "sm_active_pct")  # quantities of the top panel, to which the sentence refers
 AT_WORK = Panel("GPU at work, %", top=102.0)
-FAINT = "util_pct"  # behind the faster signals where there are any
-Line = tuple[NDArray[np.float64], NDArray[np.float64]]  # seconds before now (negative), values in the stored unit
+FAINT = "util_pct"  # drawn faintly behind faster signals, if there are any
+Line = tuple[NDArray[np.float64], NDArray[np.float64]]  # seconds before now (negative), and values in the stored unit
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A number with a line of its last seconds: ``points`` are x and y in turn, ``top`` the line's full scale (None: its own highest)."""
+    """A number with a line of its last seconds.
+
+    ``points`` are alternating x and y values. ``top`` is the line's full scale (None: its own maximum).
+    """
 
     label: str
     value: str
@@ -44,10 +50,10 @@ def picture(
     tiles: Sequence[Tile] = (),
     recent_s: float = 10.0,
 ) -> dict[str, Any]:
-    """Return what is drawn: the quantities of ``lines``, each once, with what they are ``now`` in words; x is seconds before the newest sample.
+    """Return the live chart: each quantity of ``lines`` once, with its present value (``now``) in words.
 
-    ``period_s``: one period is marked at the right end of the first panel. ``gpus`` are all GPUs at a glance, ``tiles`` the numbers of this one,
-    both over the last ``recent_s`` seconds.
+    x is in seconds before the newest sample. If ``period_s`` is set, one period is marked at the right end of the first panel.
+    ``gpus`` are all GPUs at a glance and ``tiles`` are the numbers of this GPU, both over the last ``recent_s`` seconds.
     """
     rest = [(panel, [c for c in columns_of(key) if c not in FIRST]) for key, panel in PANELS.items()]
     panels = []
@@ -66,12 +72,12 @@ def picture(
 
 
 def colour_of_line(column: str, dark: bool) -> str:
-    """Return the colour of a quantity on this screen: what the sentence speaks of stands out."""
+    """Return the colour of a quantity on this screen; the sentence's quantity has the accent colour."""
     return (ACCENT if column == "gr_active_pct" else MUTED if column == FAINT else colour_of_quantity(column)).on(dark)
 
 
 def points_of(line: Line, divisor: float = 1.0) -> list[float]:
-    """Return a line's points as x and y in turn, short enough to travel each second."""
+    """Return a line's points as alternating x and y, rounded so that they are short to send each second."""
     both = np.stack([line[0], line[1] / divisor], axis=1)
     return [float(f"{value:.4g}") for value in both.ravel()]
 

@@ -1,4 +1,7 @@
-"""What each cause of lost time costs a step, on one basis (the run, or its profiled steps): a bar in its table's row."""
+"""The cost of each cause of lost time per step, as a bar in its table row.
+
+All bars use one basis: the run, or its profiled steps.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ METHOD = (
 
 @dataclass(frozen=True)
 class LostBar:
-    """The bar of a cause: its length against the largest one's (CSS), how it is filled, and where it begins. ``width`` "" leaves it out."""
+    """The bar of a cause: its length relative to the largest one (CSS), its fill, and its start.
+
+    An empty ``width`` means that there is no bar.
+    """
 
     width: str
     colour: str = ""
@@ -32,7 +38,10 @@ class LostBar:
 
 
 def bars(lost: Sequence[tuple[str, str | None, float]], *, dark: bool) -> list[LostBar]:
-    """Return one bar a cause; ``lost`` has owner ("" for all the small ones), cause and ms, largest first."""
+    """Return one bar per cause.
+
+    ``lost`` has owner ("" for the sum of the small ones), cause and ms, largest first.
+    """
     largest = max((ms for *_, ms in lost), default=0.0)
     drawn = []
     for owner, cause, ms in lost:

@@ -11,15 +11,18 @@ from sawtooth.app.charts.base import Chart, LegendEntry, framed, time_unit
 from sawtooth.app.charts.poster_bars import LETTER, Piece, StepBar
 from sawtooth.app.theme import ACCENT, MUTED, OWNERS
 
-HOLDERS = 12  # of the peak, drawn one by one: narrower pieces are lines
-NUMBERED_FROM = 0.07  # of the peak: a piece with room for its place in the table, on a narrow page too
-EDGES = 6  # letters: the place, and what stands around a name
-MOSTLY_USED = 0.85  # of the memory: what is left of the bar has no room for words
+HOLDERS = 12  # parts of the peak that are drawn one by one: narrower ones would be thin lines
+NUMBERED_FROM = 0.07  # of the peak: a wider piece has room for its number in the table, also on a narrow page
+EDGES = 6  # letters: the number, and the room around a name
+MOSTLY_USED = 0.85  # of the memory: above this, the rest of the bar has no room for words
 SKY = OWNERS["other_compute"]
 
 
 def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], *, dark: bool, relative: bool) -> Chart:
-    """Draw ``rows`` (at_ms, allocated_bytes and, where recorded, reserved_bytes); ``steps`` are (start, end) ms to shade."""
+    """Draw memory over time; ``steps`` are (start, end) in ms and are shaded.
+
+    ``rows`` has at_ms, allocated_bytes and, if recorded, reserved_bytes.
+    """
     unit = time_unit(float(rows["at_ms"].max()))
     figure = go.Figure()
     for column, label, colour, dash in (
@@ -66,7 +69,7 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
 
 
 def held(rows: pd.DataFrame, *, dark: bool) -> list[Piece]:
-    """Return who holds the peak as the pieces of a bar: the largest by name, the rest together."""
+    """Return the operators that hold the peak as pieces of a bar: the largest by name, the rest as one."""
     pieces = []
     for i, row in enumerate(rows.head(HOLDERS).to_dict("records")):
         name, size = fmt.clean(str(row["operator"]), 40), fmt.bytes_(row["bytes"])
@@ -81,7 +84,7 @@ def held(rows: pd.DataFrame, *, dark: bool) -> list[Piece]:
 
 
 def of_the_gpu(peak_bytes: float, capacity_bytes: float, *, dark: bool) -> StepBar:
-    """Return the peak against the GPU's memory as a bar, what is free of it in words."""
+    """Return the peak relative to the GPU's memory as a bar, with the free memory in words."""
     share = min(peak_bytes / capacity_bytes, 1.0)
     used = f"{fmt.bytes_(peak_bytes)} in use"
     piece = Piece(
@@ -96,7 +99,10 @@ def of_the_gpu(peak_bytes: float, capacity_bytes: float, *, dark: bool) -> StepB
 
 
 def step_spans(steps: pd.DataFrame, origin_ns: int) -> list[tuple[float, float]]:
-    """Return every second step on the host as ms after ``origin_ns``: allocations happen on the host's time."""
+    """Return every second step, in the host's time, as ms after ``origin_ns``.
+
+    Allocations are recorded in the host's time.
+    """
     return [
         ((a - origin_ns) / 1e6, (b - origin_ns) / 1e6)
         for a, b in zip(steps["host_start_ns"][::2], steps["host_end_ns"][::2], strict=True)

@@ -1,4 +1,4 @@
-"""The model as an icicle: modules inside modules, as high as their GPU time, forward above backward."""
+"""The model as an icicle: nested modules whose height is their GPU time, forward above backward."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.charts.waterfall import directed
 from sawtooth.app.theme import ACCENT, CAUSES, MUTED, OWNERS, PAGE, UNKNOWN, ink_on, mixed
 
-DRAWN_FROM = 0.004  # of a step's GPU time: narrower modules are lines without a name
-BETWEEN = 0.012  # of the picture: what parts forward from backward
+DRAWN_FROM = 0.004  # of a step's GPU time: narrower modules would be lines without a name
+BETWEEN = 0.012  # of the picture: the gap between forward and backward
 PALER = {
     False: 0.62,
     True: 0.72,
-}  # on a light and on a dark page: of the way to the page's colour; the two ends must be told apart at a glance
-DRAWN_MOST = 300  # modules of either picture: more take the browser a second
-HALF = 0.5  # of A's time: a larger change is drawn like this one
+}  # mix with the page's colour on a light and on a dark page, so that both ends differ clearly
+DRAWN_MOST = 300  # modules in each picture: the browser needs a second for more
+HALF = 0.5  # of A's time: a larger change has the same colour as this one
 PHASES = ("forward", "backward")
 ROOT = "step"
 
 
 def icicle(tree: pd.DataFrame, title: str, *, dark: bool, method: str) -> Chart:
-    """Draw the tree of ``sawtooth.analysis.tables.modules.modules``, its colour the share of time on tensor cores."""
+    """Draw the tree of ``sawtooth.analysis.tables.modules.modules``, coloured by tensor-core share."""
     whole = float(tree["gpu_ms"].sum())
     totals = {phase: float(tree.loc[tree["parent"].isna(), f"total_{phase}_ms"].sum()) for phase in PHASES}
     drawn = [phase for phase in PHASES if totals[phase] > 0]
@@ -51,7 +51,10 @@ def icicle(tree: pd.DataFrame, title: str, *, dark: bool, method: str) -> Chart:
 
 
 def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
-    """Draw A's tree as wide as A's time, its colour what B takes less or more; ``rows`` are those of ``module_changes``."""
+    """Draw A's module tree with widths of A's times, coloured by B's change.
+
+    ``rows`` are those of ``module_changes``.
+    """
     placed = rows[rows["module"].notna() | (rows["parent"].isna() & (rows["ms_a"] > 0))]
     whole = float(placed.loc[placed["parent"].isna(), "ms_a"].sum())
     placed = placed[placed["ms_a"] >= DRAWN_FROM * whole].nlargest(DRAWN_MOST, "ms_a")
@@ -79,7 +82,7 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
             textfont={"color": [ink_on(colour) for colour in colours]},
             customdata=["", *hover],
             hovertemplate="%{customdata}<extra></extra>",
-            leaf={"opacity": 1.0},  # the text's colour is chosen for the mark's
+            leaf={"opacity": 1.0},  # the text's colour is chosen for the mark's full colour
             tiling={"orientation": "v"},
             sort=False,
             pathbar={"visible": False},
@@ -119,7 +122,7 @@ def difference_title(rows: pd.DataFrame) -> str:
 
 
 def _changed(share: float, dark: bool) -> str:
-    """Return the colour of a change against A: blue less, grey none, warm more, full at HALF."""
+    """Return the colour of a change from A: blue for less, grey for none, warm for more; full at HALF."""
     end = ACCENT.on(dark) if share < 0 else CAUSES["data_wait"].on(dark)
     return mixed(UNKNOWN.on(dark), end, min(abs(share) / HALF, 1.0))
 
@@ -137,7 +140,7 @@ def _phase(rows: pd.DataFrame, phase: str, total: float, place: tuple[float, flo
     for row in rows.to_dict("records"):
         parent = _key(row["parent"]) if pd.notna(row["parent"]) else ROOT
         if parent != ROOT and parent not in known:
-            continue  # inside a module too small to be drawn
+            continue  # inside a module that is too small to be drawn
         share = row["total_tensor_core_share"]
         share = float(share) if pd.notna(share) else 0.0
         ms = float(row[f"total_{phase}_ms"])
@@ -159,8 +162,8 @@ def _phase(rows: pd.DataFrame, phase: str, total: float, place: tuple[float, flo
         textfont={"color": [ink_on(colour) for colour in colours]},
         customdata=hover,
         hovertemplate="%{customdata}<extra></extra>",
-        leaf={"opacity": 1.0},  # the text's colour is chosen for the mark's
-        tiling={"orientation": "h"},  # a name beside its module, where upright boxes had no room for one
+        leaf={"opacity": 1.0},  # the text's colour is chosen for the mark's full colour
+        tiling={"orientation": "h"},  # horizontal boxes, because upright ones have no room for a name
         domain={"y": list(place)},
         sort=False,
         pathbar={"visible": False},
@@ -172,6 +175,6 @@ def _key(module: object) -> str:
 
 
 def _colour(share: float, dark: bool) -> str:
-    """Return the colour between work without tensor cores and work on them."""
+    """Return the colour for a tensor-core share from 0 to 1."""
     none, all_ = (OWNERS[key].on(dark) for key in ("other_compute", "tensor_core_compute"))
     return mixed(mixed(none, PAGE.on(dark), PALER[dark]), all_, min(max(share, 0.0), 1.0))

@@ -1,4 +1,4 @@
-"""A step as a bar, as plain data: what the poster, the reports and the slide draw alike."""
+"""A step as a bar, as plain data for the poster, the reports and the slide."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from sawtooth.app.charts.base import LegendEntry
 from sawtooth.app.charts.waterfall import Bar, directed
 from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of, place_of
 
-NAMED_FROM = 0.01  # of the step: a narrower part is named where a pointer rests on it
-LETTER = 0.0078  # of the bar: what a letter of a name takes on a laptop's page; what has less room is named below
+NAMED_FROM = 0.01  # of the step: a narrower part shows its name only on hover
+LETTER = 0.0078  # of the bar: width of a letter on a laptop's page; a part with less room is named below the bar
 NARROW_LETTER = 0.035  # the same on a narrow page, whose bars are a third as long
-EDGES = 3  # letters: what stands around a number, so that none is cut
-FEW = 6  # bars: the same numbers in each of more are noise
-SMALL = 0.004  # of the longer step: folded together in the way from one step to the other, so that the sum stays exact
+EDGES = 3  # letters: room around a number, so that it is not cut off
+FEW = 6  # bars: with more, the same numbers in each bar would be noise
+SMALL = 0.004  # of the longer step: smaller changes are added up as one, so that the sum remains exact
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a bar: what a mouse reads, what stands in it, how wide it is (parts of a thousand), how it is filled, what is said of it on a phone ("": the hint), and
-    the number alone that stands in it on a narrow page, where a legend has its name."""
+    """A part of a bar.
+
+    ``hint`` appears on hover, ``label`` inside the part, ``short`` on a phone ("" means ``hint``). ``weight`` is the width in
+    parts per thousand. ``number`` appears inside the part on a narrow page, where a legend has its name.
+    """
 
     hint: str
     label: str
@@ -41,7 +44,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class StepBar:
-    """A step as a bar: what it is called, its time, its width against the longest bar as CSS, its pieces, and what it is shorter by where there is room."""
+    """A step as a bar: its name, time, width relative to the longest bar (CSS), and pieces.
+
+    ``shorter`` says by how much the step is shorter, if there is room.
+    """
 
     name: str
     time: str
@@ -52,7 +58,10 @@ class StepBar:
 
 @dataclass(frozen=True)
 class BarChart:
-    """Bars of several steps under each other, all of the same parts, with what a ``base.Chart`` has; ``unit`` says what the times are."""
+    """Bars of several steps with the same parts, plus the fields of ``base.Chart``.
+
+    ``unit`` is the unit of the times.
+    """
 
     title: str
     bars: tuple[StepBar, ...]
@@ -67,7 +76,7 @@ class BarChart:
 
 @dataclass(frozen=True)
 class Move:
-    """A bar of the way from A's step to B's: where it begins and how long it is (CSS), its change in words, and how it is filled."""
+    """A bar of the waterfall from A's step to B's: its start and length (CSS), change in words, and fill."""
 
     name: str
     text: str
@@ -78,13 +87,16 @@ class Move:
 
 
 def plain(bars: Sequence[StepBar | Move | Piece]) -> list[dict[str, Any]]:
-    """Return bars as plain data, for a browser."""
+    """Return bars as plain data for a browser."""
     return [asdict(bar) for bar in bars]
 
 
 @dataclass(frozen=True)
 class Planned:
-    """The step after a whole plan, ms: what it is called (all 6 changes: 2.0 ×) and its time in words, which may be a range."""
+    """The step after a whole plan: its name, such as "all 6 changes: 2.0 ×", its time in words, and ms.
+
+    The time in words may be a range.
+    """
 
     name: str
     time: str
@@ -94,8 +106,11 @@ class Planned:
 def of_run(
     result: RunResult, before: str, forecast: Outlook | None, *, dark: bool, plan: Planned | None = None
 ) -> list[StepBar]:
-    """Return the run's step, which takes ``before``, and, where known, the step after the change and after the whole ``plan``, on one scale; empty where
-    nothing divides it."""
+    """Return the run's step, which takes ``before``, and the predicted steps, on one scale.
+
+    The predicted steps are that after the change and that after the whole ``plan``, if they are known. The list is empty if the
+    step cannot be divided into parts.
+    """
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is not None:
         bars = now_and_after(verdict, before, forecast, dark=dark)
@@ -112,7 +127,10 @@ def of_run(
 
 
 def of_shares(parts: Sequence[tuple[str, str | None, float]], *, dark: bool) -> tuple[Piece, ...]:
-    """Return owner, cause and share of each part of a step as a narrow bar without letters, useful time first."""
+    """Return the parts of a step as a narrow bar without text, useful time first.
+
+    ``parts`` has owner, cause and share.
+    """
     ordered = sorted(parts, key=lambda part: place_of(*part[:2]))
     named = [(colour_of(owner, cause), share) for owner, cause, share in ordered]
     return tuple(
@@ -122,7 +140,7 @@ def of_shares(parts: Sequence[tuple[str, str | None, float]], *, dark: bool) -> 
 
 
 def of_parts(parts: Sequence[Part], name: str, time: str, *, dark: bool) -> StepBar:
-    """Return a step of ``parts``, useful time first, as one bar."""
+    """Return a step of ``parts`` as one bar, useful time first."""
     whole = sum(part.ms for part in parts) or 1.0
     ordered = sorted(parts, key=lambda part: place_of(part.owner, part.cause))
     pieces = [_piece(colour_of(part.owner, part.cause), part.ms, part.ms / whole, dark) for part in ordered if part.ms > 0]
@@ -130,7 +148,7 @@ def of_parts(parts: Sequence[Part], name: str, time: str, *, dark: bool) -> Step
 
 
 def now_and_after(verdict: Judgement, before: str, forecast: Outlook | None, *, dark: bool) -> list[StepBar]:
-    """Return the step of a run whose GPU works; see ``of_run``."""
+    """Return the bars of a run whose GPU works; see ``of_run``."""
     return _now_and_after(_pieces(verdict, dark), float(verdict.step.value or 0.0), before, forecast, dark=dark)
 
 
@@ -145,7 +163,7 @@ def _now_and_after(
 
 
 def _after(row: str, name: str, time: str, after_ms: float, now_ms: float, dark: bool) -> StepBar:
-    """Return a step that is predicted to take ``after_ms``: the replay gives its time alone."""
+    """Return a step with a predicted time of ``after_ms``; the replay predicts only its total time."""
     share = min(after_ms / now_ms, 1.0)
     shorter = f"{fmt.shortened(now_ms, after_ms)} shorter"
     rest = Piece(
@@ -159,7 +177,10 @@ def _after(row: str, name: str, time: str, after_ms: float, now_ms: float, dark:
 
 
 def bars_of(steps: Sequence[tuple[str, Sequence[tuple[Colour, float]]]], *, dark: bool) -> tuple[StepBar, ...]:
-    """Return a bar for each name and its parts (how it is filled and called, ms) on one scale, their numbers in them where there is room: a legend names them."""
+    """Return a bar for each step, all on one scale; a legend names the parts.
+
+    Each step has a name and its parts (colour and ms). A part shows its number if there is room.
+    """
     longest = max((sum(ms for _, ms in parts) for _, parts in steps), default=0.0) or 1.0
     drawn = []
     for name, parts in steps:
@@ -179,12 +200,12 @@ def _numbered(colour: Colour, ms: float, share: float, dark: bool, *, shown: boo
 
 
 def _if_room(label: str, share: float) -> str:
-    """Return ``label`` where it fits into this ``share`` of the bar, else nothing."""
+    """Return ``label`` if it fits into this ``share`` of the bar, else ""."""
     return label if share >= LETTER * len(label) else ""
 
 
 def unlabelled(bars: Sequence[StepBar]) -> list[Piece]:
-    """Return the pieces that are too narrow for a name and wide enough to be asked for one."""
+    """Return the pieces that are too narrow for a name but wide enough for a legend entry."""
     return [piece for bar in bars for piece in bar.parts if not piece.label and piece.weight >= 1000 * NAMED_FROM]
 
 
@@ -194,7 +215,7 @@ def _pieces(verdict: Judgement, dark: bool) -> list[Piece]:
 
 
 def _piece(colour: Colour, ms: float, share: float, dark: bool, name: str | None = None, width: float = 1.0) -> Piece:
-    """Return a part of a bar that is ``width`` of the page's longest one."""
+    """Return a part of a bar whose length is ``width`` of the page's longest bar."""
     name = name or colour.label
     label = _if_room(f"{name} {fmt.duration_ms(ms)}", share * width)
     hint = f"{name}: {fmt.duration_ms(ms)}, {fmt.share(share)}"
@@ -218,7 +239,10 @@ def both_steps(bars: Sequence[Bar], *, dark: bool) -> list[StepBar]:
 
 
 def named_once(drawn: Sequence[StepBar], bars: Sequence[Bar], *, dark: bool) -> list[Piece]:
-    """Return the parts of ``both_steps`` with their times on both sides, as far as they are worth a name; labelled where the bars name them on a wide page."""
+    """Return the larger parts of ``both_steps`` with their times on both sides.
+
+    A part has a label if the bars show its name on a wide page.
+    """
     longest = max(sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars), 1e-12)
     labels = {piece.label for step in drawn for piece in step.parts}
     named = []
@@ -233,14 +257,14 @@ def named_once(drawn: Sequence[StepBar], bars: Sequence[Bar], *, dark: bool) -> 
 
 
 def _both(bar: Bar) -> str:
-    """Return a part's time in A and in B: 110 → 111 ms; one of them where the other has none of it."""
+    """Return a part's time in A and in B, such as "110 → 111 ms", or the only time if one side has none."""
     if not bar.ms_a or not bar.ms_b:
         return f"{fmt.duration_ms(bar.ms_a or bar.ms_b)} in {'A' if bar.ms_a else 'B'} alone"
     return f"{fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}"
 
 
 def moves(bars: Sequence[Bar], *, dark: bool) -> list[Move]:
-    """Return the way from A's step to B's, gains first: each bar begins where the one before ended."""
+    """Return the waterfall from A's step to B's, gains first; each bar begins where the last ended."""
     totals = [sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars)]
     longest = max(*totals, 1e-12)
     shown = sorted((bar for bar in bars if abs(bar.change_ms) >= SMALL * longest), key=lambda bar: bar.change_ms)

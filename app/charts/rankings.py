@@ -1,4 +1,4 @@
-"""What kernels are called for people, and how long single launches of one last."""
+"""Readable names of kernels, and the durations of a kernel's launches."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, framed
 from sawtooth.app.theme import ACCENT
 
-FEW = 6  # launches: an axis that chooses its own steps has half ones
-NAME_LENGTH = 36  # characters of a name that fit beside a bar at 800 px; the whole one is on hover and in the table
+FEW = 6  # launches: with fewer, Plotly's own axis would have half launches
+NAME_LENGTH = 36  # characters of a name that fit next to a bar at 800 px; hover text and table have the full name
 
 
 _FUNCTOR = re.compile(r"(\w*(?:Functor|_kernel_cuda|KernelImpl|_kernel_impl|OpMath|Op|Ops)(?:_\w+)?)\b(?!::)")
 
 
-# Names of CUTLASS and CK whose first argument tells what they do.
+# Generic names in CUTLASS and CK, whose first template argument says what the kernel does.
 _GENERIC = ("Kernel", "Kernel2", "kernel", "device_kernel", "run")
-# What a kernel does, for an engineer who looks for it: kept where the middle of a name is cut.
+# The word for a kernel's work. It remains visible when the middle of a name is cut out.
 _WORK = re.compile(
     r"[a-z0-9]*(?:gemm|[dw]grad|[fb]prop|sdpa|fmha|flash|attention|softmax|norm|reduce|scan|sort)[a-z0-9]*", re.IGNORECASE
 )
-_LEAST = 6  # characters of a name from which it is known: of fewer nothing is shown
+_LEAST = 6  # smallest number of characters from which a name can be recognized
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w:]{5,}")
 
 
 def short(name: str, length: int = NAME_LENGTH) -> str:
-    """Return what tells a kernel apart, as plain text: vectorized_elementwise_kernel · AddFunctor.
+    """Return a short distinctive name, such as "vectorized_elementwise_kernel · AddFunctor".
 
-    Namespaces and template arguments give way first; of an elementwise kernel the functor is what it does, so it stays.
+    Namespaces and template arguments are removed first. The functor of an elementwise kernel remains, because it says what the
+    kernel does.
     """
     text = fmt.clean(name)
     if len(text) <= length:
@@ -54,12 +55,12 @@ def short(name: str, length: int = NAME_LENGTH) -> str:
 
 
 def told_apart(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]:
-    """Return ``short`` of each; those that would read alike end in the words of their full names by which they differ."""
+    """Return the short name of each kernel; equal short names end in the words that distinguish them."""
     shown = {name: short(name, length) for name in names}
     times = Counter(shown.values())
     alike: dict[str, dict[str, list[str]]] = {}
     for name, text in shown.items():
-        if times[text] > 1:  # cut to leave room for the ending, more of them read alike
+        if times[text] > 1:  # names cut shorter, to make room for the ending, may also become equal
             alike.setdefault(short(name, length // 3), {})[name] = _WORD.findall(fmt.clean(name))
     for same in alike.values():
         endings = {name: middle(" ".join(words), length - length // 3 - 3) for name, words in _differing(same).items() if words}
@@ -68,7 +69,10 @@ def told_apart(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]:
 
 
 def _differing(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return, by name, the first of its words by which it differs from the others, and as many more as it needs to differ from all."""
+    """Return, by name, the words that distinguish a name from all others.
+
+    The first is the first differing word; more follow only as needed.
+    """
     if len(words) < 2:
         return {name: [] for name in words}
     columns = zip(*words.values(), strict=False)
@@ -76,15 +80,16 @@ def _differing(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     first: dict[str, dict[str, Sequence[str]]] = {}
     for name, own in words.items():
         first.setdefault(own[same] if same < len(own) else "", {})[name] = own[same + 1 :]
-    if len(first) == 1:  # they differ in signs alone
+    if len(first) == 1:  # they differ only in punctuation
         return {name: [] for name in words}
     return {name: [word, *more] if word else more for word, alike in first.items() for name, more in _differing(alike).items()}
 
 
 def middle(name: str, length: int) -> str:
-    """Return a name cut in the middle: kernels of one family begin alike and differ in tile and layout, which stand last.
+    """Return a name with its middle cut out.
 
-    The word for its work (``s16816gemm``) stays between both where the cut would take it away.
+    Kernels of one family begin alike; their tile and layout, at the end, differ. A word for the work (such as ``s16816gemm``)
+    remains between both ends.
     """
     text = fmt.clean(name)
     if len(text) <= length:
@@ -101,10 +106,10 @@ def middle(name: str, length: int) -> str:
 
 
 def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: str) -> Chart:
-    """Draw a histogram: rows hold low_us, high_us and launches."""
+    """Draw a histogram; rows have low_us, high_us and launches."""
     edges = rows[["low_us", "high_us"]].astype(float)
     widths = edges["high_us"] - edges["low_us"]
-    ratios = bool(len(rows)) and widths.iloc[-1] > 1.5 * widths.iloc[0]  # bins of one ratio, not of one width
+    ratios = bool(len(rows)) and widths.iloc[-1] > 1.5 * widths.iloc[0]  # bins have equal ratios, not equal widths
     drawn = np.log10(edges) if ratios else edges
     figure = go.Figure(
         go.Bar(

@@ -1,4 +1,4 @@
-"""The ledgers of several ranks under each other."""
+"""The ledgers of several ranks, one below the other."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from sawtooth.app.charts.base import Chart, entry_of, framed
 from sawtooth.app.charts.poster_bars import NAMED_FROM, BarChart, bars_of
 from sawtooth.app.theme import ACCENT, CAUSES, OWNERS, PAGE, Colour, ink_on, mixed
 
-# The ledger's parts in the order of a bar: useful time, communication by its cause where the ranks' collectives tell it, then idle time by its own.
+# The ledger's parts in the order of a bar: useful time, communication by cause (if collectives of several ranks tell it), then
+# idle time by cause.
 PARTS: dict[str, Colour] = {
     **{owner: colour for owner, colour in OWNERS.items() if owner != "idle"},
     **{cause: CAUSES[cause] for cause in reversed(BETWEEN_RANKS)},
     **{f"idle_{cause}": colour for cause, colour in CAUSES.items()},
-    # the heat map and who_waits count collectives alone: their wait has the name, this one is told apart from it
+    # The heat map and who_waits count only waits in collectives under this cause's name, so this one needs another label.
     "idle_comm_wait": replace(CAUSES["comm_wait"], label="idle behind another stream", texture="|"),
     "idle": OWNERS["idle"],
 }
@@ -32,11 +33,14 @@ BESIDE = {
     "overlap_share": "Communication overlapped by compute, as profiled",
     "last_share": "Collectives it joins last, as profiled",
 }
-HARDLY = 0.01  # of a step, or of what another row does: not worth a number
+HARDLY = 0.01  # of a step, or of another row's value: a smaller amount gets no number
 
 
 def labels_of(rows: pd.DataFrame) -> list[str]:
-    """Return how each row is called: rank 1 (device 1), or device 1 where ranks are unknown; trace 1 where devices have one number, as in the map."""
+    """Return the label of each row, such as "rank 1, device 1", or "device 1" if ranks are unknown.
+
+    It is "trace 1" if several devices have the same number, as in the map.
+    """
     unknown = rows["rank"].isna()
     alike = bool(rows.loc[unknown, "device"].duplicated().any())
     return [
@@ -46,9 +50,10 @@ def labels_of(rows: pd.DataFrame) -> list[str]:
 
 
 def title(rows: pd.DataFrame, *, numbered: bool = True) -> str:
-    """Return the finding: which rank waits most for the others, else how far the ranks' communication lies apart.
+    """Return the finding: the rank that waits most, else the range of exposed communication.
 
-    Without ``numbered`` the time it waits is left to the bars: the page speaks of another rank's lateness, which is not the same.
+    Without ``numbered``, the waiting time is left out. The page then describes another rank's lateness, which is a different
+    number.
     """
     wait_ms, step_ms = rows.get("comm_wait_ms"), rows["step_ms"]
     if wait_ms is not None and wait_ms.max() >= HARDLY * step_ms.max():
@@ -67,7 +72,10 @@ def title(rows: pd.DataFrame, *, numbered: bool = True) -> str:
 
 
 def side_by_side(rows: pd.DataFrame, finding: str, unit: str, *, dark: bool) -> BarChart:
-    """Return one bar per device from the ledger's ms (columns ``{part}_ms``, see PARTS), of which ``unit`` says what of. What else ``rows`` has of BESIDE stands in the table."""
+    """Return one bar per device from the ledger's ms (columns ``{part}_ms``, see PARTS).
+
+    ``unit`` is the unit of the times. The columns of BESIDE appear in the table if ``rows`` has them.
+    """
     rows = _small_together(rows.assign(label=labels_of(rows)))
     parts = [part for part in PARTS if f"{part}_ms" in rows and rows[f"{part}_ms"].sum() > 0]
     drawn = [(str(row["label"]), {part: float(row[f"{part}_ms"]) for part in parts}) for row in rows.to_dict("records")]
@@ -98,7 +106,10 @@ def side_by_side(rows: pd.DataFrame, finding: str, unit: str, *, dark: bool) -> 
 
 
 def _small_together(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return ``rows`` with the causes of idle time that no device loses HARDLY to as one part, ``idle_ms``: a legend of a dozen names is not read."""
+    """Return ``rows`` with the small causes of idle time added up as ``idle_ms``.
+
+    A cause is small if no device loses HARDLY of a step to it. Nobody reads a legend with a dozen names.
+    """
     small = [
         column
         for column in rows
@@ -110,32 +121,35 @@ def _small_together(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 MEASURES = {"own_ms": "Own time", "wait_ms": "Waiting for others"}
-SCALED_ROWS = 5  # of fewer, a scale would be higher than the picture
-LEAST_RANGE = 0.1  # of the largest value: of less the colours do not make a difference
-BELOW = 0.15  # of the range: the smallest value is not white
-UNUSUAL = 1.5  # times its usual step: a row whose longest is worth a word
-UNDER_TEXT = 0.45  # of a colour on the page: black on white and white on black are still read on it
-SPREAD = 0.03  # of the median: rows that differ by less are as good as equal
+SCALED_ROWS = 5  # rows: with fewer, the colour scale would be higher than the picture
+LEAST_RANGE = 0.1  # of the largest value: a smaller range gets no strong colour difference
+BELOW = 0.15  # of the range: so that the smallest value is not white
+UNUSUAL = 1.5  # times the usual step: the text mentions a longer longest step
+UNDER_TEXT = 0.45  # mix of a colour with the page's colour: black on white and white on black remain readable on it
+SPREAD = 0.03  # of the median: rows that differ by less count as equal
 
 
 def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
-    """Draw ranks (or hosts, or stages) × steps from ``rows`` of ``analysis.ranks.heat.pooled``; a point of a selection carries the rank in ``customdata``."""
+    """Draw ranks (or hosts, or stages) × steps from ``rows`` of ``analysis.ranks.heat.pooled``.
+
+    A selected point has the rank in ``customdata``.
+    """
     labels, steps = list(dict.fromkeys(rows["label"])), list(dict.fromkeys(rows["step"]))
     values = rows.pivot(index="label", columns="step", values=measure).reindex(index=labels, columns=steps)
     colour = (CAUSES["comm_wait"] if measure == "wait_ms" else ACCENT).on(dark)
     figure = _heat_map(values, colour, _ends(values), dark=dark, showscale=len(labels) >= SCALED_ROWS, hoverinfo="skip")
-    # a heat map has no points to select: each square carries one that is not seen
+    # A heat map has no selectable points, so each square gets an invisible one.
     carried = rows[["rank", "own_ms", "wait_ms"]].astype(float).round(3)
     figure.add_scatter(
         x=rows["step"],
         y=rows["label"],
         mode="markers",
         marker={"opacity": 0, "size": 14, "symbol": "square"},
-        customdata=carried.to_numpy().tolist(),  # of an array the browser sends no list back
+        customdata=carried.to_numpy().tolist(),  # the browser does not return an array as a list
         hovertemplate="%{y}, %{x}<br>%{customdata[1]:.3~g} ms by itself, %{customdata[2]:.3~g} ms waiting<extra></extra>",
     )
     framed(figure, min(90 + 22 * len(labels), 560))
-    figure.update_layout(hovermode="closest", hoverdistance=-1)  # a click anywhere in a square is at its point
+    figure.update_layout(hovermode="closest", hoverdistance=-1)  # so that a click anywhere in a square selects its point
     figure.update_yaxes(nticks=24)
     figure.update_xaxes(title={"text": "step"})
     finding = _heat_finding(rows, measure)
@@ -151,7 +165,10 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
 
 
 def _ends(values: pd.DataFrame) -> tuple[float, float]:
-    """Return the values of the palest and the darkest colour: few rows are told by their size, of many the one that differs is to stand out."""
+    """Return the values of the palest and the darkest colour.
+
+    With few rows, the colour shows the size of a value. With many rows, it shows which row differs.
+    """
     high = float(values.max(axis=None))
     if len(values) < SCALED_ROWS:
         return 0.0, high
@@ -160,7 +177,10 @@ def _ends(values: pd.DataFrame) -> tuple[float, float]:
 
 
 def _heat_map(values: pd.DataFrame, colour: str, ends: tuple[float, float], *, dark: bool, **more: Any) -> go.Figure:
-    """Draw ``values`` (ms), the page's colour at the first of ``ends`` and ``colour`` at the second, the first row on top; ``more`` goes to Plotly's heat map."""
+    """Draw ``values`` (ms) as a heat map with the first row on top.
+
+    The first of ``ends`` has the page's colour and the second has ``colour``. ``more`` is passed to Plotly.
+    """
     figure = go.Figure(
         go.Heatmap(
             x=list(values.columns),
@@ -211,7 +231,7 @@ def who_waits(rows: pd.DataFrame, level: str, *, dark: bool) -> Chart:
     sides = sorted({*rows["waiter"], *rows["late"]}, key=_by_numbers)
     values = rows.pivot(index="waiter", columns="late", values="wait_ms").reindex(index=sides, columns=sides)
     few, colour = len(sides) <= 12, CAUSES["comm_wait"].on(dark)
-    if few:  # a number in each square, which the page's own ink is read on
+    if few:  # each square contains a number, which must be readable in the page's text colour
         colour = mixed(PAGE.on(dark), colour, UNDER_TEXT)
     least = HARDLY * float(rows["wait_ms"].max())
     texts = values.map(lambda ms: "" if pd.isna(ms) or ms < least else significant(ms))
@@ -245,12 +265,12 @@ def who_waits(rows: pd.DataFrame, level: str, *, dark: bool) -> Chart:
 
 
 def _by_numbers(text: str) -> list[tuple[int, str]]:
-    """Return what sorts names as people do: rank 2 before rank 10."""
+    """Return a sort key that puts rank 2 before rank 10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
 def schedule(pipeline: Pipeline, labels: list[str], *, dark: bool) -> BarChart:
-    """Return what each stage of a pipeline works and waits in a step, as a bar a stage."""
+    """Return how long each stage of a pipeline works and waits in a step, as one bar per stage."""
     idle = [max(pipeline.step_ms - ms, 0.0) for ms in pipeline.stage_ms]
     works, bubble = replace(OWNERS["tensor_core_compute"], label="works"), replace(CAUSES["comm_wait"], label="bubble")
     finding = (

@@ -1,4 +1,7 @@
-"""Operators under the roof of their GPU: those that multiply by rate and intensity, those that only move data by bandwidth."""
+"""Operators below the roofline of their GPU.
+
+Operators that multiply are drawn by rate and intensity; those that only move data by bandwidth.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.charts.rankings import short
 from sawtooth.app.theme import MUTED, OWNERS, PAGE
 
-LABELLED = 5  # points numbered: more cover each other
-POINTS = 400  # operators drawn, largest opportunity first; the table has them all
-BESIDE = 4.0  # times what is drawn that the axes reach beyond it: the slope and the ridge stay in sight
-FEW_DECADES = 2.2  # on an axis: powers of ten alone would leave one or two numbers
+LABELLED = 5  # numbered points: more would overlap
+POINTS = 400  # drawn operators, largest opportunity first; the table has all of them
+BESIDE = 4.0  # factor by which the axes extend beyond the points, so that the slope and the ridge remain visible
+FEW_DECADES = 2.2  # on an axis: with fewer, powers of ten alone would give one or two numbers
 HEIGHT = 350
-LINE, AWAY = 16, 30  # pixels: of a number's height, and from a dot to its number
-RIGHT = 0.6  # of an axis: right of it, where the roof has its name, a number stands left of its dot
-WORTH = 0.001  # of the operators' time: shorter ones are dots that only hide others
+LINE, AWAY = 16, 30  # pixels: the height of a number, and its distance from the dot
+RIGHT = 0.6  # of an axis: to the right of this the roof has its name, so a number goes to the left of its dot
+WORTH = 0.001  # of the operators' time: dots of shorter operators would only hide others
 COLUMNS = {
     "name": "Operator", "shapes": "Input shapes", "dtype": "Type", "ms": "ms per step", "opportunity_ms": "Above the roof, ms per step",
     "attained_share": "Attained share", "achieved_tflops": "TFLOP/s", "attainable_tflops": "Attainable TFLOP/s", "gb_per_s": "GB/s",
@@ -47,9 +50,10 @@ def roofline(
     unit: str = "ms per step",
     unused: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Chart, *tuple[go.Figure, ...]]:
-    """Draw operators under the roof, those that multiply first and, where there are any, those that only move data beside it; ``rows`` are those of ``sawtooth.analysis.knowledge.roofline``, largest opportunity first, ``peaks`` TFLOP/s by dtype.
+    """Draw operators below the roofline: those that multiply, then those that only move data.
 
-    ``bandwidth`` is bytes per second. ``unused`` are peaks above these that none of the operators' dtypes has.
+    ``rows`` are those of ``sawtooth.analysis.knowledge.roofline``, largest opportunity first. ``peaks`` are TFLOP/s by dtype,
+    and ``bandwidth`` is bytes per second. ``unused`` are higher peaks of dtypes that no operator uses.
     """
     rows = rows.assign(gb_per_s=rows["bytes"].astype(float) / rows["time_ns"].astype(float))
     shown = _drawn(rows)
@@ -57,7 +61,7 @@ def roofline(
     multiplying, moving = shown[shown["flops"] > 0], shown[~(shown["flops"] > 0)]
     longest = float(shown["ms"].max())
     figures = [_multiplying(multiplying, peaks, unused, bandwidth, longest, dark=dark)] if len(multiplying) or peaks else []
-    if len(moving) or not figures:  # where nothing multiplies the memory's roof stands alone
+    if len(moving) or not figures:  # if no operator multiplies, there is only the roof of the memory
         figures.append(_moving(moving, bandwidth, longest, dark, unit))
     named = shown.head(LABELLED)
     alt = f"{title}. Roofline: " + "; ".join(
@@ -74,7 +78,7 @@ def roofline(
 
 
 def largest(rows: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Return the cells of the operators that are numbered in the chart, under ``LARGEST_HEADS``; times are of a step."""
+    """Return the table cells of the chart's numbered operators, as in ``LARGEST_HEADS``, per step."""
     return [
         (
             f"{place}  {named(row)}", fmt.duration_ms(row["ms"]),
@@ -85,27 +89,27 @@ def largest(rows: pd.DataFrame) -> list[tuple[str, ...]]:
 
 
 def named(row: Mapping[Any, Any]) -> str:
-    """Return an operator with its input shapes, each cut to what tells it apart."""
+    """Return an operator with its input shapes, both shortened."""
     return f"{short(str(row['name']), 40)} {fmt.clean(str(row['shapes']), 44)}"
 
 
 def _drawn(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the operators that are worth a dot, largest opportunity first."""
+    """Return the operators that get a dot, largest opportunity first."""
     return rows[rows["ms"] >= WORTH * rows["ms"].sum()].head(POINTS)
 
 
 def _moving(rows: pd.DataFrame, bandwidth: float, longest: float, dark: bool, unit: str) -> go.Figure:
-    """Draw what only moves data: its bandwidth by its time, under the memory's."""
+    """Draw operators that only move data: bandwidth against time, below the memory's bandwidth."""
     figure, peak = framed(go.Figure(), HEIGHT), bandwidth / 1e9
     left, right = (float(rows["ms"].min()) / 2, float(rows["ms"].max()) * 2) if len(rows) else (0.05, 2.0)
     low, high = (float(rows["gb_per_s"].min()), float(rows["gb_per_s"].max())) if len(rows) else (peak / 100, peak)
-    # What a cache served is above the memory's bandwidth.
+    # Data from a cache can exceed the memory's bandwidth.
     across = np.log10(left), np.log10(right)
     up = np.log10(min(low, peak / 10)) - 0.2, np.log10(max(high, peak)) + 0.4
     figure.update_xaxes(**_log_axis(f"{unit}: only moves data", *across))
     figure.update_yaxes(**_log_axis("GB/s", *up))
     _line(figure, [left, right], [peak, peak], dark)
-    # Above the dots, not beside its line: what a cache served lies there.
+    # The label is at the top, because dots of cached data can be next to the line.
     figure.add_annotation(
         text=f"line: memory {_rate(bandwidth)}", x=1, y=1, xref="x domain", yref="y domain", xanchor="right", yanchor="top", showarrow=False, font={"size": 11}
     )  # fmt: skip
@@ -122,7 +126,7 @@ def _multiplying(
     *,
     dark: bool,
 ) -> go.Figure:
-    """Draw what multiplies: its rate by its intensity, under bandwidth and peak."""
+    """Draw operators that multiply: rate against intensity, below bandwidth and peak."""
     figure, highest = framed(go.Figure(), HEIGHT), max(peaks.values(), default=0.0)
     ridges = [peak * 1e12 / bandwidth for peak in peaks.values()]
     known = [*rows["intensity"], *ridges, *(peak * 1e12 / bandwidth for peak in unused.values())] or [1.0, 1000.0]
@@ -131,11 +135,11 @@ def _multiplying(
     for (dtype, peak), ridge in zip(peaks.items(), ridges, strict=True):
         _line(figure, [low, ridge, high], [low * bandwidth / 1e12, peak, peak], dark)
         _note(figure, f"{dtype} {fmt.flop_rate(peak)}", high, peak, xanchor="right", yanchor="bottom")
-        # Left of the ridge memory is the limit, right of it the arithmetic.
+        # To the left of the ridge, memory is the limit; to the right, arithmetic is.
         _line(figure, [ridge, ridge], [floor, peak], dark, dash="dot")
         if peak == highest:
             _note(figure, f"ridge {fmt.number(ridge)}", ridge, floor, xanchor="center", yanchor="top")
-    if highest:  # in the middle of what is seen of the slope
+    if highest:  # in the middle of the visible slope
         middle = (max(low * bandwidth / 1e12, floor) * highest) ** 0.5
         _note(figure, f"memory {_rate(bandwidth)}", middle * 1e12 / bandwidth, middle, xanchor="right", yanchor="bottom")
     for dtype, peak in unused.items():
@@ -151,7 +155,10 @@ def _multiplying(
 
 
 def _log_axis(title: str, low: float, high: float) -> dict[str, Any]:
-    """Return an axis from 10 to the ``low`` to 10 to the ``high``: a number at each power of ten, and at 2 and 5 between where there are few."""
+    """Return a logarithmic axis from 10^``low`` to 10^``high``.
+
+    Each power of ten has a number. If there are few powers, 2 and 5 have numbers too.
+    """
     digits = (1, 2, 5) if high - low < FEW_DECADES else (1,)
     ticks = [digit * 10.0**power for power in range(int(np.floor(low)), int(np.ceil(high)) + 1) for digit in digits]
     shown = [tick for tick in ticks if low <= np.log10(tick) <= high]
@@ -170,7 +177,7 @@ def _line(figure: go.Figure, x: list[float], y: list[float], dark: bool, *, dash
 
 
 def _note(figure: go.Figure, text: str, x: float, y: float, **anchors: Any) -> None:
-    """Write beside a line; ``x`` and ``y`` are in the axes' units."""
+    """Write a note next to a line; ``x`` and ``y`` are in the axes' units."""
     figure.add_annotation(text=text, x=np.log10(x), y=np.log10(y), showarrow=False, font={"size": 11}, **anchors)
 
 
@@ -187,7 +194,7 @@ def _dots(
     longest: float,
     dark: bool,
 ) -> None:
-    """Draw operators as dots by two ``columns`` on logarithmic axes of these ``ranges``, the first of them numbered."""
+    """Draw operators as dots by two ``columns`` on logarithmic axes, the first ones with numbers."""
     compute, memory = (OWNERS[key].on(dark) for key in ("tensor_core_compute", "exposed_memcpy"))
     size = np.clip(6 + 26 * np.sqrt(rows["ms"].to_numpy(float) / max(longest, 1e-12)), 6, 32).astype(np.float32)
     figure.add_scatter(
@@ -225,12 +232,16 @@ def _dots(
 
 
 def apart(heights: Sequence[float]) -> list[float]:
-    """Return where numbers stand beside dots of these heights (pixels), in their order: as near as they are read, one above the other."""
+    """Return the heights of the numbers next to dots at ``heights`` (pixels), in the same order.
+
+    Numbers are as near to their dots as possible without overlapping.
+    """
     order = sorted(range(len(heights)), key=heights.__getitem__)
     placed: dict[int, float] = {}
     for rank, index in enumerate(order):
         placed[index] = heights[index] if not rank else max(heights[index], placed[order[rank - 1]] + LINE)
-    lower = sum(placed[i] - heights[i] for i in order) / max(len(order), 1)  # as far above their dots as below
+    # centre the numbers, so that they are as far above their dots as below
+    lower = sum(placed[i] - heights[i] for i in order) / max(len(order), 1)
     return [placed[i] - lower for i in range(len(heights))]
 
 

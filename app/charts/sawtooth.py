@@ -1,4 +1,4 @@
-"""The sawtooth: the signal that its sentence speaks of over time, and one tooth with all periods laid onto each other."""
+"""The sawtooth: its signal over time, and one period folded from all periods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sawtooth.app.theme import MUTED, colour_of_quantity
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 HEIGHT_PX = 210
-TOP = 118.0  # percent: room for the label of the period above a full tooth
+TOP = 118.0  # percent: room above a full period for its label
 
 
 def signal(
@@ -31,7 +31,10 @@ def signal(
     steps: Sequence[tuple[float, float]] = (),
     sawtooth: Sawtooth | None = None,
 ) -> Chart:
-    """Draw ``column`` over time, NVML's utilization faint behind it, and every period as a band; ``steps`` are (start, end) seconds."""
+    """Draw ``column`` over time, with NVML's utilization faintly behind it and one period as a band.
+
+    ``steps`` are (start, end) in seconds.
+    """
     figure = go.Figure()
     drawn = [c for c in (SLOW, column) if telemetry.has(c)]
     for name in dict.fromkeys(drawn):
@@ -74,7 +77,7 @@ def signal(
 
 
 def step_spans(steps: pd.DataFrame, origin_ns: int) -> list[tuple[float, float]]:
-    """Return every second device step as seconds after ``origin_ns``, to shade steps in turn."""
+    """Return every second device step in seconds after ``origin_ns``, so that steps alternate in shade."""
     return [
         ((a - origin_ns) / 1e9, (b - origin_ns) / 1e9)
         for a, b in zip(steps["start_ns"][::2], steps["end_ns"][::2], strict=True)
@@ -102,7 +105,10 @@ def _period(figure: go.Figure, telemetry: Telemetry, tooth: Sawtooth, column: st
 
 
 def folded(telemetry: Telemetry, column: str, tooth: Sawtooth, *, dark: bool) -> Chart | None:
-    """Draw one tooth: the median of all periods, aligned at their rises, and the band that holds eight of ten. None without a period."""
+    """Draw one period: the median of all periods and a band with 80 % of the samples.
+
+    Periods are aligned at their rises. The result is None without a period.
+    """
     if tooth.period_s is None or tooth.low is None or tooth.high is None:
         return None
     table = series.folded(telemetry, tooth.period_s, tooth.low, tooth.high, column)

@@ -1,4 +1,4 @@
-"""Where a step goes: one bar whose parts are the ledger's owners and causes."""
+"""The parts of a step: one bar divided by the ledger's owners and causes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from sawtooth.app.charts.base import Chart, entry_of, framed, marker
 from sawtooth.app.theme import colour_of, ink_on, place_of
 
 LABEL_FROM = 0.08  # share of the longer bar from which a part is wide enough for its time at 800 px
-NAME_FROM = 0.3  # and for its name
+NAME_FROM = 0.3  # share from which a part also has room for its name
 ROWS = {"recorded": "as profiled", "unprofiled": "without the profiler, ≈"}
 _COLUMNS = {"column": "Column", "part": "Part", "ms": "ms per step", "share": "Share of the step"}
 
 
 def label(part: Part) -> str:
-    """Return the part's name for people."""
+    """Return the part's readable name."""
     return colour_of(part.owner, part.cause).label
 
 
 def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, per_step: bool) -> Chart:
-    """Draw one bar per ledger column, the leading one on top; ``columns`` maps recorded or unprofiled to its parts."""
+    """Draw one bar per ledger column, the first one on top.
+
+    ``columns`` maps "recorded" or "unprofiled" to the parts.
+    """
     figure = go.Figure()
     rows = list(columns)
     unit = "ms per step" if per_step else "ms of the recorded time"

@@ -1,4 +1,7 @@
-"""Throughput over the value of a setting: what was measured as a line, what a trace predicts as a dashed one with its interval."""
+"""Throughput over the value of a setting: measured values and predictions with their interval.
+
+Measured values are a solid line. Predictions from a trace are a dashed line.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,10 @@ def curve(points: pd.DataFrame, setting: str, unit: str, title: str, *, dark: bo
 
 
 def _predicted(figure: go.Figure, points: pd.DataFrame, labels: list[str], unit: str, dark: bool) -> None:
-    """Draw predictions with their interval, alone where there is no number; a run's own value, of which there is none, joins both sides of the line."""
+    """Draw predictions with their intervals; a point without a prediction has only its interval.
+
+    The traced run's own value has no prediction. Its measured value joins both sides of the line.
+    """
     own = points["low"].isna()
     middle = points["predicted"].where(~own, points["throughput"])
     low, high = points["low"].where(~own, middle), points["high"].where(~own, middle)

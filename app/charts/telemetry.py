@@ -1,4 +1,4 @@
-"""Telemetry over time: utilization, tensor activity, power and clocks, with throttling as bands and holes as holes."""
+"""Telemetry over time, in panels, with bands for throttling and empty spaces for telemetry gaps."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
 PANEL_PX = 108
-FIRST = 2.0  # times as high as the others: the lane of the signal that the sentence speaks of
-LINE_PX = 17  # of a lane's heading
-IN_A_LINE = 3  # quantities that a heading names in a phone's width
-SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct")  # what a sawtooth is sought in, the quickest to follow first
-SLOW = "util_pct"  # NVML's utilization: whole percent over windows of its own choice, so it stands faint behind a fast counter
-FAINT = 0.45  # opacity of what stands behind
-NAMED_SHARE = 0.2  # of the width: a narrower shaded stretch has no room for its words
+FIRST = 2.0  # relative height of the lane with the signal of the sentence
+LINE_PX = 17  # pixels, of a line in a lane's heading
+IN_A_LINE = 3  # quantities in one line of a heading, which fits on a phone
+SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct")  # signals in which a sawtooth is searched, the fastest first
+# NVML's utilization: whole percent over windows of its own choice, so it is drawn faintly behind a fast counter
+SLOW = "util_pct"
+FAINT = 0.45  # opacity of a background line
+NAMED_SHARE = 0.2  # of the width: a narrower shaded range has no room for its text
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel of the telemetry charts: heading with unit, the divisor from the stored unit, a fixed upper end."""
+    """A panel of the telemetry charts: heading with unit, divisor of stored values, and fixed top."""
 
     heading: str
     divisor: float = 1.0
@@ -39,11 +40,11 @@ class Panel:
 
     @property
     def unit(self) -> str:
-        """What its numbers are in, as its axis says."""
+        """The unit of the panel's numbers, as on its axis."""
         return self.heading.rsplit(", ", 1)[-1]
 
     def axis(self) -> dict[str, Any]:
-        """Return what its y axis looks like."""
+        """Return the settings of the panel's y axis."""
         return {
             "range": [0, self.top] if self.top else None,
             "rangemode": "tozero",
@@ -51,7 +52,7 @@ class Panel:
         }
 
 
-# From top to bottom. Which quantities a panel shows stands in their rows (sawtooth.ingest.quantities).
+# From top to bottom. ``sawtooth.ingest.quantities`` assigns quantities to panels.
 PANELS: dict[str, Panel] = {
     "utilization": Panel("GPU utilization, %", top=118.0),
     "activity": Panel("Measured activity, %"),
@@ -64,7 +65,7 @@ PANELS: dict[str, Panel] = {
 
 
 def columns_of(panel: str) -> list[str]:
-    """Return the quantities that a panel shows."""
+    """Return the quantities of a panel."""
     return [quantity.column for quantity in (*QUANTITIES, *HOST) if quantity.panel == panel]
 
 
@@ -85,9 +86,9 @@ def lanes(
     sawtooth: Sawtooth | None = None,
     steady: Telemetry | None = None,
 ) -> Chart:
-    """Draw the quantities that were measured, one panel per unit, that of the signal of activity first.
+    """Draw the measured quantities, one panel per unit, starting with the activity signal.
 
-    Averages are of ``steady``, a part of ``telemetry``, and what is beside it is shaded; without one they are of all that is drawn.
+    Averages are of ``steady``, a part of ``telemetry`` (the rest is shaded), or else of all drawn samples.
     """
     spoken_of = SIGNALS if sawtooth is not None and sawtooth.period_s is not None else (SLOW, *SIGNALS)
     signal = next((column for column in spoken_of if telemetry.has(column)), None)
@@ -111,7 +112,7 @@ def lanes(
         _heading(figure, row, named, telemetry if steady is None else steady, dark)
     shapes = [_band(a, b, MUTED.on(dark), 0.16) for a, b in beside]
     clock = next((row for row, (panel, _) in enumerate(panels, start=1) if panel is PANELS["clock"]), None)
-    if clock is not None:  # what throttling lowers: over all panels the bands would drown the lines
+    if clock is not None:  # only on the clock panel, which throttling affects: bands over all panels would hide the lines
         shapes += [
             _band((a - origin_ns) / 1e9, (b - origin_ns) / 1e9, CAUSES["data_wait"].on(dark), 0.22, row=clock)
             for a, b in zip(telemetry.throttles["start_ns"], telemetry.throttles["end_ns"], strict=True)
@@ -141,7 +142,7 @@ def lanes(
 
 
 def _panels(telemetry: Telemetry, signal: str | None, wanted: Sequence[str] | None) -> list[tuple[Panel, list[str]]]:
-    """Return the panels with what was measured of each: that of ``signal`` first, alone but for NVML's utilization behind a faster one."""
+    """Return the panels with their measured quantities, that of ``signal`` first."""
     asked = {key: columns_of(key) for key in PANELS if wanted is None or set(columns_of(key)) & set(wanted)}
     shown = {key: [column for column in columns if telemetry.has(column)] for key, columns in asked.items()}
     spoken_of = [c for c in dict.fromkeys((SLOW, signal or SLOW)) if any(c in columns for columns in shown.values())]
@@ -153,7 +154,7 @@ def _panels(telemetry: Telemetry, signal: str | None, wanted: Sequence[str] | No
 
 
 def _laid_out(named: Sequence[int], height: int) -> go.Figure:
-    """Return an empty figure with a panel of ``height`` pixels for each number of quantities that its heading has to name, the first one higher."""
+    """Return an empty figure with a panel per entry of ``named``, the number of quantities in its heading."""
     rows = max(len(named), 1)
     first = FIRST if rows > 1 else 1.0
     drawn_px = height * (rows - 1 + first)
@@ -173,7 +174,7 @@ def _drawn_s(telemetry: Telemetry, origin_ns: int) -> list[float]:
 
 
 def _beside(telemetry: Telemetry, steady: Telemetry | None, origin_ns: int) -> list[tuple[float, float]]:
-    """Return what lies before and after the steady part as seconds after ``origin_ns``."""
+    """Return the ranges before and after the steady part in seconds after ``origin_ns``."""
     if steady is None:
         return []
     whole, part = telemetry.span, steady.span
@@ -182,7 +183,7 @@ def _beside(telemetry: Telemetry, steady: Telemetry | None, origin_ns: int) -> l
 
 
 def _heading(figure: go.Figure, row: int, measured: Sequence[str], telemetry: Telemetry, dark: bool) -> None:
-    """Write above a panel what each of its lines is and comes to on average, in the line's colour."""
+    """Write the name and mean of each line above its panel, in the line's colour."""
     named = []
     for column in measured:
         quantity, mean = BY_COLUMN[column], facts(telemetry, column).get("mean")
@@ -219,7 +220,7 @@ def _line(
 def _tooth(
     figure: go.Figure, telemetry: Telemetry, sawtooth: Sawtooth, place: tuple[int, str], *, origin_ns: int, dark: bool
 ) -> None:
-    """Shade one period of the sawtooth in the panel of ``place`` (its number and the column), and write its length above it."""
+    """Shade one period of the sawtooth in the panel of ``place`` and write its length above it."""
     row, column = place
     if sawtooth.period_s is None or sawtooth.low is None or sawtooth.high is None:
         return
@@ -242,7 +243,7 @@ def _tooth(
 
 
 def period(start: float, end: float, dark: bool) -> dict[str, Any]:
-    """Return the band that marks one period of the sawtooth, seconds on x, up to 100 %: blue, since warm bands are time lost."""
+    """Return the band that marks one period (x in seconds); blue, because warm bands mark lost time."""
     colour = ACCENT.on(dark)
     return {
         "type": "rect", "x0": start, "x1": end, "y0": 0, "y1": 100,
@@ -251,13 +252,13 @@ def period(start: float, end: float, dark: bool) -> dict[str, Any]:
 
 
 def faint(colour: str) -> str:
-    """Return a hex colour as one that shades an area under or behind lines."""
+    """Return a hex colour as a transparent colour for areas below or behind lines."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.18)"
 
 
 def _band(start: float, end: float, colour: str, opacity: float, *, row: int | None = None) -> dict[str, Any]:
-    """Return a band over one panel, counted from 1, or over all. As plain data: Plotly's own helper takes a tenth of a second for each of them."""
+    """Return a band over one panel (``row`` from 1) or all; Plotly's own helper takes 0.1 s per band."""
     yref = "paper" if row is None else f"y{row if row > 1 else ''} domain"
     return {
         "type": "rect", "xref": "x", "yref": yref, "x0": start, "x1": end, "y0": 0, "y1": 1,
@@ -266,7 +267,7 @@ def _band(start: float, end: float, colour: str, opacity: float, *, row: int | N
 
 
 def _legend(telemetry: Telemetry, dark: bool, *, throttled: bool, aside: bool) -> tuple[LegendEntry, ...]:
-    """Return what bands mean; lines are named above their panel."""
+    """Return the legend of the bands; the panels' headings name the lines."""
     entries = [LegendEntry("not steady: start, end or profile, in no average", faint(MUTED.on(dark)))] if aside else []
     for reason in dict.fromkeys(telemetry.throttles["reason"] if throttled else ()):
         entries.append(LegendEntry(f"throttled: {reason}", faint(CAUSES["data_wait"].on(dark))))
@@ -274,7 +275,7 @@ def _legend(telemetry: Telemetry, dark: bool, *, throttled: bool, aside: bool) -
 
 
 def overview(telemetry: Telemetry, shown: tuple[float, float] | None, *, origin_ns: int, dark: bool) -> go.Figure:
-    """Draw the strip above: the whole recording's utilization, with the part that is shown below marked."""
+    """Draw the overview strip: the whole recording's utilization with the visible range marked."""
     column = next(
         (c for c in ("util_pct", "gr_active_pct", "sm_active_pct", "power_w", "clock_sm_mhz") if telemetry.has(c)), None
     )

@@ -1,4 +1,4 @@
-"""Two step times side by side: the waterfall from one to the other, both steps as bars, and every step as a dot."""
+"""Two step times compared: a waterfall from one to the other, both steps as bars, steps as dots."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, TimeUnit, entry_of, framed, marker, time_unit
 from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of, place_of
 
-SMALL = 0.004  # of the longer step: below one pixel of a chart 300 px wide; folded together, so that the sum stays exact
-CUT_FROM = 0.35  # changes spanning less than this share of the step get a cut axis, or they could not be read
-CHANGE_PX = 92  # pixels on the right for a change in words: ▼ −613 ms
-DOTS_TICKED = 20  # up to here every step has its number on the axis
+# of the longer step, less than a pixel in a chart of 300 px; smaller parts are added up, so that the sum remains exact
+SMALL = 0.004
+CUT_FROM = 0.35  # share of the step: if all changes are smaller, the axis is cut, because they would be unreadable
+CHANGE_PX = 92  # pixels on the right for a change in words, such as ▼ −613 ms
+DOTS_TICKED = 20  # up to this number of steps, each one has its number on the axis
 _PARTS = {"part": "Part", "ms_a": "A, ms per step", "ms_b": "B, ms per step", "change_ms": "Change, ms per step"}
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One owner and cause of both steps, ms per step."""
+    """One owner and cause in both steps, in ms per step."""
 
     owner: str
     cause: str | None
@@ -36,18 +37,21 @@ class Bar:
 
     @property
     def label(self) -> str:
-        """What it is called: its cause's name where it has one."""
+        """The name: that of its cause, if it has one."""
         name, owner = colour_of(self.owner, self.cause).label, colour_of(self.owner).label
         return name if self.owner in ("idle", "exposed_comm") or name == owner else f"{owner}: {name}"
 
     @property
     def spoken(self) -> str:
-        """What it is called in a sentence: time, and not the thing that takes it."""
+        """The name in a sentence: the time, not its cause, such as "waiting for the data loader"."""
         return f"waiting for the {self.label}" if (self.owner, self.cause) == ("idle", "data_wait") else self.label
 
 
 class _Row(NamedTuple):
-    """A bar of the picture: its side ("" for a part of the change), its name, where it begins, its length (ms; backwards for a gain), and its hover."""
+    """A bar of the picture.
+
+    ``side`` is "" for a part of the change. ``begin`` and ``length`` are in ms; a gain has a negative length.
+    """
 
     side: str
     label: str
@@ -58,7 +62,7 @@ class _Row(NamedTuple):
 
 
 def _rows(shown: Sequence[Bar], rest: Sequence[Bar], names: tuple[str, str], totals: tuple[float, float]) -> list[_Row]:
-    """Return A, each part where the one before ended, what is too small together, and B."""
+    """Return A, the parts (each begins where the last one ended), the small parts as one, and B."""
     rows = [_Row("A", fmt.plain(names[0], 28), 0.0, totals[0], MUTED, f"A: {fmt.duration_ms(totals[0])}")]
     at = totals[0]
     for bar in shown:
@@ -72,7 +76,10 @@ def _rows(shown: Sequence[Bar], rest: Sequence[Bar], names: tuple[str, str], tot
 
 
 def waterfall(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: bool, method: str) -> Chart:
-    """Draw the way from A's step to B's: gains first, then losses; each bar begins where the one before ended."""
+    """Draw the waterfall from A's step to B's: gains first, then losses.
+
+    Each bar begins where the previous one ended.
+    """
     total_a, total_b = sum(b.ms_a for b in bars), sum(b.ms_b for b in bars)
     longest = max(total_a, total_b, 1e-12)
     shown = sorted((b for b in bars if abs(b.change_ms) >= SMALL * longest), key=lambda b: b.change_ms)
@@ -90,7 +97,7 @@ def waterfall(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: 
             customdata=[hover],
             hovertemplate="%{customdata}<extra></extra>",
         )
-        # right of the bar whichever way it goes: left of it stands its name
+        # Always to the right of the bar, because its name is on the left.
         words = fmt.duration_ms(length) if side else directed(length)
         figure.add_annotation(
             x=max(base, base + length) / unit.ms,
@@ -119,13 +126,13 @@ def waterfall(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: 
 
 
 def directed(change_ms: float) -> str:
-    """Return a change of time with its sign and an arrow: down is better."""
+    """Return a change of time with its sign and an arrow; a down arrow means better."""
     arrow = "▼ " if change_ms < 0 else "▲ " if change_ms > 0 else ""
     return arrow + fmt.signed(fmt.duration_ms(change_ms), change_ms)
 
 
 def _break(figure: go.Figure, rows: tuple[int, int], low: float, high: float, *, dark: bool) -> None:
-    """Cut the bars of ``rows``, which begin at zero outside a cut axis, with two slanted lines in the colour of the page."""
+    """Draw two slanted lines in the page's colour over the bars of ``rows``, where the axis is cut."""
     page = "#14171A" if dark else "#FFFFFF"
     step = (high - low) / 100
     for row in rows:
@@ -135,11 +142,11 @@ def _break(figure: go.Figure, rows: tuple[int, int], low: float, high: float, *,
 
 
 def _axis(spans: Sequence[tuple[float, float]], total_a: float, total_b: float, unit: TimeUnit) -> dict[str, Any]:
-    """Return the axis: from 0, or cut where the changes are small against the step, and then it says so."""
+    """Return the axis: from 0, or cut if the changes are small relative to the step; its title says so."""
     ends = [v for span in spans for v in span] + [total_a, total_b]
     low, high = min(ends), max(ends)
     room = 0.12 * max(high - low, 0.02 * high)
-    if spans and high and (high - low) < CUT_FROM * high and low > 0:  # two equal steps have nothing to look closer at
+    if spans and high and (high - low) < CUT_FROM * high and low > 0:  # two equal steps need no cut axis
         start = max(low - 3 * room, 0.0)
         return {
             "range": [start / unit.ms, (high + 2 * room) / unit.ms],
@@ -149,7 +156,7 @@ def _axis(spans: Sequence[tuple[float, float]], total_a: float, total_b: float, 
 
 
 def two_steps(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: bool) -> Chart:
-    """Draw both steps under each other, part by part; what neither side has is left out."""
+    """Draw both steps one below the other, part by part, without parts that neither side has."""
     figure = go.Figure()
     unit = time_unit(max(sum(b.ms_a for b in bars), sum(b.ms_b for b in bars)))
     ordered = sorted((b for b in bars if b.ms_a or b.ms_b), key=lambda b: place_of(b.owner, b.cause))
@@ -181,7 +188,7 @@ def two_steps(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: 
 
 
 def step_dots(a: Sequence[float], b: Sequence[float], names: tuple[str, str], title: str, *, dark: bool) -> Chart:
-    """Draw every counted step of both sides as a dot, in the order they ran, with a line at each side's median."""
+    """Draw every counted step of both sides as a dot, in order, with a line at each side's median."""
     unit = time_unit(max([*a, *b], default=0.0))
     figure = go.Figure()
     for side, steps, name, colour in (("A", a, names[0], MUTED), ("B", b, names[1], ACCENT)):

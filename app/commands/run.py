@@ -1,4 +1,4 @@
-"""``sawtooth run``: record a training command as it is, then say what its GPU waits for and where to read more."""
+"""``sawtooth run``: records a training command, then says what its GPU waits for."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from sawtooth.ingest.capture import commands
 from sawtooth.ingest.capture.command import launch
 from sawtooth.ingest.errors import SawtoothError
 
-HEALTH_SECONDS = 0.5  # a server of this machine answers in milliseconds
+HEALTH_SECONDS = 0.5  # a server on this machine answers within milliseconds
 
 
 def run(context: typer.Context) -> None:
-    """Run a training command and record why its GPU waits: `sawtooth run train.py --epochs 3`; `sawtooth run --help` lists the options."""
+    """Run a training command and record why its GPU waits: `sawtooth run train.py --epochs 3`.
+
+    `sawtooth run --help` lists the options.
+    """
     parser = commands.run_parser()
     parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder the run is kept in")
     arguments = parser.parse_args(context.args)
@@ -29,17 +32,17 @@ def run(context: typer.Context) -> None:
 
 
 def _print_result(launched: launch.Launched, data: Path | None) -> None:
-    """Bring the recording in and print the verdict; a failure here leaves the file and the training's exit code as they are."""
+    """Import the recording and print the verdict; a failure changes neither file nor exit code."""
     try:
         _explain(launched, data)
     except SawtoothError as error:
         say(f"sawtooth: recorded into {launched.bundle}, which cannot be explained: {error}", err=True)
-    except ImportError as error:  # a checkout without its packages records, and no more
+    except ImportError as error:  # a checkout without its packages can record, but not analyse
         say(
             f"sawtooth: recorded into {launched.bundle}. {error.name} is missing here: open the file where Sawtooth is installed.",
             err=True,
         )
-    except Exception as error:  # a bug of ours must not change how the training ended
+    except Exception as error:  # a bug in Sawtooth must not change the training's exit code
         say(f"sawtooth: recorded into {launched.bundle}; explaining it failed ({type(error).__name__}: {error}).", err=True)
 
 

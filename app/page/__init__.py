@@ -1,1 +1,1 @@
-"""What every screen is made of: the frame, the current run, cards, panels, findings, and the run chosen for a comparison."""
+"""Parts that all screens share: the frame, the current run, cards, panels and findings."""

@@ -1,4 +1,4 @@
-"""The page's address: what it says of several things at once is written at once."""
+"""Changes to the page's address, all at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from streamlit.runtime.state.session_state_proxy import get_session_state
 
 
 def write(values: Mapping[str, str], names: Iterable[str]) -> None:
-    """Write ``values`` into the address and take the other ``names`` out of it: what is written one by one is as many stops for Back."""
+    """Write ``values`` into the address and remove the other ``names`` from it.
+
+    One update keeps one entry in the browser's history. Separate updates would need several presses of Back.
+    """
     with get_session_state().query_params() as parameters:
         for name in set(names) - set(values):
             parameters.discard_param_no_forward_msg(name)

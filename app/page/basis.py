@@ -1,4 +1,7 @@
-"""One basis on every screen: the run as it is without the profiler, with what the profile shows small beside it, or the other way round."""
+"""The basis of the numbers on every screen: the run without the profiler, or the profile.
+
+The main number uses the chosen basis. The number on the other basis appears small next to it.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,24 @@ from sawtooth.app import format as fmt
 from sawtooth.app.page import controls
 from sawtooth.app.words import run as words
 
-BASIS = "basis"  # in the address
+BASIS = "basis"  # name of the address parameter
 LABELS: dict[Column, str] = {"unprofiled": "run ≈", "recorded": "as profiled"}
 
 
 def differs(rank: RankResult) -> bool:
-    """Tell whether the run's step time is another than the profile's."""
+    """Return whether the run's step time differs from the profile's."""
     return rank.best.source != "profile" and rank.best.ms is not None
 
 
 def switch(rank: RankResult) -> Column:
-    """Offer the choice where the two differ; return what is chosen."""
+    """Offer the choice of the basis if the two step times differ, and return the chosen one."""
     if not differs(rank):
         return "recorded"
     return controls.choice("Basis", LABELS, BASIS, label_shown=False)
 
 
 def reading(key: str, result: RunResult, rank: RankResult, column: Column) -> tuple[Reading, str | None]:
-    """Return metric ``key`` on the basis ``column`` and what stands small beside it: the same on the other one."""
+    """Return metric ``key`` on the basis ``column``, and a short note with its value on the other basis."""
     value, note = result.metrics[key], words.beside(key, result.metrics, rank)
     if key == "best_step_time_ms" and column == "recorded" and differs(rank):
         profiled = result.metrics["step_time_ms"]
@@ -40,11 +43,15 @@ def reading(key: str, result: RunResult, rank: RankResult, column: Column) -> tu
     return value, note
 
 
-SCALED = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy")  # what is divided by the step's time
+SCALED = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy")  # metrics that are divided by the step time
 
 
 def metrics(rank: RankResult, column: Column) -> dict[str, Reading]:
-    """Return the metrics of a rank on the basis ``column``: what is divided by the run's step is divided by the profiled one instead."""
+    """Return the metrics of a rank on the basis ``column``.
+
+    The metrics of a rank use the run's step time. On the basis "recorded", the metrics in ``SCALED`` are converted to the
+    profiled step time.
+    """
     best, profiled = rank.best.ms, rank.metrics["step_time_ms"].value
     if column == "unprofiled" or not differs(rank) or not best or not profiled:
         return dict(rank.metrics)

@@ -1,6 +1,6 @@
-"""Small elements every screen shares: the sentence that answers, a metric with its trust, what stands where nothing is.
+"""Small page elements that all screens share: headlines, metrics with their trust, and empty states.
 
-Their texts may hold strangers' names: the templates escape all of them.
+Texts may contain names from untrusted traces. The templates escape all of them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ _HTML = templates.pieces("cards.html")
 
 
 def style() -> None:
-    """Put the app's few style rules on the page, and the logo."""
-    st.html(templates.FOLDER / "poster.css")  # first: the page's rules for narrow screens come after it
+    """Add the app's style rules and its logo to the page."""
+    st.html(templates.FOLDER / "poster.css")  # first, because the page's rules for narrow screens must override it
     st.html(templates.FOLDER / "page.css")
-    if st.context.theme.type == "dark":  # Streamlit writes white on the accent, which is light there: 2.8:1
+    # Streamlit writes white text on the accent colour, which is light in this theme: the contrast is only 2.8:1
+    if st.context.theme.type == "dark":
         st.html(
             "<style>[data-testid^=stBaseButton-primary]:not(:disabled), [data-testid=stMultiSelect] [data-tag], [data-testid=stMultiSelect] [data-tag] :is(span, button) { color: #0B1A26 !important; } "
             ".st-caution span { color: #F2C14E; }</style>"
@@ -41,17 +42,20 @@ def style() -> None:
 
 
 def headline(sentence: str, under: str | None = None) -> None:
-    """Show the answer of a screen in its first line; ``under`` is the second, quieter one."""
+    """Show the answer of a screen as its first line; ``under`` is a quieter second line."""
     st.html(_HTML.headline(sentence, under))
 
 
 def title(finding: str) -> None:
-    """Show the title of a part: its finding in words with a number."""
+    """Show the title of a part of the page: its finding in words, with a number."""
     st.html(_HTML.title(finding))
 
 
 def numbered(number: int, finding: str) -> None:
-    """Show the title of a numbered part, its number in a badge that no digit of the title can fuse with."""
+    """Show the title of a numbered part.
+
+    The number is in a badge, so that it cannot be read as a part of a number in the title.
+    """
     st.html(_HTML.numbered(number, finding))
 
 
@@ -66,22 +70,25 @@ def text(sentence: str) -> None:
 
 
 def strong(sentence: str) -> None:
-    """Show a sentence that answers, among others on the page that do."""
+    """Show a sentence in strong type, for one of several answers on a page."""
     st.html(_HTML.line(sentence, "strong"))
 
 
 def caution(sentence: str) -> None:
-    """Show a sentence about what limits trust, marked in amber."""
+    """Show a sentence in amber about a limit of the numbers' trust."""
     st.html(_HTML.caution(sentence))
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], caption: str, *, figures: bool = False) -> None:
-    """Show a short table whose cells wrap; ``figures``: every column but the first holds numbers. ``caption`` names it for screen readers."""
+    """Show a short table whose cells wrap.
+
+    With ``figures``, every column except the first contains numbers. ``caption`` names the table for screen readers.
+    """
     st.html(_HTML.table(headers, rows, caption, figures))
 
 
 def ranked(headers: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequence[LostBar], caption: str) -> None:
-    """Show a table whose second column, the number that ranks the rows, is drawn as a bar in each."""
+    """Show a table whose second column ranks the rows and is drawn as bars."""
     st.html(_HTML.ranked(headers, rows, bars, caption))
 
 
@@ -91,18 +98,18 @@ def paragraph(sentence: str) -> None:
 
 
 def definition(term: str, sentence: str) -> None:
-    """Show what a term means."""
+    """Show a term and its meaning."""
     st.html(_HTML.definition(term, sentence))
 
 
 def legend(entries: Sequence[LegendEntry]) -> None:
-    """Show what the colours of a chart mean; it wraps on a narrow page."""
+    """Show the meaning of a chart's colours; the entries wrap on a narrow page."""
     if entries:
         st.html(_HTML.legend(entries))
 
 
 def section_label(text: str) -> None:
-    """Show a quiet heading of a group of links."""
+    """Show a quiet heading above a group of links."""
     st.html(_HTML.line(text, "section"))
 
 
@@ -121,9 +128,10 @@ def numbers(pairs: Sequence[tuple[str, str]]) -> None:
 def metric_card(
     key: str, value: Reading, *, note: str | None = None, good: float | None = None, badge: bool = True, about: bool = False
 ) -> None:
-    """Show metric ``key`` with its definition on hover, and why it is missing or, with ``badge``, not to be trusted.
+    """Show metric ``key`` with its definition on hover, and the reason if it is missing.
 
-    With ``good``, a share that good runs reach, a bar shows how near this one comes; with ``about``, what is not fully trusted has its ≈.
+    ``badge`` adds a warning if the number is not fully trusted. ``about`` writes ≈ before such a number. ``good`` is a share
+    that good runs reach: a bar compares this run with it.
     """
     metric = METRICS[key]
     help_text = f"{metric.definition} Source: {metric.source}"
@@ -149,7 +157,7 @@ def _share_bar(share: float, good: float) -> None:
 
 
 def trust_badge(value: Reading) -> None:
-    """Show an amber badge with the reason where a number is not fully trusted; nothing where it is, or where there is none."""
+    """Show an amber badge with the reason if a number exists and is not fully trusted."""
     if value.value is not None and value.trust != "ok":
         reason = " ".join(value.notes) or "Some input of this number is incomplete."
         label = "caution" if value.trust == "caution" else "not usable"
@@ -157,7 +165,7 @@ def trust_badge(value: Reading) -> None:
 
 
 def empty_state(what: str, why: str, code: str | None = None, language: str | None = None) -> None:
-    """Say what is missing, why, and the line of code that would bring it."""
+    """Say what is missing and why, and show the code or command that provides it."""
     with st.container(border=True):
         title(what)
         paragraph(why)
@@ -172,7 +180,10 @@ def problem(what: str, sentence: str) -> None:
 
 
 def sparkline(values: Sequence[float | None], *, alt: str, dark: bool) -> None:
-    """Show a line of shares (0 to 1) without axes; a None breaks the line. ``alt`` says in words what it shows."""
+    """Show a line of shares (0 to 1) without axes; None leaves a gap in the line.
+
+    ``alt`` describes the picture in words.
+    """
     st.html(_HTML.picture(_spark_address(values, dark), *SPARK_PX, alt))
 
 

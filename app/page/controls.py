@@ -1,4 +1,4 @@
-"""What a viewer chooses and looks for, kept in the address so that a link opens what was seen."""
+"""Controls for choices and searches, stored in the address so that a link restores the same view."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ T = TypeVar("T", bound=str)
 
 
 def choice(label: str, options: Mapping[T, str], key: str, *, label_shown: bool = True) -> T:
-    """Let the viewer choose one of ``options`` (value -> text); the first unless chosen. ``label`` is read out where it is not shown."""
+    """Let the viewer choose one of ``options`` (value -> text); the default is the first.
+
+    Screen readers read ``label`` even if it is not shown.
+    """
     chosen: T = st.segmented_control(
         label,
         list(options),
@@ -26,5 +29,5 @@ def choice(label: str, options: Mapping[T, str], key: str, *, label_shown: bool 
 
 
 def search(key: str, placeholder: str) -> str | None:
-    """Let the viewer type what to look for."""
+    """Let the viewer type a search text."""
     return st.text_input("Search", key=key, placeholder=placeholder, bind="query-params", width=280)

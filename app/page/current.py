@@ -1,4 +1,4 @@
-"""What the chosen run came to, analysed once and shared by every screen and viewer."""
+"""The analysis result of the chosen run, computed once and shared by all screens and viewers."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest, RecordingRef
 from sawtooth.ingest.runs.manifests import edit_run
 
-NOTES_SHOWN = 300  # characters of what the recorder said; the run's notes have all of it
+NOTES_SHOWN = 300  # characters of the recorder's notes; the run's own notes have the full text
 ASKED_RANK = "asked_rank"
-LOOK_EVERY_SECONDS = 0.7  # for the child's result
-KEPT_RESULTS = 48  # analysed runs kept in memory: a result holds a few hundred rows, and viewers mostly share them
+LOOK_EVERY_SECONDS = 0.7  # between two checks for the child's result
+KEPT_RESULTS = 48  # analysed runs in memory: a result has only a few hundred rows, and most viewers share the same ones
 
 
 def run_result(manifest: Manifest | None = None) -> RunResult:
-    """Return the analysis of ``manifest`` (of the chosen run by default). The result is shared: do not change it.
+    """Return the analysis of ``manifest``, by default that of the chosen run.
 
-    A large run that is not analysed yet is so in a child; the page says so and opens by itself. Raises SawtoothError when a recording
-    is missing or damaged.
+    All viewers share the result: do not change it. A child process analyses a large run; until then the page says so and
+    updates itself when the analysis is finished. Raises SawtoothError if a recording is missing or damaged.
     """
     chosen = manifest or frame.current_run()
     folder = frame.data_folder()
@@ -44,13 +44,13 @@ def run_result(manifest: Manifest | None = None) -> RunResult:
     result = _analysed(str(kept), changed, chosen)
     if manifest is None:
         if frame.remember_gpu_work(chosen.id, worked=result.lead is not None):
-            st.rerun()  # the navigation stands already, without the dimming that only the analysis could tell
+            st.rerun()  # the navigation is already drawn, but only the analysis tells which of its screens are empty
         st.set_page_config(page_title=tab_title(result))
     return result
 
 
 def is_analysed(manifest: Manifest) -> bool:
-    """Tell whether the run's analysis is at hand: a page about another run does not wait for it."""
+    """Return whether the run's analysis is already stored, so that another page need not wait for it."""
     return kept_file(frame.data_folder(), manifest, RESULT).exists()
 
 
@@ -77,7 +77,10 @@ def _look(job_id: str) -> None:
 
 
 def follow_up(manifest: Manifest) -> Manifest | None:
-    """Return the run that made this one's change: the newest with the tag ``after=NAME`` (or its id), else the bundled fix."""
+    """Return the run that applied a change to this run, or None.
+
+    This is the newest run with the tag ``after=NAME`` (or ``after=ID``), else the fixed run of the bundled pair.
+    """
     manifests = frame.data_folder().manifests()
     tags = {f"after={manifest.name}", f"after={manifest.id}"}
     tagged = next((m for m in manifests if m.id != manifest.id and tags & set(m.tags)), None)
@@ -88,13 +91,16 @@ def follow_up(manifest: Manifest) -> Manifest | None:
 
 
 def rank_label(rank: RankResult) -> str:
-    """Return how a device is called in selectors: rank 1 · device 1 · NVIDIA H200."""
+    """Return the name of a device in selectors, such as "rank 1 · device 1 · NVIDIA H200"."""
     where = f"rank {rank.rank} · device {rank.device}" if rank.rank is not None else f"device {rank.device}"
     return f"{where} · {clean(rank.device_name, 40)}" if rank.device_name else where
 
 
 def chosen_rank(result: RunResult) -> RankResult | None:
-    """Return the device the screen speaks of: the slowest one, or the viewer's choice (``rank`` of the address) among several."""
+    """Return the device that the screen shows: the slowest, or the viewer's choice among several.
+
+    The address stores the choice as ``device``.
+    """
     if (withdrawn := result.withdrawn_by) is not None:
         cards.caution(f"{withdrawn.headline} {withdrawn.sentence}")
     if len(result.ranks) < 2:
@@ -109,23 +115,29 @@ def chosen_rank(result: RunResult) -> RankResult | None:
 
 
 def choose_rank(position: int) -> None:
-    """Make ``chosen_rank`` of the next screen the rank at ``position``: in an address written before that screen begins the browser may drop it."""
+    """Make the rank at ``position`` the ``chosen_rank`` of the next screen.
+
+    The choice goes through the session, because the browser may drop a parameter that is written before that screen starts.
+    """
     st.session_state[ASKED_RANK] = str(position)
 
 
 def opened(rank: RankResult, *, sums: bool = False) -> AbstractContextManager[RankView]:
-    """Open a rank of the run; ``sums`` as ``Library.open``."""
+    """Open a rank of the run; ``sums`` has the meaning that it has in ``Library.open``."""
     return open_rank(frame.library(), rank, sums=sums)
 
 
 def key_of(rank: RankResult) -> tuple[object, ...]:
-    """Return what tells one rank's tables from another's, for caches."""
+    """Return a cache key that identifies the tables of one rank."""
     causes = ((cause, part.total) for cause, part in rank.exposed_causes.items())
     return (str(frame.data_folder().root), rank.recording_id, rank.device, *causes)
 
 
 def what_is_missing(result: RunResult, *, beside_answer: bool = False) -> None:
-    """Say why no device of the run worked: its trace has no GPU work, or it has no trace; and where the answer stands, unless ``beside_answer``."""
+    """Say why no device of the run worked: its trace has no GPU work, or the run has no trace.
+
+    Also links to the answer on the Verdict, unless the page shows it already (``beside_answer``).
+    """
     if is_cut_off(result):
         cards.empty_state(CUT_OFF_EARLY[0], f"{CUT_OFF_EARLY[1]} {CUT_OFF_EARLY[2]}")
     elif result.manifest.traces:
@@ -137,7 +149,10 @@ def what_is_missing(result: RunResult, *, beside_answer: bool = False) -> None:
 
 
 def no_gpu_work(manifest: Manifest) -> None:
-    """Say that the run has no GPU work, and how to record it where a GPU trains; `sawtooth run` would have recorded it."""
+    """Say that the run has no GPU work, and how to record it if a GPU trains.
+
+    `sawtooth run` records GPU work wherever there is any, so its runs get no such advice.
+    """
     if manifest.recorded_command:
         cards.empty_state(
             "This training ran on the CPU.",
@@ -153,7 +168,10 @@ def no_gpu_work(manifest: Manifest) -> None:
 
 
 def no_trace(result: RunResult, *, beside_answer: bool = False) -> None:
-    """Say that the run has telemetry only, or step marks only, and how to add a trace; that it failed stands ``beside_answer`` already."""
+    """Say that the run has no trace (only telemetry or step marks), and how to add one.
+
+    With ``beside_answer`` the page already shows why the run failed, so this text leaves it out.
+    """
     if not result.manifest.telemetry:
         missing = result.manifest.notes.splitlines()[1:] if result.manifest.recorded_command else []
         why = clean(" ".join(missing) or "The profile was turned off, or the loop ended before one began.", NOTES_SHOWN)
@@ -175,7 +193,7 @@ def no_trace(result: RunResult, *, beside_answer: bool = False) -> None:
 
 
 def keep_recording(manifest: Manifest, ref: RecordingRef) -> None:
-    """Keep what a viewer said of a recording's clock with the run."""
+    """Store the viewer's correction of a recording's clock in the run."""
     edit_run(
         frame.data_folder(),
         manifest.id,
@@ -184,7 +202,7 @@ def keep_recording(manifest: Manifest, ref: RecordingRef) -> None:
 
 
 def keep_facts(manifest: Manifest, facts: dict[str, float | None]) -> None:
-    """Keep what only the viewer knows with the run; None takes a fact away."""
+    """Store facts that only the viewer knows in the run; None removes a fact."""
     edit_run(
         frame.data_folder(),
         manifest.id,

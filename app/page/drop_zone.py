@@ -1,6 +1,7 @@
-"""The drop zone: files go straight from the browser to ``PUT /api/v1/uploads``, with progress, and become one ingest job.
+"""The drop zone: the browser uploads files directly to ``PUT /api/v1/uploads``, with progress.
 
-Files dropped together belong together: traces of one job become one run, telemetry attaches to it.
+Files that are dropped together become one ingest job. Traces of one training job become one run, and telemetry is attached to
+it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _HERE = Path(__file__).resolve().parents[1] / "components"
 
 
 def drop_zone(*, note: str, compact: bool = False, key: str = "drop_zone") -> str | None:
-    """Show the drop zone; return the id of the job it has just started, or None."""
+    """Show the drop zone; return the id of the job that it has just started, or None."""
     component = st.components.v2.component(
         "sawtooth.drop_zone",
         html=(_HERE / "drop_zone.html").read_text(encoding="utf-8"),

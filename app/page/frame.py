@@ -1,6 +1,7 @@
-"""The frame around every screen: which screens there are, the run in question, and what happens when one fails.
+"""The frame around every screen: the list of screens, the current run, and the handling of errors.
 
-Screens ask this module for the run (``current_run``), the store (``library``) and the theme (``dark``), and nothing else of the server.
+Screens get the run (``current_run``), the store (``library``) and the theme (``dark``) from this module. They need nothing else
+of the server.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from sawtooth.ingest.manifest import Manifest, is_id
 from sawtooth.ingest.schema import DataFolder
 
 __all__ = ["SCREENS", "Screen", "current_run", "dark", "data_folder", "library", "link", "page_of", "pages", "show"]
-PLACE = ("t0", "t1", "slice", "finding", "find", "lanes")  # what the address says of a place on the timeline
+PLACE = ("t0", "t1", "slice", "finding", "find", "lanes")  # address parameters that describe a place on the timeline
 SCREENS_FOLDER = Path(__file__).resolve().parents[1] / "screens"
 log = logging.getLogger("sawtooth")
 
 
 @dataclass(frozen=True)
 class Screen:
-    """One screen: its file in ``app/screens``, where it stands in the navigation, and whether it speaks of one run."""
+    """One screen: its file in ``app/screens``, its place in the navigation, and whether it shows one run."""
 
     name: str
     title: str
@@ -47,11 +48,12 @@ class Screen:
 
     @property
     def file(self) -> Path:
-        """The script."""
+        """The path of the screen's script."""
         return SCREENS_FOLDER / f"{self.name}.py"
 
 
-OF_THE_GPU = frozenset({"audit", "idle", "kernels", "operators", "modules", "efficiency", "memory"})  # empty without GPU work
+# screens without content if the run has no GPU work
+OF_THE_GPU = frozenset({"audit", "idle", "kernels", "operators", "modules", "efficiency", "memory"})
 SECTIONS = ("Answer", "Why it waits", "What it works on", "All runs")
 SCREENS: tuple[Screen, ...] = (
     Screen("runs", "Runs", ":material/stacks:", "", needs_run=False),
@@ -75,7 +77,7 @@ SCREENS: tuple[Screen, ...] = (
 
 
 def data_folder() -> DataFolder:
-    """Return this server's data folder, its subfolders made."""
+    """Return this server's data folder; its subfolders exist."""
     return _created(settings().data)
 
 
@@ -85,12 +87,12 @@ def _created(folder: DataFolder) -> DataFolder:
 
 
 def dark() -> bool:
-    """Tell whether the page is shown in the dark theme; False when the browser has not said yet."""
+    """Return whether the page uses the dark theme; False as long as the browser has not reported it."""
     return st.context.theme.type == "dark"
 
 
 def pages() -> list[Any]:
-    """Return the navigation's pages: every screen, Runs first."""
+    """Return the navigation's pages: every screen, with Runs first."""
     return [
         st.Page(screen.file, title=screen.title, icon=screen.icon, url_path=screen.name, default=screen.name == "runs")
         for screen in SCREENS
@@ -98,17 +100,17 @@ def pages() -> list[Any]:
 
 
 def screen_named(name: str) -> Screen:
-    """Return the screen called ``name``."""
+    """Return the screen with the name ``name``."""
     return next(screen for screen in SCREENS if screen.name == name)
 
 
 def page_of(name: str) -> str:
-    """Return what ``st.page_link`` and ``st.switch_page`` take for the screen ``name``."""
+    """Return the page of the screen ``name``, as ``st.page_link`` and ``st.switch_page`` expect it."""
     return f"screens/{name}.py"
 
 
 def link(name: str, label: str, *, run: str | None = None, icon: str | None = None, **query: str) -> None:
-    """Show a link to a screen that is a true address: it can be copied, bookmarked and opened in a new tab."""
+    """Show a link to a screen as a real address, which can be copied, bookmarked and opened in a new tab."""
     screen = screen_named(name)
     chosen = run or st.query_params.get("run") or (st.session_state.get("run") if screen.needs_run else None)
     parameters = {**({"run": chosen} if chosen else {}), **query}
@@ -116,12 +118,10 @@ def link(name: str, label: str, *, run: str | None = None, icon: str | None = No
 
 
 def run_selector(page_name: str) -> None:
-    """Choose the run: the ``run`` of the address, else the newest. It survives navigation, reload and the back button.
+    """Let the viewer choose the run: the ``run`` of the address, else the newest.
 
-    A page that is not of one run shows no choice, and the way back to the run that led to it.
-
-    Streamlit's own binding would write the option's label into the address; a link must hold the run's id, which means the same
-    run on every server.
+    A page that is not about one run shows a link back to the run instead. Streamlit's own binding would write the option's
+    label into the address. A link must contain the run's id, which is the same on every server.
     """
     asked = st.query_params.get("run")
     names = {manifest.id: manifest.name for manifest in listed(data_folder().manifests(), (asked,) if asked else ())}
@@ -137,7 +137,7 @@ def run_selector(page_name: str) -> None:
             link("verdict", f"Back to {fmt.markdown(_run_label(run, names), 40)}", run=run, icon=":material/arrow_back:")
         return
     if asked is None:
-        st.query_params["run"] = run  # so that the address can be copied
+        st.query_params["run"] = run  # so that the viewer can copy the address
     st.session_state["run_choice"] = None if st.session_state["asked_run"] else run
     st.selectbox(
         "Run",
@@ -156,12 +156,12 @@ def _run_label(run: str, names: dict[str, str]) -> str:
 
 
 def _follow_choice() -> None:
-    # an address opened with another run names a place in that one
+    # The address may name a place in the previous run, which does not exist in this one.
     address.write({"run": st.session_state["run_choice"]}, PLACE)
 
 
 def navigation(page_name: str) -> None:
-    """Show the sidebar: home, the run and its screens where the page is of one, and what concerns all runs."""
+    """Show the sidebar: Runs, the chosen run's screens, and the screens about all runs."""
     link("runs", "Runs", icon=screen_named("runs").icon)
     run_selector(page_name)
     empty = empty_screens()
@@ -177,18 +177,18 @@ def navigation(page_name: str) -> None:
 
 
 def _shown(screen: Screen) -> bool:
-    """Tell whether the navigation leads to a screen: where nobody logs in there are no logins, which the page itself says."""
+    """Return whether the navigation lists a screen: Logins is listed only if the server requires a login."""
     return screen.name != "logins" or settings().token is not None
 
 
 def empty_screens() -> frozenset[str]:
-    """Return the screens with nothing to show of the chosen run, as its recordings tell; opened, they say what is missing."""
+    """Return the screens without content for the chosen run; each says what is missing."""
     run = st.session_state.get("run")
     if run is None:
         return frozenset(screen.name for screen in SCREENS if screen.needs_run)
     manifest = data_folder().read_manifest(run)
     empty = set() if manifest.telemetry else {"telemetry"}
-    if len(manifest.traces) < 2 and manifest.summaries is None:  # a rank alone waits for nobody
+    if len(manifest.traces) < 2 and manifest.summaries is None:  # a single rank cannot wait for another one
         empty.add("ranks")
     if not manifest.traces:
         empty |= {*OF_THE_GPU, "timeline", "sql"}
@@ -198,14 +198,14 @@ def empty_screens() -> frozenset[str]:
 
 
 def remember_gpu_work(run: str, worked: bool) -> bool:
-    """Keep for the navigation whether a GPU worked in a run, once a screen has its analysis; tell whether that changes what it dims."""
+    """Remember whether a GPU worked in a run; return whether this changes the dimmed screens."""
     before = empty_screens()
     st.session_state.setdefault("gpu_worked", {})[run] = worked
     return empty_screens() != before
 
 
 def _without_gpu_work(manifest: Manifest) -> bool:
-    """Tell whether the run's traces are known to hold no GPU work; False where it is not analysed yet."""
+    """Return whether the run's traces are known to have no GPU work; False if the run is not analysed yet."""
     worked: bool | None = st.session_state.get("gpu_worked", {}).get(manifest.id)
     if worked is None:
         card = kept_card(manifest, data_folder())
@@ -214,14 +214,14 @@ def _without_gpu_work(manifest: Manifest) -> bool:
 
 
 def _sides() -> dict[str, str]:
-    """Return the comparison that the navigation leads to, whole: an address that the page completed would trap the back button."""
+    """Return the parameters of the navigation's link to Compare, complete, so that Back works."""
     asked = st.query_params.get("run")
     pair = likely_pair(listed(data_folder().manifests(), (asked,) if asked else ()), asked, products_of_run)
     return {"a": pair[0].id, "b": pair[1].id} if pair else {"b": asked} if asked else {}
 
 
 def products_of_run(manifest: Manifest) -> frozenset[str]:
-    """Return the shapes of the matrix products in a run's first trace; empty where there are none, or it cannot be read."""
+    """Return the shapes of the matrix products in a run's first trace; empty if it has none."""
     traces = manifest.traces
     return _products(str(data_folder().root), traces[0].id) if traces else frozenset()
 
@@ -232,7 +232,7 @@ def _products(root: str, recording: str) -> frozenset[str]:
 
 
 def _drop_anywhere() -> None:
-    """Take files dropped on any screen; the Runs page then shows how far they are."""
+    """Accept files that are dropped on any screen; the Runs page then shows their progress."""
     started = drop_zone(note="", compact=True, key="drop_anywhere")
     if started:
         st.session_state["my_jobs"] = [*st.session_state.get("my_jobs", []), started]
@@ -240,7 +240,7 @@ def _drop_anywhere() -> None:
 
 
 def current_run() -> Manifest:
-    """Return the chosen run's manifest, or show what is missing and stop the page."""
+    """Return the chosen run's manifest, or say what is missing and stop the page."""
     asked = st.session_state.get("asked_run")
     if asked:
         _unknown_run(asked)
@@ -265,7 +265,7 @@ def _unknown_run(asked: str) -> None:
 
 
 def show(page: Any) -> None:
-    """Show the sidebar and run a screen. What goes wrong becomes one sentence; the details go to the server's log."""
+    """Show the sidebar and run a screen; errors become one sentence, with details in the log."""
     with st.sidebar:
         _guarded(lambda: navigation(page.url_path or SCREENS[0].name))
     _guarded(page.run)
@@ -278,7 +278,7 @@ def _guarded(part: Callable[[], None]) -> None:
         cards.problem("Not found", str(error))
     except SawtoothError as error:
         cards.problem("This cannot be shown", str(error))
-    except Exception as error:  # of ours: the page must still say something
+    except Exception as error:  # unexpected errors too: the page must still say something
         number = log_script_error(error)
         cards.problem(
             "This page failed",
@@ -287,12 +287,12 @@ def _guarded(part: Callable[[], None]) -> None:
 
 
 def log_script_error(error: BaseException) -> str:
-    """Log an unexpected error with a number that people can quote; return the number."""
+    """Log an unexpected error under a number that users can quote; return the number."""
     number = secrets.token_hex(4)
     log.error("error %s on a page", number, exc_info=error)
     return number
 
 
 def script_failed(error: Exception) -> None:
-    """Hear of an error outside ``show``, such as in a part of a page that refreshes by itself."""
+    """Log an error outside ``show``, such as one in a part of a page that refreshes itself."""
     log_script_error(error)

@@ -1,4 +1,4 @@
-"""Keys for the whole app: / searches, j and k walk through what a page lists, ? shows them."""
+"""Keyboard shortcuts of the app: / searches, j and k move through a list, ? shows the shortcuts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HERE = Path(__file__).resolve().parents[1] / "components"
 
 
 def listen() -> None:
-    """Take the keys on this page."""
+    """Activate the shortcuts on this page."""
     component = st.components.v2.component(
         "sawtooth.keys",
         html=(_HERE / "keys.html").read_text(encoding="utf-8"),

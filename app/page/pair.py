@@ -1,4 +1,4 @@
-"""Which two runs a comparison opens with, where nobody has chosen any: the newest two of the same work."""
+"""The two runs that a comparison opens with if the viewer has not chosen any."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from sawtooth.app.jobs.bundled import first_pair
 from sawtooth.ingest.loop.command import program_of
 from sawtooth.ingest.manifest import Manifest
 
-NEWEST = 12  # runs that are looked at: each takes milliseconds to open, and every screen's navigation leads to a pair
-Products = Callable[[Manifest], frozenset[str]]  # the shapes of a run's matrix products, empty where they are not recorded
+NEWEST = 12  # runs that are examined: opening each takes milliseconds, and the navigation of every screen needs a pair
+Products = Callable[[Manifest], frozenset[str]]  # the shapes of a run's matrix products; empty if they are not recorded
 
 
 def likely_pair(
     manifests: Sequence[Manifest], came_from: str | None, products: Products = lambda manifest: frozenset()
 ) -> tuple[Manifest, Manifest] | None:
-    """Return the older and the newer run to compare, None where no two do the same work; ``manifests`` are newest first.
+    """Return the older and the newer run to compare; None if no two runs do the same work.
 
-    ``came_from`` is the run the viewer looked at: it is one of the pair, beside the newest run of its work before it, else after it. Without it,
-    it is the bundled pair, or the newest run that has an older one of its work.
+    ``manifests`` are sorted, newest first. ``came_from`` is the run that the viewer looked at: it is one of the pair. The other
+    one is the newest earlier run of the same work, else the first later one. Without ``came_from``, the pair is the bundled
+    one, or the newest run that has an earlier run of its work.
     """
     if len(manifests) < 2:
         return None
@@ -54,8 +55,11 @@ def _read_once(products: Products) -> Products:
 
 
 def same_work(a: Manifest, b: Manifest, products: Products) -> bool:
-    """Tell whether two runs are likely of one program: one says that it follows the other, their products are alike, or, where those are
-    not recorded, they share a tag or the beginning of their name, and `sawtooth run` did not run two programs."""
+    """Return whether two runs probably belong to the same program.
+
+    They do if one run says that it follows the other, or if their matrix products are alike. If products are not recorded, a
+    common tag or a common first word of the names counts, unless `sawtooth run` started two different programs.
+    """
     if follows(a, [b]) is not None or follows(b, [a]) is not None:
         return True
     shapes = products(a), products(b)
@@ -72,5 +76,5 @@ def same_work(a: Manifest, b: Manifest, products: Products) -> bool:
 
 
 def _stem(name: str) -> str:
-    """Return the first word of a name: resnet of resnet-50-fixed."""
+    """Return the first word of a name, such as "resnet" for "resnet-50-fixed"."""
     return re.split(r"[^a-z]+", name.lower().strip(), maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""A chart on the page with everything that belongs to it: its finding, how it is computed, its table and CSV."""
+"""A chart on the page with its finding, its method, its table and its CSV."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from sawtooth.app.charts.poster_bars import BarChart
 from sawtooth.app.page import cards, frame
 
 _HTML = templates.pieces("poster.html")
-TALL = 560  # pixels of a screen's main table: it fills a laptop's page under the headline
-LONG_TEXT, LONG_TEXT_WIDTH = 40, 300  # characters, pixels: a column of long names leaves room for its numbers on a narrow page
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets take a cell for that begins so
-PERCENT = "%.1f\u00a0%%"  # of a share times 100
-TABLE_HEIGHT = 320  # ten rows: enough to check a chart against, and the page stays short
+TALL = 560  # pixels of a screen's main table: it fills a laptop's page below the headline
+# characters, pixels: limits a column of long names, so that the numbers have room on a narrow page
+LONG_TEXT, LONG_TEXT_WIDTH = 40, 300
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet reads a cell as a formula if it begins with one of these
+PERCENT = "%.1f\u00a0%%"  # for a share that is multiplied by 100
+TABLE_HEIGHT = 320  # pixels, ten rows: enough to check a chart, and the page stays short
 
 
 def show(
@@ -32,9 +33,10 @@ def show(
     name: str | None = None,
     second: Any = None,
 ) -> Any:
-    """Show a chart. ``select`` (``box`` or ``points``) makes it selectable; returns the selection then, else None.
+    """Show a chart and return its selection.
 
-    ``name`` is the file name of the CSV, ``key`` by default; ``second`` a figure that stands beside the chart's, on a narrow page under it.
+    ``select`` (``box`` or ``points``) makes the chart selectable; without it, the result is None. ``name`` is the file name of
+    the CSV, by default ``key``. ``second`` is a figure next to the chart, or below it on a narrow page.
     """
     cards.title(chart.title)
     cards.legend(chart.legend)
@@ -51,7 +53,7 @@ def show(
 
 
 def show_bars(chart: BarChart, key: str) -> None:
-    """Show steps as bars under each other, whose parts the legend names."""
+    """Show steps as bars, one below the other, with a legend for their parts."""
     cards.title(chart.title)
     cards.legend(chart.legend)
     st.html(_HTML.several(chart.bars, chart.unit, chart.alt))
@@ -59,7 +61,7 @@ def show_bars(chart: BarChart, key: str) -> None:
 
 
 def _under(chart: Chart | BarChart, key: str, name: str | None = None) -> None:
-    """Offer how a chart is computed, and its table."""
+    """Offer the chart's method and its table."""
     with st.container(horizontal=True, gap="small"):
         explain(chart.metrics, chart.method, key)
         if not chart.table.empty:
@@ -68,7 +70,7 @@ def _under(chart: Chart | BarChart, key: str, name: str | None = None) -> None:
 
 
 def beside() -> tuple[Any, Any]:
-    """Return two places next to each other, or under each other on a narrow page."""
+    """Return two places next to each other; on a narrow page one is below the other."""
     with st.grid(min_column_width=440, gap="medium"):
         return st.container(), st.container()
 
@@ -81,7 +83,10 @@ def table(
     *,
     on_row: Callable[[int], None] | None = None,
 ) -> None:
-    """Show a table whose column names are given headings; the CSV (``name``.csv) has the full precision. ``on_row`` hears which row is selected."""
+    """Show a table with headings for its columns; the CSV (``name``.csv) has the full precision.
+
+    ``on_row`` is called with the position of the selected row.
+    """
     shown = frame_[list(columns)] if columns else frame_
     st.dataframe(
         in_percent(shown),
@@ -89,7 +94,7 @@ def table(
         key=f"{key}-table",
         column_config={column: heading_of(frame_[column], heading) for column, heading in columns.items()},
         height="auto" if len(shown) <= 8 else TABLE_HEIGHT,
-        placeholder="",  # a table writes None else
+        placeholder="",  # otherwise Streamlit writes "None" into empty cells
         alt="The same numbers as a table.",
         on_select="ignore" if on_row is None else partial(_selected, f"{key}-table", on_row),
         selection_mode="single-row",
@@ -104,7 +109,7 @@ def _selected(table_key: str, on_row: Callable[[int], None]) -> None:
 
 
 def heading_of(values: pd.Series, heading: str) -> Any:
-    """Return a column of a table: numbers by ``number_column``, the rest as text."""
+    """Return the configuration of a table's column: numbers by ``number_column``, everything else as text."""
     if not pd.api.types.is_float_dtype(values):
         long = values.astype(str).str.len().max() > LONG_TEXT if len(values) else False
         return st.column_config.Column(heading, width=LONG_TEXT_WIDTH if long else None)
@@ -112,9 +117,10 @@ def heading_of(values: pd.Series, heading: str) -> Any:
 
 
 def number_column(heading: str, values: pd.Series | None, *, help_: str | None = None) -> Any:
-    """Return a column of numbers with as many decimals as its largest needs, the same in all rows; shares are shown by ``in_percent``.
+    """Return a number column with as many decimals as its largest value needs, the same in all rows.
 
-    Without ``values`` the table has no such column.
+    Shares are shown as ``in_percent`` converts them. The result is None if ``values`` is None, because the table then has no
+    such column.
     """
     if values is None:
         return None
@@ -123,25 +129,29 @@ def number_column(heading: str, values: pd.Series | None, *, help_: str | None =
     known = values.dropna()
     largest = float(known.abs().max()) if len(known) else 0.0
     whole = bool((known == known.round()).all())
-    small = 3 if largest >= 0.1 or not largest else max(5, 2 - math.floor(math.log10(largest)))  # 9.98 µs are no 0.0100 ms
+    # so that 9.98 µs do not become 0.0100 ms
+    small = 3 if largest >= 0.1 or not largest else max(5, 2 - math.floor(math.log10(largest)))
     decimals = 0 if whole else small if largest < 1 else 3 if largest < 10 else 2 if largest < 100 else 1
     return st.column_config.NumberColumn(heading, format=f"%.{decimals}f", help=help_)
 
 
 def share_bar(heading: str) -> Any:
-    """Return a column of shares as bars whose full length is 100 %, for a table shown by ``in_percent``."""
+    """Return a column of shares as bars (full length is 100 %), for a table converted by ``in_percent``."""
     return st.column_config.ProgressColumn(heading, format=PERCENT, min_value=0.0, max_value=100.0, width=105)
 
 
 def in_percent(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with its shares times 100: Streamlit's own format of shares writes 15.79%, nobody else here does."""
+    """Return the table with its shares multiplied by 100.
+
+    Streamlit's own format for shares writes 15.79%, which differs from the rest of the app.
+    """
     return rows.assign(
         **{c: 100 * rows[c] for c in rows if str(c).endswith("share") and pd.api.types.is_numeric_dtype(rows[c])}
     )
 
 
 def csv_button(frame_: pd.DataFrame, name: str, key: str | None = None) -> None:
-    """Offer a table as CSV, in full precision."""
+    """Offer a table as CSV in full precision."""
     st.download_button(
         "CSV",
         data=lambda: _csv(frame_).encode(),
@@ -155,7 +165,7 @@ def csv_button(frame_: pd.DataFrame, name: str, key: str | None = None) -> None:
 
 
 def _csv(frame_: pd.DataFrame) -> str:
-    """Return the table as CSV in which no name of a stranger's trace is a formula once a spreadsheet opens it."""
+    """Return the table as CSV in which no name from an untrusted trace is a formula for a spreadsheet."""
     texts = frame_.select_dtypes(exclude=["number", "bool"])
     safe = {
         column: texts[column].map(lambda value: f"'{value}" if str(value).startswith(FORMULA) else value) for column in texts
@@ -164,7 +174,10 @@ def _csv(frame_: pd.DataFrame) -> str:
 
 
 def downloads(name: str, formats: Iterable[tuple[str, str, str, Callable[[], str]]], key: str) -> None:
-    """Offer files called ``name``: a label, a suffix, a MIME type, and what writes the text once somebody asks for it."""
+    """Offer files called ``name``: a label, a suffix, a MIME type, and a function that returns the text.
+
+    The function is called only when the viewer asks for the file.
+    """
     for label, suffix, mime, text in formats:
         st.download_button(
             label,
@@ -181,7 +194,7 @@ def _encoded(text: Callable[[], str]) -> bytes:
 
 
 def explain(metrics: tuple[str, ...], method: str, key: str) -> None:
-    """Offer how a chart is computed: its method and the definitions of the metrics in it."""
+    """Offer the explanation of a chart: its method and the definitions of its metrics."""
     if not metrics and not method:
         return
     with st.popover("How is this computed?", type="tertiary", icon=":material/help:", key=f"{key}-how"):

@@ -1,4 +1,7 @@
-"""What the Reference screen prints: rules from their docstrings, columns from the two schemas' comments."""
+"""The content of the Reference screen.
+
+Rules come from their docstrings, columns from the comments of both schemas.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule's documentation: its first sentence and its sections by heading."""
+    """A rule's documentation: its first sentence, and its sections by heading."""
 
     slug: str
     title: str
@@ -44,7 +47,7 @@ class Rule:
 
     @property
     def sections(self) -> list[tuple[str, str]]:
-        """Heading and text, in the order of the docstring."""
+        """The pairs of heading and text, in the order of the docstring."""
         pieces = re.split(rf"^({'|'.join(HEADINGS)})\s*:?\s*(?:\n-+\s*)?$", self.text, flags=re.MULTILINE)
         pairs = [(pieces[i], pieces[i + 1].strip()) for i in range(1, len(pieces) - 1, 2)]
         return pairs or [("What it checks", self.text.strip())]
@@ -52,7 +55,7 @@ class Rule:
 
 @lru_cache(maxsize=1)
 def columns() -> list[Column]:
-    """Return every column of both schemas, in the order they are declared."""
+    """Return every column of both schemas, in the order of their declaration."""
     listed: dict[tuple[str, str], Column] = {}
     with duckdb.connect(":memory:") as con:
         for file, sql in (("recording", schema_sql()), ("derived", derived_layout())):
@@ -61,7 +64,7 @@ def columns() -> list[Column]:
             for table, name, kind, comment in con.execute(_COLUMNS).fetchall():
                 read = re.findall(
                     r"\w+", views.get(table, "").rpartition("FROM")[2]
-                )  # a view's column means what it means there
+                )  # a view's column has the meaning of the column that it reads
                 inherited = (listed[source, name].comment for source in read if (source, name) in listed)
                 listed.setdefault((table, name), Column(file, table, name, kind, comment or next(inherited, "")))
     return list(listed.values())
@@ -69,7 +72,7 @@ def columns() -> list[Column]:
 
 @lru_cache(maxsize=1)
 def rules() -> list[Rule]:
-    """Return every rule module's documentation, by title."""
+    """Return the documentation of every rule module, sorted by title."""
     documented = []
     for info in pkgutil.iter_modules(rules_folder.__path__):
         if not info.name.startswith("_"):
@@ -80,13 +83,16 @@ def rules() -> list[Rule]:
 
 
 def matching(rows: Sequence[tuple[str, ...]], wanted: str) -> list[tuple[str, ...]]:
-    """Return the rows that hold every word of ``wanted`` in any cell, whatever its case."""
+    """Return the rows whose cells contain every word of ``wanted``, ignoring case."""
     words = wanted.lower().split()
     return [row for row in rows if all(any(word in cell.lower() for cell in row) for word in words)]
 
 
 def found_in(wanted: str, counts: Iterable[int]) -> str:
-    """Return where ``wanted`` is found, by the ``counts`` of metrics, owners and causes, rules and columns: “exposed” is in 3 metrics and 5 rules."""
+    """Return where ``wanted`` is found, such as "“exposed” is in 3 metrics and 5 rules".
+
+    ``counts`` are the hits in metrics, in owners and causes, in rules, and in columns.
+    """
     places = [f"{count(n)} {one if n == 1 else several}" for n, (one, several) in zip(counts, KINDS, strict=True) if n]
     if not places:
         return f"Nothing here speaks of “{wanted}”"

@@ -1,1 +1,1 @@
-"""One file per screen: select, ask analysis, hand to charts and cards."""
+"""The screens, one file each: they select data, call the analysis, and pass it to charts and cards."""

@@ -1,4 +1,4 @@
-"""The tuning guides' techniques with what the run says of each, and the audit of a chain of runs beside each other."""
+"""The Audit screen: the tuning guides' techniques for this run, and the audits of a chain of runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sawtooth.app.words.comparisons import chain as chain_words
 from sawtooth.ingest.manifest import Manifest
 
 _HTML = templates.pieces("audit.html")
-MOST_RUNS = 8  # columns that a page of 1,440 pixels holds
+MOST_RUNS = 8  # columns that fit on a page of 1,440 pixels
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _chain(result: RunResult, manifest: Manifest) -> None:
-    """Let the viewer choose runs, in the order of the changes, and show their audits beside each other."""
+    """Let the viewer choose runs in the order of the changes, and show their audits side by side."""
     asked = bool(st.session_state.get("chain") or st.query_params.get("chain"))
     with st.expander("What each change brought: the audits of runs beside each other", expanded=asked):
         _of_chain(result, manifest)

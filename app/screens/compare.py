@@ -1,4 +1,4 @@
-"""What changed between two runs: verdict, where the step's change comes from, kernels, operators, findings; and sweeps."""
+"""The Compare screen: verdict, the step's change by part, kernels, operators, findings, and sweeps."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def _pickers(choice: Choice, known: Mapping[str, Manifest]) -> DeltaGenerator:
-    """Show what is compared; return the place beside it for the ways to hand it on."""
+    """Show the compared runs; return the place next to them for the buttons that share the page."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="compare_sides"):
         compare_choice.picker("a", "A, before", choice.a, known)
         st.button("Swap sides", icon=":material/swap_horiz:", on_click=compare_choice.swap, width="content")
@@ -88,7 +88,7 @@ def _pickers(choice: Choice, known: Mapping[str, Manifest]) -> DeltaGenerator:
 
 
 def _complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerator) -> bool:
-    """Name what is missing, side by side with the way to bring it; tell whether nothing is."""
+    """Show what is missing and how to provide it; return whether the comparison is complete."""
     if not choice.a or not choice.b:
         with head:
             if choice.a or choice.b:
@@ -131,7 +131,7 @@ def _head(comparison: Comparison, choice: Choice) -> None:
 
 
 def _changed(comparison: Comparison) -> None:
-    """Show what was changed with what it explains, what was predicted of it, what comes next, and what limits the verdict."""
+    """Show each change with what it explains and predicts, the next change, and the verdict's limits."""
     with st.container(gap="xxsmall"):
         if rows := changed.rows(comparison):
             cards.title(changed.TITLE)
@@ -146,7 +146,7 @@ def _changed(comparison: Comparison) -> None:
 
 
 def _both_steps(comparison: Comparison) -> None:
-    """Show both steps as bars on one scale, where they can be divided."""
+    """Show both steps as bars on one scale, if they can be divided."""
     if (steps := two_steps.steps_divided(comparison)) and not words.is_one_run(comparison):
         parts = two_steps.bars(comparison, steps[0])
         drawn = poster_bars.both_steps(parts, dark=frame.dark())
@@ -176,7 +176,7 @@ def _downloads(comparison: Comparison) -> None:
 
 
 def _step(comparison: Comparison) -> None:
-    """Show the waterfall, and both profiled steps where they are asked for, with how the profiles and the runs disagree."""
+    """Show the waterfall and, on request, both profiled steps with their disagreement with the runs."""
     names = words.names(comparison)
     if steps := two_steps.steps_divided(comparison):
         step = _ledger(steps)
@@ -191,14 +191,17 @@ def _step(comparison: Comparison) -> None:
         panel.show(chart, "waterfall")
         if step == "profiled" and comparison.disagreement:
             cards.caution(fmt.spaced(comparison.disagreement))
-        if step != steps[0]:  # the first stands above
+        if step != steps[0]:  # the first one is shown at the top of the page
             panel.show(waterfall.two_steps(bars, names, two_steps.idle_title(bars, step), dark=frame.dark()), "two-steps")
     else:
         cards.empty_state(*two_steps.undivided(comparison))
 
 
 def _steps(comparison: Comparison) -> None:
-    """Show each side's profiled steps by owner under each other, on one scale, of the first run of a side; folded away, every step as a dot."""
+    """Show the profiled steps of each side's first run by owner, on one scale.
+
+    A folded part shows every step as a dot.
+    """
     sides = [(side.runs[0].manifest.id, side.runs[0].lead) for side in (comparison.a, comparison.b)]
     top = max((step_strip.longest(lead) for _, lead in sides if lead is not None), default=0.0)
     a, b = basis.steps(comparison)
@@ -216,7 +219,7 @@ def _steps(comparison: Comparison) -> None:
 
 
 def _ledger(steps: Sequence[two_steps.Step]) -> two_steps.Step:
-    """Let the viewer choose between the run's own step and the profiled one, where both can be divided."""
+    """Let the viewer choose between the run's own step and the profiled one, if both can be divided."""
     if len(steps) == 1:
         return steps[0]
     return controls.choice("Which step", LEDGERS, "ledger", label_shown=False)
@@ -253,7 +256,7 @@ def _findings(comparison: Comparison) -> None:
 def _audit(comparison: Comparison) -> None:
     if rows := audit.pair_rows(comparison):
         cards.title("What each run makes of its GPU")
-        shown = 3 if comparison.strangers else 4  # of two models a change would be no change
+        shown = 3 if comparison.strangers else 4  # a difference between two models is not a change
         cards.table(audit.COLUMNS[:shown], [row[:shown] for row in rows], "The audit of both runs")
 
 

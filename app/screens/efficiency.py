@@ -1,4 +1,4 @@
-"""How well the busy time works: MFU and its factors, operators that miss tensor cores, the roofline."""
+"""The Efficiency screen: MFU and its factors, operators without tensor cores, the roofline."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sawtooth.app.words import efficiency as words
 from sawtooth.app.words import run as run_words
 from sawtooth.ingest.manifest import Manifest
 
-HARDLY = 0.01  # of the time of products, convolutions and attention, without tensor cores: no finding
-LISTED = 8  # operators in the table: below them a shape is a percent of the time
+HARDLY = 0.01  # of the time of products, convolutions and attention: less time without tensor cores is no finding
+LISTED = 8  # operators in the table: the others take about a percent of the time each
 NO_OPERATOR = "no operator recorded"
 HEADS = ("What takes a step", "Time a step", "Share", "Most of it", "What helps")
 SHOWN_ON = {
@@ -74,7 +74,7 @@ def _mfu(rank: RankResult, result: RunResult) -> None:
 
 
 def _what_takes_a_step(rank: RankResult, parts: list[words.PeakPart], column: Column) -> None:
-    """Show what keeps a step from the peak, part by part, and where the largest of them is looked into."""
+    """Show the parts that keep a step from the peak, and a link to the screen about the largest."""
     cells = [("A step", fmt.duration_ms(sum(part.ms for part in parts)), fmt.share(1.0), "", "")]
     for part in parts:
         most, helps = words.mostly(rank, part, column, _slowest(rank) if part.key == "slow_kernels" else "")
@@ -93,7 +93,7 @@ def _what_takes_a_step(rank: RankResult, parts: list[words.PeakPart], column: Co
 
 
 def _slowest(rank: RankResult) -> str:
-    """Return the product, convolution or attention that exceeds its least time most; "" where none has a place under the roof."""
+    """Return the product, convolution or attention with the largest time above its minimum, or ""."""
     rows = _placed(rank)
     rows = rows[rows["flops"] > 0] if len(rows) else rows
     if rows.empty:
@@ -102,7 +102,7 @@ def _slowest(rank: RankResult) -> str:
 
 
 def _facts(manifest: Manifest) -> None:
-    """Let the viewer give what only they know, and keep it with the run."""
+    """Let the viewer enter facts that only they know, and store them in the run."""
     facts = manifest.facts
     labels = {
         "flops_per_step": "FLOPs per step",
@@ -165,7 +165,7 @@ def _missed(rank: RankResult) -> None:
         for row in shown.to_dict("records")
     ]
     heads = ("Operator", "Input shapes", f"{head}, {per}", *(["Why"] if several else []))
-    with st.expander("Their times") if hardly else st.container():  # where little is wrong, nobody need read them
+    with st.expander("Their times") if hardly else st.container():  # folded if little is wrong
         cards.table(heads, cells, "Products, convolutions and attention by time")
         if (len(missed) or len(rows)) > LISTED:
             cards.small(f"The {len(shown)} longest of {len(missed) or len(rows)}; the CSV has all.")

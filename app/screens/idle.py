@@ -1,4 +1,4 @@
-"""Why the GPU waited: the largest loss, its place and its change; then every cause in the step, and the longest waits with what proves them."""
+"""The Idle screen: the largest loss with its change, all causes, and the longest waits."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from sawtooth.app.words import lost as words_of_loss
 
 _HTML = templates.pieces("poster.html")
 KERNEL_SHOWN = 70  # characters of a kernel's name
-IN_PYTHON = "python_host"  # of it a trace without Python calls knows only the call that ended it
-STEP_PREFIX = r"^(?:ProfilerStep#|Optimizer\.step#\w+\.step )(?=\d+$)"  # what the profiler and PyTorch call each step
+IN_PYTHON = "python_host"  # without Python calls, a trace shows only the call that ended this wait
+STEP_PREFIX = r"^(?:ProfilerStep#|Optimizer\.step#\w+\.step )(?=\d+$)"  # prefixes of the profiler's step names
 PLACES = {
     "operator": "Operator", "python": "Python line", "call": "Runtime call", "phase": "Phase", "next_operation": "Ended by",
     "confidence": "Confidence",
@@ -41,7 +41,7 @@ def main() -> None:
         cards.headline("No GPU work was recorded: nothing shows what a GPU waited for.")
         current.what_is_missing(result)
         return
-    answer = st.container()  # above the switch that it depends on
+    answer = st.container()  # shown above the switch on which it depends
     chosen = basis.switch(rank)
     column = chosen if chosen in columns_of(rank) else columns_of(rank)[0]
     rows = words_of_loss.rows(rank, column)
@@ -66,13 +66,13 @@ def main() -> None:
 
 
 def _largest_part(rank: RankResult, rows: list[words_of_loss.Row]) -> str | None:
-    """Return where the largest part of the largest cause lies; None where no place of it is known."""
+    """Return where the largest part of the largest cause is; None if no place is known."""
     place = _places(rank).get(rows[0].key) if rows[0].owner else None
     return None if place is None else words_of_loss.largest_part(place, with_stack=rank.trace.with_stack is not False)
 
 
 def _whole_step(rank: RankResult, column: Column) -> None:
-    """Draw what is lost within the whole step: each part with its name and time in it, or below where it is too narrow."""
+    """Draw the lost time within the whole step, each part with its name and time."""
     parts = parts_of(rank, column)
     whole = fmt.duration_ms(sum(part.ms for part in parts))
     time = f"≈\u00a0{whole}" if column == "unprofiled" else whole
@@ -81,12 +81,12 @@ def _whole_step(rank: RankResult, column: Column) -> None:
 
 
 def _what_to_do(result: RunResult, rows: list[words_of_loss.Row], hidden: Finding | None) -> None:
-    """Show the changes that are about the largest of the named causes; where no finding speaks of it, what helps."""
+    """Show the changes about the largest named cause, or what helps if there are none."""
     first = next((row for row in rows if row.owner), None)
     if first is None:
         first_change.show(result)
         return
-    outside = first.owner == OUTSIDE_PROFILE  # has the advice of the finding that tells of it
+    outside = first.owner == OUTSIDE_PROFILE  # its advice comes from the finding about it
     about = [
         (number, finding)
         for number, finding in advice.numbered(result)
@@ -98,7 +98,7 @@ def _what_to_do(result: RunResult, rows: list[words_of_loss.Row], hidden: Findin
 
 
 def _never_waits(rank: RankResult) -> None:
-    """Say that nothing is lost, or that the estimate leaves nothing of what is lost under the profiler."""
+    """Say that nothing is lost, or that time is lost only under the profiler."""
     if profiled := words_of_loss.total_ms(words_of_loss.rows(rank, "recorded")):
         per = "of each profiled step" if len(rank.counted) else "of the recorded time"
         cards.headline("Without the profiler the GPU does not wait, by the estimate.")
@@ -111,7 +111,7 @@ def _never_waits(rank: RankResult) -> None:
 
 
 def _where_and_what_helps(rank: RankResult, rows: list[words_of_loss.Row], column: Column, hidden: Finding | None) -> None:
-    """Say of each cause what it takes, where most of it lies and what helps, the largest first; the last row is their sum."""
+    """Show each cause with its time, its main place and what helps, and the sum of all causes."""
     places, both = _places(rank), basis.differs(rank) and len(columns_of(rank)) > 1
     whole = words_of_loss.Row("", None, words_of_loss.total_ms(rows), sum(row.other_ms for row in rows))
     per = "a step" if len(rank.counted) else "of the recording"
@@ -140,7 +140,7 @@ def _how_computed(rank: RankResult) -> None:
 
 
 def _table(rank: RankResult) -> pd.DataFrame:
-    """Return every cause on both bases with what the replay gains without it."""
+    """Return every cause on both bases, with the replay's gain without it."""
     named = {column: {_key(part): part for part in parts_of(rank, column) if part.lost} for column in columns_of(rank)}
     keys = list(dict.fromkeys(key for parts in named.values() for key in parts))
     gained = _causes(rank).set_index("cause")["recoverable_ms"]
@@ -163,7 +163,7 @@ def _key(part: Part) -> tuple[str, str | None]:
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
 def _places(rank: RankResult) -> dict[str, str]:
-    """Return by cause where most of it lies: train.py:96 in step (73 %) where the trace has the line, else an operator or call."""
+    """Return the main place of each cause: "train.py:96 in step (73 %)", else an operator or call."""
     with current.opened(rank) as view:
         rows = lost_time.places(view)
         lines = _own_lines(view.recording, rows)
@@ -181,7 +181,7 @@ def _placed(row: dict[Any, Any], lines: dict[int, str]) -> str:
 
 
 def _own_lines(recording: Recording, rows: pd.DataFrame) -> dict[int, str]:
-    """Return by python_call_id the user's own line as people say it: train.py:96 in step."""
+    """Return the user's own line by python_call_id, such as "train.py:96 in step"."""
     lines = user_lines(recording, [int(call) for call in rows["python_call_id"].dropna()])
     return dict(zip(lines, map(spoken, as_known(recording, list(lines.values()))), strict=True))
 
@@ -258,7 +258,7 @@ def _pieces(rank: RankResult, causes: dict[str, str]) -> None:
 
 
 def _short(column: str, name: str) -> str:
-    """Return a place's name for a line of several: of a kernel what tells it apart."""
+    """Return a short name of a place; a kernel's name is reduced to its distinctive part."""
     return rankings.short(name, KERNEL_SHOWN) if column == "next_operation" else name
 
 
@@ -269,7 +269,7 @@ def _place(row: pd.Series) -> str:
 
 
 def _where(row: pd.Series) -> str | None:
-    """Return the narrowest place that is known of a wait: the Python line, else the operator, else the call of the runtime."""
+    """Return the most specific known place of a wait: Python line, else operator, else runtime call."""
     known = [row[c] for c in ("python", "operator", "call") if isinstance(row[c], str) and row[c]]
     name = next((place for place in known if not place.startswith("<built-in")), known[0] if known else None)
     if name is not None and row["cause"] == IN_PYTHON and known == [row["call"]]:

@@ -1,4 +1,4 @@
-"""Where the busy time goes, by kernel, category, operator and shape."""
+"""The Kernels screen: busy time by kernel, category, operator and shape."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WHAT: dict[tables.KernelGroup, str] = {
     "operator": "operator",
     "shape": "operator and shape",
 }
-STANDS_OUT = 0.3  # of GPU work: a smaller kernel is not where the time goes
+STANDS_OUT = 0.3  # of GPU work: if the largest kernel has a smaller share, the headline names a category
 METHOD = (
     "Durations of single operations inside the steady window are added up and divided by the counted steps. Operations that run at the "
     "same time on two streams count twice here; the ledger on the Verdict counts each nanosecond once."
@@ -90,7 +90,10 @@ def _head(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> No
 
 
 def _finding(rows: pd.DataFrame, group: tables.KernelGroup) -> str:
-    """Return what takes most: one row that stands out, else, of kernels, their category, since the largest of many says little."""
+    """Return the row with the largest share.
+
+    For kernels, it is a category if no kernel is large, because the largest of many small kernels says little.
+    """
     first = rows.iloc[0]
     name = rankings.short(str(first["name"]), 70)
     if group == "name" and first["share"] < STANDS_OUT:
@@ -107,7 +110,7 @@ ALWAYS = ("short", "shapes", "ms", "share", "tensor_cores", "category", "launche
 
 def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup, *, everything: bool) -> int | None:
     number, text = panel.number_column, st.column_config.TextColumn
-    columns = {  # what ranks the rows first: a narrow page shows the numbers whole and the name's beginning
+    columns = {  # ranking columns come first: a narrow page then shows complete numbers and the start of the name
         "ms": number(words.unit_of(rank), rows.get("ms")),
         "share": panel.share_bar("GPU share"),
         "short": text(GROUPS[group], width=breakdown.NAME_WIDTH),

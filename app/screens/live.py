@@ -1,4 +1,4 @@
-"""Live: what the GPUs do now, here and on hosts that push, and how a session becomes a run."""
+"""The Live screen: what the GPUs do now, here and on pushing hosts, and how a session becomes a run."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from sawtooth.app.server.local_sampler import bundled_telemetry, gpus_here, loca
 from sawtooth.app.server.process import jobs
 from sawtooth.app.settings import settings
 
-EVERY_SECONDS = 1.0  # a page that moves once a second looks alive; the samples are ten a second
+EVERY_SECONDS = 1.0  # often enough for a live impression; there are ten samples per second
 WINDOWS = {"10 s": 10.0, "1 min": 60.0, "5 min": 300.0, "Whole session": 0.0}
-NUMBER = re.compile(r"[0-9]{1,4}")  # not isdigit(): that takes ² for one
-STARTS_WITHIN_SECONDS = 15.0  # the driver wakes up; later something is wrong
+NUMBER = re.compile(r"[0-9]{1,4}")  # isdigit() would also accept ²
+STARTS_WITHIN_SECONDS = 15.0  # time in which the driver wakes up; if it takes longer, something is wrong
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def _chosen(here: list[SessionInfo]) -> SessionInfo | None:
     if asked:
         return next(info for info in here if info.id == asked)
     if here and here[0].live(time.time()):
-        st.query_params["session"] = here[0].id  # so that the address can be copied
+        st.query_params["session"] = here[0].id  # so that the viewer can copy the address
         return here[0]
     return here[0] if here else None
 
@@ -129,8 +129,8 @@ def _label(info: SessionInfo) -> str:
 
 
 def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> None:
-    """Draw the session as it is now; runs again each second while it lives."""
-    if st.query_params.get("session", session_id) != session_id:  # another one was chosen
+    """Draw the present state of the session; runs again each second while the session is live."""
+    if st.query_params.get("session", session_id) != session_id:  # the viewer chose another session
         st.rerun(scope="app")
     session = live_sessions().get(session_id)
     info = session_info(settings().data.live / session_id)
@@ -140,7 +140,7 @@ def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> No
     gpu = _gpu(session)
     tooth = session.sawtooth(gpu.device)
     head, chosen, middle, below = st.container(), st.container(), st.container(key="live_picture"), st.container()
-    with head:  # places of their own: what comes and goes in one moves nothing in the others
+    with head:  # separate places, so that a change in one does not move the others
         cards.headline(sentence(session, gpu, tooth, live=was_live), about_session(info, session, was_live))
         for alert in session.alerts():
             cards.caution(alert)
@@ -181,7 +181,7 @@ def _end_of(info: SessionInfo, live: bool) -> None:
 
 @st.fragment(run_every=0.5)
 def _reading() -> None:
-    """Follow the job that reads the session; open its run when it is there."""
+    """Follow the job that reads the session, and open its run when it is ready."""
     job = next((j for j in jobs().all() if j.id == st.session_state.get("live_job")), None)
     if job is None:
         st.session_state.pop("live_job", None)
@@ -196,7 +196,7 @@ def _reading() -> None:
 
 
 def _opened_run() -> None:
-    """Go to the run that a finished session became."""
+    """Switch to the run that a finished session became."""
     job = next((j for j in jobs().all() if j.id == st.session_state.get("live_job")), None)
     if job is not None and job.stage == "done" and job.outcome.run_ids:
         st.session_state.pop("live_job")
@@ -204,7 +204,7 @@ def _opened_run() -> None:
 
 
 def _started(here: list[SessionInfo]) -> None:
-    """Show the session of the sampler that was just started, once its folder is there."""
+    """Show the session of the sampler that was just started, as soon as its folder exists."""
     waited: tuple[int, float] | None = st.session_state.get("live_started")
     if waited is None:
         return
@@ -231,7 +231,7 @@ def _waiting() -> None:
 
 
 def _example() -> None:
-    """Show what a session looks like: the bundled recording, at rest."""
+    """Show an example of a session: the bundled recording, without motion."""
     recording = bundled_telemetry()
     session = example(recording) if recording is not None else None
     if session is None:

@@ -1,4 +1,4 @@
-"""Logins: who has access, how another browser gets in, and how one gets out."""
+"""The Logins screen: who has access, how to invite another browser, and how to log one out."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sawtooth.app.server.sessions import Listed, Sessions, sessions_of
 from sawtooth.app.server.start import link_to
 from sawtooth.app.settings import is_loopback, settings
 
-# Edge and Opera call themselves Chrome too, and Chrome calls itself Safari: the first that is there is meant.
-# Telephones have signs of their own: EdgA and EdgiOS, FxiOS, CriOS.
+# Edge and Opera also contain the word Chrome, and Chrome contains Safari, so the first match counts. Phones use other words:
+# EdgA and EdgiOS, FxiOS, CriOS.
 BROWSERS = {
     "Edg/": "Edge", "EdgA/": "Edge", "EdgiOS/": "Edge", "OPR/": "Opera", "OPT/": "Opera", "Firefox/": "Firefox", "FxiOS/": "Firefox",
     "Chrome/": "Chrome", "CriOS/": "Chrome", "Safari/": "Safari",
@@ -78,7 +78,10 @@ def _invite() -> None:
 
 
 def _page_of(address: str) -> str:
-    """Return path and query of an address of this server, however much of it was pasted, without what logs its owner in."""
+    """Return path and query of an address of this server, without parameters that log its owner in.
+
+    The viewer may paste a full or a partial address.
+    """
     parts = urlsplit(address.strip())
     rest = urlencode([pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in (LINK, TOKEN)])
     path = f"/{quote(parts.path.strip('/'))}"
@@ -101,7 +104,7 @@ def _login(listed: Listed, sessions: Sessions, *, own: bool) -> None:
 
 
 def browser_of(listed: Listed) -> str:
-    """Return the browser of a login as people call it, such as ``Firefox on Linux``."""
+    """Return the browser of a login in words, such as ``Firefox on Linux``."""
     agent = listed.session.agent
     browser = next((name for sign, name in BROWSERS.items() if sign in agent), agent.split("/")[0].strip()[:40])
     system = next((name for sign, name in SYSTEMS.items() if sign in agent), None)
@@ -109,7 +112,7 @@ def browser_of(listed: Listed) -> str:
 
 
 def _ago(seconds: float) -> str:
-    if seconds < 6 * MINUTE:  # as exactly as it is known
+    if seconds < 6 * MINUTE:  # the time is not known more exactly
         return "in the last minutes"
     unit, name = next((each for each in ((DAY, "day"), (HOUR, "hour")) if seconds >= each[0]), (MINUTE, "minute"))
     return f"{fmt.many(int(seconds / unit), name)} ago"

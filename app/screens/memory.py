@@ -1,4 +1,4 @@
-"""Device memory: allocated, reserved, the peak, and calls to the driver in the steady part."""
+"""The Memory screen: allocated and reserved memory, the peak, and driver calls in the steady part."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ sizes = find_batch_size(
     path="batches.sawtooth",
 )"""
 MEMORY = "mem_used_bytes"
-FEW = 2  # of those who hold the peak are named in words
-DRAWN_FROM = 0.1  # of the GPU's memory: less in use is a line in an empty bar, and the headline has its number
-FLAT = 0.01  # of the use: less is one step of NVML's own rounding on a large GPU
+FEW = 2  # operators that are named in words
+DRAWN_FROM = 0.1  # of the GPU's memory: a smaller part would be a thin line in an empty bar, and the headline has its number
+FLAT = 0.01  # of the use: smaller changes are one step of NVML's own rounding on a large GPU
 RECORD = "with torch.profiler.profile(\n    profile_memory=True, record_shapes=True\n) as profiler:"
 
 
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _batches(result: RunResult) -> None:
-    """Show what other batch sizes give, measured where they were tried and predicted from the trace, and how to try them."""
+    """Show the effect of other batch sizes, measured or predicted, and how to try them."""
     sweep = compare_choice.sweep_of([result.manifest], BATCH) if value_of(result.manifest, BATCH) else None
     if sweep is not None and (len(sweep.points) > 1 or sweep.predicted):
         sweep_curve.show(sweep)
@@ -99,7 +99,7 @@ def _calls(rank: RankResult) -> pd.DataFrame:
 
 
 def _what_to_do(result: RunResult) -> None:
-    """Show the changes that memory bounds or leaves room for, each with its prediction: what they bring is what decides."""
+    """Show the changes that are about memory, each with its prediction."""
     about = [(number, finding) for number, finding in advice.numbered(result) if "memory" in finding.explains.topics]
     larger = next((words.larger_batches(f.evidence) for _, f in about if "spare_memory" in f.explains.topics), None)
     changes = [one for one in about if "spare_memory" not in one[1].explains.topics or larger is None]
@@ -142,7 +142,7 @@ def _of_the_gpu(rank: RankResult) -> str:
 
 
 def _mostly(rank: RankResult) -> str:
-    """Return who holds most of the peak, after a colon; nothing where that is not known."""
+    """Return the operator that holds most of the peak as a suffix; "" if it is not known."""
     rows, _ = _held_by(rank)
     if rows.empty:
         return ""
@@ -157,7 +157,7 @@ def _named(operator: object) -> str:
 
 
 def _holders(rank: RankResult, use: MemoryUse) -> None:
-    """Show who holds the peak, as a bar against the GPU's memory and as a table."""
+    """Show which operators hold the peak, as a bar relative to the GPU's memory and as a table."""
     rows, capacity = _held_by(rank)
     if rows.empty:
         return
@@ -206,7 +206,7 @@ def _driver(rank: RankResult) -> None:
 
 
 def _in_use(result: RunResult, unknown: str) -> None:
-    """Show what telemetry says of the memory in use, against the GPU's own and over time; ``unknown`` where it says nothing."""
+    """Show the memory in use according to telemetry; ``unknown`` is the headline if there is none."""
     telemetry = telemetry_strip.of(result, result.lead.device if result.lead is not None else None)
     summary = telemetry_strip.summary_of(result, telemetry) if telemetry is not None else None
     if telemetry is None or summary is None or not summary.memory_peak_bytes:
@@ -219,7 +219,7 @@ def _in_use(result: RunResult, unknown: str) -> None:
     _what_to_do(result)
     facts = series.facts(telemetry, MEMORY)
     title = words.use_over_time(facts["p5"], facts["p95"])
-    if facts["p95"] - facts["p5"] < FLAT * facts["p95"]:  # a level line says no more than its title
+    if facts["p95"] - facts["p5"] < FLAT * facts["p95"]:  # a constant line shows no more than its title
         cards.small(f"{title}.")
         return
     chart = lanes(

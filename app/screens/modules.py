@@ -1,4 +1,4 @@
-"""Which parts of the model take the time, forward and backward: nn.Modules as a tree, each by itself, by class."""
+"""The Modules screen: GPU time of nn.Modules, forward and backward, as a tree, singly, and by class."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from sawtooth.app.page.parts import breakdown, first_change, operator_parts, pha
 from sawtooth.app.words import run as words
 
 GROUPS: dict[module_tables.ModuleGroup, str] = {"tree": "Tree", "module": "Module", "class": "Class"}
-INSTEAD = 3  # operators shown where modules are not known: all of them are on a screen of their own
-INDENT = "\u2003"  # an em space: the browser keeps it where it would fold ordinary ones
+INSTEAD = 3  # operators that are shown if modules are not known; the Operators screen has all of them
+INDENT = "\u2003"  # an em space, because browsers remove leading ordinary spaces
 METHOD = (
     "Sums over the GPU operations of the counted steps. A module owns in forward what was launched while it was called, and in backward what "
     "autograd launched for the operators of its forward, known by their sequence numbers. With modules inside, what the modules it calls own is "
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _operators_instead(rank: RankResult, result: RunResult) -> None:
-    """Say how to record modules, and show what is known without: the operators that take most."""
+    """Say how to record modules, and show the operators that take most time."""
     rows = operators(rank)
     known = rows.nlargest(INSTEAD, "gpu_self_ms")
     share = float(known["gpu_self_share"].sum()) if len(known) else 0.0
@@ -92,7 +92,7 @@ def _operators_instead(rank: RankResult, result: RunResult) -> None:
 
 
 def _largest_operators(known: pd.DataFrame, share: float, rank: RankResult) -> None:
-    """Show the operators that take most, ``share`` of GPU work together."""
+    """Show the largest operators, which take ``share`` of GPU work together."""
     cards.title(f"Until then: {len(known)} operators take {fmt.share(share)} of GPU work")
     cells = [
         (
@@ -154,12 +154,12 @@ def _head(tree: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGroup
 
 
 def _changes(modules: tuple[int, ...], rank: RankResult, result: RunResult) -> list[tuple[int, Finding]]:
-    """Return the numbered findings that are about what modules own themselves."""
+    """Return the numbered findings about the own operations of modules."""
     return first_change.about(about_modules, modules, rank, result)
 
 
 def _next_step(row: pd.Series, rank: RankResult, result: RunResult) -> None:
-    """Say which changes are about what a module takes itself, else what that is, and where to look."""
+    """Link to the changes about a module's own operations, else show their time and where to look."""
     cards.title(f"What to do about {fmt.clean(str(row['name']), 60)}")
     changes = _changes(tuple(row["ids"]), rank, result)
     first_change.link_changes(changes, result)
@@ -195,7 +195,7 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGrou
 
 
 def _times(rows: pd.DataFrame, prefix: str, which: str, per: str) -> dict[str, Any]:
-    """Return the columns of what modules take, of themselves or with the modules inside, as ``prefix`` has it."""
+    """Return the time columns of modules: their own, or with inner modules, as ``prefix`` says."""
     headings = {
         "forward_ms": (f"Forward{which}, ms", "Outside modules: everything but backward"),
         "backward_ms": (f"Backward{which}, ms", None),
@@ -211,7 +211,7 @@ def _times(rows: pd.DataFrame, prefix: str, which: str, per: str) -> dict[str, A
 
 
 def _widest(tree: pd.DataFrame) -> str:
-    """Return the finding of the icicle: the module that owns most time itself."""
+    """Return the finding of the icicle: the module with most time of its own."""
     own = tree[tree["ids"].map(len) > 0]
     row = (own if len(own) else tree).sort_values("gpu_share").iloc[-1]
     return f"{fmt.clean(str(row['name']), 60)} itself takes most, {fmt.share(row['gpu_share'])} of GPU work"

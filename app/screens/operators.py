@@ -1,4 +1,4 @@
-"""Which operators take the time, on the GPU and on the host, by name and by shape."""
+"""The Operators screen: operators by time on the GPU and on the host, by name and by shape."""
 
 from __future__ import annotations
 

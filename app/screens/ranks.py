@@ -1,4 +1,4 @@
-"""Several ranks: who computes, who waits, and which rank the others wait for."""
+"""The Ranks screen: which rank computes, which waits, and for which rank the others wait."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sawtooth.app.page.parts import first_change, rank_panels
 from sawtooth.app.words import ranks as rank_words
 from sawtooth.app.words import run as words
 
-SKEW_SHARE = 0.03  # of a profiled step: less is not worth a sentence
-MOST_BARS = 16  # ledgers side by side: of more, those that matter
-FEW = 4  # ranks: their bars have shown what there is to see
-HARDLY_MS = 0.0005  # shown as 0
+SKEW_SHARE = 0.03  # of a profiled step: a smaller difference is not mentioned
+MOST_BARS = 16  # ledgers side by side: of more ranks, the most important are shown
+FEW = 4  # ranks: the bars of so few ranks already show everything
+HARDLY_MS = 0.0005  # ms that would be shown as 0
 MOST_NAMED = 32  # late ranks that a line lists
 INGEST = "sawtooth ingest rank*.trace.json.gz"
 LATE = ("Late", "Host", "Loses it to", "Longer than its peers", "A step gains")
@@ -54,9 +54,9 @@ def main() -> None:
     of_many = communication.job_ranks is not None
     if not of_many:
         _side_by_side(result, communication)
-    if len(communication.rows) or communication.heat is not None:  # representatives may share no collective
+    if len(communication.rows) or communication.heat is not None:  # representatives may have no common collective
         _late_in_the_profile(result, communication)
-        if not of_many and basis.differs(result.lead):  # the run's own times stand above; these are small beside them
+        if not of_many and basis.differs(result.lead):  # the run's own times are shown above, so these are folded
             with st.expander(
                 "As profiled: each rank in each step", icon=":material/grid_on:", expanded=len(result.ranks) > FEW
             ):
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def _side_by_side(result: RunResult, communication: Communication) -> None:
-    """Show what each rank computes and waits: the screen's one number of waiting."""
+    """Show the computing and waiting time of each rank, the only number for waiting on this screen."""
     shown = _shown(result, communication)
     estimated = all(any(row.ms_per_step_unprofiled_est is not None for row in rank.ledger) for rank in shown)
     unprofiled = estimated and basis.switch(result.lead or shown[0]) == "unprofiled"
@@ -90,7 +90,7 @@ def _side_by_side(result: RunResult, communication: Communication) -> None:
 
 
 def _one_trace(rank: RankResult) -> None:
-    """Say that nobody waits for others, or that the others' traces are missing."""
+    """Say that no rank waits for others, or that the traces of the other ranks are missing."""
     world = rank.trace.world_size or 1
     distributed = world > 1 or (rank.categories["category"] == "communication").any()
     if not distributed:
@@ -113,7 +113,7 @@ def _one_trace(rank: RankResult) -> None:
 
 
 def _shown(result: RunResult, communication: Communication) -> list[RankResult]:
-    """Return the ranks whose ledgers stand side by side: all of a few, else the late ones, the lead, and those that wait most."""
+    """Return the ranks whose ledgers are shown: all of a few, else late, lead and most waiting ranks."""
     late = [position for straggler in communication.stragglers for position in straggler.positions]
     lead = [position for position, rank in enumerate(result.ranks) if rank is result.lead]
     waiting = [waits.position for waits in sorted(communication.ranks, key=lambda waits: -waits.wait_ms)]
@@ -122,7 +122,7 @@ def _shown(result: RunResult, communication: Communication) -> list[RankResult]:
 
 
 def _finding(result: RunResult, communication: Communication) -> tuple[str, str | None]:
-    """Return who holds the job up, by what, and what a step gains without it; and what to do."""
+    """Return which rank delays the job, the cause, the gain without it, and what to do."""
     if not communication.stragglers:
         return _nobody(result, communication), _of_pipeline(result) if communication.schedule is not None else None
     late = communication.stragglers[0]
@@ -151,7 +151,7 @@ def _between(finding: Finding) -> str:
 
 
 def _of_pipeline(result: RunResult) -> str | None:
-    """Return what to do of a bubble, and what that brings."""
+    """Return what to do about a pipeline bubble, and the gain."""
     finding = next((each for each in result.findings if "schedule" in each.explains.topics), None)
     if finding is None or finding.predicted_step_ms is None or result.lead is None or result.lead.best.ms is None:
         return finding.fix if finding is not None else None
@@ -172,7 +172,7 @@ def _nobody(result: RunResult, communication: Communication) -> str:
 
 
 def _late_in_the_profile(result: RunResult, communication: Communication) -> None:
-    """Say that the profile shows another rank late than the run does, where it does: what is below would contradict the headline."""
+    """Say if another rank is late in the profile than in the run: the parts below show the profile."""
     if communication.job_ranks is not None:
         return
     late = communication.stragglers[0].positions if communication.stragglers else ()
@@ -187,7 +187,10 @@ def _late_in_the_profile(result: RunResult, communication: Communication) -> Non
 
 
 def _late(result: RunResult, communication: Communication) -> None:
-    """Show all that are late beside their reason and gain; of one alone the headline has said it, but for which they are."""
+    """Show all late ranks with reason and gain.
+
+    The headline already describes a single straggler, so only its ranks are listed.
+    """
     stragglers = communication.stragglers
     if len(stragglers) == 1 and len(stragglers[0].ranks) > NAMED_RANKS:
         numbers = [str(rank) for rank in stragglers[0].ranks if rank is not None]
@@ -223,7 +226,7 @@ def _late(result: RunResult, communication: Communication) -> None:
 
 
 def _collectives(communication: Communication, steps: int) -> None:
-    """Show each kind of collective: folded, since the groups have said what matters."""
+    """Show each kind of collective, folded, because the process groups show the main facts."""
     table = collective_table(communication, steps)
     table = table.assign(size=[None if pd.isna(size) else fmt.bytes_(size) for size in table["bytes"]])
     with st.expander(f"{fmt.many(len(table), 'kind')} of collectives", icon=":material/table_rows:"):

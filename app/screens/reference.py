@@ -1,4 +1,4 @@
-"""Reference: what every number, rule and column means, printed from the code that uses them."""
+"""The Reference screen: the meaning of every number, rule and column, taken from the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs: what do I have, drop more here."""
+"""The Runs screen: the runs on this server, and the drop zone for more."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from sawtooth.app.runs.card import kept_card
 from sawtooth.app.server.process import jobs
 from sawtooth.ingest.manifest import Manifest
 
-FAILED_SHOWN = 5  # failed files listed; the rest is in the API
+FAILED_SHOWN = 5  # failed files in the list; the API has the others
 
-CARDS_SECONDS = 2.0  # a page makes cards of its own for so long: after an upgrade all are missing, and the rest come one by one
-LOOK_EVERY_SECONDS = 0.8  # for runs that came by other ways than this page
+# time in which the page makes cards itself: after an upgrade all are missing, and the rest appear one by one
+CARDS_SECONDS = 2.0
+LOOK_EVERY_SECONDS = 0.8  # between checks for runs that arrive in other ways than through this page
 
 
 def main() -> None:
@@ -37,7 +38,8 @@ def main() -> None:
     if started:
         st.session_state["my_jobs"] = [*st.session_state.get("my_jobs", []), started]
     until = time.monotonic() + CARDS_SECONDS
-    for manifest in manifests[: run_list.FIRST_PAGE]:  # before the list of jobs, so that it shows those that this starts
+    # before the list of jobs, so that the list contains the jobs that this starts
+    for manifest in manifests[: run_list.FIRST_PAGE]:
         run_list.known(manifest, at_once=time.monotonic() < until)
     _job_list()
     proposals(manifests)
@@ -51,14 +53,14 @@ def main() -> None:
 
 
 def _state() -> tuple[object, ...]:
-    """Return what decides which runs the page lists: their manifests on the disk, and the jobs under way."""
+    """Return the state that determines the listed runs: manifests on disk and active jobs."""
     files = sorted((file.name, file.stat().st_mtime_ns) for file in frame.data_folder().runs.glob("*.json"))
     return (*files, *sorted(job.id for job in jobs().all() if job.active))
 
 
 @st.fragment(run_every=LOOK_EVERY_SECONDS)
 def _arrivals(shown: tuple[object, ...]) -> None:
-    """Show the page anew when a run came or went, whoever brought it: this page, the command line or another browser."""
+    """Show the page again when a run appears or disappears, whatever caused it."""
     if _state() != shown:
         st.rerun(scope="app")
 
@@ -84,9 +86,9 @@ def _head(manifests: list[Manifest]) -> None:
 
 
 def _example(manifests: list[Manifest]) -> FirstAnswer | None:
-    """Return the answer of the example that opens a newcomer's page; None beside runs of the user's own.
+    """Return the example's answer for a new user's page; None if there are own runs.
 
-    While the example is being read, its answer is the one that ships.
+    While the example is being read, the answer that ships with Sawtooth is used.
     """
     if not all(m.bundled for m in manifests):
         return None
@@ -128,7 +130,7 @@ with profile(schedule=schedule(wait=5, warmup=3, active=4, repeat=1), record_sha
 
 
 def _job_list() -> None:
-    """Show what is being read; refresh while something is."""
+    """Show the jobs; refresh while one is active."""
     shown = [job for job in jobs().all() if job.active or job.stage == "failed" or _is_own(job)]
     if any(job.active for job in shown):
         _watch()
@@ -144,7 +146,7 @@ def _watch() -> None:
     anew = [job for job in active if job.analyses]
     for job in active if len(anew) == 1 else [job for job in active if not job.analyses]:
         _running(job)
-    if len(anew) > 1:  # as after an upgrade
+    if len(anew) > 1:  # for example after an upgrade
         cards.small(f"{len(anew)} runs are being analysed; their cards come one by one.")
     for job in [j for j in everything if not j.active and (j.stage == "failed" or _is_own(j))][:FAILED_SHOWN]:
         _finished(job)
@@ -193,13 +195,13 @@ def _finished(job: Job) -> None:
 
 
 def _run_names(job: Job) -> str:
-    """Return the names of the runs that came of a job, "" where they are gone."""
+    """Return the names of a job's runs; "" if they no longer exist."""
     names = {m.id: clean(m.name, 80) for m in frame.data_folder().manifests()}
     return ", ".join(names[run] for run in job.outcome.run_ids if run in names)
 
 
 def _examples(manifests: list[Manifest]) -> None:
-    """Say where the examples are once they have left the list: they still open."""
+    """Link to the examples that are no longer in the list."""
     left = [m for m in frame.data_folder().manifests() if m.bundled and m not in manifests]
     if not left:
         return
@@ -212,7 +214,7 @@ def _examples(manifests: list[Manifest]) -> None:
 
 
 def _first_pair(manifests: list[Manifest]) -> None:
-    """Guide a newcomer through the bundled pair, as long as nothing else is here."""
+    """Guide a new user through the bundled pair as long as there are no other runs."""
     pair = first_pair(manifests) if all(m.bundled for m in manifests) else None
     if pair is None:
         return

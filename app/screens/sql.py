@@ -1,4 +1,4 @@
-"""SQL: ask the recording itself what no screen answers. Read-only, limited in time, rows and memory."""
+"""The SQL screen: read-only queries on the recording, with limits on time, rows and memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from sawtooth.app.page.reference import columns
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import RecordingRef
 
-LINK_CHARACTERS = 2_000  # of a query that still goes into the address: mail programs and proxies cut longer ones
-FIRST_TABLE = "gpu_ops"  # what most queries are about
-KEPT_RESULTS = 12  # answers kept, of a few MB each: viewers sort and reload
+# length of a query that is still written into the address: mail programs and proxies cut longer addresses
+LINK_CHARACTERS = 2_000
+FIRST_TABLE = "gpu_ops"  # the table that most queries use
+KEPT_RESULTS = 12  # cached answers of a few MB each: viewers sort and reload
 
 
 def main() -> None:
     """Show the page."""
     manifest = frame.current_run()
-    result = current.run_result(manifest)  # the tables of what analysis made of it exist from here on
+    result = current.run_result(manifest)  # creates the tables of the derived file
     tables = {column.table for column in columns()}
     cards.headline(
         f"Query this run's {len(tables)} tables for what no screen shows",
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 def _recording(known: list[RecordingRef]) -> RecordingRef:
-    """Return the recording to ask: the run's only one, or the viewer's choice."""
+    """Return the recording to query: the run's only one, or the viewer's choice."""
     if len(known) == 1:
         return known[0]
     by_id = {ref.id: ref for ref in known}
@@ -64,23 +65,23 @@ def _label(ref: RecordingRef) -> str:
 
 
 def _take_from_address() -> None:
-    """Take the query from the address when the page is opened by a link."""
+    """Take the query from the address if a link opened the page."""
     linked = st.query_params.get("sql")
     if linked is not None and linked != st.session_state.get("sql_linked"):
         st.session_state["sql_linked"] = linked
         st.session_state["sql_text"] = linked[:SQL_CHARACTERS_MOST]
-        st.session_state.pop("sql_asked", None)  # somebody else's query waits until its reader wants it
+        st.session_state.pop("sql_asked", None)  # a query from another person must not run before the reader wants it
 
 
 def _begin_with_an_example(chosen: RecordingRef) -> None:
-    """Ask the first question where nobody has asked one: an answer shows better than words what can be asked."""
+    """Run the first example query if there is no query yet, because an answer explains more than words."""
     if "sql_text" in st.session_state:
         return
     example = next((example for example in EXAMPLES if example.kind == chosen.kind), None)
     if example is not None:
         st.session_state["sql_example"] = example.title
         st.session_state["sql_text"] = st.session_state["sql_asked"] = example.sql
-        st.session_state["sql_begun"] = example.sql.strip()  # not the viewer's: the address stays as it came
+        st.session_state["sql_begun"] = example.sql.strip()  # this is not the viewer's query, so the address remains unchanged
 
 
 def _remember_in_address(asked: str) -> None:
@@ -112,7 +113,7 @@ def _take_example() -> None:
 
 @st.fragment
 def _tables() -> None:
-    """Show what tables and columns there are, and what they mean."""
+    """Show the tables and columns with their meanings."""
     known = columns()
     tables = sorted({column.table for column in known})
     table = st.selectbox("Table", tables, index=tables.index(FIRST_TABLE), key="sql_table")
@@ -123,7 +124,7 @@ def _tables() -> None:
 
 @st.cache_data(max_entries=KEPT_RESULTS, show_spinner="Asking …", hash_funcs={RankCauses: lambda causes: causes.key})
 def answer(root: str, recording_id: str, causes: RankCauses | None, asked: str) -> QueryResult:
-    """Return the answer to a query, kept for other viewers and reloads."""
+    """Return the answer to a query, cached for other viewers and reloads."""
     return run_query(frame.data_folder(), recording_id, asked, causes=causes)
 
 

@@ -1,4 +1,4 @@
-"""The whole recording of utilization, tensor activity, power and clocks, and the sawtooth in it."""
+"""The Telemetry screen: the whole recording of utilization, power and clocks, and its sawtooth."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main() -> None:
         attach_telemetry.choose(manifest)
         return
     result = current.run_result()
-    answer = st.container()  # above the choice of the device that it depends on
+    answer = st.container()  # shown above the choice of the device, on which it depends
     chosen = _chosen(result)
     if chosen is None:
         cards.headline("The telemetry of this run has no samples.")
@@ -62,7 +62,10 @@ def main() -> None:
 
 
 def _tooth(result: RunResult, telemetry: Telemetry, summary: DeviceTelemetry | None) -> Any:
-    """Show one tooth, all periods of the steady part folded onto each other, with its numbers and what the troughs are beside it; return the place under these."""
+    """Show one folded period, with its numbers and the meaning of the troughs next to it.
+
+    Returns the place below the numbers.
+    """
     own = summary is not None and result.lead is not None and summary == result.lead.telemetry
     why = words.troughs(result) if own else None
     tooth, column = (summary.sawtooth, summary.signal_column) if summary is not None else (None, None)
@@ -83,7 +86,7 @@ def _tooth(result: RunResult, telemetry: Telemetry, summary: DeviceTelemetry | N
 
 
 def _which_is_which(result: RunResult, telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
-    """Name every figure of activity with what it counts, of the steady part of the run; nothing where there is only one."""
+    """Show what each activity metric counts, over the steady part; shows nothing if there is only one."""
     lead = result.lead if result.lead is not None and summary == result.lead.telemetry else None
     steady = telemetry_strip.steady(telemetry, summary)
     known = {column: series.facts(steady, column).get("mean") for column in words.MEASURED if telemetry.has(column)}
@@ -121,7 +124,7 @@ def _head(telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
         cards.headline(sentence, f"{_under(telemetry)}{where}")
         return
     column, name = _activity(telemetry)
-    # what the run does, as on every other screen: no start, no end, no profile
+    # the steady part of the run, as on every other screen: without start, end and profile
     steady = telemetry_strip.steady(telemetry, summary)
     facts = series.facts(steady, column) if column else {}
     if facts:
@@ -141,13 +144,16 @@ def _head(telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
 
 
 def _stretch(part: Telemetry, whole: Telemetry) -> str:
-    """Return from when to when a part of a recording is, as the chart's axis counts: 0.36 to 2.44 s."""
+    """Return the range of a part on the chart's axis, such as "0.36 to 2.44 s"."""
     begin_s, end_s = ((ns - whole.span.start_ns) / 1e9 for ns in (part.span.start_ns, part.span.end_ns))
     return f"{fmt.number(begin_s)} to {fmt.number(end_s)}\u00a0s"
 
 
 def _activity(telemetry: Telemetry) -> tuple[str | None, str]:
-    """Return the column that says how much of the time the GPU works, and its name; None where none was sampled."""
+    """Return the column that shows how much of the time the GPU works, and its name.
+
+    The column is None if none was sampled.
+    """
     column = next((c for c in ("util_pct", "gr_active_pct", "sm_active_pct") if telemetry.has(c)), None)
     return column, "Utilization" if column in ("util_pct", None) else BY_COLUMN[column].label
 
@@ -179,7 +185,8 @@ def _lanes(telemetry: Telemetry, run_id: str, summary: DeviceTelemetry | None) -
         cards.small(
             f"Averages are of the whole recording, since no part of it is known to be steady: {summary.steady.why_none}."
         )
-    strip = _overview(telemetry, view) if view is not None else None  # else the chart below is the whole
+    # without a range, the chart below shows the whole recording
+    strip = _overview(telemetry, view) if view is not None else None
     shown = series.within(telemetry, series.seconds_span(view, origin)) if view else telemetry
     steady = telemetry_strip.steady(telemetry, summary)
     title = _title(shown, view, _stretch(steady, telemetry) if steady is not telemetry else None)
@@ -201,7 +208,7 @@ def _lanes(telemetry: Telemetry, run_id: str, summary: DeviceTelemetry | None) -
 
 
 def _overview(telemetry: Telemetry, view: tuple[float, float]) -> Any:
-    """Show where in the whole recording the view lies; return what is selected on it."""
+    """Show where the visible range is in the whole recording; return the selection on it."""
     return st.plotly_chart(
         charts.overview(telemetry, view, origin_ns=telemetry.span.start_ns, dark=frame.dark()),
         config={**CONFIG, "displayModeBar": False},
@@ -217,7 +224,10 @@ def _range(view: tuple[float, float]) -> str:
 
 
 def _title(shown: Telemetry, view: tuple[float, float] | None, steady: str | None) -> str:
-    """Return what the chart shows: means of what is in view, but no second mean of the whole where the one above is of the steady part."""
+    """Return the chart's title with the means of the visible range.
+
+    For the whole recording, there is no second mean if the page already gives the mean of the steady part.
+    """
     if view is None and steady is not None:
         return f"Averages are of {steady} of the {fmt.duration_ns(shown.span.ns)} recorded, where the loop is steady: what is not shaded"
     column, name = _activity(shown)

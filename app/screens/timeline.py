@@ -1,4 +1,4 @@
-"""What happened when: steps, lost time, GPU streams, host threads and telemetry on one clock, to be explored."""
+"""The Timeline screen: steps, lost time, streams, host threads and telemetry on one clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from sawtooth.app.page.timeline import beside, perfetto, views
 from sawtooth.app.page.timeline import picture as timeline_picture
 from sawtooth.app.words import timeline as words
 
-WITHOUT_GAPS = 0.99  # of the time from the first counted step to the last: with less of it in steps, others lie between them
+# share of the time between the first and the last counted step: if less is in counted steps, there are others between them
+WITHOUT_GAPS = 0.99
 METHOD = (
     "Slices are as recorded. One that is too short to be told apart is part of a sum: each pixel is as high as its time is filled, in the colour "
     "of what fills most of it. Steps are on the device's own clock: a step ends when the last operation it launched ends. Lost time is cut where "
@@ -75,21 +76,25 @@ def _headline(rank: RankResult | None, view: Span, whole: Span) -> None:
     if facts is None:
         cards.headline(f"There is no GPU operation in {where}.")
         return
-    profiled = [] if rank.best.source == "profile" else ["as profiled"]  # the run's own share stands on the Verdict
+    profiled = [] if rank.best.source == "profile" else ["as profiled"]  # the Verdict shows the run's own share
     counted = [Span(int(start), int(end)) for start, end in rank.counted[["start_ns", "end_ns"]].itertuples(index=False)]
     most = words.most_lost(facts, view, counted)
     sentence = f"The GPU is busy {fmt.share(facts.busy_share)} of {where}"
     if most is not None:
         sentence += f"; most is lost to {most.sentence}"
         profiled += [most.of_it] if most.of_it else []
-    elif facts.lost:  # nobody asked why: causes are those of counted steps
+    elif facts.lost:  # only counted steps have causes
         profiled.append("what the rest goes to is told for the steps that count")
     under = "; ".join(profiled)
     cards.headline(f"{sentence}.", f"{under[0].upper()}{under[1:]}." if under else None)
 
 
 def _spoken_of(rank: RankResult | None, view: Span, whole: Span) -> tuple[Span, str]:
-    """Return the stretch that the sentence is of, and what it is called: seen whole, the counted steps, since the profiler's start and stop lie beside them."""
+    """Return the range that the sentence describes, and its name.
+
+    If the whole recording is visible, this is the range of the counted steps, because the profiler's start and stop are outside
+    them.
+    """
     length = fmt.duration_ns(view.ns)
     if view != whole:
         return view, f"the {length} in view"
@@ -109,7 +114,7 @@ def _overlapping(result: RunResult, rank: RankResult | None, whole: Span) -> Tel
 
 
 def _beside(result: RunResult, rank: RankResult | None, whole: Span) -> None:
-    """Say why telemetry is not on the lanes, and show its last minute beside them."""
+    """Say why telemetry is not on the lanes, and show its last minute separately."""
     telemetry = telemetry_strip.of(result, rank.device if rank is not None else None)
     if telemetry is None:
         cards.small("No telemetry is attached to this run, so utilization, power and clocks are missing here.")
@@ -128,7 +133,7 @@ def _beside(result: RunResult, rank: RankResult | None, whole: Span) -> None:
 
 
 def _in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
-    if rank is None:  # no GPU work: the host is all there is
+    if rank is None:  # without GPU work, only the host is shown
         if timeline_picture.drawn():
             _host_in_view(rank, recording_id, view)
         return
@@ -136,7 +141,7 @@ def _in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
         ["GPU operations in view", "Lost time in view", "Host in view"], on_change="rerun", key="in_view", bind="query-params"
     )
     if not timeline_picture.drawn():
-        return  # the tabs stay: a choice in the address that no page showed would leave it
+        return  # the tabs must remain, because an address parameter is lost if no page shows its element
     span = (view.start_ns, view.end_ns)
     if gpu.open:
         with gpu:
@@ -181,7 +186,7 @@ def _in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
 
 
 def _to_longest(rank: RankResult | None, recording_id: str, name: str, view: Span, *, host: bool = False) -> None:
-    """Go to the longest slice of a name in view."""
+    """Move to the longest visible slice with a name."""
     longest = views.longest_named(rank, recording_id, name, view, host=host)
     if longest is not None:
         timeline_picture.visit(*longest)
@@ -204,7 +209,7 @@ def _list(rows: pd.DataFrame, on_row: Callable[[int], None], columns: dict[str, 
         return
     if "name" in rows:
         rest = {column: heading for column, heading in columns.items() if column != "name"}
-        columns = {"short": columns["name"], **rest}  # the whole name stands in the CSV and on the timeline
+        columns = {"short": columns["name"], **rest}  # the CSV and the timeline have the full name
         rows = rows.assign(short=told_apart(rows["name"].astype(str).tolist(), breakdown.NAME_SHOWN))
     for column in ("kind", "cause"):
         if column in rows:

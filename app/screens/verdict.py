@@ -1,4 +1,7 @@
-"""Is this run good, what loses most time, what to do first: a poster on one screen, and behind "Why" what it rests on."""
+"""The Verdict screen: is the run good, what loses most time, and what to do first.
+
+One poster gives the answer, and the part "Why" shows the numbers behind it.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def _of_the_host(work: HostWork) -> None:
 def _judged(result: RunResult, rank: RankResult) -> None:
     verdict = judge(rank)
     poster.show(result)
-    if not len(rank.counted) and not findings.claimed(result):  # else a finding says how to mark them
+    if not len(rank.counted) and not findings.claimed(result):  # otherwise a finding says how to mark steps
         code = (
             'with torch.cuda.nvtx.range("step"):\n    train(batch)'
             if rank.trace.by_nsight

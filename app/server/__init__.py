@@ -1,1 +1,1 @@
-"""The server's process: start, access, logins, tokens, slow clients, and the sampler of this machine."""
+"""The server process: start, access, logins, tokens, slow clients, and this machine's sampler."""

@@ -1,9 +1,14 @@
-"""Who may talk to the server: one ASGI middleware before pages, API, WebSocket and media.
+"""Access control: one ASGI middleware in front of pages, API, WebSocket and media.
 
-Every request needs a login (``sawtooth.app.server.login``): a session's cookie, or the token as ``Authorization: Bearer``. On loopback too,
-since other users of a GPU host reach it as well; ``--no-token`` is for who is alone there. The Host header must name this machine where
-there is no token (against DNS rebinding), and requests that write must come from our own pages (Origin, and a header that no form can send).
-Samplers that push need a token of their own on any address: the push token, which opens ``/api/v1/live/`` only, or the server's.
+Every request needs a login (``sawtooth.app.server.login``): a session's cookie, or the token as ``Authorization: Bearer``. This
+includes loopback, because other users of a GPU host can reach it as well. ``--no-token`` is for users who are alone on their
+machine.
+
+The Host header must name this machine if there is no token, which prevents DNS rebinding. Requests that write must come from
+our own pages: the Origin is checked, and they need a header that no form can send.
+
+Samplers that push need a token on any address: either the push token, which gives access to ``/api/v1/live/`` only, or the
+server's token.
 """
 
 from __future__ import annotations
@@ -29,19 +34,20 @@ from sawtooth.app.server.sessions import sessions_of
 from sawtooth.app.settings import Settings, is_loopback
 
 log = logging.getLogger("sawtooth")
-# Streamlit's own uploads lie in memory, as many as anyone sends; nothing of ours uses these.
+# Streamlit stores its own uploads in memory without a limit. Sawtooth does not use these paths.
 CLOSED_PATHS = ("/_stcore/upload_file", "/_stcore/metrics", "/_stcore/agent")
-OPEN_PATHS = ("/_stcore/health",)  # says "ok" and nothing else: container health checks have no token
-NESTED = ("_stcore", "api", "app", "component", "media", "static")  # what has addresses below its own
-PEER = "sawtooth.peer"  # key of the scope
+OPEN_PATHS = ("/_stcore/health",)  # returns only "ok": health checks of containers have no token
+NESTED = ("_stcore", "api", "app", "component", "media", "static")  # first path components that have addresses below them
+PEER = "sawtooth.peer"  # key in the scope
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-WRITE_HEADER = "x-sawtooth"  # a browser sends it across origins only after a preflight, which we never grant
+# a browser sends it to another origin only after a preflight request, which this server never grants
+WRITE_HEADER = "x-sawtooth"
 NO_PUSH = "This is not the server's push token. sawtooth serve prints it, and the Live page shows it."
 FAILED = "This is a bug in Sawtooth; the server's log has the details."
 
 
 class AccessMiddleware:
-    """Checks every HTTP request and WebSocket before anything else sees it, and adds the security headers."""
+    """Check every HTTP request and WebSocket first, and add the security headers."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self.app = app
@@ -52,7 +58,7 @@ class AccessMiddleware:
         self._wrong = self._door.wrong if self._door else WrongTokens()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve, redirect or refuse."""
+        """Serve, redirect or refuse a request."""
         if scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -96,7 +102,7 @@ class AccessMiddleware:
             self._sockets.closed(peer)
 
     def _while_logged_in(self, scope: Scope, receive: Receive) -> Receive:
-        """Return ``receive`` of a page that ends with its session."""
+        """Return a ``receive`` for a page that closes when its session ends."""
         door, caller = self._door, self._caller(scope)
         if door is None or not door.secrets(caller):
             return receive
@@ -109,7 +115,7 @@ class AccessMiddleware:
         return until_it_ends
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response | None:
-        """Return what to answer in place of the app, or None to let the request through."""
+        """Return the response that replaces the app's, or None if the request may continue."""
         headers = Headers(scope=scope)
         if refusal := self._refusal(scope, headers):
             return _refuse(refusal, headers)
@@ -126,7 +132,7 @@ class AccessMiddleware:
         return _refuse(closed, headers) if closed else _screen_above(scope, headers)
 
     def _closed(self, scope: Scope) -> Refusal | None:
-        """Refuse what could fill the memory."""
+        """Refuse requests that could fill the memory."""
         if scope["path"].startswith(CLOSED_PATHS):
             return Refusal(404, "There is nothing here.")
         if scope["type"] == "websocket" and self._sockets.full(self._peer(scope), trusted=self._trusted_proxy(scope)):
@@ -151,7 +157,7 @@ class AccessMiddleware:
         origin = headers.get("origin")
         if writes and origin is not None and _netloc(origin) != host.lower():
             return Refusal(403, "This request came from another site's page.")
-        pushed = scope["path"].startswith(PUSH_PREFIX)  # no form can send the Authorization header that these need either
+        pushed = scope["path"].startswith(PUSH_PREFIX)  # these need an Authorization header, which no form can send either
         if writes and scope["path"].startswith("/api/") and not pushed and WRITE_HEADER not in headers:
             return Refusal(403, "Requests that write need the header X-Sawtooth: 1.")
         return None
@@ -159,10 +165,14 @@ class AccessMiddleware:
     def _host_allowed(self, name: str) -> bool:
         if self.settings.allowed_hosts:
             return name in self.settings.allowed_hosts or is_loopback(name)
-        return is_loopback(name) or self.settings.token is not None  # with a token a rebound page still lacks the cookie
+        # with a token, a page of a DNS-rebinding attack still lacks the cookie
+        return is_loopback(name) or self.settings.token is not None
 
     def _no_push(self, scope: Scope, headers: Headers) -> Refusal | None:
-        """Samplers have no cookie: each of their requests carries the push token, which opens nothing else, or the server's own."""
+        """Refuse a push request without a valid token; samplers have no cookie.
+
+        The push token gives access to nothing else. The server's own token is accepted too.
+        """
         if not self._wrong.unknown and self._wrong.blocked(self._caller(scope)):
             return Refusal(429, SLOWED)
         kind, _, sent = headers.get("authorization", "").partition(" ")
@@ -177,7 +187,7 @@ class AccessMiddleware:
         return caller_of(scope, scope.get(PEER, scope.get("client")))
 
     def _peer(self, scope: Scope) -> str:
-        """Return the address that a request came from, "" where it has none."""
+        """Return the address from which a request came; "" if it has none."""
         peer = scope.get(PEER, scope.get("client"))
         return str(peer[0]) if peer is not None else ""
 
@@ -186,7 +196,10 @@ class AccessMiddleware:
 
 
 def _screen_above(scope: Scope, headers: Headers) -> Response | None:
-    """Lead a browser from an address below a screen's, such as /verdict/extra, to the screen: there a page finds none of its scripts and stays blank."""
+    """Redirect a browser from an address below a screen's, such as /verdict/extra, to the screen.
+
+    A page at such an address would not find its scripts and would remain blank.
+    """
     first, *below = [part for part in scope["path"].split("/") if part] or [""]
     opened = scope["type"] == "http" and scope["method"] == "GET" and "text/html" in headers.get("accept", "")
     if not below or not opened or first in NESTED:
@@ -210,16 +223,19 @@ def _netloc(origin: str) -> str | None:
 
 
 class PeerMiddleware(ProxyHeadersMiddleware):
-    """Keeps the address a request came from: uvicorn replaces it by what X-Forwarded-For claims when it came from this machine."""
+    """Store the address from which a request came.
+
+    For requests from this machine, uvicorn replaces this address with the one in X-Forwarded-For.
+    """
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Remember the peer, then do what uvicorn does."""
+        """Store the peer, then do what uvicorn does."""
         scope[PEER] = scope.get("client")
         await super().__call__(scope, receive, send)
 
 
 def keep_peers() -> None:
-    """Make uvicorn, which wraps the app once it is imported, keep the peers' addresses."""
+    """Make uvicorn, which wraps the app after its import, store the peers' addresses."""
     uvicorn.config.ProxyHeadersMiddleware = PeerMiddleware  # type: ignore[misc]  # replacing it is the point
 
 

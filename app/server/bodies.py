@@ -1,4 +1,4 @@
-"""The whole body of a request, read within bounds of size and time."""
+"""Reads the whole body of a request, with limits on size and time."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from starlette.requests import Request
 
 
 class BodyTooLongError(Exception):
-    """A body is longer than its reader takes."""
+    """A body is longer than its reader accepts."""
 
 
 async def whole_body(request: Request, most_bytes: int, seconds: float, idle_seconds: float | None = None) -> bytes:
-    """Return the body once it has come.
+    """Return the complete body.
 
-    Raises BodyTooLongError, TimeoutError where it takes longer than ``seconds`` or nothing comes for ``idle_seconds``, and
-    ClientDisconnect.
+    Raises BodyTooLongError, ClientDisconnect, or TimeoutError if reading takes longer than ``seconds`` or nothing arrives for
+    ``idle_seconds``.
     """
     body = bytearray()
     stream = request.stream().__aiter__()
     async with asyncio.timeout(seconds):
         while True:
             try:
-                # not wait_for: before Python 3.12 it loses the outer timeout where a chunk comes in the same moment
+                # wait_for is not usable: before Python 3.12 it loses the outer timeout if a chunk arrives at the same moment
                 async with asyncio.timeout(idle_seconds):
                     chunk = await anext(stream)
             except StopAsyncIteration:

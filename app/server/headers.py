@@ -1,4 +1,4 @@
-"""The headers that tell a browser what a page of this server may do and who may use it."""
+"""The headers that tell a browser what a page of this server may do and who may embed it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pathlib import Path
 
 
 def content_security_policy(index_html: str = "") -> str:
-    """Return the policy the app passes: everything from here, scripts only from files, blobs (components) and the index page's own lines."""
+    """Return the content security policy of the app.
+
+    Everything must come from this server. Scripts may come only from files, blobs (components) and the index page's own lines.
+    """
     inline = re.findall(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", index_html, flags=re.DOTALL)
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in inline)
     return "; ".join(
@@ -31,7 +34,7 @@ def content_security_policy(index_html: str = "") -> str:
 
 
 def security_headers() -> dict[str, str]:
-    """Return the headers every answer carries."""
+    """Return the headers of every response."""
     import streamlit
 
     index = Path(streamlit.__file__).with_name("static") / "index.html"
@@ -40,7 +43,8 @@ def security_headers() -> dict[str, str]:
         "x-content-type-options": "nosniff",
         "x-frame-options": "DENY",
         "referrer-policy": "no-referrer",
-        "cross-origin-opener-policy": "same-origin-allow-popups",  # Open in Perfetto hands the trace to the window it opens
+        # Open in Perfetto passes the trace to the window that it opens
+        "cross-origin-opener-policy": "same-origin-allow-popups",
         "cross-origin-resource-policy": "same-origin",
         "permissions-policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
         "x-robots-tag": "noindex",

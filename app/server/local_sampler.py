@@ -1,4 +1,7 @@
-"""The sampler of this machine, as a child of the server: started and stopped with a button, gone when the server is."""
+"""The sampler of this machine, as a child process of the server.
+
+A button starts and stops it, and it ends together with the server.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ from sawtooth.app.jobs.bundled import SAMPLES
 from sawtooth.app.settings import settings
 from sawtooth.ingest import children
 
-REPLAYED = "resnet_starved"  # of the bundled recordings: the one whose sawtooth everybody can see
-REPLAY_SECONDS = 1800  # a replay goes round and round for half an hour at most: nobody watches it longer, and it fills the disk
-PROBE_SECONDS = 20  # loading the driver on a host with eight sleeping GPUs takes up to ten
-STOP_SECONDS = 5  # it writes its last record and syncs
+REPLAYED = "resnet_starved"  # the bundled recording with the clearest sawtooth
+REPLAY_SECONDS = 1800  # a replay repeats for at most half an hour: nobody watches it longer, and it fills the disk
+PROBE_SECONDS = 20  # loading the driver on a host with eight idle GPUs takes up to ten seconds
+STOP_SECONDS = 5  # time to write the last record and to sync
 PROBE = "import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount())"
 
 
 @dataclass(frozen=True)
 class Gpus:
-    """How many GPUs this machine has, and why none can be sampled where that is so."""
+    """The number of GPUs of this machine, and why none can be sampled."""
 
     count: int
     why_none: str | None = None
@@ -33,7 +36,7 @@ class Gpus:
 
 @lru_cache(maxsize=1)
 def gpus_here() -> Gpus:
-    """Ask the driver once, in a child: a hung driver must not hang the pages."""
+    """Ask the driver once, in a child process, because a hanging driver must not block the pages."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", PROBE],
@@ -52,13 +55,13 @@ def gpus_here() -> Gpus:
 
 
 def bundled_telemetry() -> Path | None:
-    """Return the telemetry that ships with Sawtooth, to replay."""
+    """Return the telemetry that ships with Sawtooth, for a replay."""
     path = SAMPLES / REPLAYED / "nvml.jsonl"
     return path if path.is_file() else None
 
 
 def sample_command(live: Path, server_pid: int) -> list[str]:
-    """Return the command that samples this machine until it is stopped or the server is gone."""
+    """Return the command that samples this machine until it is stopped or the server ends."""
     return children.command("sawtooth.ingest.sampler", "--out", str(live), "--watch-pid", str(server_pid))
 
 
@@ -77,7 +80,7 @@ def replay_command(live: Path, recording: Path) -> list[str]:
 
 
 class LocalSampler:
-    """At most one sampler of this server. All methods may be called from any thread."""
+    """At most one sampler of this server; all methods are thread-safe."""
 
     def __init__(self, popen: Callable[..., subprocess.Popen[str]] = subprocess.Popen) -> None:
         self._popen = popen
@@ -87,12 +90,12 @@ class LocalSampler:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the sampler that runs, else None."""
+        """The process id of the running sampler, else None."""
         with self._lock:
             return self._process.pid if self._running() and self._process else None
 
     def start(self, command: Sequence[str]) -> int:
-        """Start sampling, unless it runs already; return the sampler's process id, which its session names."""
+        """Start the sampler unless it runs already; return its process id, which its session names."""
         with self._lock:
             if self._running() and self._process is not None:
                 return self._process.pid
@@ -109,7 +112,7 @@ class LocalSampler:
             return self._process.pid
 
     def stop(self) -> None:
-        """Stop sampling; the session is whole when this returns."""
+        """Stop the sampler; the session is complete when this returns."""
         with self._lock:
             process, self._process = self._process, None
         if process is None or process.poll() is not None:
@@ -126,7 +129,7 @@ class LocalSampler:
         return self._process is not None and self._process.poll() is None
 
     def _keep_last_words(self, process: subprocess.Popen[str]) -> None:
-        """Keep the last thing a sampler said that ended without being asked to."""
+        """Store the last message of a sampler that ended by itself."""
         last = ""
         with contextlib.suppress(OSError, ValueError), process.stderr or contextlib.nullcontext(()) as stderr:
             for line in stderr:
@@ -147,6 +150,6 @@ def start_sampling() -> int:
 
 
 def start_replay() -> int | None:
-    """Replay the bundled recording into the data folder; None where the installation has none."""
+    """Replay the bundled recording into the data folder; None if the installation has none."""
     recording = bundled_telemetry()
     return local_sampler().start(replay_command(settings().data.create().live, recording)) if recording else None

@@ -1,4 +1,7 @@
-"""Which user of this machine holds the other end of a connection: on a shared host, loopback belongs to everybody."""
+"""The user of this machine at the other end of a connection.
+
+On a shared host, all users can connect through loopback.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ USER_COLUMN = 7
 
 
 def user_of(client: tuple[str, int] | None, server: tuple[str, int] | None) -> int | None:
-    """Return the id of the user whose socket asks from ``client``; None where it is no loopback address or the system does not tell."""
+    """Return the id of the user whose socket connects from ``client``.
+
+    The result is None if it is not a loopback address, or if the system does not tell.
+    """
     if client is None or server is None or not isinstance(server[1], int):
         return None
     try:
@@ -35,7 +41,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def _row(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> bytes:
-    """Return an address as the kernel's table writes it: words of 32 bits in the byte order of the machine."""
+    """Return an address as in the kernel's table: 32-bit words in the machine's byte order."""
     packed = socket.inet_pton(socket.AF_INET if address.version == 4 else socket.AF_INET6, str(address))
     words = (packed[i : i + 4] for i in range(0, len(packed), 4))
     return b"".join(b"%08X" % int.from_bytes(word, sys.byteorder) for word in words) + b":%04X" % port

@@ -1,4 +1,4 @@
-"""Lines that strangers can have written: each of them once in a while, with how many came between."""
+"""Limits on log lines that strangers can cause: each one appears rarely, with the number left out."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 
 EVERY_SECONDS = 10.0
-TEXTS_MOST = 100  # remembered; uvicorn has three such lines
-LOGGERS = ("uvicorn.error", "websockets.server")  # what they say of requests that are none comes before any middleware
+TEXTS_MOST = 100  # remembered texts; uvicorn has three such lines
+LOGGERS = ("uvicorn.error", "websockets.server")  # their lines about invalid requests come before any middleware
 
 
 class Seldom(logging.Filter):
-    """Lets a warning of one wording through once in EVERY_SECONDS; errors always."""
+    """Let a warning of the same text through once per EVERY_SECONDS, and errors always."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class Seldom(logging.Filter):
         self._seen: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether the line is written; the next one that is says how many were not."""
+        """Return whether the line is written; the next written line says how many were left out."""
         if record.levelno != logging.WARNING:
             return True
         if len(self._seen) > TEXTS_MOST:
@@ -37,7 +37,7 @@ class Seldom(logging.Filter):
 
 
 def limit_lines() -> None:
-    """Limit what the server's libraries write of requests that are none."""
+    """Limit the log lines of the server's libraries about invalid requests."""
     for name in LOGGERS:
         logger = logging.getLogger(name)
         if not any(isinstance(one, Seldom) for one in logger.filters):

@@ -1,4 +1,7 @@
-"""Logging in: by a one-time link, by the token in a form, and by what older versions used, their links and cookies."""
+"""Logins by a one-time link or by the token in a form.
+
+Links and cookies of older versions work too.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ WANTED, WANTED_SECONDS, WANTED_LONGEST = (
     "sawtooth_wanted",
     86400,
     2000,
-)  # the address somebody could not open yet: as long as an invitation lasts
+)  # the address that a person could not open yet; it is stored as long as an invitation is valid
 FORM_BYTES, FORM_SECONDS = 8 << 10, 10.0  # a token and an address, in one packet
-WRONG_AT_ONCE, WRONG_PER_SECOND = 10.0, 0.1  # tokens tried by one peer: a person mistypes twice, a program guesses thousands
+WRONG_AT_ONCE, WRONG_PER_SECOND = 10.0, 0.1  # wrong tokens of one peer: a person mistypes twice, a program guesses thousands
 PEERS_REMEMBERED = 4096
-COOKIES_TRIED = 5  # of one name; each is a look into the data folder
-LOG_EVERY_SECONDS = 10.0  # a line; the next one says how many came between
+COOKIES_TRIED = 5  # cookies of one name; each needs a look-up in the data folder
+LOG_EVERY_SECONDS = 10.0  # per line; the next one says how many were left out
 NEEDED = (
     "Did somebody send you this address? Ask them for an invitation: they make one on their page Logins. Is the server yours? Log in with the link "
     "that it printed when it started, or with its token; `sawtooth serve --link` prints a new link."
@@ -46,7 +49,7 @@ SLOWED = "Too many wrong tokens came from there. Try again in a minute."
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a request is not served: the status and a sentence for people."""
+    """Why a request is not served: the status, and a sentence for users."""
 
     status: int
     sentence: str
@@ -54,7 +57,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks: the peer's address, its user where it is one of this machine, and the headers."""
+    """The sender of a request: the address, the user if it is on this machine, and the headers."""
 
     address: str
     user: int | None
@@ -62,35 +65,38 @@ class Caller:
 
     @property
     def key(self) -> str:
-        """What wrong tokens are counted by: on a shared host one user must not slow the others."""
+        """The key for counting wrong tokens: on a shared host, one user must not slow down others."""
         return f"user {self.user}" if self.user is not None else self.address
 
 
 def caller_of(scope: Scope, peer: tuple[str, int] | None) -> Caller:
-    """Return who sends a request; ``peer`` is the other end of its connection."""
+    """Return the sender of a request; ``peer`` is the other end of its connection."""
     server = scope.get("server")
     return Caller(peer[0] if peer else "", user_of(peer, tuple(server) if server else None), Headers(scope=scope))
 
 
 class WrongTokens:
-    """Counts wrong tokens by who sent them: after a few, further ones are not even looked at for a while. Logs them, not more than a line at a time."""
+    """Count wrong tokens by sender; after a few, further ones are ignored for a while.
+
+    The log has at most one line per LOG_EVERY_SECONDS.
+    """
 
     def __init__(self) -> None:
         self._peers: dict[str, Bucket] = {}
         self._logged, self._unlogged = float("-inf"), 0
 
     def blocked(self, caller: Caller) -> bool:
-        """Tell whether the caller has to wait."""
+        """Return whether the caller must wait."""
         bucket = self._peers.get(caller.key)
         return bucket is not None and bucket.empty()
 
     @property
     def unknown(self) -> bool:
-        """Nobody has sent one yet: no need to ask the system who it is that asks."""
+        """Whether no wrong token was sent yet; then it is not necessary to find out who the caller is."""
         return not self._peers
 
     def count(self, caller: Caller, path: str) -> None:
-        """Take note of a wrong token."""
+        """Count a wrong token."""
         if len(self._peers) > PEERS_REMEMBERED:
             self._peers = {key: bucket for key, bucket in self._peers.items() if bucket.empty()}
         self._peers.setdefault(caller.key, Bucket(WRONG_PER_SECOND, WRONG_AT_ONCE)).wait_s()
@@ -103,7 +109,7 @@ class WrongTokens:
 
 
 class Door:
-    """Lets in who has a session, a link or the token of this server."""
+    """Admit callers with a session, a link or the token of this server."""
 
     def __init__(self, token: str, sessions: Sessions) -> None:
         self.sessions = sessions
@@ -113,27 +119,33 @@ class Door:
         self.cookie = session_cookie_of(token)
 
     def is_token(self, sent: str) -> bool:
-        """Tell whether ``sent`` is the token, or begins with it as the line of the token's file does, in the same time whatever it is."""
+        """Return whether ``sent`` is the token, or begins with it like the line in the token's file.
+
+        The comparison takes the same time for every input.
+        """
         first = sent.split(maxsplit=1)[0] if sent.strip() else ""
         return hmac.compare_digest(sent.encode(), self._token.encode()) or hmac.compare_digest(
             first.encode(), self._token.encode()
         )
 
     def logged_in(self, caller: Caller) -> bool:
-        """Tell whether the request brings a session, or the cookie of an older version."""
-        # not http.cookies: that drops all of them where another server of this host has set one such as x={"a": 1}
+        """Return whether the request has a session, or the cookie of an older version."""
+        # http.cookies is not usable: it drops all cookies if another server of this host has set one such as x={"a": 1}
         if any(self.sessions.find(secret, caller.user, self._print) for secret in self.secrets(caller)):
             return True
         name, value = self._old_cookie
         return hmac.compare_digest(cookie_parser(caller.headers.get("cookie", "")).get(name, "").encode(), value.encode())
 
     def secrets(self, caller: Caller) -> list[str]:
-        """Return the request's session cookies: a server on another port of this host can set one of the same name beside ours."""
+        """Return the request's session cookies.
+
+        A server on another port of this host can set a cookie with the same name.
+        """
         pairs = (pair.partition("=") for pair in caller.headers.get("cookie", "").split(";"))
         return [value.strip() for name, _, value in pairs if name.strip() == self.cookie][:COOKIES_TRIED]
 
     def answer(self, scope: Scope, caller: Caller) -> Response | None:
-        """Return what to answer a request that is not a form's: None lets it in."""
+        """Return the response to a request that is not a form's; None admits it."""
         query = _query(scope)
         readable = scope["type"] == "http" and scope["method"] == "GET"
         if self.logged_in(caller):
@@ -149,7 +161,7 @@ class Door:
         return None if bearer else self._welcome(scope, caller, "token", _cleaned(scope))
 
     def checked(self, offered: str, caller: Caller, path: str) -> Refusal | None:
-        """Look at a token; return why it does not open, None where it does."""
+        """Check a token; return why it is refused, or None if it is accepted."""
         if self.wrong.blocked(caller):
             return Refusal(429, SLOWED)
         if self.is_token(offered):
@@ -158,7 +170,7 @@ class Door:
         return Refusal(401, WRONG)
 
     async def form(self, scope: Scope, receive: Receive, caller: Caller) -> Response:
-        """Answer a form: the token or a one-time link opens a session, leaving ends it."""
+        """Answer a form: the token or a one-time link starts a session, and a logout ends it."""
         if scope["path"] == LOGOUT:
             for secret in self.secrets(caller):
                 self.sessions.end_of(secret)
@@ -191,12 +203,12 @@ class Door:
         return answer
 
     def refuse(self, refusal: Refusal, caller: Caller, scope: Scope, target: str | None = None) -> Response:
-        """Return the page that asks for the token, and leads on to where its reader wanted to go."""
+        """Return the page that asks for the token and then leads to the requested address."""
         if "text/html" not in caller.headers.get("accept", ""):
             return PlainTextResponse(refusal.sentence, refusal.status)
         target = target or _cleaned(scope).headers["location"]
         page = templates.render("refusal.html", sentence=refusal.sentence, asks_for_token=True, target=target)
-        # a form of a page without a referrer comes from the origin "null", which is nobody's
+        # with "no-referrer", the form's origin would be "null", which is no valid origin
         answer = HTMLResponse(page, refusal.status, {"referrer-policy": "same-origin", "cache-control": "no-store"})
         if scope["type"] == "http" and scope["method"] == "GET" and target != "/" and len(target) <= WANTED_LONGEST:
             secure = scope.get("scheme") == "https"
@@ -207,24 +219,30 @@ class Door:
 
 
 def _link_page(code: str, target: str) -> Response:
-    """Return the page of a one-time link. It logs in by POST, since chat programs fetch every address to show a preview of it."""
+    """Return the page of a one-time link.
+
+    It logs in by POST, because chat programs fetch every address for a preview.
+    """
     page = templates.render("link.html", code=code, target=target)
     headers = {
         "content-security-policy": content_security_policy(page),  # allows the page's own script
-        "referrer-policy": "same-origin",  # a form of a page without a referrer comes from the origin "null"
+        "referrer-policy": "same-origin",  # with "no-referrer", the form's origin would be "null"
         "cache-control": "no-store",
     }
     return HTMLResponse(page, headers=headers)
 
 
 def cookie_of(token: str) -> tuple[str, str]:
-    """Return name and value of the cookie that older versions set for ``token``; it opens as long as the token is the same."""
+    """Return name and value of the cookie that older versions set for ``token``.
+
+    It is valid as long as the token is the same.
+    """
     digest = hashlib.sha256(b"sawtooth cookie name\0" + token.encode()).hexdigest()
     return f"sawtooth_{digest[:8]}", hmac.new(token.encode(), b"sawtooth cookie", hashlib.sha256).hexdigest()
 
 
 def session_cookie_of(token: str) -> str:
-    """Return the name of the session's cookie: two servers on one host do not overwrite each other's."""
+    """Return the name of the session's cookie, which differs between two servers on one host."""
     return f"sawtooth_session_{hashlib.sha256(b'sawtooth session name' + token.encode()).hexdigest()[:8]}"
 
 
@@ -234,10 +252,10 @@ def _bearer(headers: Headers) -> str:
 
 
 async def _fields(request: Request) -> dict[str, str]:
-    """Return the fields of a short form, none of one that is too long or does not come."""
+    """Return the fields of a short form; empty if it is too long or does not arrive."""
     try:
         body = await whole_body(request, FORM_BYTES, FORM_SECONDS)
-    except Exception:  # it was too long or slow, or went away
+    except Exception:  # it was too long or too slow, or the client disconnected
         return {}
     return {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
 
@@ -247,7 +265,7 @@ def _query(scope: Scope) -> dict[str, str]:
 
 
 def _cleaned(scope: Scope) -> RedirectResponse:
-    """Lead to the same address without what opened it."""
+    """Redirect to the same address without the parameters that logged in."""
     rest: Iterable[tuple[str, str]] = [
         pair for pair in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True) if pair[0] not in (LINK, TOKEN)
     ]  # fmt: skip
@@ -257,7 +275,10 @@ def _cleaned(scope: Scope) -> RedirectResponse:
 
 
 def _wanted(caller: Caller, answer: RedirectResponse) -> RedirectResponse:
-    """Lead an invitation to no page in particular on to the address that its browser was refused before: the comparison that somebody sent."""
+    """Redirect a general invitation to the address that this browser was refused before.
+
+    This is, for example, a comparison that a colleague sent.
+    """
     wanted = unquote(cookie_parser(caller.headers.get("cookie", "")).get(WANTED, ""))[:WANTED_LONGEST]
     if answer.headers["location"] == "/" and wanted:
         answer = RedirectResponse(_local(wanted), status_code=303)
@@ -266,5 +287,5 @@ def _wanted(caller: Caller, answer: RedirectResponse) -> RedirectResponse:
 
 
 def _local(target: str) -> str:
-    """Return an address of this server, whatever was asked for: never //host, which would leave."""
+    """Return an address of this server for any input; never //host, which would lead to another server."""
     return "/" + target.lstrip("/\\")

@@ -1,4 +1,4 @@
-"""The running server: what it is started with, and the objects that live as long as it does."""
+"""The running server: its settings at the start, and the objects that exist as long as it runs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from sawtooth.ingest.files import sweep_all
 from sawtooth.ingest.schema import DataFolder
 
 log = logging.getLogger("sawtooth")
-LOCKED_SECONDS = 5  # a draft is locked within milliseconds of its making; older ones without a lock belong to nobody
-START_SECONDS = 60  # a cold start on a slow disk takes 10; after a minute the browser is not opened any more
+LOCKED_SECONDS = 5  # a draft is locked within milliseconds after its creation; older ones without a lock have no owner
+START_SECONDS = 60  # a cold start on a slow disk takes 10 seconds; after a minute, the browser is no longer opened
 
 
 @lru_cache(maxsize=1)
@@ -41,27 +41,27 @@ def jobs() -> Jobs:
 
 
 def started_settings() -> Settings:
-    """Return the settings of this server process, however it was started, with the token it asks for unless it was told not to."""
+    """Return the settings of this server process, with the token unless ``--no-token`` is set."""
     options = settings()
     if not options.token and not options.no_token:
         try:
             os.environ["SAWTOOTH_TOKEN"] = kept_token(options.data.root, VIEWERS, "The token")
-        except OSError:  # a full or read-only disk: what is there can still be looked at
+        except OSError:  # a full or read-only disk: existing data can still be viewed
             os.environ["SAWTOOTH_TOKEN"] = secrets.token_urlsafe(24)
         settings.cache_clear()
     return settings()
 
 
 def listens_at() -> Served:
-    """Return where this server listens."""
+    """Return the address and port on which this server listens."""
     from streamlit import config
 
-    address = config.get_option("server.address") or "0.0.0.0"  # Streamlit's own default when nothing is configured
+    address = config.get_option("server.address") or "0.0.0.0"  # Streamlit's own default if nothing is configured
     return Served(address, int(config.get_option("server.port")), bool(config.get_option("server.sslCertFile")))
 
 
 def announce() -> None:
-    """Print how to open this server, and open it where that was asked for."""
+    """Print how to open this server, and open it if requested."""
     options, served = settings(), listens_at()
     url = url_of(served.address, served.port, secure=served.secure)
     print(f"Sawtooth: {link_to(options.data, url) if options.token else url}", flush=True)
@@ -77,11 +77,11 @@ def announce() -> None:
 
 @contextlib.asynccontextmanager
 async def lifespan(_app: Any) -> AsyncIterator[None]:
-    """Prepare the data folder, bring in the bundled recordings, open the browser; stop the children at the end."""
+    """Prepare the data folder, import the bundled recordings, open the browser; stop children at the end."""
     data = settings().data
     try:
         _prepare(data.create())
-    except OSError as error:  # a full or read-only disk: what is there can still be looked at
+    except OSError as error:  # a full or read-only disk: existing data can still be viewed
         log.warning("the data folder cannot be written (%s): only what it holds already can be shown", error.strerror)
     announce()
     allow_many_files()
@@ -97,7 +97,7 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
 
 
 def _prepare(data: DataFolder) -> None:
-    """Close the data folder to others, remove what killed processes left in it, and bring in the bundled recordings."""
+    """Make the data folder private, remove leftovers of killed processes, import bundled recordings."""
     data.root.chmod(0o700)
     sweep(data.uploads, time.time())
     sweep_all(data, older_than_s=LOCKED_SECONDS)

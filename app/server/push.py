@@ -1,4 +1,4 @@
-"""Pushing samples to this server: the token that allows it and nothing else, and the command to type on the other host."""
+"""Pushing samples to this server: the write-only token, and the command for the other host."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from sawtooth.ingest.errors import UsageError
 
 PREFIX = "/api/v1/live/"
 FILE = "push_token"
-MASK = "•" * 8  # for the token, which a shared screen must not show
+MASK = "•" * 8  # replaces the token, which must not appear on a shared screen
 VARIABLE = "SAWTOOTH_PUSH_TOKEN"
 
 
 def push_token(root: Path) -> str:
-    """Return the write-only push token of a data folder, made at first use: it outlives the server, so that samplers go on after a restart.
+    """Return the write-only push token of a data folder, which is created at first use.
 
-    ``SAWTOOTH_PUSH_TOKEN`` takes its place. Raises UsageError for one that is too short.
+    It is stored, so that samplers continue after a restart of the server. ``SAWTOOTH_PUSH_TOKEN`` overrides it. Raises
+    UsageError if the token is too short.
     """
     if token := os.environ.get(VARIABLE):
         if len(token) < SHORTEST_TOKEN:
@@ -30,23 +31,28 @@ def push_token(root: Path) -> str:
 
 
 def push_command(address: str, token: str | None) -> str:
-    """Return what to run beside the training job; ``address`` is this server's as the other host sees it.
+    """Return the command to run next to the training job.
 
-    The token is handed over in the environment, which other users of that host cannot read; arguments they can. None leaves it to be filled in.
+    ``address`` is this server's address as the other host sees it. The token is passed in the environment, because other users
+    of that host can read arguments. None leaves it for the user to fill in.
     """
     return f"{VARIABLE}={token or '…'} sawtooth sample --push {address.rstrip('/')}"
 
 
 def command_to_show(address: str, options: Settings) -> str:
-    """Return ``push_command`` for a page, on two lines, since one breaks within a word there: with MASK in place of the token, and without it where anybody may read the page."""
+    """Return ``push_command`` for a page, on two lines, so that it does not break within a word.
+
+    MASK replaces the token. If anyone may read the page, the token is left out.
+    """
     command = push_command(address, MASK if options.token else None)
     return command.replace(" sawtooth ", " \\\n  sawtooth ", 1)
 
 
 def command_to_print(address: str, root: Path) -> str:
-    """Return ``push_command`` for this server's own output: without the token where that is no terminal, as logs are kept and read by others.
+    """Return ``push_command`` for the server's own output.
 
-    Raises UsageError for a token that is too short, OSError where none can be kept.
+    The token is left out if the output is not a terminal, because other people may read stored logs. Raises UsageError if the
+    token is too short, and OSError if it cannot be stored.
     """
     token = push_token(root)
     if sys.stdout.isatty():

@@ -1,7 +1,8 @@
-"""Who is logged in: sessions and one-time links, kept as hashes in the data folder, where every server and command of its owner sees them.
+"""Sessions and one-time links, stored as hashes in the data folder.
 
-A session's cookie and a link's code are random and stand nowhere on disk. A session can be ended at any time; it is over within a second,
-its open pages with their next message. On a folder that cannot be written both live in memory.
+Every server and command of the folder's owner sees them. A session's cookie and a link's code are random and are never on disk.
+A session can be ended at any time: it is over within a second, and its open pages close with their next message. If the folder
+cannot be written, both are in memory.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ from sawtooth.ingest.typed import from_json
 
 log = logging.getLogger("sawtooth")
 SESSION_SECONDS = 30 * 24 * 3600.0  # without a request: as long as a link is likely to be used again
-LINK_SECONDS = 24 * 3600.0  # a link waits in a terminal or a container's log; a day later nobody remembers who saw it
-SEEN_EVERY_SECONDS = 300.0  # how exactly "last seen" is known; each look would be a write
-BELIEVED_SECONDS = 1.0  # a session is looked up again after this, so that an ended one is over
-MOST_SESSIONS = 500  # the longest unseen goes: a script that logs in anew each minute must not fill the folder
+LINK_SECONDS = 24 * 3600.0  # a link remains in a terminal or a container's log; after a day nobody remembers who saw it
+SEEN_EVERY_SECONDS = 300.0  # accuracy of "last seen", because each update is a write
+BELIEVED_SECONDS = 1.0  # a session is looked up again after this time, so that an ended one is noticed
+MOST_SESSIONS = 500  # the oldest unused ones are removed: a script that logs in every minute must not fill the folder
 MOST_LINKS = 100
-TEXT_LENGTH = 300  # of a browser's name worth keeping: what tells Edge from Chrome stands at its end
+TEXT_LENGTH = 300  # characters of a browser's name: the end distinguishes Edge from Chrome
 
 
 class Session(msgspec.Struct, frozen=True):
-    """One login: how (``link`` or ``token``), when (Unix seconds), by which browser, from where, and as which user of this machine.
+    """One login: how (``link`` or ``token``), when (Unix seconds), browser, address and user.
 
-    ``user`` is the only one that may use it, None where the system does not tell. ``token`` is the print of the token that it stands on.
+    Only ``user`` of this machine may use it; None means that the system does not tell. ``token`` is the hash of the token for
+    which it is valid.
     """
 
     how: str
@@ -47,7 +49,7 @@ class Session(msgspec.Struct, frozen=True):
     token: str | None = None
 
     def stands_on(self, token: str) -> bool:
-        """Tell whether a server that asks for ``token`` lets the session in."""
+        """Return whether a server with the token ``token`` accepts the session."""
         return self.token in (None, print_of(token))
 
 
@@ -56,13 +58,13 @@ class _Link(msgspec.Struct, frozen=True):
     user: int | None = None
 
     def opens_for(self, user: int | None) -> bool:
-        """Tell whether ``user`` of this machine (None: the system does not say) may use the link."""
+        """Return whether ``user`` of this machine may use the link; None means that the user is unknown."""
         return self.user is None or user is None or self.user == user
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A session as people see it: its id, which opens nothing, what is known of it, and when it was last used."""
+    """A session as users see it: its id, which gives no access, its data, and when it was last used."""
 
     id: str
     session: Session
@@ -70,45 +72,54 @@ class Listed:
 
 
 class Sessions:
-    """The sessions of one data folder. All methods may be called from any thread and from several processes."""
+    """The sessions of one data folder; methods may be called from several threads and processes."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
         self._clock = clock
-        self._memory: dict[str, bytes] = {}  # what could not be written
+        self._memory: dict[str, bytes] = {}  # sessions and links that could not be written
         self._believed: dict[str, tuple[float, Session]] = {}
 
     def link(self, user: int | None = None) -> str:
-        """Return the code of a new link that logs one browser in, once; with ``user`` only one of that user of this machine."""
+        """Return the code of a new link that logs in one browser, once.
+
+        With ``user``, only this user of this machine can use it.
+        """
         self._remove_oldest("link-", MOST_LINKS)
         code = secrets.token_urlsafe(24)
         self._write(_name("link", code), _Link(self._clock() + LINK_SECONDS, user))
         return code
 
     def has_link(self, code: str, user: int | None) -> bool:
-        """Tell whether ``redeem`` would accept a link, without using it up."""
+        """Return whether ``redeem`` would accept a link, without using it."""
         link = self._link(_name("link", code))
         return link is not None and link.opens_for(user) and self._clock() <= link.until
 
     def redeem(self, code: str, user: int | None) -> bool:
-        """Use a link up. False where there is none such, it is too old, or it is another user's, who keeps it."""
+        """Use a link; False if it does not exist, is too old, or belongs to another user.
+
+        The link of another user remains valid.
+        """
         name = _name("link", code)
         link = self._link(name)
         return link is not None and link.opens_for(user) and self._remove(name) and self._clock() <= link.until
 
     def open(self, session: Session) -> str:
-        """Begin a session; return its secret, which is the cookie's value."""
+        """Start a session; return its secret, which is the cookie's value."""
         self._remove_oldest("session-", MOST_SESSIONS)
         secret = secrets.token_urlsafe(32)
         self._write(_name("session", secret), session)
         return secret
 
     def new(self, how: str, agent: str, address: str, user: int | None, token: str | None) -> Session:
-        """Return a session that begins now, its texts cut to what is worth keeping."""
+        """Return a session that starts now, with shortened texts."""
         return Session(how, self._clock(), agent[:TEXT_LENGTH], address[:TEXT_LENGTH], user, token)
 
     def find(self, secret: str, user: int | None, token: str) -> Session | None:
-        """Return the session of a cookie for requests by ``user``, while ``token`` (a print) is the server's; None where there is none."""
+        """Return the session of a cookie for requests by ``user``, or None.
+
+        ``token`` is the hash of the server's present token.
+        """
         name = _name("session", secret)
         now, (since, session) = self._clock(), self._believed.get(name, (0.0, None))
         if session is None or not 0 <= now - since < BELIEVED_SECONDS:
@@ -133,7 +144,7 @@ class Sessions:
         return sorted(sessions, key=lambda listed: listed.seen, reverse=True)
 
     def end(self, session_id: str) -> bool:
-        """End a session by its id; False where there is none such."""
+        """End a session by its id; False if it does not exist."""
         name = f"session-{session_id}"
         self._believed.pop(name, None)
         return session_id.isalnum() and self._remove(name)
@@ -143,7 +154,7 @@ class Sessions:
         self.end(_name("session", secret).removeprefix("session-"))
 
     def id_of(self, secret: str) -> str:
-        """Return the id of a cookie's session, whether there is one or not."""
+        """Return the id of a cookie's session, even if the session does not exist."""
         return _name("session", secret).removeprefix("session-")
 
     def _link(self, name: str) -> _Link | None:
@@ -199,14 +210,14 @@ class Sessions:
         if self._memory.pop(name, None) is not None:
             return True
         try:
-            (self._folder / name).unlink()  # of two that use one link, one is told that it was there
+            (self._folder / name).unlink()  # if two requests use one link, unlink succeeds for only one of them
         except OSError:
             return False
         return True
 
     def _remove_oldest(self, kind: str, most: int) -> None:
-        """Make room for one more, in memory as in the folder."""
-        in_memory = [name for name in list(self._memory) if name.startswith(kind)]  # as they came
+        """Make room for one more, in memory and in the folder."""
+        in_memory = [name for name in list(self._memory) if name.startswith(kind)]  # in the order of their creation
         for name in in_memory[: max(0, len(in_memory) - most + 1)]:
             self._memory.pop(name, None)
         with contextlib.suppress(OSError):
@@ -220,11 +231,11 @@ def _name(kind: str, secret: str) -> str:
 
 
 def print_of(token: str) -> str:
-    """Return what stands for a token where it need not be shown."""
+    """Return the hash that represents a token without revealing it."""
     return hashlib.sha256(b"sawtooth token print\0" + token.encode()).hexdigest()[:32]
 
 
 @lru_cache(maxsize=8)
 def sessions_of(data: DataFolder) -> Sessions:
-    """Return the sessions of a data folder, one object for all of this process."""
+    """Return the sessions of a data folder, the same object in the whole process."""
     return Sessions(data.access)

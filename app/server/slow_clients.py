@@ -1,6 +1,7 @@
-"""Ends connections that do not finish their request's head, and those that do not read what they are sent.
+"""Closes connections that do not finish their request's head, or do not read their response.
 
-uvicorn waits for both without an end. The first cost a file descriptor each, the second what is written for them: megabytes of a page.
+uvicorn would wait for both forever. The first kind costs a file descriptor each. The second kind costs the memory of the unsent
+response, which is megabytes for a page.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ import uvicorn
 from sawtooth.app.server.flow import MOST_CONNECTIONS, limit_connections
 
 log = logging.getLogger(__name__)
-CROWDED, CROWDED_HEAD_SECONDS = MOST_CONNECTIONS // 6, 2.0  # then those that ask for nothing make room for those that do
-HEAD_SECONDS = 30.0  # a request's head is one packet; whoever takes longer wants the place and not the page
-STALLED_SECONDS = 20.0  # not one byte taken for so long: the slowest network brings one every few seconds
+# with more connections, idle ones are closed sooner to make room for active ones
+CROWDED, CROWDED_HEAD_SECONDS = MOST_CONNECTIONS // 6, 2.0
+HEAD_SECONDS = 30.0  # a request's head is one packet; a slower client only occupies a place
+STALLED_SECONDS = 20.0  # no byte was accepted for this time: the slowest network transfers one every few seconds
 LOOK_EVERY_SECONDS = 1.0
 
 
 def allow_many_files() -> None:
-    """Raise the soft limit on open files to the hard one, so that idle connections do not use it up within seconds."""
+    """Raise the soft limit on open files to the hard one, so that idle connections do not exhaust it."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -34,13 +36,16 @@ def allow_many_files() -> None:
 
 
 def running_servers() -> list[uvicorn.Server]:
-    """Return the servers of this process. Streamlit makes its own and keeps it to itself, so they are looked for among all objects."""
-    # By type, not isinstance: that asks every object for its __class__, and some answer with a warning.
+    """Return the servers of this process.
+
+    Streamlit creates its own server and gives no access to it, so all objects are searched.
+    """
+    # By type, not isinstance: isinstance reads every object's __class__, and some objects then print a warning.
     return [thing for thing in gc.get_objects() if issubclass(type(thing), uvicorn.Server)]
 
 
 async def end_slow_clients() -> None:
-    """Look at this process's connections again and again; ends with its task."""
+    """Check this process's connections repeatedly, until the task is cancelled."""
     servers = running_servers()
     if not servers:
         log.error("uvicorn's server was not found: connections that never finish their request will stay open")
@@ -55,9 +60,10 @@ async def end_slow_clients() -> None:
 
 
 def end_stalled(connections: Iterable[Any], stalled: dict[Any, tuple[int, float]], now: float) -> dict[Any, tuple[int, float]]:
-    """Break off the connections whose unsent bytes are the same since STALLED_SECONDS; return how many and since when the others have.
+    """Close connections whose number of unsent bytes has not changed for STALLED_SECONDS.
 
-    A peer that reads, however slowly, changes their number. Nothing is added meanwhile: who writes waits until they are fewer.
+    Returns, for the others, that number and since when it is the same. A peer that reads, however slowly, changes the number.
+    The number does not grow meanwhile, because writers wait until there are fewer unsent bytes.
     """
     still = {}
     for connection in connections:
@@ -75,7 +81,10 @@ def end_stalled(connections: Iterable[Any], stalled: dict[Any, tuple[int, float]
 
 
 def end_waiting(connections: Iterable[Any], waiting: dict[Any, tuple[Any, float]], now: float) -> dict[Any, tuple[Any, float]]:
-    """Close the connections that wait for a request since HEAD_SECONDS; return after which answer and since when the others do."""
+    """Close connections that have waited for a request longer than HEAD_SECONDS.
+
+    Returns, for the others, the last response and since when they wait.
+    """
     connections, still = list(connections), {}
     patience = HEAD_SECONDS if len(connections) < CROWDED else CROWDED_HEAD_SECONDS
     for connection in connections:
@@ -83,7 +92,7 @@ def end_waiting(connections: Iterable[Any], waiting: dict[Any, tuple[Any, float]
             continue
         if connection.cycle is None or connection.cycle.response_complete:
             last, since = waiting.get(connection, (connection.cycle, now))
-            if last is not connection.cycle:  # between two looks it was served again, as one that asks every second is
+            if last is not connection.cycle:  # it was served between two checks, like a client that asks every second
                 since = now
             if now - since < patience:
                 still[connection] = (connection.cycle, since)

@@ -1,4 +1,4 @@
-"""Starting the server from the command line, and the addresses that lead to it."""
+"""Starts the server from the command line, and builds the addresses that lead to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sawtooth.ingest.schema import DataFolder
 
 MAIN = Path(__file__).resolve().parents[1] / "main.py"
 UNTIL_STOPPED = Path(__file__).with_name("until_stopped.py")
-PORTS_TRIED = 20  # more servers than anybody leaves running on one machine
+PORTS_TRIED = 20  # more servers than anyone leaves running on one machine
 NO_TOKEN, OPEN = "SAWTOOTH_NO_TOKEN", "SAWTOOTH_OPEN"  # also read by sawtooth.app.settings and sawtooth.app.server.process
 
 
@@ -30,7 +30,10 @@ def environment_for(
     demo: bool = False,
     open_browser: bool = False,
 ) -> dict[str, str]:
-    """Return the environment a server process needs for these options. Raises UsageError for options that make no sense."""
+    """Return the environment of a server process with these options.
+
+    Raises UsageError if the options contradict each other.
+    """
     environment = dict(os.environ)
     if no_token and (token or not is_loopback(address)):
         raise UsageError("--no-token is for a server that only you can reach: on this machine, and without --token.")
@@ -56,13 +59,16 @@ def serve(
     tls: tuple[Path, Path] | None = None,
     environment: dict[str, str],
 ) -> None:
-    """Run the server in place of this process; does not return. ``tls`` is a certificate and its key. Raises UsageError when it cannot start."""
+    """Run the server in place of this process; does not return.
+
+    ``tls`` is a certificate and its key. Raises UsageError if the server cannot start.
+    """
     _check_port(address, port)
-    # -P: a folder called app where the user stands must not be taken for ours
+    # -P: Python must not import a folder called app in the user's working directory
     command = [sys.executable, "-P", str(UNTIL_STOPPED), str(MAIN), "--server.port", str(port), "--server.address", address]
     if tls is not None:
         command += ["--server.sslCertFile", str(tls[0].absolute()), "--server.sslKeyFile", str(tls[1].absolute())]
-    if sys.platform == "win32":  # exec there detaches from the console
+    if sys.platform == "win32":  # exec would detach from the console on Windows
         import subprocess
 
         raise SystemExit(subprocess.call(command, env=environment))
@@ -77,21 +83,28 @@ def url_of(address: str, port: int, path: str = "", *, secure: bool = False) -> 
 
 
 def token_of(data: DataFolder, chosen: str | None = None) -> str:
-    """Return the token that a server of this folder, started here with ``chosen``, asks for. Raises OSError where a new one cannot be kept."""
+    """Return the token of a server of this folder that is started here with ``chosen``.
+
+    Raises OSError if a new one cannot be stored.
+    """
     return chosen or os.environ.get("SAWTOOTH_TOKEN") or kept_token(data.root, VIEWERS, "The token")
 
 
 def link_to(data: DataFolder, url: str, *, handed_over: bool = False) -> str:
-    """Return ``url`` with a code that logs one browser in, once.
+    """Return ``url`` with a code that logs in one browser, once.
 
-    ``handed_over``: to a browser as an argument, which other users of this machine can read; the code is then only good for this user.
+    ``handed_over`` means that the browser gets it as an argument, which other users of this machine can read. The code is then
+    valid only for this user.
     """
     user = os.getuid() if handed_over and hasattr(os, "getuid") else None
     return f"{url}{'&' if '?' in url else '?'}launch={sessions_of(data).link(user)}"
 
 
 def first_free_port(first: int = DEFAULT_PORT) -> int:
-    """Return the first port from ``first`` on that nothing listens on; ``first`` where none of PORTS_TRIED is free, which then cannot be served."""
+    """Return the first free port from ``first`` on.
+
+    If none of PORTS_TRIED is free, the result is ``first``, and the server cannot start there.
+    """
     for port in range(first, first + PORTS_TRIED):
         try:
             _check_port(DEFAULT_ADDRESS, port)

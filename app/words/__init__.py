@@ -1,1 +1,1 @@
-"""Sentences that carry numbers: the same words on the page, in reports and in the terminal."""
+"""Sentences with numbers, shared by the page, the reports and the terminal."""

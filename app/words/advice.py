@@ -1,4 +1,7 @@
-"""Which change comes first: the headline's, then what is sure by its gain, then what is not; what says how to record better comes last. And all of them as one plan."""
+"""The order of changes, their short texts, and the plan that combines them.
+
+The headline's change comes first, then sure changes by gain, then unsure ones, then advice on better recordings.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +20,28 @@ from sawtooth.app.words.headline import action, best_ms, first_change, healthy, 
 from sawtooth.app.words.headline import below as headline_below
 
 CONFIDENCES = ("high", "medium", "low")
-NOTICEABLE = 1.1  # times the gain: a change that brings so much more than one before it asks why it stands behind
-LITTLE_LEFT = 0.5  # of its own gain, that a change adds to those before it; from NOTICEABLE times on it adds more than alone
-MOST_LINES = 9  # of code on a card; cards that stand beside each other are as high as the highest
+NOTICEABLE = 1.1  # ratio of gains: from this on, the page explains why the larger change comes later
+# share of a change's own gain that it adds after the changes before it; above NOTICEABLE it adds more than alone
+LITTLE_LEFT = 0.5
+MOST_LINES = 9  # lines of code on a card; cards in a row all have the height of the highest
 FOR_EXAMPLE, OF_RUN = (
     "  # for example",
     "  # with this run's names",
-)  # comments of the code's own: what is copied with them stays code
-_APART = re.compile(r"(?<=\S) {2,}#")  # a comment set far from its line, to align with others: in a narrow card it wraps
-MORE_IN_PLAN = 0.1  # of the step after the first change: what else a plan brings is worth a bar of its own from there
-TOO_WIDE = 3.0  # times: of a wider range the middle says little, and the range itself is the answer
+)  # as comments, so that a copied text remains code
+_APART = re.compile(r"(?<=\S) {2,}#")  # a comment that is aligned with others far from its code: in a narrow card it would wrap
+MORE_IN_PLAN = 0.1  # of the step after the first change: a plan that saves this much more gets its own bar
+TOO_WIDE = 3.0  # ratio of the ends: the middle of a wider range says little, so the range is shown instead
 
 
 def is_advice(finding: Finding) -> bool:
-    """Tell whether a finding is something to change, rather than something to know."""
+    """Return whether a finding asks for a change, rather than giving information."""
     return finding.claims != "caution" or finding.severity != "info"
 
 
 def numbered(result: RunResult) -> list[tuple[int, Finding]]:
-    """Return the findings with their numbers as every page and report has them: what somebody can change first.
+    """Return the findings with their numbers, the same on every page and in every report.
 
-    Where the largest loss has advice of its own (``of_the_loss``), that is number 1.
+    Changes come first. If the largest loss has advice of its own (``of_the_loss``), that advice is number 1.
     """
     lead = leading(result)
 
@@ -55,16 +59,17 @@ def numbered(result: RunResult) -> list[tuple[int, Finding]]:
     ordered = sorted(result.findings, key=place)
     for finding in list(ordered):
         needed = prepared_by(finding, result)
-        if needed is not None and is_advice(needed):  # it brings nothing alone, and has to be done before
+        if needed is not None and is_advice(needed):  # it gains nothing alone, but must be done before the other
             ordered.remove(needed)
             ordered.insert(ordered.index(finding), needed)
     return list(enumerate(ordered, start=1 if of_the_loss(result) is None else 2))
 
 
 def first(result: RunResult) -> tuple[int, Finding] | None:
-    """Return the change to make first with its number, on every screen and in every report: the headline's, else the first that says what to change at all.
+    """Return the change to make first, with its number, for every screen and report.
 
-    None where nothing is to change, as of a healthy run, and where the largest loss has advice of its own (``of_the_loss``).
+    This is the headline's change, else the first finding that asks for a change. It is None for a healthy run, and if the
+    largest loss has advice of its own (``of_the_loss``).
     """
     if healthy(result) is not None or of_the_loss(result) is not None:
         return None
@@ -74,7 +79,7 @@ def first(result: RunResult) -> tuple[int, Finding] | None:
 
 
 def first_in_words(result: RunResult) -> str | None:
-    """Return the change to make first and what it brings, as the headline has it: Launch the step as one CUDA graph: 23.5 → ≈ 12.1 ms; None where there is none."""
+    """Return the first change and its gain in the headline's words; None if there is no change."""
     if (change := first_change(result)) is not None:
         return change[1]
     if (loss := of_the_loss(result)) is not None:
@@ -84,13 +89,13 @@ def first_in_words(result: RunResult) -> str | None:
 
 
 def unseen_here(result: RunResult) -> str | None:
-    """Return what the first change is about where the profiled steps, of which most screens speak, do not show it; None where they do."""
+    """Return the topic of the first change if the profiled steps do not show it, else None."""
     lead = leading(result)
     return lead.title if lead is not None and (lead.sets_pace or "hidden" in lead.explains.topics) else None
 
 
 def comes_before(result: RunResult, shown: Sequence[Finding]) -> str | None:
-    """Return which change comes before those ``shown`` about a part of the run; None where the first is among them, or nothing is shown."""
+    """Return a sentence about the change before the ``shown`` ones; None if the first is among them."""
     change = first(result)
     if change is None or not shown or change[1] in shown:
         return None
@@ -99,7 +104,7 @@ def comes_before(result: RunResult, shown: Sequence[Finding]) -> str | None:
 
 
 def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
-    """Return the line under the headline: ``headline.below``, and where neither names a change of a run with steps, what to try first."""
+    """Return the line below the headline; if no change is named yet, also what to try first."""
     under = headline_below(result, included)
     if included or leading(result) is not None or best_ms(result) is None:
         return under
@@ -108,7 +113,7 @@ def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
 
 
 def why_first(result: RunResult) -> str | None:
-    """Return why the first change stands before one that brings more; None where none does."""
+    """Return why the first change comes before one with a larger gain; None if no gain is larger."""
     claimed = [(number, finding) for number, finding in numbered(result) if is_advice(finding)]
     if not claimed or claimed[0][1].claims != "gain":
         return None
@@ -125,18 +130,18 @@ def why_first(result: RunResult) -> str | None:
 
 
 def brings(result: RunResult, finding: Finding) -> str:
-    """Return what a change brings, of one that only makes another possible which."""
+    """Return a change's gain; if it only prepares another change, return which one."""
     needed = next((number for number, other in numbered(result) if prepared_by(other, result) is finding), None)
     return promise.brings(finding) if needed is None else f"little gain alone: makes change {needed} possible"
 
 
 def whole(result: RunResult, finding: Finding) -> str:
-    """Return what a change brings, and the step after it with how sure that is, where that is claimed."""
+    """Return a change's gain and, if claimed, the step after it with its confidence."""
     return ", ".join(filter(None, (brings(result, finding), promise.detail(finding))))
 
 
 def beside_others(result: RunResult, finding: Finding) -> str | None:
-    """Return what a change saves once those before it are made, where that is little of its gain, or more than that; else None."""
+    """Return a note if earlier changes make this one's gain much smaller or larger, else None."""
     numbers = {other.rule: number for number, other in numbered(result)}
     if (other := same_time(result, finding)) is not None:
         return f"Change {numbers[other.rule]} saves the same time: together they save it once."
@@ -160,7 +165,7 @@ def beside_others(result: RunResult, finding: Finding) -> str | None:
 
 
 def _fed_alike(result: RunResult, finding: Finding) -> str | None:
-    """Return that how often batches come bounds what a change brings, in full of the first of such changes; None where something else does."""
+    """Return that the loader's rate of batches limits a gain; the first such change explains it."""
     if finding.fed_every_ms is None:
         return None
     number, first_of_them = next((n, other) for n, other in numbered(result) if other.fed_every_ms is not None)
@@ -171,7 +176,7 @@ def _fed_alike(result: RunResult, finding: Finding) -> str | None:
 
 
 def same_as_lateness(result: RunResult, finding: Finding) -> bool:
-    """Tell whether a finding on the lead is the time that another says the lead is late by: one waste, which one card names."""
+    """Return whether a finding on the lead describes the same time as a finding about its lateness."""
     named = any("late_rank" in other.explains.topics and other.claims == "gain" for other in result.findings)
     if not named or "late_rank" in finding.explains.topics or result.communication is None:
         return False
@@ -186,7 +191,7 @@ def _brings_more(finding: Finding, first: Finding) -> bool:
 
 
 def of_the_loss(result: RunResult) -> tuple[str, str] | None:
-    """Return what to do about the largest loss and the most that it brings, where no finding speaks of it: as of a trace without steps."""
+    """Return what to do about the largest loss if no finding covers it, as in a trace without steps."""
     rank = result.lead
     verdict = judge(rank) if rank is not None else None
     if rank is None or verdict is None or verdict.kind not in ("starved", "loss") or verdict.loss is None:
@@ -203,19 +208,22 @@ def of_the_loss(result: RunResult) -> tuple[str, str] | None:
 
 
 def _speaks_of(finding: Finding, cause: str | None) -> bool:
-    """Tell whether a finding is about lost time of a cause, or says what to change at all."""
+    """Return whether a finding is about lost time of a cause, or asks for any change."""
     return finding.claims != "caution" or (cause is not None and cause in finding.explains.causes)
 
 
 def about_the_loss(result: RunResult) -> list[tuple[int, Finding]]:
-    """Return the findings on the largest loss that promise no gain, for a run where nothing else is to be changed: they say why."""
+    """Return the findings that explain the largest loss without a gain, if nothing else is to change."""
     verdict = judge(result.lead) if result.lead is not None else None
     cause = verdict.loss.cause if verdict is not None and verdict.kind in ("starved", "loss") and verdict.loss else None
     return [(number, finding) for number, finding in numbered(result) if cause is not None and cause in finding.explains.causes]
 
 
 def plan_title(result: RunResult) -> str | None:
-    """Return what all fixes of the plan come to: 40.0 ms → ≈ 28.0 ms a step with 3 changes; None without a plan, or where none can hold the headline's change."""
+    """Return the effect of the whole plan, such as "40.0 ms → ≈ 28.0 ms a step with 3 changes".
+
+    It is None without a plan, or if a plan cannot contain the headline's change.
+    """
     first = leading(result)
     if not result.plan or (first is not None and first.claims == "gain" and not first.edits):
         return None
@@ -224,15 +232,17 @@ def plan_title(result: RunResult) -> str | None:
 
 
 def _after_all(last: PlanStep) -> str:
-    """Return a step after a plan: ≈ 28.0 ms, or between what and what where that is all that is known."""
+    """Return the step after a plan: "≈ 28.0 ms", or a range if the prediction is too wide."""
     if last.predicted_high_ms > TOO_WIDE * last.predicted_low_ms:
         return fmt.span_ms(last.predicted_low_ms, last.predicted_high_ms)
     return f"≈\u00a0{fmt.duration_ms(last.predicted_step_ms)}"
 
 
 def planned(result: RunResult, after_ms: float | None) -> Planned | None:
-    """Return the whole plan as a bar beside that of a step of ``after_ms``, which the first change leaves (None: none is predicted); None where it brings
-    hardly more than that."""
+    """Return the whole plan as a bar next to the step after the first change.
+
+    That step takes ``after_ms`` (None: not predicted). The result is None if the plan saves hardly more.
+    """
     step_ms = best_ms(result)
     if plan_title(result) is None or not step_ms:
         return None
@@ -244,7 +254,7 @@ def planned(result: RunResult, after_ms: float | None) -> Planned | None:
 
 
 def plan_lines(result: RunResult) -> list[str]:
-    """Return the fixes of the plan in order, each with the step before and after it; what a fix brings depends on those before it."""
+    """Return the plan's fixes in order, each with the step before and after it."""
     actions = {finding.rule: fmt.clean(action(finding)) for finding in result.findings}
     ordered = []
     for step in result.plan:
@@ -257,7 +267,7 @@ def plan_lines(result: RunResult) -> list[str]:
 
 
 def first_lines(change: CodeChange) -> list[str]:
-    """Return a diff for a card: its first whole lines, and how many follow, where it is long."""
+    """Return the first lines of a diff for a card, and the number of the omitted lines."""
     lines = diff(change).splitlines()
     if len(lines) <= MOST_LINES:
         return lines
@@ -265,9 +275,9 @@ def first_lines(change: CodeChange) -> list[str]:
 
 
 def diff(change: CodeChange) -> str:
-    """Return a change of code as a diff without its file names and line numbers, which are the reader's: what goes stands before what comes.
+    """Return a code change as a diff without file names and line numbers; removed lines come first.
 
-    Its first line says whether names and values are the run's, or it is an example.
+    Its first line says whether names and values are from the run or only an example.
     """
     before, after = (_APART.sub("  #", text).splitlines() for text in (change.before, change.after))
     lines = [OF_RUN if change.of_run else FOR_EXAMPLE]
@@ -275,4 +285,4 @@ def diff(change: CodeChange) -> str:
         same = before[a:b] == after[c:d]
         lines += [f"  {line}" for line in before[a:b]] if same else [f"- {line}" for line in before[a:b]]
         lines += [] if same else [f"+ {line}" for line in after[c:d]]
-    return "\n".join(printable(line, kept="\t") for line in lines)  # people copy it
+    return "\n".join(printable(line, kept="\t") for line in lines)  # because users copy it

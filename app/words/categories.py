@@ -1,4 +1,4 @@
-"""What categories of GPU work are called for people; the tables of the Reference screen say what each holds."""
+"""Readable names of categories of GPU work; the Reference screen describes each category."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ WORDS = {
 
 
 def named(category: str) -> str:
-    """Return a category in words: gemm is matrix products."""
+    """Return a category in words, such as "matrix products" for gemm."""
     return WORDS.get(category, category.replace("_", " "))

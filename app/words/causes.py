@@ -1,4 +1,4 @@
-"""What lost time goes to, in words: by the ledger's cause, or by the finding that explains it."""
+"""Words for lost time: by the ledger's cause, or by the finding that explains it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE, OWNER_BY_KEY
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 
-HELPS = {  # lost time whose cause is not known, by its owner
+HELPS = {  # lost time without a known cause, by owner
     "exposed_comm": "Overlap communication with computation, or send less.",
-    "exposed_memcpy": "Send fewer bytes, or copy them on a stream of their own, beside computation.",  # asynchronous: pinned already
+    # these copies are asynchronous, so their memory is pinned already
+    "exposed_memcpy": "Send fewer bytes, or copy them on a stream of their own, beside computation.",
     "idle": CAUSE_OF["unattributed"].to_do,
     OUTSIDE_PROFILE: "Profile more steps: what is rare, such as an evaluation or a checkpoint, is in none of these.",
 }
 OPTIMIZERS_PYTHON = (
     "The optimizer walks through its parameters in Python: torch.compile of its step, or a CUDA graph, takes that away."
 )
-ACTIONS = {  # the same as the short action of a headline, by cause, else by owner; none for what nobody can change or explain
+ACTIONS = {  # short actions for a headline, by cause or by owner; causes that nobody can change or explain have none
     "data_wait": "Load batches ahead",
     "allocator": "Let the allocator reuse its blocks",
     "compilation": "Compile before the steps that count",
@@ -35,7 +36,7 @@ ACTIONS = {  # the same as the short action of a headline, by cause, else by own
     "exposed_memcpy": "Copy less",
 }
 COMMUNICATION = ("comm_wait", "comm_transfer", "exposed_comm")
-WORTH_SAYING = 0.01  # of a lost time: less is lost in its rounding
+WORTH_SAYING = 0.01  # of a lost time: a smaller part is less than its rounding error
 NEXT_BATCH = "the DataLoader's next batch"
 _BUILT_IN = re.compile(r"<built-in (?:method|function) (\w+)(?: of (?:[\w.]*\.)?(\w+) object at 0x[0-9a-f]+)?>")
 _LOADER = re.compile(r"enumerate\(DataLoader\)(#_\w+(\.__next__)?)?")
@@ -43,9 +44,9 @@ _LOADER = re.compile(r"enumerate\(DataLoader\)(#_\w+(\.__next__)?)?")
 
 @dataclass(frozen=True)
 class Named:
-    """What a finding calls the time it owns: a sentence (it waits for …) and a phrase (goes to …).
+    """A finding's name for its time: a sentence ("It waits for …") and a phrase ("goes to …").
 
-    ``cause`` is the ledger's where the finding goes by its name, None where it has one of its own.
+    ``cause`` is the ledger's cause if the finding uses its name, or None if the finding has its own name.
     """
 
     cause: str | None
@@ -54,7 +55,10 @@ class Named:
 
 
 def of_finding(finding: Finding | None) -> Named | None:
-    """Return what a finding calls the time it owns; None where it speaks of no lost time, or of some that the profile does not show."""
+    """Return a finding's name for its time; None if it is about no lost time, or about hidden time.
+
+    Hidden time is time that the profile does not show.
+    """
     if finding is None or "hidden" in finding.explains.topics or not finding.explains.causes:
         return None
     cause, called = finding.explains.causes[0], finding.explains.called
@@ -64,12 +68,12 @@ def of_finding(finding: Finding | None) -> Named | None:
 
 
 def waits_for(cause: str | None) -> str:
-    """Return what a GPU waits for that does little else."""
+    """Return what a mostly idle GPU waits for, as a sentence."""
     return (cause is not None and CAUSE_OF[cause].waits_for) or "It is idle for the rest of the time."
 
 
 def loses_to(owner: str, cause: str | None) -> str:
-    """Return what lost time goes to."""
+    """Return where lost time goes, as a phrase."""
     if owner == OUTSIDE_PROFILE:
         return "time that no profiled step shows"
     if cause is None or (cause == "unattributed" and owner != "idle"):
@@ -78,7 +82,10 @@ def loses_to(owner: str, cause: str | None) -> str:
 
 
 def meanwhile(owner: str, cause: str | None, ms: float, transfer_ms: float) -> str:
-    """Return what is said after lost time of which the GPU is busy for ``transfer_ms``; "" where that is too little to be seen."""
+    """Return a suffix for lost time during which the GPU is busy for ``transfer_ms``.
+
+    It is "" if that time is too short to be seen.
+    """
     if transfer_ms < WORTH_SAYING * ms:
         return ""
     if transfer_ms > (1 - WORTH_SAYING) * ms:
@@ -88,14 +95,20 @@ def meanwhile(owner: str, cause: str | None, ms: float, transfer_ms: float) -> s
 
 
 def place(name: str) -> str:
-    """Return a place in the trace, or a sentence with it, as people call it: PyTorch's name for the wait in a DataLoader is 50 characters of its classes."""
+    """Return a place in the trace, or a sentence with it, in readable form.
+
+    PyTorch's name for the wait in a DataLoader, for example, has 50 characters of class names.
+    """
     return _BUILT_IN.sub(
         lambda of: of[1] if of[2] in (None, "type", "module") else f"{of[2]}.{of[1]}", _LOADER.sub(NEXT_BATCH, spoken(name))
     )
 
 
 def helps(owner: str, cause: str | None, phase: str | None = None) -> str:
-    """Return what to change about lost time; a ``phase`` of the step in which all of it lies knows better."""
+    """Return what to change about lost time.
+
+    If all of it lies in one ``phase`` of the step, the advice may be more specific.
+    """
     if (cause, phase) == ("python_host", "optimizer"):
         return OPTIMIZERS_PYTHON
     known = cause is not None and (cause != "unattributed" or owner == "idle")
@@ -103,6 +116,6 @@ def helps(owner: str, cause: str | None, phase: str | None = None) -> str:
 
 
 def action(owner: str, cause: str | None) -> str | None:
-    """Return the short action against lost time; None where nothing says what it is."""
+    """Return the short action against lost time; None if its cause is not known."""
     known = cause is not None and cause != "unattributed"
     return ACTIONS.get(cause if known and cause is not None else owner)

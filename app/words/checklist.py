@@ -1,4 +1,7 @@
-"""The checklist in words: the run's changes as the Verdict numbers them, then the techniques in use, with nothing to gain, or not to be seen from what was recorded."""
+"""The checklist in words: the run's changes, then the techniques without a finding.
+
+Changes have the Verdict's numbers. Techniques are in use, have nothing to gain, or cannot be seen in the recording.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,10 @@ REMARK = "worth knowing: no gain is predicted"
 
 @dataclass(frozen=True)
 class ToDo:
-    """A change as the Verdict has it, with its ``number`` there: what it brings, the step after it (``detail``, "" where none is claimed), why.
+    """A change with its ``number`` on the Verdict, its gain, the step after it, and the reason.
 
-    ``technique`` is the tuning guides' name of it; ``overlap`` says where it saves what another saves already.
+    ``detail`` is "" if no step time is claimed. ``technique`` is its name in tuning guides. ``overlap`` says if another change
+    saves the same time.
     """
 
     number: int
@@ -47,7 +51,7 @@ class ToDo:
 
 @dataclass(frozen=True)
 class Group:
-    """Techniques of which the run says the same: a heading with their number (3 in use already), technique and sentence of each."""
+    """Techniques with the same state: a heading with their number, and a sentence for each."""
 
     heading: str
     rows: list[tuple[str, str]]
@@ -76,7 +80,7 @@ def _to_do(number: int, finding: Finding, techniques: dict[str | None, str], res
 
 
 def groups(checked: Sequence[Checked]) -> list[Group]:
-    """Return the techniques without a finding, by what they have in common."""
+    """Return the techniques without a finding, grouped by state."""
     rest = []
     for status, label in FOLDED.items():
         rows = [(row.technique.title, _sentence(row.sentence)) for row in checked if row.status == status]
@@ -86,7 +90,10 @@ def groups(checked: Sequence[Checked]) -> list[Group]:
 
 
 def rows(result: RunResult, checked: Sequence[Checked]) -> list[tuple[str, str, str]]:
-    """Return technique, state and sentence of each: the Verdict's changes by their numbers, then the techniques without a finding."""
+    """Return technique, state and sentence of each row.
+
+    The Verdict's changes come first, with their numbers; the techniques without a finding follow.
+    """
     changes = [
         (row.technique or row.action, f"{row.number}. {', '.join(filter(None, (row.brings, row.detail)))}", row.because)
         for row in to_do(result, checked)
@@ -100,20 +107,20 @@ def rows(result: RunResult, checked: Sequence[Checked]) -> list[tuple[str, str, 
 
 
 def _sentence(text: str) -> str:
-    """Return what the run says, as a sentence."""
+    """Return the text as a sentence with a capital letter and a full stop."""
     text = fmt.clean(text)
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def finding(result: RunResult) -> str:
-    """Return what the checklist finds first: the Verdict's headline, where something is to change or nothing has to."""
+    """Return the checklist's main finding: the Verdict's headline if it names a change or a healthy run."""
     if headline.healthy(result) is not None or any(advice.is_advice(finding) for finding in result.findings):
         return f"{headline.headline(result).rstrip('.')}."
     return "No technique of the tuning guides would shorten the step."
 
 
 def title(checked: Sequence[Checked]) -> str:
-    """Return what the checklist comes to: how many changes save time, how many techniques are in use, have nothing to gain and cannot be seen."""
+    """Return the summary of the checklist: how many changes save time, and techniques by state."""
     gains = sum(row.status == "brings" for row in checked)
     may = sum(row.finding is not None and row.finding.claims == "ceiling" for row in checked)
     brings = "No technique would shorten the step"

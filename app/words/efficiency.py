@@ -1,4 +1,4 @@
-"""How well the busy time works, in sentences: MFU, what holds it down, and what its numbers rest on."""
+"""Sentences about how well the busy time is used: MFU, what lowers it, and the basis of its numbers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sawtooth.app.words import lost
 from sawtooth.app.words.causes import COMMUNICATION
 from sawtooth.app.words.run import by_own_dtypes, is_lower_bound
 
-SAME_SHARE = 0.01  # of the MFU: a share that differs by less reads the same
-OTHER_DTYPES = 1.05  # times the MFU: then wider dtypes cost what can be seen
-WORTH_A_ROW = 0.01  # of the step: smaller parts are one row together
-ROUNDING = 1e-9  # of the step: what sums of floats leave
-NOTABLE = 0.005  # of the clock that the peak is quoted at: a lower clock by less is its rounding
+SAME_SHARE = 0.01  # of the MFU: shares that differ by less read the same
+OTHER_DTYPES = 1.05  # ratio to the MFU: from this on, the cost of wider dtypes is visible
+WORTH_A_ROW = 0.01  # of the step: smaller parts are added up in one row
+ROUNDING = 1e-9  # of the step: rounding error of floating-point sums
+NOTABLE = 0.005  # of the clock for which the peak is quoted: a smaller difference is rounding
 
-LOSES = {  # what most of the peak is lost to: the time that it takes follows in ``mfu_sentence``
+LOSES = {  # the main loss relative to the peak; ``mfu_sentence`` inserts its time
     "idle": "the GPU is idle for {}",
     "exposed_memcpy": "copies beside which nothing computes take {}",
     "exposed_comm": "communication beside which nothing computes takes {}",
@@ -30,24 +30,26 @@ LOSES = {  # what most of the peak is lost to: the time that it takes follows in
 }
 
 
-HELPS = {  # of what no cause of lost time says it
+HELPS = {  # advice for parts that are not lost time
     "other_kernels": "Fuse or remove them: torch.compile, fused optimizers and losses.",
     "dtype": "Compute in bf16 (autocast), or allow TF32.",
     "clock": "A higher power limit or better cooling: Telemetry has the reason.",
     "slow_kernels": "Larger and aligned shapes, fused attention: the operators below.",
 }
-IN_TF32 = "Compute in bf16 (autocast)."  # TF32 is allowed already
+IN_TF32 = "Compute in bf16 (autocast)."  # TF32 is already in use
 PRECISION_FIRST = "Precision first, which changes what these run as; then larger and aligned shapes, fused attention."
 MOSTLY = 0.5  # of the FLOPs
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
-NO_KERNELS = (*FLOP_CATEGORIES, "communication", "memcpy", "memset")  # what is a part of its own, or no kernel
+# parts with rows of their own, and operations that are not kernels
+NO_KERNELS = (*FLOP_CATEGORIES, "communication", "memcpy", "memset")
 NAMED = 2  # categories of kernels
 
 
 def peak_parts(rank: RankResult, metrics: Mapping[str, Reading], column: Column) -> list[PeakPart]:
-    """Return a step as what keeps it from the peak and what is needed there; the parts sum to the step, those of no time are left out.
+    """Return a step divided into what keeps it from the peak and what is needed at the peak.
 
-    The GPU's idle time and what it copies or communicates are the ledger's, as on Idle; ``metrics`` are of the same ``column``. Empty where the MFU is not known.
+    The parts sum to the step; empty parts are left out. Idle time, copies and communication come from the ledger, as on Idle.
+    ``metrics`` are of the same ``column``. The list is empty if the MFU is not known.
     """
     mfu, known = metrics["mfu"].value, parts_of(rank, column)
     step = sum(part.ms for part in known)
@@ -77,7 +79,10 @@ def peak_parts(rank: RankResult, metrics: Mapping[str, Reading], column: Column)
 
 
 def largest_wait(rank: RankResult, key: PartKey, column: Column) -> tuple[lost.Row, float] | None:
-    """Return what most of the idle time, or of exposed copies or communication, goes to, with its ms of them; None for other parts of a step."""
+    """Return the main cause of idle time, exposed copies or communication, with its ms.
+
+    It is None for other parts of a step.
+    """
     if key not in ("idle", "exposed_memcpy", "exposed_comm"):
         return None
     times = {
@@ -90,7 +95,10 @@ def largest_wait(rank: RankResult, key: PartKey, column: Column) -> tuple[lost.R
 
 
 def mostly(rank: RankResult, part: PeakPart, column: Column, largest_operator: str = "") -> tuple[str, str]:
-    """Return what most of a part is, and what helps. ``largest_operator`` is the product, convolution or attention that exceeds its least time most."""
+    """Return what most of a part is, and what helps against it.
+
+    ``largest_operator`` is the product, convolution or attention with the largest time above its minimum.
+    """
     if (wait := largest_wait(rank, part.key, column)) is not None:
         row, ms = wait
         return ("" if row.key == part.key else f"{row.label}: {fmt.duration_ms(ms)}"), row.helps
@@ -123,12 +131,12 @@ def _categories(rank: RankResult) -> str:
 
 
 def largest_loss(parts: Sequence[PeakPart]) -> PeakPart | None:
-    """Return what keeps most of a step from the peak; None where nothing does."""
+    """Return the part that keeps most of a step from the peak; None if there is none."""
     return max((part for part in parts if part.key != "peak"), key=lambda part: part.ms, default=None)
 
 
 def mfu_sentence(metrics: Mapping[str, Reading], parts: Sequence[PeakPart]) -> str:
-    """Return the MFU with what most of the peak is lost to: a part of each step."""
+    """Return the MFU and the main loss relative to the peak."""
     mfu = fmt.reading("mfu", metrics["mfu"])
     sure = metrics["mfu"].trust == "ok" or mfu.startswith("<")
     about = "at least " if is_lower_bound(metrics) else "" if sure else "≈\u00a0"
@@ -146,7 +154,7 @@ def mfu_sentence(metrics: Mapping[str, Reading], parts: Sequence[PeakPart]) -> s
 
 
 def clock_line(metrics: Mapping[str, Reading]) -> str | None:
-    """Return the SM clock beside the one that the peak is quoted at; None where no telemetry tells it."""
+    """Return the SM clock next to the clock for which the peak is quoted; None without telemetry of it."""
     clock = metrics["mfu_factor_clock"]
     return f"SM clock: {clock.notes[-1].rstrip('.')}." if clock.value is not None and clock.trust == "ok" else None
 
@@ -156,7 +164,7 @@ MARK_STEPS = "for batch in loader:\n    train_step(batch)\n    profiler.step()  
 
 
 def what_mfu_lacks(metrics: Mapping[str, Reading]) -> tuple[str, str | None]:
-    """Return what of MFU is not known, and the code that records it (None where no code does)."""
+    """Return what is missing for the MFU, and the code that records it (None if no code does)."""
     if metrics["step_time_ms"].value is None:
         return "Steps are not marked, so there is no time of a step.", MARK_STEPS
     if metrics["flops_per_step"].value is None:
@@ -165,14 +173,17 @@ def what_mfu_lacks(metrics: Mapping[str, Reading]) -> tuple[str, str | None]:
 
 
 def utilizations(metrics: Mapping[str, Reading]) -> list[str]:
-    """Return which metrics say how well the peak is used: MFU and what is achieved, and the others where they say something else."""
+    """Return the metrics of how well the peak is used: MFU, achieved rate, and others that differ."""
     mfu = metrics["mfu"].value or 0.0
     others = [key for key in ("mfu_at_dtype", "hfu") if abs((metrics[key].value or mfu) - mfu) > SAME_SHARE * mfu]
     return ["mfu", "achieved_tflops", *others]
 
 
 def without_tensor_cores(ms: float, hardly: bool, per: str) -> str:
-    """Return how long products, convolutions and attention run without tensor cores; ``hardly``: that is next to nothing of their time."""
+    """Return how long products, convolutions and attention run without tensor cores.
+
+    ``hardly`` means that this is a negligible part of their time.
+    """
     if not ms:
         return "Every matrix product, convolution and attention uses tensor cores"
     if hardly:
@@ -181,7 +192,10 @@ def without_tensor_cores(ms: float, hardly: bool, per: str) -> str:
 
 
 def mfu_doubt(metrics: Mapping[str, Reading]) -> str | None:
-    """Return once that MFU and all that rests on the same step time is not exact; None where it is measured. The metric's card says how it was inferred, on hover."""
+    """Return a sentence that the MFU's step time is inferred; None if it is measured.
+
+    The metric's card explains on hover how it was inferred.
+    """
     mfu = metrics["mfu"]
     if mfu.value is None or mfu.trust == "ok":
         return None

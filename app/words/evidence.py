@@ -1,4 +1,4 @@
-"""What proves a finding, as a table for people: its numbers rounded with their unit, its causes by name, no empty columns."""
+"""The evidence of a finding as a table: rounded numbers with units, named causes, no empty columns."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ _BY_UNIT: dict[str, Callable[[float], str]] = {
     "bytes": fmt.bytes_,
     "share": fmt.share,
 }
-_PLACE = ("start_ns", "end_ns")  # where on the timeline: a link there says it better
-_NAMED_BY = ("place", "operator", "flop_operator", "module")  # what a reader looks for in the code, the surest first
+_PLACE = ("start_ns", "end_ns")  # times on the timeline, which a link shows better
+_NAMED_BY = ("place", "operator", "flop_operator", "module")  # names to search in the code, the most reliable first
 _HEADINGS = {"ms": "Time", "share": "Share", "bytes": "Bytes"}
 
 
 def table(finding: Finding) -> Rows:
-    """Return the headings and the cells of a finding's evidence; both empty where it has none."""
+    """Return the headings and cells of a finding's evidence; both are empty if it has none."""
     keys = list(dict.fromkeys(key for row in finding.evidence for key in row if key not in _PLACE))
     kept = [key for key in keys if any(row.get(key) not in (None, "") for row in finding.evidence)]
     return [_heading(key) for key in kept], [[_cell(key, row.get(key)) for key in kept] for row in finding.evidence]
 
 
 def where(finding: Finding) -> tuple[str, str] | None:
-    """Return where to look without a source line: the operator of the first piece of evidence, and its phase and shapes; None where none has one."""
+    """Return where to look without a source line: an operator, and its phase and shapes.
+
+    They come from the first piece of evidence that has them; None if there is none.
+    """
     for row in finding.evidence:
         name = next((str(row[key]) for key in _NAMED_BY if row.get(key)), None)
         if name is not None:
@@ -42,7 +45,7 @@ def where(finding: Finding) -> tuple[str, str] | None:
 
 
 def _heading(key: str) -> str:
-    """Return a heading without its unit, which stands in the cells."""
+    """Return a heading without its unit, which the cells contain."""
     name, _, unit = key.rpartition("_")
     return _HEADINGS.get(key) or fmt.heading(name if name and unit in _BY_UNIT and unit != "share" else key)
 

@@ -1,4 +1,4 @@
-"""The headline of a run: the change to make first and what it brings, where one is known, else what the step's time goes to."""
+"""The headline of a run: the first change and its gain, else where the step time goes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sawtooth.app.words import causes
 from sawtooth.app.words.run import first_line, step_time
 from sawtooth.app.words.savings import with_known_mfu
 
-WORTH_A_HEADLINE = 0.03  # of the step: less is lost in the noise of most measurements
-WORTH_SAYING = 0.01  # of the step: what is done between steps takes on average
+WORTH_A_HEADLINE = 0.03  # of the step: a smaller gain is lost in the noise of most measurements
+WORTH_SAYING = 0.01  # of the step: smallest mean time between steps that is mentioned
 _FIRST_CLAUSE = re.compile(r"[;.]\s")
 _CUT_OFF = "truncated"  # the diagnostic of a trace that ends before its profile does
 
@@ -29,7 +29,7 @@ CUT_OFF_EARLY = (  # what happened, why, what to do
 
 
 def headline(result: RunResult) -> str:
-    """Return the answer about a run in one line: Pad 774 and 50257 to multiples of 64: 65.7 → ≈ 35.1 ms."""
+    """Return the answer in one line: "Pad 774 and 50257 to multiples of 64: 65.7 → ≈ 35.1 ms"."""
     if (withdrawn := result.withdrawn_by) is not None and withdrawn.headline is not None:
         return withdrawn.headline
     change = first_change(result)
@@ -40,7 +40,7 @@ def headline(result: RunResult) -> str:
 
 
 def on_poster(result: RunResult, included: Sequence[Finding] = ()) -> str:
-    """Return the headline above the poster, which shows the times large: the change alone, or those ``included``, and how sure that is where it is little."""
+    """Return the headline above the poster, which shows the times: the change or those ``included``."""
     if result.withdrawn_by is not None:
         return headline(result)
     if included:
@@ -54,13 +54,13 @@ def on_poster(result: RunResult, included: Sequence[Finding] = ()) -> str:
 
 
 def _marked(sentence: str, changes: Sequence[Finding], result: RunResult) -> str:
-    """Return a headline on ``changes`` with what limits it: little confidence in one of them, a trace that is cut off."""
+    """Return a headline about ``changes`` with its limits: low confidence, or a trace that is cut off."""
     cut_off = ". The trace file is cut off." if is_cut_off(result) else ""
     return f"{sentence}{_limits(changes)}{cut_off}"
 
 
 def _limits(changes: Sequence[Finding]) -> str:
-    """Return what is to be known beside a promise, in brackets: low confidence; of one change that its range reaches the present step; "" where neither is so."""
+    """Return a prediction's limits in brackets: low confidence, or a range with the present step."""
     limits = ["low confidence"] if any(change.confidence == "low" for change in changes) else []
     if len(changes) == 1 and changes[0].may_gain_nothing:
         limits.append("may bring nothing")
@@ -68,22 +68,21 @@ def _limits(changes: Sequence[Finding]) -> str:
 
 
 def named_together(changes: Sequence[Finding]) -> str:
-    """Return what to change in all of ``changes``, short: two are named, of more the first."""
+    """Return a short text for all of ``changes``: two are named; with more, only the first is."""
     first, *others = [action(change) for change in changes]
     return f"{first} + {len(others)} more changes" if len(others) > 1 else " + ".join((first, *others))
 
 
 def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
-    """Return the line under the headline: what the time goes to, where the headline has said something else; of a healthy run what might still help.
+    """Return the line below the headline, or None.
 
-    Where the headline names the changes ``included``, what ends the run stays in sight. What the loop does between its steps is said where it counts.
+    It says where the time goes, what might help a healthy run, what ends the run, and which work between steps matters.
     """
     return " ".join(filter(None, (_below(result, included), between_steps(result)))) or None
 
 
 def between_steps(result: RunResult) -> str | None:
-    """Return what a round of steps takes, and evaluating, checkpoints and pauses between steps: Evaluation takes 1.4 ms of it on average: 84 ms every 60
-    steps; None where it is little or not known."""
+    """Return the times of a round of steps and of pauses (evaluation, checkpoints, others), or None."""
     if result.lead is None:
         return result.host.round.sentence if result.host is not None and result.host.round is not None else None
     best, step_ms = result.lead.best, result.lead.best.ms
@@ -114,7 +113,7 @@ def _below(result: RunResult, included: Sequence[Finding]) -> str | None:
         return _reason(included[0], result) if len(included) == 1 else first_line(result)
     if (
         change is not None and "late_rank" in change[0].explains.topics
-    ):  # what one rank's GPU does says nothing of why the others wait for it
+    ):  # what the GPU of one rank does not explain why the others wait for it
         return f"{change[0].title}."
     if change is not None:
         return _reason(change[0], result)
@@ -126,11 +125,11 @@ def _below(result: RunResult, included: Sequence[Finding]) -> str | None:
 
 
 def _reason(finding: Finding, result: RunResult) -> str:
-    """Return the run's first line where it speaks of what ``finding`` is about; else what that found, and how much of it the GPU is busy."""
+    """Return the reason for ``finding``: the run's first line if it has the same topic, else the title."""
     line, verdict = first_line(result), judge(result.lead) if result.lead is not None else None
     if verdict is None or verdict.step.value is None or finding.ends_the_run:
         return line
-    if "hidden" in finding.explains.topics and verdict.kind == "unrepresentative":  # then the first line names what it hides
+    if "hidden" in finding.explains.topics and verdict.kind == "unrepresentative":  # then the first line names the hidden time
         return line
     lost_to = verdict.loss.cause if verdict.kind in ("starved", "loss") and verdict.loss is not None else None
     named = explains(verdict, result.findings) is finding and causes.of_finding(finding) is not None
@@ -140,7 +139,7 @@ def _reason(finding: Finding, result: RunResult) -> str:
 
 
 def _without_steps(result: RunResult) -> str | None:
-    """Say what to do about most of a recording without steps, of which no finding can predict a gain: against its largest loss, else to mark steps."""
+    """Return what to do about a recording without steps, for which no finding can predict a gain."""
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is None or verdict.step.value is not None or verdict.kind not in ("starved", "loss"):
         return None
@@ -153,7 +152,7 @@ def _without_steps(result: RunResult) -> str | None:
 
 
 def healthy(result: RunResult) -> str | None:
-    """Say of a run whose GPU is busy all the time, and works well, that it is healthy and how little a sure change would bring; None of all others."""
+    """Return a sentence about a healthy run, with the largest gain of a sure change; None for others."""
     rank = result.lead
     verdict = judge(rank) if rank is not None else None
     mfu = result.metrics["mfu"].value
@@ -171,7 +170,7 @@ def healthy(result: RunResult) -> str | None:
 
 
 def _might_help(result: RunResult) -> str:
-    """Return what could still bring something to a healthy run, though nobody is sure of it, else what its kernels are."""
+    """Return an unsure change that might still help a healthy run, else what its kernels are."""
     step_ms, unsure = best_ms(result), [f for f in result.findings if f.confidence == "low" and f.claims == "gain"]
     if not step_ms or not unsure:
         return first_line(result)
@@ -181,7 +180,7 @@ def _might_help(result: RunResult) -> str:
 
 
 def tab_title(result: RunResult, included: Sequence[Finding] = (), outlook: Outlook | None = None) -> str:
-    """Return what a browser's tab is called: the headline, or of the changes ``included`` the step after them, and the run it is of."""
+    """Return the title of the browser's tab: the headline, or the ``included`` changes, and the run."""
     sentence = headline(result).rstrip(".")
     if included and outlook is not None:
         sentence = f"{named_together(included)}: {fmt.step_change(outlook.before_ms, outlook.after_ms)}"
@@ -189,19 +188,17 @@ def tab_title(result: RunResult, included: Sequence[Finding] = (), outlook: Outl
 
 
 def action(finding: Finding) -> str:
-    """Return what to change, without how it is done: Use the fused optimizer."""
+    """Return the short action of a finding, such as "Use the fused optimizer"."""
     return finding.action.short
 
 
 def first_change(result: RunResult) -> tuple[Finding, str] | None:
-    """Return the first finding worth the headline with the sentence it makes; of a healthy run none, whatever one might still try."""
+    """Return the first finding that is large enough for the headline, and its sentence."""
     rank, findings = result.lead, result.findings
     verdict = judge(rank) if rank is not None else None
     if result.withdrawn_by is not None or (rank is not None and verdict is None) or healthy(result) is not None:
         return None
-    if (
-        verdict is not None and verdict.kind == "unrepresentative"
-    ):  # what the profiled steps would gain is not what the run would
+    if verdict is not None and verdict.kind == "unrepresentative":  # a gain in the profiled steps says little about the run
         sure = explains(verdict, findings)
         findings = [sure] if sure is not None and sure.claims == "gain" else []
     step_ms = best_ms(result)
@@ -215,27 +212,27 @@ def first_change(result: RunResult) -> tuple[Finding, str] | None:
 
 
 def _is_better(finding: Finding, first: Finding) -> bool:
-    """Tell whether a change is a better one to make first than one that may bring nothing: it brings more, is as sure, and brings something at the worst."""
+    """Return whether a change should come before a first change that may bring nothing."""
     as_sure = finding.confidence == first.confidence or finding.confidence == "high"
     more = finding.claims == "gain" and not finding.may_gain_nothing and finding.gain_ms > first.gain_ms
     return first.may_gain_nothing and not first.ends_the_run and more and as_sure
 
 
 def leading(result: RunResult) -> Finding | None:
-    """Return the finding that the headline speaks of; None where it speaks of none."""
+    """Return the finding of the headline, or None."""
     change = first_change(result)
     return change[0] if change is not None else None
 
 
 def prepared_by(finding: Finding, result: RunResult) -> Finding | None:
-    """Return what has to be changed before ``finding``, and brings little by itself; None where nothing has."""
+    """Return the change that must come before ``finding`` and gains little alone, or None."""
     little = WORTH_A_HEADLINE * (best_ms(result) or 0.0)
     needed = needed_before(finding, result.findings)
     return next((f for f in needed if f.claims != "gain" or f.gain_ms < little), None)
 
 
 def _whole_action(finding: Finding, result: RunResult) -> str:
-    """Return what to change, together with what has to be changed before."""
+    """Return the action of a finding, together with the change that must come before it."""
     first = prepared_by(finding, result)
     if first is None:
         return action(finding)
@@ -243,12 +240,12 @@ def _whole_action(finding: Finding, result: RunResult) -> str:
 
 
 def best_ms(result: RunResult) -> float | None:
-    """Return the run's own step in ms, with a GPU or without."""
+    """Return the run's own step time in ms, with or without a GPU."""
     return result.lead.best.ms if result.lead is not None else result.metrics["best_step_time_ms"].value
 
 
 def forecast(result: RunResult) -> Outlook | None:
-    """Return what the change of the headline brings; None where no gain is claimed."""
+    """Return the prediction for the headline's change; None if no gain is claimed."""
     change, step_ms = first_change(result), best_ms(result)
     if change is None or not step_ms:
         return None
@@ -275,7 +272,8 @@ def _claimed(finding: Finding, whole_action: str, step_ms: float | None) -> str 
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         no_less = ", no sooner than batches come" if fed is not None else ""
         return f"{whole_action}: {fmt.step_change(step_ms, finding.predicted_step_ms)}{no_less}{sure}"
-    worth = finding.severity != "info" or fed is not None  # what the loader bounds is no small thing of its own
+    # a change that the loader limits is important, whatever its own severity
+    worth = finding.severity != "info" or fed is not None
     if finding.claims == "ceiling" and worth and finding.ceiling_ms_per_step is not None:
         most = fmt.duration_ms(finding.ceiling_ms_per_step)
         no_more = f", since batches come every {fmt.duration_ms(fed)} at the soonest" if fed is not None else ""
@@ -284,5 +282,5 @@ def _claimed(finding: Finding, whole_action: str, step_ms: float | None) -> str 
 
 
 def is_cut_off(result: RunResult) -> bool:
-    """Tell whether a trace of the run ends before its profile does."""
+    """Return whether a trace of the run ends before its profile does."""
     return any(diagnostic.key == _CUT_OFF for diagnostic in result.diagnostics)

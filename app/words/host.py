@@ -1,4 +1,4 @@
-"""What a run without GPU work says: where the host's time goes."""
+"""Sentences and tables about a run without GPU work: where the host's time goes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _in_loader(work: HostWork) -> str:
 
 
 def _outside(work: HostWork) -> str:
-    """Say what the loop does outside operators: the function that takes most of it, or how to see which does."""
+    """Return the function that takes most time outside operators, or how to find it."""
     return _first_function(work) or "Python, or what the profiler does not see. `sawtooth run --stacks` names the function"
 
 
@@ -62,7 +62,7 @@ def _first_function(work: HostWork) -> str | None:
 
 
 def _whole(work: HostWork) -> float:
-    """Return the ms of the user's functions together, of each with what it calls of libraries."""
+    """Return the total ms of the user's functions, including the library calls inside them."""
     return sum(ms for _, ms in work.functions) or 1.0
 
 
@@ -72,7 +72,7 @@ def _step(work: HostWork) -> str:
 
 
 def of_marks(result: RunResult) -> str | None:
-    """Return the first line about a run of step marks alone whose loader was timed; None where it was not."""
+    """Return the first line for a run with step marks and a measured loader rate; None without the rate."""
     step_ms, facts = result.metrics["best_step_time_ms"].value, result.manifest.facts
     rates = pace(facts, step_ms)
     if rates is None or step_ms is None:
@@ -87,7 +87,7 @@ def of_marks(result: RunResult) -> str | None:
 
 
 def facts(result: RunResult, forecast: Outlook | None) -> list[tuple[str, str]]:
-    """Return label and value of what the loop takes, now and after the change; empty where the size of a batch is not known."""
+    """Return label and value of the loop's rate, now and after the change; empty without a batch size."""
     rates = pace(result.manifest.facts, result.metrics["best_step_time_ms"].value) if result.lead is None else None
     if rates is None:
         return []
@@ -104,7 +104,7 @@ Shown = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 
 
 def tables(work: HostWork) -> list[Shown]:
-    """Return title, heads and rows of what is known: the loop's time, the operators, the threads."""
+    """Return title, headings and rows of the tables: the loop's time, operators, functions, threads."""
     whole, slowed = work.total_ms, work.slowed
     times = SLOWED.format(times=fmt.number(slowed)) if slowed else ""
     of = times or (f"of each {_step(work)} step" if work.steps else "of the whole recording")

@@ -1,4 +1,4 @@
-"""Lost time in rows that add up: what the GPU waits for by cause on one basis, what it comes to, and of which step."""
+"""Lost time in rows that add up: the causes of waiting on one basis, and their total."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes
 
-WORTH_A_ROW = 0.01  # of the largest cause: smaller ones are one row together
-NOT_OF_THE_RUN = "profiler"  # a cause that a run without the profiler does not have, whatever a replay leaves of it
+WORTH_A_ROW = 0.01  # of the largest cause: smaller ones are added up in one row
+NOT_OF_THE_RUN = "profiler"  # a cause that exists only under the profiler, even if a replay leaves a rest of it
 REST = "everything else"
-LINE = re.compile(r"\.py:[0-9]+")  # a line of the user's own
+LINE = re.compile(r"\.py:[0-9]+")  # a line of the user's own code
 
 
 @dataclass(frozen=True)
 class Row:
-    """A cause of lost time: ``ms`` of a step on the basis that is spoken of, ``other_ms`` on the other one. ``owner`` is "" for all that is small.
+    """A cause of lost time: ``ms`` per step on the chosen basis, ``other_ms`` on the other one.
 
-    Of ``transfer_ms`` the GPU copies or communicates.
+    ``owner`` is "" for the sum of the small causes. The GPU copies or communicates during ``transfer_ms`` of the time.
     """
 
     owner: str
@@ -36,29 +36,31 @@ class Row:
 
     @property
     def label(self) -> str:
-        """The cause's name, as a sentence begins."""
+        """The cause's name with a capital letter, for the start of a sentence."""
         return self.name[0].upper() + self.name[1:]
 
     @property
     def name(self) -> str:
-        """The cause's name, within a sentence."""
-        return colour_of(self.owner, self.cause).label if self.owner else REST  # capitals in it are names: Python on the host
+        """The cause's name within a sentence."""
+        # capitals inside are proper names, such as "Python on the host"
+        return colour_of(self.owner, self.cause).label if self.owner else REST
 
     @property
     def key(self) -> str:
-        """What tables of places and pieces know it by: the cause, or of copies and communication without one their owner."""
+        """The key of this cause in tables of places and pieces: the cause, or the owner if there is none."""
         return known_by(self.owner, self.cause)
 
     @property
     def helps(self) -> str:
-        """What to change about it; "" where it is many things."""
+        """What to change about this cause; "" for the sum of the small causes."""
         return causes.helps(self.owner, self.cause) if self.owner else ""
 
 
 def rows(rank: RankResult, column: Column) -> list[Row]:
-    """Return lost time by cause as the Verdict divides it, largest first, with all that is small in one row at the end: they sum to ``total_ms``.
+    """Return lost time by cause as the Verdict divides it, largest first; rows sum to ``total_ms``.
 
-    None is of 0 ms: where ``column`` loses nothing there are no rows, whatever the other one loses.
+    The small causes are one row at the end. No row has 0 ms: if ``column`` has no lost time, there are no rows, even if the
+    other column has some.
     """
     other: Column = "recorded" if column == "unprofiled" else "unprofiled"
     mine, others = ({_key(part): part for part in parts_of(rank, each) if part.lost} for each in (column, other))
@@ -81,19 +83,20 @@ def _key(part: Part) -> tuple[str, str | None]:
 
 
 def hidden_by(findings: Sequence[Finding]) -> Finding | None:
-    """Return the first finding of time that the profiled steps do not show, if it names a cause."""
+    """Return the first finding about time outside the profiled steps, if it names a cause."""
     return next((finding for finding in findings if "hidden" in finding.explains.topics and finding.explains.causes), None)
 
 
 def total_ms(of: Sequence[Row]) -> float:
-    """Return what the rows come to."""
+    """Return the sum of the rows."""
     return sum(row.ms for row in of)
 
 
 def sentence(rank: RankResult, column: Column, of: Sequence[Row], hidden: Finding | None = None) -> str:
-    """Return how much of a step is lost and to what most of it goes: ≈ 137 ms of each 148 ms step is lost, 110 ms of it to the host launching kernels.
+    """Return how much of a step is lost and its main cause.
 
-    ``hidden`` is the finding that says what the time outside the profiled steps most likely is.
+    An example is "≈ 137 ms of each 148 ms step is lost, 110 ms of it to the host launching kernels". ``hidden`` is the finding
+    with the most likely cause of the time outside the profiled steps.
     """
     about = "≈\u00a0" if column == "unprofiled" else ""
     whole = sum(part.ms for part in parts_of(rank, column))
@@ -107,14 +110,17 @@ def sentence(rank: RankResult, column: Column, of: Sequence[Row], hidden: Findin
 
 
 def largest_part(place: str, *, with_stack: bool) -> str:
-    """Return where the largest part of a cause lies; where the trace has no Python calls, how the line that is to be changed becomes known."""
+    """Return where the largest part of a cause is; without Python calls, how to record the line."""
     at = "at " if LINE.search(place) else "" if place.startswith("before ") else "in "
     unknown = "" if at == "at " or with_stack else ". Your own line is not recorded: `sawtooth run --stacks` records it"
     return f"The largest part is {at}{place}{unknown}."
 
 
 def busy_meanwhile(of: Sequence[Row]) -> str | None:
-    """Say how much of the lost time the GPU copies or communicates, and is busy by most counts; None where it hardly does."""
+    """Return how long the GPU copies or communicates during the lost time; None if it hardly does.
+
+    Most other counts call this time busy.
+    """
     ms = sum(row.transfer_ms for row in of)
     if ms < WORTH_A_ROW * total_ms(of) or not ms:
         return None

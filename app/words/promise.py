@@ -1,4 +1,4 @@
-"""What a change brings, in the same words and with the same rounding on the Verdict, in the Audit and in what leaves the page."""
+"""The gain of a change in words, the same on the Verdict, in the Audit and in shared files."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from sawtooth.app.words.savings import between_predicted
 
 
 def brings(finding: Finding) -> str:
-    """Return what a finding brings, of every change in the same unit: saves ≈ 265 ms a step (85 %)."""
+    """Return the gain of a finding, always in the same unit, such as "saves ≈ 265 ms a step (85 %)"."""
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         share = fmt.share(1 - left(finding))
         after = finding.predicted_step_ms
         return f"saves ≈\u00a0{fmt.shortened(after + finding.gain_ms, after)} a step ({share})"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
-        if "hidden" in finding.explains.topics and not finding.explains.causes:  # to record it shortens nothing
+        if "hidden" in finding.explains.topics and not finding.explains.causes:  # a recording alone shortens nothing
             return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each step is in none of the profiled ones"
         return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
     return more_samples(finding) or caution(finding)
 
 
 def detail(finding: Finding) -> str:
-    """Return the step after a change and how sure that is: then ≈ 47.0 ms (41.2 to 55.0 ms), high confidence; "" where nothing is claimed."""
+    """Return the step after a change and its confidence; "" if nothing is claimed.
+
+    An example is "then ≈ 47.0 ms (41.2 to 55.0 ms), high confidence".
+    """
     if finding.claims == "caution":
         return ""
     sure = sureness(finding)
@@ -32,27 +35,30 @@ def detail(finding: Finding) -> str:
 
 
 def sureness(finding: Finding) -> str:
-    """Return how sure a change is: nobody is sure of one whose predicted range reaches the step as it is, however sure its cause."""
+    """Return the confidence of a change.
+
+    If the predicted range includes the present step, the change may bring nothing, however sure its cause is.
+    """
     if finding.may_gain_nothing and finding.confidence != "low":
         return "may bring nothing"
     return f"{finding.confidence} confidence"
 
 
 def left(finding: Finding) -> float:
-    """Return the share of the step that a change with a predicted gain leaves."""
+    """Return the share of the step that remains after a change with a predicted gain."""
     after = finding.predicted_step_ms or 0.0
     return after / (after + finding.gain_ms)
 
 
 def more_samples(finding: Finding) -> str | None:
-    """Return what a change brings that leaves a step as long and does more in it; None for other changes."""
+    """Return the gain of a change that does more work in a step of the same length, else None."""
     if finding.claims != "throughput" or finding.samples_per_second_times is None:
         return None
     return f"up to {fmt.factor(finding.samples_per_second_times)} the samples a second, in steps as long as now"
 
 
 def caution(finding: Finding) -> str:
-    """Return what stands where a finding claims no gain: it is worth knowing, and no recommendation."""
+    """Return the text for a finding that claims no gain."""
     if finding.predicted_step_ms is not None:
         return "no gain on its own: another bottleneck takes over"
     return "ends the run" if finding.ends_the_run else "gain not predicted"

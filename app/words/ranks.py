@@ -1,15 +1,15 @@
-"""Ranks in words: how a rank's lateness and what a step gains without it go together."""
+"""Ranks in words: how a rank's lateness relates to the gain without it."""
 
 from __future__ import annotations
 
 from sawtooth.analysis.run.job import Straggler
 from sawtooth.app import format as fmt
 
-SAME = 0.05  # of the lateness: a gain that differs by less needs no reason
+SAME = 0.05  # of the lateness: a gain that differs by less needs no explanation
 
 
 def lateness_and_gain(late: Straggler, gain_ms: float) -> str:
-    """Say why a step gains less than a rank is late by; "" where it gains as much."""
+    """Return why the gain is smaller than the lateness; "" if both are about equal."""
     if late.at_most or gain_ms >= (1 - SAME) * late.own_ms:
         return ""
     gains = f"Of these {fmt.duration_ms(late.own_ms)} a step gains ≈\u00a0{fmt.duration_ms(gain_ms)}"

@@ -1,4 +1,4 @@
-"""Sentences that carry numbers: the verdict of a run, in words that are the same on every screen and in the command line."""
+"""Sentences about a run's verdict, the same on every screen and in the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sawtooth.app.words import host
 
 
 def first_seen(look: FirstLook) -> str:
-    """Return what a trace says by itself, before it is analysed: NVIDIA H200, 6 steps, GPU busy 97 % of the recording."""
+    """Return what a trace shows before its analysis, such as "NVIDIA H200, 6 steps, GPU busy 97 % …"."""
     parts = [look.gpu or ""]
     if look.steps:
         parts.append("1 step" if look.steps == 1 else f"{fmt.count(look.steps)} steps")
@@ -26,13 +26,13 @@ def first_seen(look: FirstLook) -> str:
 
 
 def step_time(verdict: Judgement) -> str:
-    """Return the run's step time for people, with ≈ where it is not measured: ≈ 26.4 ms."""
+    """Return the run's step time as text, with ≈ if it is not measured, such as "≈ 26.4 ms"."""
     text = fmt.reading("best_step_time_ms", verdict.step)
     return f"≈\u00a0{text}" if verdict.step_source in ESTIMATED else text
 
 
 def step_now(result: RunResult) -> str | None:
-    """Return the run's step time for people, with a GPU or without; None where it is not known."""
+    """Return the run's step time as text, with or without a GPU; None if it is not known."""
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is not None:
         return step_time(verdict) if verdict.step.value is not None else None
@@ -44,7 +44,7 @@ def step_now(result: RunResult) -> str | None:
 
 
 def first_line(result: RunResult) -> str:
-    """Return the first line about a run, whatever it holds."""
+    """Return the first line about any run."""
     if (check := result.withdrawn_by) is not None or result.lead is None:
         return check.sentence if check is not None else no_verdict(result)
     verdict = judge(result.lead)
@@ -57,13 +57,13 @@ SEVERAL = "several causes, none of which owns most of it"
 
 
 def headline(verdict: Judgement, finding: Finding | None = None) -> str:
-    """Return the verdict's first line: where the time goes and what it waits for, by the name of the ``finding`` that explains it."""
+    """Return the verdict's first line: where the time goes, named by the ``finding`` that explains it."""
     busy = fmt.share(verdict.busy_share)
     per = f"each {step_time(verdict)} step" if verdict.step.value is not None else "the recorded time"
     named = cause_words.of_finding(finding)
     known = (
         named is not None
-        and named.cause is not None  # it has a name of its own, and the loss perhaps no one cause
+        and named.cause is not None  # otherwise the finding has its own name, and the loss may have several causes
         and verdict.kind != "unrepresentative"
         and verdict.loss is not None
         and verdict.loss.cause == named.cause
@@ -73,7 +73,7 @@ def headline(verdict: Judgement, finding: Finding | None = None) -> str:
             return f"The GPU is busy {busy} of {per}. {named.waits_for}"
         if verdict.kind == "unrepresentative" and finding.gain_ms > (
             verdict.profiled.value or 0.0
-        ):  # no profiled step holds it
+        ):  # no profiled step contains it
             waits = named.waits_for.removeprefix("It ").rstrip(".")
             return f"The GPU is busy {busy} of {per}. Most likely it {waits}, for longer in the run than in the profiled steps."
         if verdict.step.value:
@@ -100,7 +100,7 @@ def headline(verdict: Judgement, finding: Finding | None = None) -> str:
     return f"The GPU is busy {busy} of {per}. {_compute(verdict)}"
 
 
-UNKNOWN_WORTH_SAYING = 0.05  # of the compute time: beside less, what is known is the answer
+UNKNOWN_WORTH_SAYING = 0.05  # of the compute time: a smaller unknown part does not change the answer
 
 
 def _compute(verdict: Judgement) -> str:
@@ -118,7 +118,7 @@ def _compute(verdict: Judgement) -> str:
 
 
 def distortion(verdict: Judgement) -> str | None:
-    """Return one plain sentence with both step times where the profiler or an unlucky capture separates them, else None."""
+    """Return a sentence with both step times if the profile does not match the run, else None."""
     ratio = verdict.distortion
     if ratio is None or verdict.step.value is None or verdict.profiled.value is None:
         return None
@@ -135,7 +135,7 @@ def distortion(verdict: Judgement) -> str | None:
 
 
 def spread(rank: RankResult) -> str | None:
-    """Return the range of the counted steps and their number: 31.2 to 31.9 ms, 3 steps; said to be profiled where another step time stands above it."""
+    """Return the range and number of the (profiled) counted steps, such as "31.2 to 31.9 ms, 3 steps"."""
     steps_ms = rank.device_step_ms
     if not steps_ms:
         return None
@@ -144,7 +144,7 @@ def spread(rank: RankResult) -> str | None:
 
 
 def lost_to(result: RunResult) -> str:
-    """Return what most of a step's lost time goes to, as in the first line about a run; "" where compute is the answer."""
+    """Return the main cause of a step's lost time, as in the first line; "" if the answer is compute."""
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is None or verdict.kind not in ("starved", "loss") or verdict.loss is None:
         return ""
@@ -163,11 +163,11 @@ NO_STEPS_WHY = (
 )
 
 
-IN_USE = 0.95  # of the time: such a GPU waits for little that utilization could show
+IN_USE = 0.95  # of the time: above this, utilization shows hardly any waiting
 
 
 def no_verdict(result: RunResult) -> str:
-    """Return the first line for a run whose traces hold no GPU work."""
+    """Return the first line for a run whose traces have no GPU work."""
     if result.manifest.traces:
         return host.first_line(result.host) if result.host else "The trace holds neither GPU work nor operators."
     util, step = (result.metrics[key] for key in ("nvml_gpu_util_mean", "best_step_time_ms"))
@@ -186,7 +186,7 @@ def no_verdict(result: RunResult) -> str:
 
 
 def subtitle(result: RunResult) -> str:
-    """Return what was recorded on what: NVIDIA H200 · torch 2.11 · 3 of 4 steps counted."""
+    """Return what was recorded, such as "NVIDIA H200 · torch 2.11 · 3 of 4 steps counted"."""
     rank = result.lead
     parts: list[str] = []
     if rank is not None:
@@ -221,7 +221,7 @@ def step_bar_title(verdict: Judgement) -> str:
 
 
 def beside(key: str, metrics: Mapping[str, Reading], rank: RankResult) -> str | None:
-    """Return what stands under a metric's card on the Verdict, None where nothing need be added."""
+    """Return the note below a metric's card on the Verdict, or None."""
     if key == "best_step_time_ms":
         return spread(rank)
     note = {"mfu": _mfu_note, "tensor_core_time_share": _tensor_note, "gpu_busy_share": _busy_note}.get(key)
@@ -229,7 +229,7 @@ def beside(key: str, metrics: Mapping[str, Reading], rank: RankResult) -> str | 
 
 
 def _mfu_note(metrics: Mapping[str, Reading]) -> str | None:
-    """Return what stands under the MFU: the achieved rate."""
+    """Return the note below the MFU: the achieved rate."""
     achieved = metrics["achieved_tflops"]
     if achieved.value is None:
         return None
@@ -240,7 +240,7 @@ def _mfu_note(metrics: Mapping[str, Reading]) -> str | None:
 
 
 def mfu_fact(metrics: Mapping[str, Reading]) -> tuple[str, str] | None:
-    """Return MFU's label and value; above the 16-bit peak that of the operators' own dtypes."""
+    """Return MFU's label and value; above the 16-bit peak, that of the operators' own dtypes."""
     if metrics["mfu"].value is None:
         return None
     own = by_own_dtypes(metrics)
@@ -248,18 +248,18 @@ def mfu_fact(metrics: Mapping[str, Reading]) -> tuple[str, str] | None:
 
 
 def by_own_dtypes(metrics: Mapping[str, Reading]) -> str | None:
-    """Return the MFU by each operator's dtype, for people, where the MFU is above the 16-bit peak, which narrow dtypes outrun; else None."""
+    """Return the MFU by each operator's dtype if the MFU exceeds the 16-bit peak, else None."""
     mfu, own = metrics["mfu"], metrics["mfu_at_dtype"]
     return fmt.reading("mfu_at_dtype", own) if own.value is not None and (mfu.value or 0.0) > 1 else None
 
 
 def is_lower_bound(metrics: Mapping[str, Reading]) -> bool:
-    """Tell whether FLOPs are missing, so that MFU and what is made of it are lower bounds."""
+    """Return whether FLOPs are missing, so that the MFU is a lower bound."""
     return any(note.startswith(LOWER_BOUND) for note in metrics["flops_per_step"].notes)
 
 
 def _tensor_note(metrics: Mapping[str, Reading]) -> str | None:
-    """Return what stands under the tensor-core share: of what, what is unknown, what was measured."""
+    """Return the note below the tensor-core share: its basis, the unknown part, the measured value."""
     parts = ["of compute time"]
     unknown, measured = metrics["tensor_core_unknown_share"], metrics["tensor_active_measured"]
     if unknown.value:
@@ -270,18 +270,18 @@ def _tensor_note(metrics: Mapping[str, Reading]) -> str | None:
 
 
 def _busy_note(metrics: Mapping[str, Reading]) -> str | None:
-    """Return what stands under GPU busy: the utilization that telemetry saw."""
+    """Return the note below GPU busy: NVML's utilization."""
     nvml = metrics["nvml_gpu_util_mean"]
     return f"as profiled; NVML {fmt.reading('nvml_gpu_util_mean', nvml)}" if nvml.value is not None else "as profiled"
 
 
 def unit_of(rank: RankResult) -> str:
-    """Return the unit of times on a screen: per step where there are steps."""
+    """Return the unit of times on a screen: per step if there are steps."""
     return "ms per step" if len(rank.counted) else "ms of the recorded time"
 
 
 def per(rank: RankResult) -> str:
-    """Return what times in a sentence are of: a step where there are steps."""
+    """Return the reference of times in a sentence: "a step" if there are steps."""
     return "a step" if len(rank.counted) else "of the recorded time"
 
 
@@ -296,5 +296,5 @@ def not_checked(rules: int) -> str:
 
 
 def why_not_checked(rule: NotChecked) -> str:
-    """Return why a rule was not checked, in one sentence."""
+    """Return in one sentence why a rule was not checked."""
     return f"{fmt.heading(rule.rule)}: not checked, because {rule.because}"

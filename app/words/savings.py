@@ -1,4 +1,4 @@
-"""A step now and after a change with their ranges, and what the change saves: time of a day of training or of the steps to go, energy and money."""
+"""A step now and after a change with ranges, and the savings: training time, energy and money."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ A_DAY_MS = 24 * 3.6e6
 
 @dataclass(frozen=True)
 class Amount:
-    """A time for people (≈ 148 ms), what stands under it (a step, estimated: 126 to 172 ms), and whether it may be relied on."""
+    """A time as text, the line below it, and whether it is reliable.
+
+    Examples are "≈ 148 ms" and "a step, estimated: 126 to 172 ms".
+    """
 
     text: str
     under: str
@@ -26,7 +29,7 @@ class Amount:
 
 
 def step(result: RunResult) -> Amount | None:
-    """Return what a step takes now; None where that is not known."""
+    """Return the step time now; None if it is not known."""
     text = step_now(result)
     if text is None:
         return None
@@ -44,19 +47,23 @@ def step(result: RunResult) -> Amount | None:
 
 
 def says_mfu(metrics: Mapping[str, Reading]) -> bool:
-    """Tell whether MFU is worth a large number: not where most FLOPs are not known, as of an LSTM, and it is a bound far below the truth."""
+    """Return whether the MFU deserves a large number.
+
+    It does not if most FLOPs are unknown, as in an LSTM, because it is then a bound far below the truth.
+    """
     return not is_lower_bound(metrics) or (metrics["flop_coverage"].value or 0.0) >= KNOWN_ENOUGH
 
 
 def with_known_mfu(forecast: Outlook, metrics: Mapping[str, Reading]) -> Outlook:
-    """Return ``forecast``, without an MFU where that says little."""
+    """Return ``forecast``, without an MFU that says little."""
     return forecast if says_mfu(metrics) else replace(forecast, mfu_before=None)
 
 
 def by_rhythm(result: RunResult) -> str | None:
-    """Return the step that the rhythm of GPU utilization shows, beside an estimate in whose range it lies: telemetry's rhythm: 752 ms; else None.
+    """Return the step time from the rhythm of GPU utilization, next to an estimate, or None.
 
-    A rhythm outside that range is one of several steps, or of something else.
+    An example is "telemetry's rhythm: 752 ms". A rhythm outside the estimate's range belongs to several steps, or to something
+    else, and is ignored.
     """
     rank = result.lead
     if rank is None or rank.telemetry is None or rank.best.source not in ESTIMATED or not rank.best.ms:
@@ -69,7 +76,7 @@ def by_rhythm(result: RunResult) -> str | None:
 
 
 def after(forecast: Outlook, change: Finding | None) -> Amount:
-    """Return what a step takes after ``change``, None where it is several: then ``forecast`` has their range."""
+    """Return the step time after ``change``; None stands for several changes, as in ``forecast``."""
     text = f"≈\u00a0{fmt.duration_ms(forecast.after_ms)}"
     low, high = _range(forecast, change)
     guessed = change is not None and change.confidence == "low"
@@ -78,12 +85,15 @@ def after(forecast: Outlook, change: Finding | None) -> Amount:
 
 
 def _range(forecast: Outlook, change: Finding | None) -> tuple[float | None, float | None]:
-    """Return between which two times, ms, the step lies after ``change``, after several where it is None; None where an end is not known."""
+    """Return the range of the step time after ``change`` in ms; None stands for several changes.
+
+    An unknown end is None.
+    """
     return (forecast.low_ms, forecast.high_ms) if change is None else (change.predicted_low_ms, change.predicted_high_ms)
 
 
 def between_predicted(change: Finding) -> str:
-    """Return the range in which four of five such predictions lie: 8.38 to 22.9 ms; "" where none is known."""
+    """Return the range that contains 80 % of such predictions, such as "8.38 to 22.9 ms", or ""."""
     return _between(change.predicted_low_ms, change.predicted_high_ms)
 
 
@@ -94,14 +104,14 @@ def _between(low_ms: float | None, high_ms: float | None) -> str:
 
 
 def _hours_change(before_h: float, after_h: float) -> str:
-    """Return hours before and after in one unit: 24.0 → ≈ 1.93 h; what is less than hours as a step's times are."""
+    """Return hours before and after in one unit, such as "24.0 → ≈ 1.93 h"; shorter times as step times."""
     if not fmt.duration_ms(before_h * 3.6e6).endswith("h"):
         return fmt.step_change(before_h * 3.6e6, after_h * 3.6e6)
     return f"{fmt.number(before_h)} → ≈\u00a0{fmt.number(after_h)}\u00a0h"
 
 
 def _saved(forecast: Outlook, change: Finding | None, per_ms: float, text: Callable[[float], str], unit: str = "") -> str:
-    """Return what a shorter step saves at ``per_ms`` for each of its ms, with the range that the prediction has: 2.1 to 2.3 kWh."""
+    """Return the saving at ``per_ms`` for each ms, with the prediction's range, such as "2.1 to 2.3 kWh"."""
     low_ms, high_ms = _range(forecast, change)
     most, likely, least = (
         text((forecast.before_ms - after_ms) * per_ms) if after_ms is not None else None
@@ -122,10 +132,11 @@ def lines(
     price_per_gpu_hour: float | None,
     waiting_w: float | None,
 ) -> list[tuple[str, str]]:
-    """Return label and value of what ``forecast`` brings, of ``change`` (None: of several): time, MFU, energy, money.
+    """Return label and value of what ``forecast`` saves: time, MFU, energy, money.
 
-    ``steps`` are the steps to go; None for as many steps as take 24 hours today. ``waiting_w``
-    is what the GPU draws in its troughs, W: what is saved is mostly waiting. ``price_per_gpu_hour`` None leaves the money out.
+    ``change`` is None for several changes. ``steps`` are the remaining steps; None means as many as take 24 hours today.
+    ``waiting_w`` is the GPU's power in W while it waits, because the saved time is mostly waiting. ``price_per_gpu_hour`` None
+    leaves the money out.
     """
     before_h, after_h = forecast.hours_of(steps or A_DAY_MS / forecast.before_ms)
     rows = [
@@ -135,9 +146,9 @@ def lines(
         )
     ]
     if forecast.mfu is not None and forecast.mfu_before is not None:
-        of = " of the 16-bit peak" if max(forecast.mfu_before, forecast.mfu) > 1 else ""  # which narrow dtypes outrun
+        of = " of the 16-bit peak" if max(forecast.mfu_before, forecast.mfu) > 1 else ""  # narrow dtypes can exceed it
         before, after = fmt.share(forecast.mfu_before), fmt.share(forecast.mfu)
-        if before != after:  # below a hundredth of a percent both are
+        if before != after:  # both read the same if they differ by less than 0.01 %
             rows.append((f"MFU{of}", f"{before} → ≈\u00a0{after}"))
     saved_gpu_h = (before_h - after_h) * forecast.gpus
     if saved_gpu_h <= 0:

@@ -1,4 +1,4 @@
-"""What telemetry says of a run: its sawtooth, what the troughs are, why shares of activity differ, and what memory in use leaves room for."""
+"""Telemetry in words: the sawtooth, its troughs, the activity metrics, and free memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sawtooth.app import format as fmt
 from sawtooth.app.words import causes as cause_words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
-HARDLY_PAYS = 1.05  # times the samples a second: less is not worth another batch
-WIDE_TIMES = 2.0  # times its low end: an interval that says more than the number inside it
+HARDLY_PAYS = 1.05  # ratio of samples per second: a smaller gain does not justify another batch size
+WIDE_TIMES = 2.0  # ratio of the interval's ends: above it, the interval says more than the number inside it
 
 
 def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:
-    """Return what is known of a sawtooth in one sentence, or why there is none; None where nothing was looked at."""
+    """Return what is known of a sawtooth, or why there is none; None if it was not searched."""
     if tooth is None:
         return None
     if tooth.period_s is None:
@@ -41,7 +41,7 @@ def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:
 
 
 def of_a_tooth(tooth: Sawtooth) -> list[tuple[str, str]]:
-    """Return the numbers of a sawtooth that was found, named; empty where there is none."""
+    """Return the named numbers of a sawtooth; empty if there is none."""
     if tooth.period_s is None:
         return []
     numbers = [("Period", fmt.duration_ns(tooth.period_s * 1e9))]
@@ -53,7 +53,7 @@ def of_a_tooth(tooth: Sawtooth) -> list[tuple[str, str]]:
 
 
 def troughs(result: RunResult) -> str | None:
-    """Return what the troughs of the sawtooth are, None where neither the profile nor the period tells."""
+    """Return what the troughs of the sawtooth are; None if neither the profile nor the period tells."""
     troughs_of_run, lead = result.troughs, result.lead
     if troughs_of_run is None or lead is None:
         return None
@@ -72,11 +72,14 @@ def troughs(result: RunResult) -> str | None:
     return " ".join(parts) or None
 
 
-SAME_TIME = 0.005  # of the step: times that differ by less are the same in three figures
+SAME_TIME = 0.005  # of the step: times that differ by less have the same three digits
 
 
 def both_times(lead: RankResult, steps: int) -> list[str]:
-    """Return why the tooth and the ``steps`` that it takes have two times, where they do; else nothing."""
+    """Return why the period and the step time disagree, or an empty list if they agree.
+
+    ``steps`` is the number of steps in one period.
+    """
     period, step = lead.telemetry.sawtooth.period_s if lead.telemetry is not None else None, lead.best.ms
     if period is None or not step or abs(1e3 * period / steps / step - 1) <= SAME_TIME:
         return []
@@ -98,8 +101,8 @@ def _one_wait(result: RunResult, lead: RankResult, steps: int) -> str:
     return f": each trough is one wait for the data loader's next {steps} batches, as when {steps} workers finish together"
 
 
-APART = 0.05  # of the time: NVML counts whole percent, and windows that a moment's work fills
-MEASURED = {  # what each sampled share of activity counts, in words
+APART = 0.05  # of the time: NVML counts whole percent, and counts a window with a moment of work as busy
+MEASURED = {  # what each sampled activity metric counts
     "util_pct": "Time in which any kernel of any process ran, in whole percent.",
     "gr_active_pct": "Time in which the GPU had any work, by its counters.",
     "sm_active_pct": "Time in which a multiprocessor had work, the mean of all: small kernels leave most of them empty.",
@@ -110,9 +113,10 @@ MEASURED = {  # what each sampled share of activity counts, in words
 def activities(
     means: Mapping[str, float], metrics: Mapping[str, Reading], busy_of_run: float | None
 ) -> list[tuple[str, str, str]]:
-    """Return name, value and meaning of every figure of activity there is, so that nobody takes one for another; empty where there is only one.
+    """Return name, value and meaning of every activity metric; empty if there is only one.
 
-    ``means`` are of sampled columns in percent, ``busy_of_run`` is the trace's share of the run's own step.
+    This prevents confusion between them. ``means`` are of sampled columns in percent, ``busy_of_run`` is the trace's share of
+    the run's own step.
     """
     rows = [
         (BY_COLUMN[column].label, fmt.in_unit(means[column], "percent"), what)
@@ -146,7 +150,7 @@ IN_USE_OF_ALL = "Measured by telemetry: of all processes, with what the caching 
 
 
 def in_use(peak_bytes: float, total_bytes: float | None) -> str:
-    """Return the most that was in use, and what stayed free where the GPU's memory is known."""
+    """Return the peak memory use, and the free memory if the GPU's memory is known."""
     if not total_bytes:
         return f"At most {fmt.bytes_(peak_bytes)} of GPU memory is in use."
     free = max(total_bytes - peak_bytes, 0.0)
@@ -154,13 +158,16 @@ def in_use(peak_bytes: float, total_bytes: float | None) -> str:
 
 
 def use_over_time(low_bytes: float, high_bytes: float) -> str:
-    """Return how the use went over the recording: level, or between which amounts."""
+    """Return how the memory use changed over the recording: constant, or its range."""
     low, high = fmt.bytes_(low_bytes), fmt.bytes_(high_bytes)
     return f"The use stays at {high}" if low == high else f"The use lies between {low} and {high}"
 
 
 def larger_batches(evidence: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]] | None:
-    """Return whether a larger batch pays, and what each gives, from rows of ``analysis.findings.batch.step``; None where none was predicted."""
+    """Return whether a larger batch pays, and the gain of each size; None without predictions.
+
+    ``evidence`` has rows of ``analysis.findings.batch.step``.
+    """
     rows = [row for row in evidence if "batch_times" in row]
     if not rows:
         return None
@@ -170,7 +177,7 @@ def larger_batches(evidence: Sequence[Mapping[str, Any]]) -> tuple[str, list[str
         title = "A larger batch fits: its step is about as long as the host takes"
     elif rate < HARDLY_PAYS:
         title = "A larger batch fits and hardly pays: this one keeps the GPU busy"
-    elif rate * best["step_ms"] <= best["high_ms"]:  # at the far end of the interval it brings nothing
+    elif rate * best["step_ms"] <= best["high_ms"]:  # at the upper end of the interval there is no gain
         title = f"A larger batch fits and may pay: ≈\u00a0{fmt.factor(rate)} the samples a second"
     else:
         title = f"A larger batch fits and pays: ≈\u00a0{fmt.factor(rate)} the samples a second"

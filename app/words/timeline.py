@@ -1,4 +1,4 @@
-"""What the timeline says of a slice, a piece of lost time and a stretch of time: labels and values as text."""
+"""Texts of the timeline about a slice, a piece of lost time, and a range of time."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words.advice import first, numbered
 from sawtooth.app.words.headline import action
 
-TEXT_MOST = 1200  # characters of shapes and arguments: more are not read
+TEXT_MOST = 1200  # characters of shapes and arguments: nobody reads more
 Facts = list[tuple[str, str]]
 
 
 def slice_facts(details: Details) -> Facts:
-    """Return what is known of a slice beside its times, most telling first."""
+    """Return the facts about a slice besides its times, the most useful first."""
     row = details.row
     facts: Facts = []
     if row.get("step"):
@@ -76,23 +76,27 @@ def _roof(details: Details) -> Facts:
 
 
 def stack(frames: list[str]) -> list[dict[str, Any]]:
-    """Return the stack's frames, innermost first, the reader's own line put first; ``yours`` tells own code."""
+    """Return the stack's frames, innermost first, but the user's own innermost line at the top.
+
+    ``yours`` marks own code.
+    """
     rows = [{"name": fmt.clean(name, 300), "yours": is_user_line(name)} for name in frames]
     first = next((row for row in rows if row["yours"]), None)
     return [first, *(row for row in rows if row is not first)] if first else rows
 
 
 class MostLost(NamedTuple):
-    """What most of a view's lost time goes to, in words, of what that number is ("" where it is of all in view)."""
+    """The main cause of a range's lost time, and what the number refers to ("" for the whole range)."""
 
     sentence: str
     of_it: str
 
 
 def most_lost(facts: InView, in_view: Span, counted: Sequence[Span]) -> MostLost | None:
-    """Return what most of a view's lost time goes to, one cause together whatever the GPU copies meanwhile.
+    """Return the main cause of a range's lost time; each cause includes the time of copies meanwhile.
 
-    Only the ``counted`` steps have causes: they are named where the view shows more. None without causes.
+    Only the ``counted`` steps have causes, so the text names them if the range extends beyond them. The result is None without
+    causes.
     """
     whole: dict[tuple[str, str | None], list[float]] = {}
     owners: dict[str, str] = {}
@@ -115,9 +119,9 @@ def most_lost(facts: InView, in_view: Span, counted: Sequence[Span]) -> MostLost
 
 
 def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any]:
-    """Return what is said of a piece of lost time: title, evidence, and the finding that would take it away, else what helps in general.
+    """Return the details of a piece of lost time: title, evidence, and the finding that removes it.
 
-    The row's times are ns after ``origin_ns``.
+    Without such a finding, it gives general advice. The row's times are ns after ``origin_ns``.
     """
     facts: Facts = []
     if row.get("step"):
@@ -134,7 +138,7 @@ def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any
         if row.get(key):
             facts.append((label, fmt.clean(str(row[key]), 300)))
     start = row["start"]
-    until = max(start + row["dur"], row["next_start"] or 0)  # the copy that ends a wait accounts for what was made for it
+    until = max(start + row["dur"], row["next_start"] or 0)  # the copy that ends a wait is explained together with the wait
     accounts = (
         f for _, f in numbered(result) if f.gain_ms > 0 and f.accounts_for(row["cause"], start + origin_ns, until + origin_ns)
     )
@@ -148,7 +152,7 @@ def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any
         "evidence": row["evidence"],
         "to_do": cause_words.helps(row["owner"], row["cause"], row.get("phase"))
         if finding is None
-        else None,  # the finding knows better
+        else None,  # the finding has better advice
         "finding": {"rule": finding.rule, "title": finding.title, "gain": gain(finding), "fix": finding.fix}
         if finding
         else None,
@@ -156,7 +160,7 @@ def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any
 
 
 def gain(finding: Finding) -> str:
-    """Return what a finding's change brings, in few words; empty where nothing is claimed."""
+    """Return the gain of a finding in a few words; empty if nothing is claimed."""
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         return f"{fmt.step_change(finding.predicted_step_ms + finding.gain_ms, finding.predicted_step_ms)} a step"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:

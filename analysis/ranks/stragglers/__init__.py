@@ -1,1 +1,1 @@
-"""Which ranks hold a job up, by how much and why: by replaying the job without what they lose, or against many peers."""
+"""Stragglers: which ranks are late, by how much and why, from replays or by comparison with peers."""

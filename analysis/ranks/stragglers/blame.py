@@ -1,10 +1,12 @@
-"""Which ranks hold a job up, and what the job would gain without what they lose: found by own time, proved by replaying the job without it.
+"""Stragglers found by their own time, with the job's gain from a replay without their excess.
 
-A rank is late by its own doing where its own time in most counted steps exceeds that of its peers by more than the estimates' error and by
-more than ranks differ anyway; where the profiler does not touch what it loses (its loader), in several steps that cost the mean step something.
-Kernel time is known far better than the hosts' pace: where the replayed hosts hide a rank's excess of it, hosts as fast as their error
-allows decide whether the job may gain. Peers have the same work by design: ranks that sum gradients together, not another pipeline stage. What
-the profiler slows more on one host than on another stays within the error, and names nobody.
+A rank is late by its own fault if its own time exceeds that of its peers in most counted steps. The excess must be larger than
+the error of the estimates and than the usual differences between ranks. If the profiler does not affect the loss (a loader, for
+example), several steps are enough, if they cost the mean step something.
+Kernel time is known much better than the hosts' speed. If slow replayed hosts hide a rank's excess kernel time, the job is
+replayed with hosts as fast as their error allows. Peers are ranks with the same work by design: ranks that sum gradients
+together, not another pipeline stage. A profiler that slows one host more than another stays within the error, so it does not
+make a straggler.
 """
 
 from __future__ import annotations
@@ -26,26 +28,26 @@ from sawtooth.analysis.ranks.stragglers.reasons import Reason, kept_ms, reason_o
 from sawtooth.analysis.replay.edits import Edit, FasterHost
 from sawtooth.analysis.run.job import Straggler
 
-LEAST_SHARE = 0.03  # of a step: a fix below 3 % is lost in the noise
-OUTLIER_MADS = 6.0  # beyond the median: of 1,000 alike ranks none lies there
-FEWEST_TO_SCATTER = 4  # peers whose scatter says anything
-PERSISTENT = 0.5  # of the counted steps
-RECURS = 2  # steps: a loader that stalls every fourth step is late in no more of a short profile, and once is chance
-HIDES = 0.7  # of what the late rank loses: holes of the others that are as long are their waiting for it
-HIDDEN_TIMES = 3.0  # its own holes: the same
+LEAST_SHARE = 0.03  # share of a step: a gain below 3 % is lost in the noise
+OUTLIER_MADS = 6.0  # MADs above the median: of 1,000 equal ranks, none is outside
+FEWEST_TO_SCATTER = 4  # number of peers from which their scatter is meaningful
+PERSISTENT = 0.5  # share of the counted steps
+RECURS = 2  # steps: a loader that stalls every fourth step occurs twice in a short profile, and once is chance
+HIDES = 0.7  # share of the late rank's loss: gaps of the others that long are waits for it
+HIDDEN_TIMES = 3.0  # times the late rank's own gaps: the same
 
 F64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class _Late:
-    """One rank's excess over its peers: by part, mean ns per step."""
+    """One rank's excess over its peers: mean ns per step, by part."""
 
     position: int
     excess: Mapping[Part, float]
     own: OwnTime
     peers: tuple[OwnTime, ...]
-    kept_ms: float = 0.0  # of the excess of kernel work: its part where all share it
+    kept_ms: float = 0.0  # the part of the excess kernel work that remains if all peers share it
 
     @property
     def own_ms(self) -> float:
@@ -87,7 +89,7 @@ def blame(
     ranks: Sequence[int | None],
     hosts: Sequence[str | None],
 ) -> tuple[Straggler, ...]:
-    """Return who holds the job up, most gain first; nothing where no rank does. All sequences are by position."""
+    """Return the stragglers, most gain first; empty if there are none. All sequences are by position."""
     step_ms = job.step_ms()
     if not step_ms:
         return ()
@@ -111,10 +113,11 @@ def blame_recorded(
     hosts: Sequence[str | None],
     step_ms: float,
 ) -> tuple[Straggler, ...]:
-    """Return who holds the job up where not all ranks can be replayed: who loses, beyond what recording makes, what the others are seen to wait for.
+    """Return the stragglers if not all ranks can be replayed.
 
-    As ``blame``, with ``step_ms`` as recorded and gains by the recorded collectives. Short gaps of what recording slows tell nothing here: no replay
-    says how much of them is left without it.
+    These are the ranks that lose time for which the others wait, apart from the profiler's cost. This works like ``blame``, but
+    ``step_ms`` is as recorded, and gains come from the recorded collectives. Short gaps that the profiler slows are ignored,
+    because no replay shows how much of them remains without it.
     """
     least_ms = LEAST_SHARE * step_ms
     late = [_late(i, own, peers[i], least_ms * 1e6) for i in range(len(own))]
@@ -126,7 +129,7 @@ def blame_recorded(
         for each in late
     ]
     lateness = recorded.lateness_ms()
-    comes_late = lateness.sum(axis=1) >= least_ms * lateness.shape[1]  # who never does waits where its host does nothing
+    comes_late = lateness.sum(axis=1) >= least_ms * lateness.shape[1]  # a rank that is never late waits while its host is idle
     late = [each for each in late if each.own_ms >= least_ms > 0 and comes_late[each.position]]
     kept = kept_ms(late, peers)
 
@@ -142,7 +145,10 @@ def blame_recorded(
 def _perhaps(
     job: Job, late: Sequence[_Late], ranks: Sequence[int | None], hosts: Sequence[str | None]
 ) -> tuple[Straggler, ...]:
-    """Return the rank whose kernels take most beyond its peers', where the job gains without that once hosts are as fast as they may be."""
+    """Return the rank with the largest excess kernel time, if the job gains without it on faster hosts.
+
+    The hosts are as fast as their error allows.
+    """
     works = [(ns, each, part) for each in late for part, ns in each.excess.items() if part.cause == WORK]
     if not works:
         return ()
@@ -172,9 +178,10 @@ def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int], least_ns:
 
 
 def _longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
-    """Return by how much the long gaps of ``cause`` are longer than the peers', mean ns per step; 0 within the estimates' error.
+    """Return by how much the long gaps of ``cause`` exceed those of the peers, in mean ns per step.
 
-    Whose GPU runs dry in a gap that every host has is the profiler's choice.
+    It is 0 within the estimates' error. In which of the gaps, common to all hosts, a GPU runs out of work depends on the
+    profiler.
     """
     own = mine.long_gaps_ns.get(cause, 0.0)
     over = own - float(np.median([other.long_gaps_ns.get(cause, 0.0) for other in others]))
@@ -182,11 +189,12 @@ def _longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
 
 
 def _longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> float:
-    """Return by how much the long gaps of ``cause`` exceed the peers' one by one, longest first, mean ns per step; 0 where not by ``least_ns`` in most
-    counted steps.
+    """Return by how much single long gaps of ``cause`` exceed those of the peers, in mean ns per step.
 
-    All that the profiler costs a step is no error of one gap that nothing was recorded in: a pause that every step of one rank has is its own. But a
-    host that is slower everywhere makes its pauses longer, too: they are held against the peers' at its own pace.
+    Gaps are compared one by one, longest first. It is 0 if the excess is below ``least_ns`` in most counted steps.
+    The profiler's cost of a full step is not the error of one gap in which nothing was recorded. A pause in every step of one
+    rank is the rank's own. But a host that is slower everywhere also has longer pauses, so they are compared with the peers'
+    pauses at its own speed.
     """
     common = [step for step in mine.steps if all(step in other.steps for other in others)]
     pauses = [pause for pause in mine.longest_ns if pause[0] == cause]
@@ -204,9 +212,10 @@ def _longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], leas
 
 
 def _excess(part: Part, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> float | None:
-    """Return by how much ``part`` exceeds the peers', mean ns per step; None where it does so too rarely.
+    """Return by how much ``part`` exceeds that of the peers, in mean ns per step; None if too rarely.
 
-    That is in most counted steps; of what the profiler does not touch, by ``least_ns`` in several steps and in the mean over all of them.
+    The excess must occur in most counted steps. For time that the profiler does not affect, ``least_ns`` in several steps and
+    in the mean of all of them is enough.
     """
     theirs = [_like(part, other) for other in others]
     common = [step for step in mine.steps if all(step in other.steps for other in others)]
@@ -234,15 +243,19 @@ def _like(part: Part, other: OwnTime) -> Part | None:
 
 
 def _hide_waiting(mine: OwnTime, others: Sequence[OwnTime], lost_ns: float) -> bool:
-    """Tell whether the others' hosts wait for ``mine``, which loses ``lost_ns`` a step, where no call shows it."""
+    """Return whether the others' hosts wait for ``mine`` without a call that shows it.
+
+    ``lost_ns`` is the time that ``mine`` loses per step.
+    """
     hidden = float(np.median([other.hidden_ns for other in others]))
     return hidden >= HIDDEN_TIMES * mine.hidden_ns and hidden - mine.hidden_ns >= HIDES * lost_ns
 
 
 def _wait_instead(late: _Late) -> bool:
-    """Tell whether the peers' hosts do nothing for as long as the late one's loses to something that recording does not make, its loader for one.
+    """Return whether the peers' hosts do nothing for as long as the late rank loses time.
 
-    A host that runs ahead of its GPU comes to wait a step later, when its GPU has work again, and no call need show that it waits.
+    Only losses count that recording does not cause, such as those of its loader. A host that runs ahead of its GPU waits one
+    step later, when its GPU has work again, and possibly no call shows this wait.
     """
     part = max(late.excess, key=lambda p: late.excess[p])
     if part.cause == WORK or CAUSE_OF[part.cause].slowed:
@@ -252,7 +265,10 @@ def _wait_instead(late: _Late) -> bool:
 
 
 def _wait_before(late: _Late) -> bool:
-    """Tell whether the peers' hosts do nothing, before their steps begin, for as long as the late one pauses behind its begin."""
+    """Return whether the peers' hosts pause before their steps for as long as the late one loses.
+
+    The late rank's pause is after the start of its step.
+    """
     part = max(late.excess, key=lambda p: late.excess[p])
     if part.cause != HOLE or not part.long:
         return False
@@ -261,10 +277,11 @@ def _wait_before(late: _Late) -> bool:
 
 
 def _gain(job: Job, recorded: RecordedJob, late: Sequence[_Late], step_ms: float) -> float:
-    """Return what the job's step gains where ``late`` take no longer than their peers, or share with them what work they have more of.
+    """Return the gain of the job's step if ``late`` take no longer than their peers.
 
-    Hosts may wait for a late rank outside any recorded call, at a barrier on the host for one; their replays then take as long without it.
-    Where the others have as much more of such holes as the late rank loses, the recorded collectives tell the gain.
+    Additional work is shared with the peers where possible. Hosts may wait for a late rank outside any recorded call, for
+    example at a barrier on the host; then their replays take as long without it. If the others have as much additional gap time
+    as the late rank loses, the gain comes from the recorded collectives.
     """
     gain_ms = _replayed_gain(job, late, step_ms)
     worst = max(late, key=lambda each: each.own_ms)

@@ -1,4 +1,4 @@
-"""Stragglers in words: who holds the job up, and by what."""
+"""Stragglers in words: which ranks delay the job, and why."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.run.job import Side, Straggler
 from sawtooth.analysis.run.model import RankResult
 
-NAMED_RANKS = 4  # of more, how many there are says more than which
+NAMED_RANKS = 4  # for more ranks, their number is more useful than their names
 TURNS = "kernels held up for milliseconds, as where another process has turns on its GPU"
 REASONS = {"work": "more kernel work", "clock": "a lower GPU clock", "power": "its GPU's power limit", "turns": TURNS}
 
 
 def who(straggler: Straggler | Side, ranks: Sequence[RankResult]) -> str:
-    """Return who holds the job up: "rank 5", "ranks 2 and 5", "host node0002 with its 8 ranks", "16 ranks on hosts node0002 and node0005"."""
-    # of a job of many ranks, not all that are late have a place among the run's
+    """Return the straggler's name for a sentence.
+
+    Examples: "rank 5", "ranks 2 and 5", "host node0002 with its 8 ranks", "16 ranks on hosts node0002 and node0005".
+    """
+    # in a job with many ranks, some late ranks have no position in the run
     kind, names = "rank", [str(rank) for rank in straggler.ranks if rank is not None]
     if not names and len({rank.device for rank in ranks}) == len(ranks):
         kind, names = "device", [str(ranks[p].device) for p in straggler.positions]
-    elif not names:  # of several hosts: each counts its devices from 0
+    elif not names:  # several hosts: each one counts its devices from 0
         kind, names = "trace", [ranks[p].trace.source_name for p in straggler.positions]
     if straggler.kind == "host":
         return f"host {straggler.host} with its {len(straggler.ranks)} {kind}s"
@@ -37,7 +40,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def why(straggler: Straggler) -> str | None:
-    """Return what it loses the time to, as in "it is …"; None where nothing tells."""
+    """Return the cause of the lost time, to follow "it is …"; None if it is unknown."""
     several = straggler.kind != "host" and len(straggler.ranks) > 1
     if straggler.kernel_ratio is not None and straggler.reason is None:
         gpus, most = ("their GPUs", "up to ") if len(straggler.ranks) > 1 else ("its GPU", "")

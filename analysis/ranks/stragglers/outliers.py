@@ -1,7 +1,8 @@
-"""Late ranks among many alike, from the collectives as they were recorded: no replay is needed where a job has enough peers to compare with.
+"""Stragglers among many equal ranks, from the recorded collectives.
 
-What recording costs the hosts scatters over all ranks of a job. A rank, or all of a host, that comes later to its collectives than that
-scatter allows, step after step, and whose own trace shows time of that size that recording does not make, is late by its own doing.
+No replay is needed if a job has enough peers for a comparison. The profiler's cost on the hosts scatters over all ranks of a
+job. A rank, or all ranks of a host, may arrive later at its collectives than this scatter allows, step after step. It is late
+by its own fault if its own trace shows time of that size that recording does not cause.
 """
 
 from __future__ import annotations
@@ -26,18 +27,21 @@ from sawtooth.analysis.run.model import RankResult
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
-FEWEST_ALIKE = 6  # ranks with the same work: of fewer, one that is late moves the scatter that it is held against
-MANY = 64  # alike: fewer are each held against the others one by one
-MOST_COMPARED = 64  # peers whose kernels and waits tell what is usual: more tell no more
-EXPLAINED = 0.5  # of a rank's lateness: time of its own that recording does not make
+FEWEST_ALIKE = 6  # ranks with the same work: with fewer, a late rank changes the scatter with which it is compared
+MANY = 64  # equal ranks: up to this number, each one is compared with all others
+MOST_COMPARED = 64  # peers whose kernels and waits define the usual: more peers give the same result
+EXPLAINED = 0.5  # share of a rank's lateness that its own time, without recording, must explain
 
 F64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What one rank's trace shows of its counted steps, ms per step: ``lost_ms`` by cause, host time that its GPU waits for and recording does not make,
-    and kernels under ``WORK``; ``held_ms`` as of ``beside.held_ms``. ``quiet`` and ``shapes`` are its kernels' (of ``beside.Kernels``)."""
+    """One rank's times in its counted steps, in ms per step.
+
+    ``lost_ms`` has, by cause, host time for which the GPU waits and that recording does not cause, and kernel time under
+    ``WORK``. ``held_ms`` is as in ``beside.held_ms``. ``quiet`` and ``shapes`` describe its kernels (as in ``beside.Kernels``).
+    """
 
     lost_ms: Mapping[str, float]
     held_ms: float
@@ -46,7 +50,10 @@ class Trace:
 
     @staticmethod
     def of(recording: Recording, rank: RankResult, kernels: Kernels, least: Mapping[Shape, float]) -> Trace:
-        """Return what the trace of ``rank`` shows; ``least`` is the quickest time of each kernel over the ranks (of ``beside.quietest``)."""
+        """Return the times in the trace of ``rank``.
+
+        ``least`` is the shortest time of each kernel over the ranks (of ``beside.quietest``).
+        """
         counted = rank.counted["step"].to_numpy(np.int32)
         steps = max(len(counted), 1)
         rows = recording.rows(
@@ -56,7 +63,8 @@ class Trace:
         )
         lost: dict[str, float] = {}
         for cause, long, whole in rows:
-            # what the host takes after it waited for its GPU is the host's: all ranks wait so, and only the late one's GPU runs dry
+            # host time after a wait for the GPU is the host's own: all ranks wait like this, but only the late rank's GPU runs
+            # out of work
             of = HOLE if cause == "host_sync" else cause
             lost[of] = lost.get(of, 0.0) + float((long if CAUSE_OF[of].slowed else whole) or 0) / steps / 1e6
         work, _, loud = kernel_work(kernels, tuple(counted.tolist()))
@@ -66,7 +74,10 @@ class Trace:
 
 @dataclass(frozen=True)
 class _Comes:
-    """How much later than its peers a rank comes, ms by counted step, and whether it is beyond their scatter in most of them or only in several."""
+    """How much later than its peers a rank arrives, in ms by counted step.
+
+    ``mostly`` is true if it is outside their scatter in most steps, false if only in several.
+    """
 
     over_ms: F64
     mostly: bool
@@ -74,13 +85,13 @@ class _Comes:
 
 @dataclass(frozen=True)
 class _Late:
-    """One late rank: how much later than its peers it comes, and what of its own explains that."""
+    """One late rank: how much later than its peers it arrives, and its own cause of that."""
 
     position: int
     over_ms: F64  # by counted step
     reason: str | None
     kernel_ratio: float | None = None
-    shared: bool = False  # with its peers, as work of another batch size can be
+    shared: bool = False  # whether peers can share it, like the work of another batch size
 
     @property
     def own_ms(self) -> float:
@@ -99,10 +110,10 @@ def outliers(
     hosts: Sequence[str | None],
     step_ms: float,
 ) -> tuple[Straggler, ...]:
-    """Return who is late by its own doing, most gain first; nothing where the job has too few ranks alike. All sequences are by position.
+    """Return the ranks that are late by their own fault, most gain first; empty with too few equal ranks.
 
-    ``traces`` returns what the traces at some positions show; it is asked for those that come late and some of their peers. ``step_ms`` is the
-    job's step, as recorded.
+    All sequences are by position. ``traces`` returns the traces' times at some positions; it is called with the late ranks and
+    some of their peers. ``step_ms`` is the job's step as recorded.
     """
     late_ms = _late_ms(recorded.lateness_ms(), peers, LEAST_SHARE * step_ms)
     compared = {position: _compared(position, peers[position]) for position in late_ms}
@@ -122,11 +133,11 @@ def outliers(
 
 
 def _late_ms(lateness: F64, peers: Sequence[Sequence[int]], least_ms: float) -> dict[int, _Comes]:
-    """Return, of ranks that come late (of ``_comes``), how much later than their peers they do."""
+    """Return how much later than their peers the late ranks arrive (see ``_comes``)."""
     late = {}
     for alike in {id(alike): alike for alike in peers if len(alike) >= FEWEST_ALIKE}.values():
         mine = lateness[alike]
-        # against all of them at once first: of thousands hardly any is late, and each median takes as long as all
+        # all are compared at once first, because few of thousands are late and each single median takes as long as this one
         over = mine - np.median(mine, axis=0)
         near = ((over >= least_ms / 2).mean(axis=1) >= PERSISTENT / 2) | (over.mean(axis=1) >= least_ms / 2)
         for position in np.asarray(alike)[near | (len(alike) < MANY)].tolist():
@@ -137,7 +148,10 @@ def _late_ms(lateness: F64, peers: Sequence[Sequence[int]], least_ms: float) -> 
 
 
 def _comes(lateness: F64, position: int, alike: Sequence[int], least_ms: float) -> _Comes | None:
-    """Return how much later than its peers a rank comes; None where that is little, only once, or within their scatter."""
+    """Return how much later than its peers a rank arrives.
+
+    It is None if the time is small, occurs only once, or is within their scatter.
+    """
     others = lateness[[p for p in alike if p != position]]
     usual = np.median(others, axis=0)
     over: F64 = lateness[position] - usual
@@ -149,13 +163,16 @@ def _comes(lateness: F64, position: int, alike: Sequence[int], least_ms: float) 
 
 
 def _compared(position: int, alike: Sequence[int]) -> list[int]:
-    """Return the peers whose traces a late rank's is compared with: all, or some spread over many."""
+    """Return the peers to compare a late rank's trace with: all, or a spread selection of many."""
     others = [p for p in alike if p != position]
     return others[:: -(-len(others) // MOST_COMPARED)]
 
 
 def _explained(position: int, comes: _Comes, traces: Mapping[int, Trace], compared: Sequence[int]) -> _Late | None:
-    """Return the rank with the cause that makes it late, None where its trace shows none beyond those it is compared with, or is not there."""
+    """Return the rank with the cause of its lateness.
+
+    It is None if its trace is missing or shows no cause that exceeds the compared ones.
+    """
     if position not in traces:
         return None
     own_ms = float(comes.over_ms.mean())
@@ -169,7 +186,7 @@ def _explained(position: int, comes: _Comes, traces: Mapping[int, Trace], compar
     if excess[cause] < EXPLAINED * own_ms:
         return None
     if not comes.mostly and (cause == WORK or CAUSE_OF[cause].slowed):
-        return None  # in a few steps recording may do that
+        return None  # recording itself may cause this in a few steps
     if cause != WORK:
         return _Late(position, comes.over_ms, cause)
     reason, ratio = reason_of_work(mine, others, mine.lost_ms[WORK], own_ms)

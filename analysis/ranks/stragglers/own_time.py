@@ -1,4 +1,4 @@
-"""What a rank takes of a step by itself, whoever it waits for: its kernels' time and its host's time by cause, without the profiler's cost."""
+"""A rank's own time in a step: kernels and host by cause, without waits and the profiler's cost."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from sawtooth.analysis.ranks.coupled import Member
 from sawtooth.analysis.replay.edits import Edit, ScaledOps, WithoutHostCause
 from sawtooth.analysis.replay.machine import I64, NEVER, HostNodes, ReplayProblem
 
-WORK = "work"  # a rank's kernels, communication apart
-LONG_GAP_NS = 500_000  # recording an event never makes a gap as long, though a slow host under the profiler does
-COST_ERROR = 0.5  # share of the profiler's cost taken off a host that may be wrong: two hosts of one job differ by as much
-HOST_ERROR = 0.35  # of host time: profiled, one host of a balanced job was up to 30 % slower than the other
+WORK = "work"  # a rank's kernels, without communication
+LONG_GAP_NS = 500_000  # recording one event never makes a gap this long, but a slow host under the profiler does
+COST_ERROR = 0.5  # possible error of the removed profiler's cost: two hosts of one job differ by this share
+HOST_ERROR = 0.35  # of host time: under the profiler, one host of a balanced job was up to 30 % slower than the other
 DEVICE_ERROR = 0.08  # of kernel time: GPUs of one model with equal work differed by up to 6 %
 
 HOLE = "python_host"  # the cause of host time in which nothing was recorded
-LEAST_KEPT = 1e-9  # of a host cause: without any of it, its waits for the GPU would go as well
+LEAST_KEPT = 1e-9  # share of a host cause: with 0, its waits for the GPU would be removed as well
 
 F64 = NDArray[np.float64]
-Pause = tuple[str, bool]  # a long gap's cause, and whether it lies behind the begin of a step in the gap
+Pause = tuple[str, bool]  # a long gap's cause, and whether the part is after the start of a step in the gap
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One kind of own time, ns by counted step, and the error of it. ``edit_of`` of ``OwnTime`` shortens it."""
+    """One kind of own time: ns by counted step, and its error. ``OwnTime.edit_of`` shortens it."""
 
     cause: str
     ns: F64
@@ -42,14 +42,16 @@ class Part:
 
 @dataclass(frozen=True)
 class OwnTime:
-    """A rank's own time in its counted steps (``steps``, their numbers).
+    """A rank's own time in its counted steps (``steps`` are their numbers).
 
-    ``quiet`` holds the median time of kernels by shape, ns, and how often each runs, of those that no communication runs beside; ``loud`` has time and count by step of those that run beside it only. ``long_gaps_ns``
-    is host time a step in long gaps by cause, whether or not the GPU still had work, ``hidden_ns`` what of it shows nothing while the GPU had
-    only communication left to do: where other ranks have more of that, it is waiting for them that no recorded call shows.
-    ``held_ms`` is how long single kernels of a step are held up (of ``beside.held_ms``). ``longest_ns`` has, by cause and step, the long gaps each by
-    itself, longest first; where the steps' begins are known, what of them lies behind one stands apart: what a host does when its step is done is not
-    what it does as the next begins.
+    ``quiet`` has, by shape, the median time in ns and the number of kernels that run without communication. ``loud`` has time
+    and count by step of kernels that run only during communication.
+    ``long_gaps_ns`` is host time per step in long gaps by cause, even if the GPU still had work. ``hidden_ns`` is the part with
+    no recorded cause, while the GPU had only communication left. If other ranks have more of it, they wait for this rank in no
+    recorded call.
+    ``held_ms`` is the time for which single kernels of a step are interrupted (of ``beside.held_ms``). ``longest_ns`` has
+    single long gaps by cause and step, longest first. If the starts of steps are known, the part of a gap after one is
+    separate: a host does different work at the end of a step and at the start of the next.
     """
 
     steps: tuple[int, ...]
@@ -66,7 +68,7 @@ class OwnTime:
 
     @property
     def short_ns(self) -> float:
-        """Host time a step in short gaps, whatever their cause: the pace of its host."""
+        """Host time per step in short gaps of any cause, a measure of the host's speed."""
         return sum(float(part.ns.mean()) for part in self.parts if part.cause != WORK and not part.long)
 
     @property
@@ -75,20 +77,26 @@ class OwnTime:
         return self.quiet.keys() | self.loud.keys()
 
     def pauses_ns(self, cause: str, *, begun: bool) -> float:
-        """Return host time a step in long gaps of ``cause``, of what lies behind the begin of a step in the gap, or of the rest."""
+        """Return host time per step in long gaps of ``cause``.
+
+        With ``begun``, only the part after the start of a step in the gap counts, else only the rest.
+        """
         of_steps = self.longest_ns.get((cause, begun), ())
         return sum(float(gaps.sum()) for gaps in of_steps) / max(len(self.steps), 1)
 
     def edit_of(self, part: Part, keep_share: float) -> Edit:
-        """Return the change that leaves ``keep_share`` of ``part``."""
+        """Return the edit that leaves ``keep_share`` of ``part``."""
         if part.cause == WORK:
             return ScaledOps(self.compute, keep_share)
         return WithoutHostCause(part.cause, max(keep_share, LEAST_KEPT), self.long_calls if part.long else self.short_calls)
 
 
 def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: I64 | None = None) -> OwnTime:
-    """Return a rank's own time. ``kernels`` is its GPU's work but communication, ``held_ms`` how long single ones of a step are held up, ``begins_ns`` when
-    its steps begin on the host, on its replay's clock."""
+    """Return a rank's own time.
+
+    ``kernels`` is its GPU's work without communication, ``held_ms`` the time for which single kernels of a step are
+    interrupted, ``begins_ns`` the starts of its steps on the host, on its replay's clock.
+    """
     problem = member.problem
     steps = tuple(int(s) for s in member.counted if s in problem.steps)
     work, compute, loud = kernel_work(kernels, steps)
@@ -103,10 +111,10 @@ def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: 
     hole = host.gap_parts[:, HOST_CAUSES.index(HOLE)]
     known = host.pred >= 0
     cost = COST_ERROR * _by_step(taken, node_step, known, steps)
-    # hosts of one balanced job differ in all of a cause's time, gaps of 2 ms included
+    # hosts of one balanced job differ in all times of a cause, including gaps of 2 ms
     errors = [cost + HOST_ERROR * _by_step(ns, node_step, known, steps) for ns in host.gap_parts.T]
     for which in (True, False):
-        # a long gap delays the rank as far as its GPU had nothing left to do or did nothing; many short ones slow it wherever they are
+        # a long gap delays the rank while its GPU has no work or does nothing; many short gaps slow it everywhere
         share = np.maximum(idle, _paused_share(problem)) if which else np.ones(len(idle))
         for column, cause in enumerate(HOST_CAUSES):
             ns = _by_step(host.gap_parts[:, column] * share, node_step, known & (long == which), steps)
@@ -142,9 +150,12 @@ def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: 
 
 
 def _drained_share(problem: ReplayProblem, which: NDArray[np.bool_]) -> F64:
-    """Return, by host node, during how much of the gap before it the GPU had done all of ``which`` that was launched, as recorded."""
+    """Return, by host node, the share of the gap before it in which the GPU had no ``which`` left.
+
+    That is, all launched operations of ``which`` had finished. Times are as recorded.
+    """
     host, ops = problem.host, problem.ops
-    ends = np.full(len(host) + 1, NEVER, np.int64)  # by node: of what was launched before it, the latest end
+    ends = np.full(len(host) + 1, NEVER, np.int64)  # by node: the latest end of the operations launched before it
     np.maximum.at(ends, ops.node[which] + 1, (ops.fixed_start + ops.dur)[which])
     done = np.maximum.accumulate(ends)[:-1]
     before = host.end[np.maximum(host.pred, 0)]
@@ -153,12 +164,13 @@ def _drained_share(problem: ReplayProblem, which: NDArray[np.bool_]) -> F64:
 
 
 def _paused_share(problem: ReplayProblem) -> F64:
-    """Return, by host node, during how much of the gap before it the GPU ran nothing for long at a time, as recorded.
+    """Return, by host node, the share of the gap before it in which the GPU ran nothing for a long time.
 
-    Work may be queued then, whose first waits for what the trace does not show. Short pauses are what starting queued kernels takes.
+    Times are as recorded. Work may be queued then if its first operation waits for something that the trace does not show.
+    Short pauses are the start of queued kernels, so they do not count.
     """
     host, ops = problem.host, problem.ops
-    busy = union(ops.fixed_start, ops.fixed_start + ops.dur + LONG_GAP_NS)  # what follows within that is joined
+    busy = union(ops.fixed_start, ops.fixed_start + ops.dur + LONG_GAP_NS)  # operations that close are joined
     gaps = Intervals(host.end[np.maximum(host.pred, 0)], host.start)
     shared = overlaps(gaps, Intervals(busy.starts, busy.ends - LONG_GAP_NS))
     worked = np.bincount(shared.in_a, shared.ends - shared.starts, len(host))
@@ -167,7 +179,10 @@ def _paused_share(problem: ReplayProblem) -> F64:
 
 
 def _behind_begin(host: HostNodes, begins_ns: I64) -> F64:
-    """Return, by host node, which share of the gap before it lies behind the last begin of a step in it, 0 where it has none."""
+    """Return, by host node, the share of the gap before it that is after the last step start in the gap.
+
+    It is 0 if no step starts in the gap.
+    """
     before = host.end[np.maximum(host.pred, 0)]
     at = np.searchsorted(begins_ns, host.start, side="right") - 1
     begin = np.where(at >= 0, begins_ns[np.maximum(at, 0)], NEVER) if len(begins_ns) else np.full(len(host), NEVER, np.int64)
@@ -184,7 +199,7 @@ def _by_step(ns: I64 | F64, node_step: NDArray[np.int32], chosen: NDArray[np.boo
 
 
 def _steps_of_nodes(problem: ReplayProblem) -> NDArray[np.int32]:
-    """Return each host node's step: that of what it launches, else that of the node before it."""
+    """Return each host node's step: that of its launched operations, else that of the node before it."""
     step = np.full(len(problem.host), -1, np.int32)
     launched = problem.ops.node >= 0
     step[problem.ops.node[launched]] = problem.ops.step[launched]
@@ -193,7 +208,7 @@ def _steps_of_nodes(problem: ReplayProblem) -> NDArray[np.int32]:
 
 
 class KernelWork(NamedTuple):
-    """Kernel time by step, the operations it is of, and the loud kernels by shape (of ``OwnTime``)."""
+    """Kernel time by step, its operations, and the loud kernels by shape (as in ``OwnTime``)."""
 
     by_step: F64
     operations: tuple[int, ...]
@@ -201,9 +216,10 @@ class KernelWork(NamedTuple):
 
 
 def kernel_work(kernels: Kernels, steps: tuple[int, ...]) -> KernelWork:
-    """Return what a rank's kernels take of ``steps``.
+    """Return the kernel time of a rank in ``steps``.
 
-    Kernels beside communication are slowed by it, on the rank that waits most of all: they count as long as the same ones without it.
+    Communication slows kernels that run at the same time, most on the rank that waits. They count with the time of the same
+    kernels without communication.
     """
     ops = kernels.ops[kernels.ops["step"].isin(steps)]
     beside = ops["beside"].to_numpy(bool)
@@ -225,7 +241,10 @@ def kernel_work(kernels: Kernels, steps: tuple[int, ...]) -> KernelWork:
 
 
 def as_quiet_as_others(ranks: Sequence[OwnTime]) -> list[OwnTime]:
-    """Return the ranks with kernels that one runs beside communication only counted as long as another runs them without it."""
+    """Return the ranks with shorter loud kernels.
+
+    A kernel that one rank runs only during communication counts with another rank's time without it.
+    """
     quiet: dict[Shape, float] = {}
     for rank in ranks:
         for shape, (median, _) in rank.quiet.items():
@@ -245,7 +264,7 @@ def as_quiet_as_others(ranks: Sequence[OwnTime]) -> list[OwnTime]:
 
 
 def same_kernels_ratio(mine: Quiet, theirs: Quiet) -> tuple[float, float]:
-    """Return how many times as long kernels take that both run in the same shape, and the share of ``mine``'s time they are."""
+    """Return the time ratio of kernels that both run in the same shape, and their share of ``mine``."""
     shared = mine.keys() & theirs.keys()
     here = sum(mine[key][0] * mine[key][1] for key in shared)
     there = sum(theirs[key][0] * mine[key][1] for key in shared)

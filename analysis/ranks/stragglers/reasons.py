@@ -1,4 +1,4 @@
-"""What late ranks are told as, however they were sought: why a rank's kernels take longer, and who is late with whom."""
+"""Reasons and grouping of stragglers, for all methods that find them."""
 
 from __future__ import annotations
 
@@ -13,73 +13,73 @@ from sawtooth.analysis.ranks.stragglers.own_time import WORK, same_kernels_ratio
 from sawtooth.analysis.run.job import Straggler, StragglerKind
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
-MOST_OF_HOST = 0.75  # of a host's ranks: then it is the host
-MOST_REPLAYED = 8  # ranks whose gain is replayed one by one; of more, the set's
-SAME_KERNELS = 0.5  # of the excess: explained by equal kernels that take longer, it is a slow GPU and no more work
-SAME_LAUNCHES = 0.9  # of a rank's kernels in the shapes of its peers': those of another batch size are in other shapes
-HELD = 0.5  # of the excess in single kernels that are held up: another process has turns on the GPU
+MOST_OF_HOST = 0.75  # share of a host's ranks: if more are late, the host is the straggler
+MOST_REPLAYED = 8  # ranks whose gain is replayed one by one; of more ranks, only the set's gain
+SAME_KERNELS = 0.5  # share of the excess: if equal kernels that take longer explain it, the GPU is slow
+SAME_LAUNCHES = 0.9  # share of a rank's kernels in its peers' shapes: kernels of another batch size have other shapes
+HELD = 0.5  # share of the excess in interrupted kernels: another process takes turns on the GPU
 TURNS = "turns"
 CLOCK = "clock_sm_mhz"
-EXPLAINED = 0.5  # of how much longer the kernels take: those that wait for memory follow the SMs' clock in part only
+EXPLAINED = 0.5  # share of the kernels' extra time: kernels limited by memory follow the SM clock only in part
 
 Sampled = Sequence[DeviceTelemetry | None]
-Reason = tuple[str | None, float | None]  # its key, and how many times as long equal kernels take where that is it
+Reason = tuple[str | None, float | None]  # its key, and for a slow GPU the time ratio of equal kernels
 
 
 class RunsKernels(Protocol):
-    """A rank's kernels."""
+    """The kernels of a rank."""
 
     @property
     def quiet(self) -> Quiet:
-        """As of ``beside.Kernels``."""
+        """As in ``beside.Kernels``."""
         ...
 
     @property
     def shapes(self) -> Set[Shape]:
-        """Those of all its kernels."""
+        """The shapes of all its kernels."""
         ...
 
     @property
     def held_ms(self) -> float:
-        """How long single ones of a step are held up (of ``beside.held_ms``)."""
+        """Time per step for which single kernels are interrupted (of ``beside.held_ms``)."""
         ...
 
 
 class LateRank(Protocol):
-    """A rank that takes longer than its peers by its own doing."""
+    """A rank that takes longer than its peers by its own fault."""
 
     @property
     def position(self) -> int:
-        """Its place among the job's ranks."""
+        """Its position among the job's ranks."""
         ...
 
     @property
     def own_ms(self) -> float:
-        """How much longer it takes of a step."""
+        """How much longer it takes per step."""
         ...
 
     @property
     def reason(self) -> str | None:
-        """As of ``Straggler``."""
+        """As in ``Straggler``."""
         ...
 
     @property
     def kernel_ratio(self) -> float | None:
-        """As of ``Straggler``."""
+        """As in ``Straggler``."""
         ...
 
 
 class LateWork(Protocol):
-    """A late rank, as far as it has more kernel work than its peers."""
+    """A late rank with regard to its additional kernel work."""
 
     @property
     def position(self) -> int:
-        """Its place among the job's ranks."""
+        """Its position among the job's ranks."""
         ...
 
     @property
     def shared_ms(self) -> float:
-        """How much more of a step, where its peers can take their parts of it (of ``shares_work``)."""
+        """Additional time per step that its peers can share (see ``shares_work``)."""
         ...
 
 
@@ -87,21 +87,24 @@ Late = TypeVar("Late", bound=LateRank)
 
 
 def reason_of_work(mine: RunsKernels, others: Sequence[RunsKernels], work_ms: float, over_ms: float) -> Reason:
-    """Return why a rank's kernels, ``work_ms`` of a step, make it ``over_ms`` longer than ``others``: turns of another process, more work, or a slow GPU."""
+    """Return why a rank's kernels, ``work_ms`` per step, take ``over_ms`` longer than those of ``others``.
+
+    The reason is turns of another process, more work, or a slow GPU.
+    """
     if mine.held_ms - float(np.median([other.held_ms for other in others])) >= HELD * over_ms:
         return TURNS, None
     if min(same_launches_share(mine.quiet, other.shapes) for other in others) < SAME_LAUNCHES:
-        return WORK, None  # kernels that take any size in one shape take longer for more work
+        return WORK, None  # kernels that accept any size in one shape take longer for more work
     ratio, share = np.median([same_kernels_ratio(mine.quiet, other.quiet) for other in others], axis=0).tolist()
     slower_ms = (1 - 1 / ratio) * share * work_ms
     return (None, ratio) if slower_ms >= SAME_KERNELS * over_ms else (WORK, None)
 
 
 def kept_ms(late: Sequence[LateWork], peers: Sequence[Sequence[int]]) -> list[float]:
-    """Return how much of its additional kernel work each of ``late`` still has where all of its peers share it: work of another batch size does not go away
-    when it is evened out. Kernels that the peers do not run at all go.
+    """Return the additional kernel work that each of ``late`` still has if all of its peers share it.
 
-    ``peers`` is by position, each rank among its own.
+    The work of another batch size does not disappear when it is balanced. Kernels that the peers do not run at all do
+    disappear. ``peers`` is by position; each rank is among its own peers.
     """
     kept = []
     for each in late:
@@ -112,16 +115,20 @@ def kept_ms(late: Sequence[LateWork], peers: Sequence[Sequence[int]]) -> list[fl
 
 
 def shares_work(mine: RunsKernels, others: Sequence[RunsKernels]) -> bool:
-    """Tell whether a rank with more kernel work runs its peers' kernels in other shapes, as of another batch size, and not theirs and more beside."""
+    """Return whether a rank with more kernel work runs its peers' kernels in other shapes.
+
+    This is the case with another batch size, but not if it runs the same kernels and additional ones.
+    """
     return min(same_launches_share(other.quiet, mine.shapes) for other in others) < SAME_LAUNCHES
 
 
 def stragglers_of(
     late: Sequence[Late], ranks: Sequence[int | None], hosts: Sequence[str | None], gain_ms: Callable[[Sequence[Late]], float]
 ) -> tuple[Straggler, ...]:
-    """Return hosts nearly all of whose ranks are late, the other late ranks one by one, and all of them together, most gain first.
+    """Return slow hosts, the other late ranks one by one, and all of them together, most gain first.
 
-    ``ranks`` and ``hosts`` are by position; ``gain_ms`` returns what the job's step gains without what some of them lose.
+    A host is slow if nearly all of its ranks are late. ``ranks`` and ``hosts`` are by position. ``gain_ms`` returns the gain of
+    the job's step without the losses of some of the ranks.
     """
     stragglers, single = [], list(late)
     for host in _slow_hosts([each.position for each in late], hosts):
@@ -138,7 +145,7 @@ def stragglers_of(
 def straggler(
     kind: StragglerKind, late: Sequence[LateRank], host: str | None, ranks: Sequence[int | None], gain_ms: float
 ) -> Straggler:
-    """Return ``late`` as one straggler, with their reason where it is one."""
+    """Return ``late`` as one straggler, with their reason if they have the same one."""
     positions = tuple(each.position for each in late)
     worst = max(late, key=lambda each: each.own_ms)
     alike = len({(each.reason, each.kernel_ratio is None) for each in late}) == 1
@@ -155,7 +162,10 @@ def straggler(
 
 
 def _slow_hosts(late: Sequence[int], hosts: Sequence[str | None]) -> list[str]:
-    """Return hosts nearly all of whose ranks are ``late`` (positions), where the job has other hosts and the host has several ranks."""
+    """Return hosts of which nearly all ranks are ``late`` (positions).
+
+    The host must have several ranks, and the job several hosts.
+    """
     late_hosts = [hosts[position] for position in late]
     names = sorted({host for host in late_hosts if host is not None})
     several = len({host for host in hosts if host is not None}) > 1
@@ -163,7 +173,10 @@ def _slow_hosts(late: Sequence[int], hosts: Sequence[str | None]) -> list[str]:
 
 
 def with_reason(late: Straggler, sampled: Sampled, peers: Sequence[Sequence[int]]) -> Straggler:
-    """Return ``late`` with the reason "clock" or "power" where telemetry shows it of all its ranks; ``sampled`` and ``peers`` are by position."""
+    """Return ``late`` with the reason "clock" or "power" if telemetry shows it for all its ranks.
+
+    ``sampled`` and ``peers`` are by position.
+    """
     if late.kernel_ratio is None or late.reason is not None:
         return late
     reasons = {
@@ -173,7 +186,7 @@ def with_reason(late: Straggler, sampled: Sampled, peers: Sequence[Sequence[int]
 
 
 def _slowed_by(ratio: float, position: int, sampled: Sampled, peers: Sequence[int]) -> str | None:
-    """Return why a GPU takes ``ratio`` times as long for equal kernels, from its telemetry against its peers'."""
+    """Return why a GPU takes ``ratio`` times as long for equal kernels, from its telemetry and its peers'."""
     mine = sampled[position]
     others = [t for peer in peers if (t := sampled[peer]) is not None and CLOCK in t.means]
     if mine is None or CLOCK not in mine.means or not mine.means[CLOCK] or not others:

@@ -1,4 +1,4 @@
-"""Ranks that come in two groups, most of them late: nobody is the exception that a late rank is, and what is seen is said all the same."""
+"""Ranks in two groups of which most ranks are late, so that no rank is an exception."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, OUTLIER_MADS, PERSISTENT
 from sawtooth.analysis.run.job import Side, Split
 
-APART = 2.0  # times as far as the ranks of either group are from each other: less is one scattered group
+APART = 2.0  # times the spread of either group: with less distance, the ranks are one scattered group
 FEWEST_LATE = 2
 
 
@@ -23,9 +23,10 @@ def split_of(
     hosts: Sequence[str | None],
     step_ms: float,
 ) -> Split | None:
-    """Return the two groups in which ranks with the same work come to their collectives, as recorded; None where they do not, or fewer than half are late.
+    """Return the two groups in which equal ranks arrive at their collectives, as recorded.
 
-    All sequences are by position; ``step_ms`` is the job's step as recorded. The most apart of several sets of peers is told.
+    It is None if there are no two groups, or if fewer than half of the ranks are late. All sequences are by position;
+    ``step_ms`` is the job's step as recorded. Of several sets of peers, the one with the largest distance is returned.
     """
     lateness = recorded.lateness_ms()
     if not lateness.size:

@@ -1,1 +1,1 @@
-"""A growing session on its page."""
+"""The page of a growing session."""

@@ -1,4 +1,7 @@
-"""The running GPU as a component whose nodes stay: each second only their data change, so that nothing blinks."""
+"""The live GPU chart, a component that changes only its data each second.
+
+Its DOM nodes remain the same, so that nothing flickers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ _HERE = Path(__file__).resolve().parents[2] / "components"
 
 
 def show(picture: dict[str, Any], key: str) -> int | None:
-    """Draw ``picture`` (see ``sawtooth.app.charts.live.picture``); return the GPU that was just picked."""
+    """Draw ``picture`` (see ``sawtooth.app.charts.live.picture``); return the GPU that was just selected."""
     component = st.components.v2.component(
         "sawtooth.live_chart",
         html=(_HERE / "live_chart.html").read_text(encoding="utf-8"),

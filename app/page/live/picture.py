@@ -1,4 +1,4 @@
-"""What the Live screen draws of a session: the chosen GPU's lines and numbers, and all GPUs at a glance."""
+"""The content of the Live screen: the chosen GPU's lines and numbers, and all GPUs at a glance."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from sawtooth.app.live.series import thinned
 from sawtooth.app.live.sessions import LiveSession
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
-LEAST_SECONDS = 10.0  # that a picture spans: of a session that has just begun, periods of half a second can be told apart
-POINTS = 600  # of a line: two a pixel on a phone, and a second's data of all lines stay below 100 kB
+LEAST_SECONDS = 10.0  # shortest time span of a picture: periods of half a second can be distinguished in it
+POINTS = 600  # per line: two per pixel on a phone, and one second's data of all lines stay below 100 kB
 SPARK_POINTS = 120
 
 
 def picture(session: LiveSession, gpu: LiveGpu, window_s: float, *, dark: bool, period_s: float | None) -> dict[str, Any]:
-    """Return the picture of ``gpu`` over ``window_s`` seconds (0: the whole session), as far as there are samples: what is not recorded takes no room."""
+    """Return the picture of ``gpu`` over ``window_s`` seconds (0 means the whole session).
+
+    The picture does not extend over time that was not recorded.
+    """
     last, first = session.last_ns or 0, session.first_ns or 0
     recorded_s = max((last - first) / 1e9, LEAST_SECONDS)
     window = min(window_s or recorded_s, recorded_s)

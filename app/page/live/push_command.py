@@ -1,4 +1,7 @@
-"""The command that pushes samples to this server, on a page: the push token is masked, and copied with the rest."""
+"""The command that pushes samples to this server.
+
+The page masks the push token. Its button copies the token with the command.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,16 @@ OTHERWISE = f"The browser did not let this page copy. The token is in the data f
 
 
 def server_address() -> str:
-    """Return this server's address as the browser has it, without the page's path."""
+    """Return this server's address as the browser uses it, without the page's path."""
     parts = urlsplit(st.context.url or "http://localhost:8501/")
     return f"{parts.scheme}://{parts.netloc}"
 
 
 def show(key: str) -> None:
-    """Show the command with a button that copies it; ``key`` tells it from another one on the page."""
+    """Show the command with a button that copies it; ``key`` distinguishes several of them on a page."""
     options = settings()
     shown = command_to_show(server_address(), options)
-    if not options.token:  # anybody may read the page: there is no token to copy
+    if not options.token:  # anyone may read the page, so it contains no token to copy
         st.code(shown, language=None)
         return
     component = st.components.v2.component(

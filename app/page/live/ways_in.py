@@ -1,4 +1,4 @@
-"""How a session begins: sampling here, a replay, a push from another machine, or samples one has."""
+"""Ways to start a session: sample this machine, replay, push from another machine, or import samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sawtooth.app.settings import is_loopback, settings
 
 
 def show(*, compact: bool) -> None:
-    """Show what is possible on this machine; ``compact`` below a session."""
+    """Show the ways that are possible on this machine; ``compact`` is for a place below a session."""
     if compact:
         cards.title("Another session")
     with st.grid(min_column_width=460, gap="medium"):

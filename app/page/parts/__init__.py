@@ -1,1 +1,1 @@
-"""Parts of the page that one screen or a few show: findings, strips, drawers, curves, and tables whose rows can be chosen."""
+"""Parts of pages that a few screens show: findings, strips, drawers, curves and selectable tables."""

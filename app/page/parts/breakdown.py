@@ -1,4 +1,4 @@
-"""What the Kernels, Operators and Modules screens share: all columns or few, a table whose rows can be chosen, bars beside it."""
+"""Common elements of the Kernels, Operators and Modules screens: columns, tables and bars."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from sawtooth.app.page import cards, panel
 from sawtooth.app.words import categories
 from sawtooth.app.words import run as words
 
-NAME_SHOWN, NAME_WIDTH = 35, 265  # characters of a kernel's name that its column shows whole, on a narrow page too; pixels
-TEN_ROWS = 392  # pixels: under them what is chosen begins on the first screen
+# characters of a kernel's name that its column shows completely, also on a narrow page; width in pixels
+NAME_SHOWN, NAME_WIDTH = 35, 265
+TEN_ROWS = 392  # pixels: with this height, the details of the chosen row begin on the first screen
 
 
 def all_columns() -> bool:
-    """Let the viewer ask for every column, kept in the address; the first ones answer the question and fit a laptop's page."""
+    """Let the viewer ask for all columns; the address stores the choice.
+
+    The first columns answer the question and fit on a laptop's page.
+    """
     return st.toggle("All columns", key="columns", bind="query-params")
 
 
 def matching(rows: pd.DataFrame, searched: str | None, columns: Sequence[str]) -> pd.DataFrame:
-    """Return the rows that hold every word of the search in one of ``columns`` (those that are there)."""
+    """Return the rows that contain every word of the search in one of the existing ``columns``."""
     for word in (searched or "").split():
         matches = pd.Series(False, index=rows.index)
         for column in columns:
@@ -36,7 +40,7 @@ def matching(rows: pd.DataFrame, searched: str | None, columns: Sequence[str]) -
 
 
 def head(sentence: str, under: str, metrics: tuple[str, ...], method: str, key: str) -> None:
-    """Show the finding, a line of small print and how it is computed."""
+    """Show the finding, a line of small print, and the explanation of the method."""
     cards.headline(sentence)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         cards.small(under)
@@ -46,7 +50,10 @@ def head(sentence: str, under: str, metrics: tuple[str, ...], method: str, key: 
 def table(
     rows: pd.DataFrame, columns: Mapping[str, Any], order: Sequence[str], key: str, alt: str, *, height: int = TEN_ROWS
 ) -> int | None:
-    """Show ``rows`` with the columns of ``order`` that hold anything, and their CSV; return the position of the chosen row. ``height``: pixels."""
+    """Show ``rows`` with the non-empty columns of ``order``; return the position of the chosen row.
+
+    A button offers the CSV. ``height`` is in pixels.
+    """
     event: Any = st.dataframe(
         panel.in_percent(rows),
         hide_index=True,
@@ -65,7 +72,10 @@ def table(
 
 
 def kernels(rows: pd.DataFrame, rank: RankResult, key: str, what: str) -> None:
-    """Show which kernels ``what`` launched: kernel, ms, launches_per_step, tensor_cores, category."""
+    """Show the kernels that ``what`` launched.
+
+    ``rows`` has the columns kernel, ms, launches_per_step, tensor_cores and category.
+    """
     cards.title(f"{fmt.clean(what, 60)} launches {fmt.count(len(rows))} kernel{'s' if len(rows) > 1 else ''}")
     short = rankings.told_apart(rows["kernel"].astype(str).tolist(), NAME_SHOWN)
     rows = rows.assign(short=short, category=rows["category"].map(categories.named))

@@ -1,4 +1,4 @@
-"""What the GPU works on, as one bar whose parts are the categories of its operations, coloured by whose time theirs is."""
+"""GPU work as one bar whose parts are categories of operations, coloured by owner."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ OWNER_OF = {
     "communication": "exposed_comm",
     "memcpy": "exposed_memcpy",
     "memset": "memset",
-}  # whose time theirs is where nothing computes beside
+}  # the owner of their time while nothing computes in parallel
 ORDER = tuple(OWNERS)
-EDGES = 2  # letters: what stands around a name, so that none is cut
+EDGES = 2  # letters: room around a name, so that it is not cut off
 
 
 def show(rows: pd.DataFrame, *, dark: bool) -> None:
-    """Show GPU work by category: ``rows`` as ``sawtooth.analysis.tables.kernels.kernels`` gives it by category."""
+    """Show GPU work by category.
+
+    ``rows`` are those of ``sawtooth.analysis.tables.kernels.kernels`` by category.
+    """
     parts = pieces(rows, dark=dark)
     if len(parts) > 1:
         bar = StepBar("GPU work", fmt.duration_ms(float(rows["ms"].sum())), "100%", tuple(parts))
@@ -36,7 +39,10 @@ def show(rows: pd.DataFrame, *, dark: bool) -> None:
 
 
 def once_a_colour(unnamed: Sequence[Piece]) -> list[Piece]:
-    """Return the entries of a legend: parts of one colour, which it cannot tell apart, as one entry that names them in their order."""
+    """Return the entries of a legend, with one entry per colour.
+
+    A legend cannot distinguish parts of the same colour, so one entry names all of them in their order.
+    """
     alike: dict[tuple[str, str], list[Piece]] = {}
     for piece in unnamed:
         alike.setdefault((piece.colour, piece.texture), []).append(piece)
@@ -48,7 +54,10 @@ def once_a_colour(unnamed: Sequence[Piece]) -> list[Piece]:
 
 
 def pieces(rows: pd.DataFrame, *, dark: bool) -> list[Piece]:
-    """Return a part for each category: those on tensor cores first, then other compute, memory sets, communication and copies, the largest first."""
+    """Return a part for each category, ordered by owner and then by time, the largest first.
+
+    The order of owners is: tensor cores, other compute, memory sets, communication, copies.
+    """
     owned = [(_owner(row), row) for row in rows.to_dict("records") if row["total_ns"]]
     owned.sort(key=lambda one: (ORDER.index(one[0]), -one[1]["total_ns"]))
     return [_piece(owner, str(row["name"]), float(row["ms"]), float(row["share"]), dark) for owner, row in owned]

@@ -1,4 +1,4 @@
-"""Further runs beside a comparison's two: a sweep over one setting."""
+"""Additional runs in a comparison: a sweep over one setting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sawtooth.ingest.manifest import Manifest
 
 
 def show(choice: Choice, known: Mapping[str, Manifest]) -> None:
-    """Offer further runs; from three on show their sweep over the setting in which they differ."""
+    """Offer additional runs; with three or more, show the sweep over the setting in which they differ."""
     cards.title("Add runs to make a sweep")
     compare_choice.picker(compare_choice.MORE, "Further runs", choice.more, known)
     runs = [known[run] for run in dict.fromkeys((*choice.a, *choice.b, *choice.more)) if run in known]

@@ -1,4 +1,4 @@
-"""Findings on the page: what to change, what it brings, what proves it; and what limits the numbers."""
+"""Findings on the page: the change, its predicted gain, its evidence, and the limits of the numbers."""
 
 from __future__ import annotations
 
@@ -17,22 +17,25 @@ from sawtooth.app.reports import text as report_text
 from sawtooth.app.words import advice, evidence, headline
 from sawtooth.app.words import run as words
 
-SHOWN_FIRST = 3  # three changes are what somebody does today; the rest is folded
-# In the address: the changes counted in, what a GPU-hour costs, the steps to go.
+SHOWN_FIRST = 3  # three changes are enough for one day's work; the others are folded
+# Address parameters: the included changes, the price of a GPU-hour, the remaining steps.
 FIXES, PRICE, STEPS = "fixes", "price", "steps"
-AROUND = 1.1  # of its own length that a step is shown with on the timeline
+AROUND = 1.1  # shown time span on the timeline, relative to the step's length
 _ICON = {"critical": ":material/error:", "warning": ":material/warning:", "info": ":material/info:"}
 _COLOUR: dict[str, Literal["red", "orange", "blue"]] = {"critical": "red", "warning": "orange", "info": "blue"}
 _DIAGNOSTIC = {"error": "Damage", "data_loss": "Missing", "info": "Note"}
 
 
 def claimed(result: RunResult) -> list[tuple[int, Finding]]:
-    """Return the numbered findings that somebody can act on, in the order to do them in."""
+    """Return the numbered findings that the user can act on, in the order of the work."""
     return [(number, finding) for number, finding in advice.numbered(result) if advice.is_advice(finding)]
 
 
 def show_plan(result: RunResult) -> None:
-    """Show the plan, folded: its fixes in order, each with the step it leaves; nothing where one fix is all."""
+    """Show the folded plan: its fixes in order, each with the step time after it.
+
+    Shows nothing if the plan has only one fix.
+    """
     if len(result.plan) > 1 and (title := advice.plan_title(result)):
         with st.expander(title, icon=":material/checklist:"):
             for number, line in enumerate(advice.plan_lines(result), 1):
@@ -40,7 +43,7 @@ def show_plan(result: RunResult) -> None:
 
 
 def show_rest(result: RunResult, shown: list[Finding]) -> list[Finding]:
-    """Show the findings beside those ``shown`` first, folded; return those that are ticked."""
+    """Show all findings except ``shown``, folded; return those that are ticked."""
     rest = [(number, finding) for number, finding in advice.numbered(result) if finding not in shown]
     more = [(number, finding) for number, finding in rest if advice.is_advice(finding)]
     known = rest[len(more) :]
@@ -64,7 +67,7 @@ def show_rest(result: RunResult, shown: list[Finding]) -> list[Finding]:
 
 
 def not_checked(result: RunResult) -> None:
-    """Say which rules could not be checked, and why; nothing where all were."""
+    """Say which rules could not be checked and why; shows nothing if all were checked."""
     if result.not_checked:
         with st.expander(words.not_checked(len(result.not_checked)), icon=":material/rule:"):
             for rule in result.not_checked:
@@ -72,7 +75,7 @@ def not_checked(result: RunResult) -> None:
 
 
 def forecast(result: RunResult, ticked: list[Finding]) -> Outlook | None:
-    """Return what the ticked changes bring together; None where that cannot be replayed."""
+    """Return the combined prediction for the ticked changes; None if they cannot be replayed."""
     rank = result.lead
     if rank is None:
         return None
@@ -95,7 +98,7 @@ def _predicted(
 
 
 def tick(finding: Finding, key: str) -> bool:
-    """Offer to count a change in; what is ticked stands in the address."""
+    """Offer a checkbox that includes a change; the address stores the ticked changes."""
     asked = _asked()
 
     def remember() -> None:
@@ -113,7 +116,7 @@ def _asked() -> list[str]:
 
 
 def _finding(number: int, finding: Finding, result: RunResult) -> list[Finding]:
-    """Show one finding; return it in a list where it is ticked."""
+    """Show one finding; return it in a list if it is ticked."""
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             cards.numbered(number, finding.title)
@@ -131,7 +134,7 @@ def _finding(number: int, finding: Finding, result: RunResult) -> list[Finding]:
 
 
 def why_button(number: int, finding: Finding, result: RunResult) -> None:
-    """Offer what a finding rests on, on a sheet of its own: a popover's few lines would cut the evidence."""
+    """Offer the evidence of a finding in a dialog, because a popover is too small for it."""
     if st.button("Why", icon=":material/fact_check:", key=f"why-{number}"):
         st.dialog(fmt.markdown(headline.action(finding)), width="large")(_why)(number, finding, result)
 
@@ -151,7 +154,7 @@ def _why(number: int, finding: Finding, result: RunResult) -> None:
 
 
 def _evidence(number: int, finding: Finding, result: RunResult) -> None:
-    """Show what proves a finding, and its CSV."""
+    """Show the evidence of a finding, and its CSV."""
     heads, rows = evidence.table(finding)
     cards.table(heads, rows, "The evidence of the finding")
     with st.container(horizontal=True, gap="medium", vertical_alignment="center"):
@@ -160,7 +163,7 @@ def _evidence(number: int, finding: Finding, result: RunResult) -> None:
 
 
 def timeline_link(finding: Finding, result: RunResult) -> None:
-    """Link to the step on the timeline that has most of the evidence; nothing where none has a time."""
+    """Link to the step on the timeline with most of the evidence; shows nothing if no evidence has a time."""
     rank = result.lead
     view = whole_step(rank, finding) if rank is not None else None
     if rank is not None and view is not None:
@@ -178,9 +181,10 @@ def timeline_link(finding: Finding, result: RunResult) -> None:
 
 
 def whole_step(rank: RankResult, finding: Finding) -> Span | None:
-    """Return the counted step that has most pieces of the evidence, else the stretch that all lie in: one launch gap alone shows no pattern.
+    """Return the counted step that contains most pieces of the evidence.
 
-    None where no piece has a time.
+    A single piece, such as one launch gap, would not show the pattern. If no counted step contains a piece, the result spans
+    all pieces. It is None if no piece has a time.
     """
     timed = [row for row in finding.evidence if row.get("start_ns") is not None and row.get("end_ns") is not None]
     if not timed:
@@ -195,7 +199,7 @@ def whole_step(rank: RankResult, finding: Finding) -> Span | None:
 
 
 def limits(result: RunResult) -> None:
-    """Say what limits the numbers: import trouble, dropped events, readings that are not to be trusted fully."""
+    """Say what limits the numbers: import problems, dropped events and readings with low trust."""
     diagnostics = report_text.worth_knowing(result)
     if not diagnostics:
         return

@@ -1,4 +1,7 @@
-"""The change to make first, on every screen of a run: the Verdict's, with the way there, and why a screen's own numbers lead elsewhere."""
+"""The first change of the Verdict as a link on every screen of a run.
+
+It also says why the numbers of that screen suggest something else.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,14 @@ from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, current, frame
 from sawtooth.app.words import advice, headline, timeline
 
-CHANGES_SHOWN = 3  # of those about one row: the Verdict has all
+CHANGES_SHOWN = 3  # number of changes about one row; the Verdict shows all
 
 
 def show(result: RunResult) -> None:
-    """Show the first change as a link to the Verdict, and what it is about where the profiled steps do not show that; nothing where nothing is to change."""
+    """Show the first change as a link to the Verdict; shows nothing if there is no change.
+
+    If the profiled steps do not show the problem, a note says what it is about.
+    """
     sentence = advice.first_in_words(result)
     if sentence is None:
         return
@@ -30,9 +36,10 @@ def show(result: RunResult) -> None:
 def about(
     find: Callable[[Any, Any, Sequence[Finding]], tuple[int, ...]], what: Hashable, rank: RankResult, result: RunResult
 ) -> list[tuple[int, Finding]]:
-    """Return the numbered findings that are about ``what``; ``find`` is one of ``sawtooth.analysis.findings.about_kernel``.
+    """Return the numbered findings about ``what``.
 
-    None of another rank than the lead, whose operations have other numbers.
+    ``find`` is a function of ``sawtooth.analysis.findings.about_kernel``. The list is empty for ranks other than the lead,
+    because their operations have other numbers.
     """
     if rank is not result.lead:
         return []
@@ -51,7 +58,10 @@ def _places(
 
 
 def link_changes(about: Sequence[tuple[int, Finding]], result: RunResult, *, alone: bool = True) -> None:
-    """Show the first of some numbered findings, each with what it brings as a link to the Verdict; ``alone``: and which change comes before all of them."""
+    """Show the first numbered findings with their gains, as links to the Verdict.
+
+    With ``alone``, also name the change that comes before all of them.
+    """
     for number, finding in about[:CHANGES_SHOWN]:
         gain = f": {gained}" if (gained := timeline.gain(finding)) else ""
         label = f"Change {number}: {fmt.markdown(headline.action(finding))}{gain}"
@@ -61,7 +71,10 @@ def link_changes(about: Sequence[tuple[int, Finding]], result: RunResult, *, alo
 
 
 def show_with(about: Sequence[tuple[int, Finding]], result: RunResult) -> None:
-    """Show numbered findings about what a screen leads with, below the first change where that is none of them: the screen's numbers lead elsewhere."""
+    """Show numbered findings about the main row of a screen.
+
+    If the run's first change is not among them, show it above, because the screen's numbers suggest something else.
+    """
     if apart := advice.first(result) not in about:
         show(result)
     link_changes(about, result, alone=not apart)

@@ -1,4 +1,4 @@
-"""What opens under the table of kernels: how long launches of one last, what it works for, and how near it comes to what this GPU can do."""
+"""Details of a kernel: launch durations, its operators, and its distance from the GPU's limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sawtooth.app.page.parts import first_change
 from sawtooth.app.page.timeline import views
 from sawtooth.app.words import run as words
 
-AROUND = 12.0  # of the launch's own length that it is shown with on the timeline: what ran before and after stays in sight
+AROUND = 12.0  # shown time span on the timeline, relative to the launch: the work before and after it stays visible
 COLUMNS = {
     "operator": "Works for",
     "shapes": "Input shapes",
@@ -38,9 +38,10 @@ COPY_METHOD = (
     "that this GPU has to its host or to other GPUs, in one direction, all its lanes in use: pinned memory reached 88 % of it on an H200."
 )
 PAGEABLE = "Pageable memory passes through a buffer of the driver and reaches less: 10 to 23 GB/s on an H200, where pinned memory reached 55."
-QUICK_NS = 1_000  # at the link's rate: starting a copy takes about as long, and its rate says nothing of the link
-WORKS_FOR_SHOWN = 8  # operators of a kernel: the rest is a few percent of it
-WORTH_NAMING = 0.01  # of the step: less is lost in the noise of measurements
+# at the link's rate: starting a copy takes about this long, so the rate of shorter copies says nothing about the link
+QUICK_NS = 1_000
+WORKS_FOR_SHOWN = 8  # operators of a kernel: the others add up to a few percent of it
+WORTH_NAMING = 0.01  # of the step: smaller gains are lost in the noise of measurements
 
 
 def show(row: pd.Series, rank: RankResult, result: RunResult) -> None:
@@ -77,7 +78,7 @@ def _about(rank: RankResult, name: str) -> tuple[pd.DataFrame, pd.DataFrame, att
 
 
 def reached(works_for: pd.DataFrame) -> str | None:
-    """Return how near the first operator comes to what is attainable, in one sentence; None where nothing is known to compare with."""
+    """Return a sentence that compares the first operator with the attainable time, or None."""
     known = works_for[works_for["least_ms"].notna()]
     if known.empty:
         return None
@@ -92,7 +93,10 @@ def reached(works_for: pd.DataFrame) -> str | None:
 
 
 def copied(works_for: pd.DataFrame, name: str, gpu: Gpu | None) -> str | None:
-    """Return at what rate copies called ``name`` go over their link, and what it carries; None where no bytes are recorded."""
+    """Return one sentence with the rate of the copies called ``name`` and the rate of their link.
+
+    The result is None if no bytes are recorded.
+    """
     known = works_for[works_for["bytes"] > 0]
     moved, ms, launches = (float(known[column].sum()) for column in ("bytes", "kernel_ms", "launches"))
     if not moved or not ms:
@@ -113,7 +117,10 @@ def copied(works_for: pd.DataFrame, name: str, gpu: Gpu | None) -> str | None:
 
 
 def most_to_gain_ms(works_for: pd.DataFrame) -> float | None:
-    """Return what a step could be shorter by, were the kernel as fast as peaks or link allow, ms; None where that is known of none of its work."""
+    """Return the saving per step, in ms, if the kernel reached the limit of the peaks or the link.
+
+    The result is None if the limit is not known for any of its work.
+    """
     if works_for["least_ms"].isna().all():
         return None
     of_kernel = works_for["kernel_ms"]
@@ -122,7 +129,7 @@ def most_to_gain_ms(works_for: pd.DataFrame) -> float | None:
 
 
 def verdict_on(gain_ms: float | None, kernel_ms: float, step_ms: float | None) -> str:
-    """Return what there is to gain from a kernel that no finding is about; times are of a profiled step."""
+    """Return the possible gain of a kernel that no finding is about; times are of a profiled step."""
     most_ms = kernel_ms if gain_ms is None else gain_ms
     share = f", {fmt.share(most_ms / step_ms)} of a profiled step" if step_ms else ""
     if step_ms and most_ms < WORTH_NAMING * step_ms:
@@ -133,7 +140,7 @@ def verdict_on(gain_ms: float | None, kernel_ms: float, step_ms: float | None) -
 
 
 def _next_step(works_for: pd.DataFrame, row: pd.Series, rank: RankResult, result: RunResult) -> None:
-    """Say which change is about the kernel, else how much there is to gain, and where to look."""
+    """Link to the changes about the kernel; if there are none, show the possible gain and where to look."""
     cards.title(f"What to do about {rankings.short(str(row['name']), 60)}")
     about = changes(str(row["name"]), rank, result)
     first_change.link_changes(about, result)
@@ -147,12 +154,12 @@ def _next_step(works_for: pd.DataFrame, row: pd.Series, rank: RankResult, result
 
 
 def changes(name: str, rank: RankResult, result: RunResult) -> list[tuple[int, Finding]]:
-    """Return the numbered findings that are about the kernel called so."""
+    """Return the numbered findings about the kernel called ``name``."""
     return first_change.about(about_kernel, name, rank, result)
 
 
 def _works_for(works_for: pd.DataFrame, rank: RankResult, *, copies: bool) -> None:
-    """Show what the kernel works for, in a table whose cells wrap on a narrow page."""
+    """Show the operators that the kernel works for, in a table whose cells wrap on a narrow page."""
     if works_for.empty:
         return
     headings = {c: h for c, h in _headings(works_for, rank, copies=copies).items() if c != "shapes"}

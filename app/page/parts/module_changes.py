@@ -1,4 +1,4 @@
-"""Which modules take less or more GPU time in B than in A, where both traces know them."""
+"""Modules that take less or more GPU time in B than in A, if both traces have module calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sawtooth.app.page import current, frame, panel
 
 
 def show(a: RankResult | None, b: RankResult | None) -> None:
-    """Show the difference of both models as an icicle; nothing where one side has no module calls."""
+    """Show the difference of both models as an icicle; shows nothing if one side has no module calls."""
     if a is None or b is None:
         return
     trees = [_tree(a), _tree(b)]

@@ -1,4 +1,4 @@
-"""Which line of the user's code calls an operator, and what to do about it."""
+"""The lines of the user's code that call an operator, and what to do about the operator."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, current, frame
 from sawtooth.app.page.parts import first_change, kernel_drawer
 
-LINES_SHOWN = 8  # of an operator: it is called from many places, and most time is in a few
+LINES_SHOWN = 8  # lines per operator: it is called from many places, but most time is in a few
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
 def lines(rank: RankResult) -> pd.DataFrame:
-    """Return ``sawtooth.analysis.tables.called_from.called_from`` with its lines as people say them, those that say the same added up."""
+    """Return ``sawtooth.analysis.tables.called_from.called_from`` with readable lines.
+
+    Rows whose lines read the same are added up.
+    """
     with current.opened(rank) as view:
         rows = called_from(view)
         rows["line"] = list(map(spoken, as_known(view.recording, rows["line"].tolist())))
@@ -26,7 +29,10 @@ def lines(rank: RankResult) -> pd.DataFrame:
 
 
 def first_line(known: pd.DataFrame, name: str) -> str:
-    """Return the line of ``lines`` from which the operator called ``name`` is called most, and how many others there are; empty where none is known."""
+    """Return the line that calls operator ``name`` most, and the number of other lines.
+
+    The text is empty if no line is known. ``known`` is the result of ``lines``.
+    """
     own = known.loc[known["operator"] == name, "line"]
     if own.empty:
         return ""
@@ -35,7 +41,10 @@ def first_line(known: pd.DataFrame, name: str) -> str:
 
 
 def where_called(known: pd.DataFrame, name: str, unit: str) -> None:
-    """Show the lines of the user's own code that call an operator, most GPU time first; how to record them where none is known. ``unit`` is that of the times."""
+    """Show the user's lines that call an operator, most GPU time first.
+
+    If no lines are recorded, say how to record them. ``unit`` is the unit of the times.
+    """
     own = known[known["operator"] == name]
     if known.empty:
         cards.small("Which line of your code calls it is not recorded: sawtooth run --stacks records it.")
@@ -62,7 +71,7 @@ def where_called(known: pd.DataFrame, name: str, unit: str) -> None:
 
 
 def next_step(row: pd.Series, rank: RankResult, result: RunResult) -> None:
-    """Say which change is about what the operator launches, else what it takes, and where to look."""
+    """Link to the changes about the operator's kernels, else show their time and where to look."""
     name = str(row["name"])
     cards.title(f"What to do about {fmt.clean(name, 60)}")
     changes = first_change.about(about_operator, name, rank, result)
@@ -78,7 +87,10 @@ def next_step(row: pd.Series, rank: RankResult, result: RunResult) -> None:
 
 
 def unnamed(ms: float, step_ms: float | None) -> str:
-    """Return what there is to gain at most from an operator whose launches, of ``ms`` per profiled step, no finding is about."""
+    """Return the largest possible gain of an operator whose kernels have no finding.
+
+    The kernels take ``ms`` milliseconds per profiled step.
+    """
     share = f", {fmt.share(ms / step_ms)} of a profiled step" if step_ms else ""
     if step_ms and ms < kernel_drawer.WORTH_NAMING * step_ms:
         return f"Nothing to gain here: what it launches takes {fmt.duration_ms(ms)}{share}."

@@ -1,4 +1,7 @@
-"""Which pass of a step takes the GPU's time: a bar each for forward, loss, backward, optimizer and copies, whose parts are categories."""
+"""GPU time by phase of a step: one bar each for forward, loss, backward, optimizer and copies.
+
+The parts of a bar are categories.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ COLOURS = {
     "exposed_comm": "communication",
     "exposed_memcpy": "copies",
     "memset": "memory sets",
-}  # by owner, as category_bar colours categories
-DRAWN_FROM = 0.1  # of GPU work: the bar of a smaller phase is a line in an empty row
+}  # by owner, with the colours of category_bar
+DRAWN_FROM = 0.1  # of GPU work: the bar of a smaller phase would be a thin line in an empty row
 METHOD = (
     "GPU operations of the counted steps, each counted once, by where they were launched. Backward is what autograd's nodes launched, "
     "recomputed activations included. The optimizer is what ran inside its step. A loss is known by PyTorch's own operators. Copies and memory sets "
@@ -32,7 +35,10 @@ METHOD = (
 
 
 def show(rows: pd.DataFrame, *, dark: bool) -> None:
-    """Show GPU work by phase: ``rows`` as ``sawtooth.analysis.findings.recorded.phases.work_by_phase`` gives it, one at least."""
+    """Show GPU work by phase.
+
+    ``rows`` are at least one row of ``sawtooth.analysis.findings.recorded.phases.work_by_phase``.
+    """
     drawn = _drawn(rows)
     with st.container(key="phases", gap="xsmall"):
         st.html(_HTML.bars(bars(drawn, dark=dark), legend(drawn, dark=dark), "GPU work by phase"))
@@ -41,7 +47,10 @@ def show(rows: pd.DataFrame, *, dark: bool) -> None:
 
 
 def bars(rows: pd.DataFrame, *, dark: bool) -> list[StepBar]:
-    """Return a bar for each phase, in the order of a step, with its share of GPU work; the whole width is the longest phase."""
+    """Return a bar for each phase, in the order of a step, with its share of GPU work.
+
+    The longest phase has the full width.
+    """
     longest = float(rows.groupby("phase")["share"].sum().max())
     return [
         StepBar(
@@ -56,7 +65,7 @@ def bars(rows: pd.DataFrame, *, dark: bool) -> list[StepBar]:
 
 
 def in_words(rows: pd.DataFrame) -> str:
-    """Return what the phases that have no bar take, "" where there are none."""
+    """Return the times of the phases without a bar, or "" if there are none."""
     left = rows.drop(_drawn(rows).index).groupby("phase")[["ms", "share"]].sum().sort_values("ms", ascending=False)
     named = [
         f"{IN_WORDS[str(phase)]} {fmt.duration_ms(row['ms'])} ({fmt.share(row['share'])})"
@@ -67,19 +76,19 @@ def in_words(rows: pd.DataFrame) -> str:
 
 
 def _drawn(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the phases that a bar shows."""
+    """Return the rows of the phases that have a bar."""
     return rows[rows.groupby("phase")["share"].transform("sum") >= DRAWN_FROM]
 
 
 def legend(rows: pd.DataFrame, *, dark: bool) -> list[Piece]:
-    """Return what each colour of the bars stands for."""
+    """Return a legend entry for each colour in the bars."""
     drawn = {part.colour for part in category_bar.pieces(rows, dark=dark)}
     named = [(name, colour_of(owner)) for owner, name in COLOURS.items()]
     return [Piece(name, "", 0.0, colour.on(dark), colour.texture) for name, colour in named if colour.on(dark) in drawn]
 
 
 def sentence(rows: pd.DataFrame) -> str | None:
-    """Return which phase takes most GPU work, and the next; None where the trace marks none."""
+    """Return a sentence with the two largest phases; None if the trace has no phases."""
     shares = rows.groupby("phase")["share"].sum().sort_values(ascending=False, kind="stable")
     if shares.empty:
         return None

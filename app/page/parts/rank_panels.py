@@ -1,4 +1,4 @@
-"""The parts of the Ranks screen below its verdict: ranks × steps, who waits for whom, process groups, and the pipeline."""
+"""Parts of the Ranks screen below its verdict: the map of ranks and steps, waits, groups, pipeline."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ GROUPS = {
     "transfer_ms": "Transfers a step",
     "exposed_ms": "Not overlapped",
     "bus_gb_s": "Bus bandwidth",
-}  # what the rest of the row holds is in the CSV
+}  # the CSV has the other fields of the row
 _WITHIN = {None: "", True: ", one host", False: ", several hosts"}
-LARGE_BYTES = 10_000_000  # of smaller messages latency, not the link, decides
-SLOW_LINK = 0.5  # of what a link carries: large messages of a well-tuned ring reach more
+LARGE_BYTES = 10_000_000  # latency, not the link, determines the time of smaller messages
+SLOW_LINK = 0.5  # of the link's bandwidth: large messages of a well-tuned ring reach more
 
 
 def heat(result: RunResult, communication: Communication) -> None:
-    """Show every rank's own time and waiting in every step; a click opens the rank on the timeline."""
+    """Show each rank's own time and waiting time in each step; a click opens the rank on the timeline."""
     table = rank_steps(result.ranks, communication, _stages(result, communication.schedule))
     levels = {level: label for level, label in LEVELS.items() if level == "rank" or table[level].nunique() > 1}
     with st.container(horizontal=True, gap="small"):
@@ -58,11 +58,11 @@ def heat(result: RunResult, communication: Communication) -> None:
 
 
 def position_of(rank: int, result: RunResult, communication: Communication) -> int | None:
-    """Return the place of a rank of the map among the run's, None where only others of its job have files here."""
+    """Return the position of a rank of the map among the run's ranks; None if this rank has no file here."""
     numbers = [each.rank for each in result.ranks]
     if None not in numbers:
         return numbers.index(rank) if rank in numbers else None
-    return rank if communication.job_ranks is None else None  # the map counts ranks that no trace numbers
+    return rank if communication.job_ranks is None else None  # no trace has a rank number, so the map's numbers are positions
 
 
 def _stages(result: RunResult, pipeline: Pipeline | None) -> list[int | None]:
@@ -73,8 +73,11 @@ def _stages(result: RunResult, pipeline: Pipeline | None) -> list[int | None]:
 
 
 def who_waits(result: RunResult, communication: Communication) -> None:
-    """Show which host, or rank, waits for which; of two ranks the map of ranks and steps has said it already, and
-    representatives alone do not tell it."""
+    """Show which host or rank waits for which.
+
+    Shows nothing for two ranks, because the map of ranks and steps shows it already. Also shows nothing if only representatives
+    of the job have traces here, because they do not tell it.
+    """
     if communication.job_ranks is not None:
         return
     level, rows = waits_between(result.ranks, communication)
@@ -110,7 +113,7 @@ def _cell(column: str, value: object) -> str:
 
 
 def _of_link(column: str, row: Mapping[Hashable, Any]) -> str:
-    """Return what the link carries, behind the bandwidth that is reached."""
+    """Return the link's bandwidth as a suffix to the measured bandwidth."""
     return f" of {row['link']}" if column == "bus_gb_s" and row["link"] else ""
 
 
@@ -144,7 +147,7 @@ def _group_row(use: GroupUse) -> dict[str, object]:
 
 
 def pipeline(result: RunResult, communication: Communication) -> None:
-    """Show what the stages of a pipeline work and wait, and why."""
+    """Show how long the stages of a pipeline work and wait, and why."""
     schedule = communication.schedule
     if schedule is None:
         return
@@ -161,7 +164,10 @@ def pipeline(result: RunResult, communication: Communication) -> None:
 
 
 def _stage_label(ranks: Sequence[RankResult], number: int, stage: tuple[int, ...]) -> str:
-    """Name a stage; ``ranks`` are none where most of the job's have no file here, so that positions are not theirs."""
+    """Return the name of a stage.
+
+    ``ranks`` is empty if most ranks of the job have no file here, because positions then do not match ranks.
+    """
     if len(stage) > 1:
         return f"stage {number}, {len(stage)} ranks"
     rank = ranks[stage[0]].rank if ranks else None

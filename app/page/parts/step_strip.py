@@ -1,4 +1,7 @@
-"""The step strip: one column a step, coloured by what owned its time; a click is that step on the timeline."""
+"""The step strip: one column per step, coloured by the owners of its time.
+
+A click on a column opens the step on the timeline.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ from sawtooth.app.page import current, frame
 from sawtooth.app.page.timeline import views
 from sawtooth.app.theme import colour_of
 
-AROUND = 1.1  # of a step's length that it is shown with on the timeline
-ROOM = 8  # columns that are wide enough for words in them
-SEEN = 0.01  # of the full scale, half a pixel: less of an owner cannot be seen
-SLOW = 1.5  # times the median: a step above it is worth a look of its own
+AROUND = 1.1  # shown time span on the timeline, relative to the step's length
+ROOM = 8  # largest number of columns that are wide enough for text in them
+SEEN = 0.01  # of the full scale, half a pixel: a smaller part is invisible
+SLOW = 1.5  # times the median: the sentence counts slower steps than this
 _HTML = templates.pieces("step_strip.html")
 
 
@@ -32,9 +35,9 @@ def _owners(rank: RankResult) -> pd.DataFrame:
 
 
 def show(run: str, rank: RankResult, *, name: str = "profiled steps", longest_ms: float | None = None) -> None:
-    """Show the strip of one device; nothing with fewer than two steps.
+    """Show the strip of one device; shows nothing with fewer than two steps.
 
-    ``longest_ms`` is the height's full scale, so that two strips can be set against each other.
+    ``longest_ms`` is the full scale of the height. Two strips with the same scale can be compared.
     """
     top = longest_ms or longest(rank)
     if _owners(rank)["step"].nunique() > 1:
@@ -43,7 +46,7 @@ def show(run: str, rank: RankResult, *, name: str = "profiled steps", longest_ms
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
 def _html(run: str, rank: RankResult, top: float, dark: bool, name: str) -> str:
-    """Return the strip, made once: hundreds of steps take 0.3 s, and each rerun of the Verdict shows them."""
+    """Return the strip, cached because hundreds of steps take 0.3 s in each rerun of the Verdict."""
     table = _owners(rank)
     whole, many = views.extent(rank.recording_id), table["step"].nunique() > ROOM
     columns = [_column(run, rows, top, whole, many=many, dark=dark) for _, rows in table.groupby("step")]
@@ -57,13 +60,13 @@ def _html(run: str, rank: RankResult, top: float, dark: bool, name: str) -> str:
 
 
 def longest(rank: RankResult) -> float:
-    """Return the longest step of the strip, ms; 0 without steps."""
+    """Return the longest step of the strip in ms, or 0 without steps."""
     table = _owners(rank)
     return float(table.groupby("step")["ms"].sum().max()) if len(table) else 0.0
 
 
 def sentence(table: pd.DataFrame) -> str:
-    """Return what the strip shows: 4 profiled steps, 753 to 795 ms."""
+    """Return the text of the strip, such as "4 profiled steps, 753 to 795 ms"."""
     lengths = table.groupby("step")["ms"].sum()
     low, high, middle = float(lengths.min()), float(lengths.max()), float(lengths.median())
     steps = f"{fmt.many(len(lengths), 'profiled step')}, {fmt.span_ms(low, high)}"

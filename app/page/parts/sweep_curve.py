@@ -1,4 +1,4 @@
-"""A sweep on a page: its curve, and its table under it."""
+"""A sweep on a page: its curve, with its table below."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sawtooth.app.words.comparisons import sweep as words
 
 
 def show(sweep: Sweep) -> None:
-    """Show the curve with the value to choose as its title, and the table."""
+    """Show the curve, with the recommended value as its title, and the table."""
     rows = words.rows(sweep)
     title, _, more = fmt.clean(words.sentence(sweep)).partition(". ")
     panel.show(charts.curve(rows, sweep.setting, sweep.unit, title.rstrip("."), dark=frame.dark()), "sweep")

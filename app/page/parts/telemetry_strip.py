@@ -1,4 +1,4 @@
-"""The run's telemetry as every screen reads it, and the strip of its last minute on the Verdict."""
+"""Cached telemetry of the run for all screens, and the strip of its last minute on the Verdict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sawtooth.app.words import telemetry as words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 LAST_SECONDS = 60.0
-KEPT = 24  # recordings of telemetry kept in memory: an hour at 10 Hz is about 10 MB
+KEPT = 24  # telemetry recordings in memory: an hour at 10 Hz is about 10 MB
 
 
 @st.cache_data(max_entries=KEPT, show_spinner=False)
@@ -35,13 +35,16 @@ def _read(root: str, recording_id: str, device: int, clock: SampleClock) -> Tele
 
 
 def read(result: RunResult, recording_id: str, device: int) -> Telemetry:
-    """Return one device's telemetry on the run's clock, whole and shared: do not change it."""
+    """Return all telemetry of one device on the run's clock; viewers share it, so do not change it."""
     clock = result.telemetry.clocks.get(recording_id, AS_RECORDED)
     return _read(str(frame.data_folder().root), recording_id, device, clock)
 
 
 def of(result: RunResult, device: int | None = None) -> Telemetry | None:
-    """Return the telemetry that belongs to a traced device, else the first of that ordinal, else the first; None where the run has none."""
+    """Return the telemetry of a traced device; None if the run has no telemetry.
+
+    If no telemetry matches the traced device, return that of the same ordinal, else the first.
+    """
     own = result.lead.telemetry if result.lead is not None and result.lead.device == device else None
     if own is not None:
         return read(result, own.recording_id, own.device)
@@ -54,7 +57,7 @@ def of(result: RunResult, device: int | None = None) -> Telemetry | None:
 
 
 def summary_of(result: RunResult, telemetry: Telemetry) -> DeviceTelemetry | None:
-    """Return what analysis found in a device's telemetry."""
+    """Return what the analysis found in a device's telemetry."""
     summaries = [s for s in result.telemetry.devices if s.device == telemetry.device]
     return next(
         (s for s in summaries if s.first_ns == int(telemetry.samples["time_ns"].min())), summaries[0] if summaries else None
@@ -62,9 +65,9 @@ def summary_of(result: RunResult, telemetry: Telemetry) -> DeviceTelemetry | Non
 
 
 def last_minute(result: RunResult) -> None:
-    """Show the signal that the sentence above it speaks of, over the last minute of the steady part; without telemetry, an offer where some fits.
+    """Show the main telemetry signal over the last minute of the steady part.
 
-    Beside it stands one tooth, all periods folded onto each other, where there is a sawtooth.
+    If the signal has a sawtooth, one folded period is shown next to it. Without telemetry, offer a telemetry run that fits.
     """
     attach_telemetry.offer(result.manifest)
     whole = of(result, result.lead.device if result.lead else None)
@@ -74,7 +77,7 @@ def last_minute(result: RunResult) -> None:
         return
     telemetry = series.last(steady(whole, summary), LAST_SECONDS)
     facts = series.facts(telemetry, column)
-    if not facts:  # none of the last samples has the quantity
+    if not facts:  # none of the last samples has this quantity
         return
     mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
     name = BY_COLUMN[column].label
@@ -98,7 +101,7 @@ def last_minute(result: RunResult) -> None:
 
 
 def steady(telemetry: Telemetry, summary: DeviceTelemetry | None) -> Telemetry:
-    """Return the steady part of the telemetry, which means are of, or all of it where there is none."""
+    """Return the steady part of the telemetry, on which means are based, or all without such a part."""
     part = summary.steady if summary is not None else None
     if part is None or part.start_ns is None or part.end_ns is None:
         return telemetry

@@ -1,1 +1,1 @@
-"""What is done with runs on the pages: listed, edited, proposed, given telemetry and a clock, chosen for a comparison."""
+"""Page parts that list, edit and compare runs, attach telemetry, set clocks and show proposals."""

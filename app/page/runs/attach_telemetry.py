@@ -1,4 +1,4 @@
-"""Telemetry that joins a run later: offered where it was sampled at the time of the trace, and at hand where somebody wants it."""
+"""Attaching telemetry to a run later: offered if its time matches the trace, else on request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from sawtooth.ingest.runs.manifests import attach
 
 
 def offer(manifest: Manifest) -> None:
-    """Offer telemetry that covers the time of the run's trace; nothing where the run has some, or none does."""
+    """Offer telemetry that covers the time of the run's trace.
+
+    Shows nothing if the run has telemetry already, or if none fits.
+    """
     if manifest.telemetry or not manifest.traces:
         return
     fitting = overlapping_telemetry(frame.data_folder(), manifest)
@@ -23,7 +26,7 @@ def offer(manifest: Manifest) -> None:
 
 
 def choose(manifest: Manifest) -> None:
-    """Let the viewer choose among all telemetry that is here, what covers the trace first."""
+    """Let the viewer choose any telemetry of this server; recordings that cover the trace come first."""
     fitting = overlapping_telemetry(frame.data_folder(), manifest)
     others = [m for m in frame.data_folder().manifests() if not m.traces and m not in fitting]
     if fitting or others:

@@ -1,4 +1,4 @@
-"""Which runs a comparison speaks of: read from the address, changed by the viewer, computed once for all viewers."""
+"""The runs of a comparison: read from the address, changed by the viewer, computed once for all."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from sawtooth.app.page import current, frame
 from sawtooth.app.page.pair import likely_pair
 from sawtooth.ingest.manifest import Manifest
 
-KEPT = 32  # comparisons kept in memory: a few hundred rows each, and viewers of one link share them
+KEPT = 32  # comparisons in memory: each has a few hundred rows, and viewers of one link share it
 SIDES = ("a", "b")
-MORE = "more"  # further runs, for a sweep
+MORE = "more"  # address parameter of further runs, for a sweep
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Run ids of both sides and of further runs, as the address has them; ``example`` where the page chose them itself."""
+    """The run ids of both sides and of further runs, as in the address.
+
+    ``example`` is true if the page chose the runs itself.
+    """
 
     a: tuple[str, ...]
     b: tuple[str, ...]
@@ -34,10 +37,10 @@ class Choice:
 
 
 def read(manifests: Sequence[Manifest], came_from: str | None = None) -> Choice | None:
-    """Return what the address asks for, else the likely pair beside the run one ``came_from``, or that run alone where none does its
-    work; None for fewer than two runs.
+    """Return the runs that the address asks for; None if there are fewer than two runs.
 
-    What the page chooses itself is written into the address, so that it can be copied.
+    An empty address gives the likely pair with the run ``came_from``, or that run alone if no other does its work. The page
+    writes its own choice into the address, so that the viewer can copy it.
     """
     a, b, more = (_ids(key) for key in (*SIDES, MORE))
     if a or b:
@@ -59,7 +62,10 @@ def _ids(key: str) -> tuple[str, ...]:
 
 
 def write(**sides: Sequence[str]) -> None:
-    """Write run ids into the address, in one piece: each piece is an entry of the browser's history. An empty side is taken out of it."""
+    """Write run ids into the address in one update, which is one entry in the browser's history.
+
+    A side without ids is removed from the address.
+    """
     st.query_params.update({key: ",".join(ids) for key, ids in sides.items() if ids})
     for key, ids in sides.items():
         if not ids and key in st.query_params:
@@ -67,13 +73,13 @@ def write(**sides: Sequence[str]) -> None:
 
 
 def swap() -> None:
-    """Exchange the sides."""
+    """Exchange the two sides."""
     a, b = (_ids(key) for key in SIDES)
     write(a=b, b=a)
 
 
 def picker(key: str, label: str, chosen: Sequence[str], known: Mapping[str, Manifest]) -> None:
-    """Let the viewer choose a side's runs; the address follows."""
+    """Let the viewer choose the runs of a side and write them into the address."""
     widget = f"compare_{key}"
     st.session_state[widget] = [run for run in chosen if run in known]
     names = [manifest.name for manifest in known.values()]
@@ -93,12 +99,12 @@ def picker(key: str, label: str, chosen: Sequence[str], known: Mapping[str, Mani
 
 
 def gone(manifest: Manifest) -> bool:
-    """Tell whether a recording of the run is not in this data folder."""
+    """Return whether a recording of the run is missing from this data folder."""
     return any(not frame.data_folder().recording_file(ref.id).exists() for ref in manifest.recordings)
 
 
 def comparison_of(a: Sequence[Manifest], b: Sequence[Manifest]) -> Comparison:
-    """Return the comparison of two sides, shared between viewers: do not change it."""
+    """Return the comparison of two sides; viewers share it, so do not change it."""
     stamps = tuple(_stamp(manifest) for manifest in (*a, *b))
     return _compared(
         root=str(frame.data_folder().root), version=ANALYSIS_VERSION, stamps=stamps, left=len(a), _a=tuple(a), _b=tuple(b)
@@ -124,7 +130,10 @@ def _compared(
 
 
 def sweep_of(manifests: Sequence[Manifest], setting: str | None) -> Sweep:
-    """Return the sweep over runs, with what a trace predicts for other batch sizes. Raises UsageError where they differ in no setting."""
+    """Return the sweep over runs, with predictions for other batch sizes from a trace.
+
+    Raises UsageError if the runs differ in no setting.
+    """
     stamps = tuple(_stamp(manifest) for manifest in manifests)
     return _swept(str(frame.data_folder().root), ANALYSIS_VERSION, stamps, setting, _manifests=tuple(manifests))
 

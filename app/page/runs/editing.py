@@ -1,4 +1,4 @@
-"""Naming, tagging and deleting a run, in a dialog over the Runs page."""
+"""A dialog on the Runs page that names, tags and deletes a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ MOST_TAGS = 12
 
 @st.dialog("Edit this run")
 def edit(shown: Manifest) -> None:
-    """Show the dialog for a run. ``shown`` stays as it was when the dialog opened, until it closes."""
+    """Show the dialog for a run.
+
+    ``shown`` is the run's state when the dialog opened, and does not change until it closes.
+    """
     with st.form(f"edit-{shown.id}", border=False):
         name = st.text_input("Name", shown.name, max_chars=NAME_LENGTH)
         tags = st.text_input("Tags", _tags(shown), help="Separated by commas.")
@@ -48,7 +51,7 @@ def _save(shown: Manifest, name: str, tags: str, notes: str) -> None:
 
 
 def deletion(manifest: Manifest) -> None:
-    """Offer to delete a run, after a yes."""
+    """Offer to delete a run after a confirmation."""
     cards.small(
         "Its recordings and the kept source are removed from this server. Links to it then say that the run was deleted."
     )
@@ -58,9 +61,9 @@ def deletion(manifest: Manifest) -> None:
 
 
 def edited(manifest: Manifest, shown: Manifest, name: str, tags: str, notes: str) -> Manifest:
-    """Return ``manifest`` with what a person typed, cleaned; an empty name keeps the old one.
+    """Return ``manifest`` with the viewer's input, cleaned; an empty name keeps the old one.
 
-    What still is as it was ``shown`` to them stays as it is now: somebody may have changed it since.
+    Fields that still equal those of ``shown`` keep their present value, because another viewer may have changed them.
     """
     typed: dict[str, Any] = {}
     if name != shown.name:

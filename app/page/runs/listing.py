@@ -1,4 +1,4 @@
-"""The runs as cards or as a table: found, ordered and grouped, and a bar that stays in sight while some are selected."""
+"""The runs as cards or as a table, with search, order, groups and a bar for selected runs."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
 
 FIRST_PAGE = 24  # cards before "Show more": about four screens of them
-SEARCH_FROM = 4  # three cards are seen at a glance: searching them is slower than looking
-COMPARED_FROM = 3  # runs: two are compared better on their own page
+SEARCH_FROM = 4  # three cards are visible at a glance, so a search would be slower
+COMPARED_FROM = 3  # runs: two are better compared on the Compare page
 VIEWS = {"cards": "Cards", "table": "Table"}
-NOT_COMPUTING = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # what a step is lost to
+NOT_COMPUTING = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners and causes that count as lost time of a step
 TENSOR_CORES = "tensor_core_compute"
 _POSTER = templates.pieces("poster.html")
 _BEING_ANALYSED = Card(headline="Is being analysed …")
 
 
 def show(manifests: list[Manifest]) -> None:
-    """Show the runs as the address says."""
+    """Show the runs in the way that the address asks for."""
     if not manifests:
         return
     many = len(manifests) >= SEARCH_FROM
@@ -53,7 +53,7 @@ def show(manifests: list[Manifest]) -> None:
             cards.small("The line on a card is GPU utilization at the end of its recording.")
     seen: set[str] = set()
     for number, (name, runs) in enumerate(listing.grouped(ordered[:shown], group, lost_to)):
-        once = [m for m in runs if m.id not in seen]  # a card has one place: its selection has one key
+        once = [m for m in runs if m.id not in seen]  # show each card only once, because its checkbox has one key
         seen |= {m.id for m in once}
         if name and once:
             cards.title(f"{name[0].upper()}{name[1:]}: {len(once)} {'run' if len(once) == 1 else 'runs'}")
@@ -66,7 +66,7 @@ def show(manifests: list[Manifest]) -> None:
 
 
 def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
-    """Let the viewer search, narrow to a tag, sort, group, and see cards or a table; the address holds the choice. Shows a tag's history."""
+    """Let the viewer search, filter, sort, group and choose a view; also show a tag's history."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key=f"runs_chosen-{_fold(manifests)}"):
         wanted = st.text_input("Find a run", placeholder="name, tag, note or id", key="find", bind="query-params", width=260)
         tag, by, group = _order(listing.tags(manifests))
@@ -85,7 +85,7 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
 
 
 def _fold(manifests: list[Manifest]) -> str:
-    """Offer a phone, alone, one button for all that finds and orders runs, with what is chosen in its words; tell whether that is open there or folded."""
+    """Show a phone's button that folds search and order; return "open" or "folded"."""
     wanted = st.session_state.get("find") or st.query_params.get("find")
     chosen = ", ".join([*([f"“{clean(wanted, 20)}”"] if wanted else []), *_order_chosen(listing.tags(manifests))])
     is_open = bool(st.session_state.get("runs_fold_open"))
@@ -96,7 +96,7 @@ def _fold(manifests: list[Manifest]) -> str:
 
 
 def _order_chosen(tags: list[str]) -> list[str]:
-    """Return in words how the runs are narrowed, sorted and grouped."""
+    """Return in words how the runs are filtered, sorted and grouped."""
     tag, by, group = (st.session_state.get(key) or st.query_params.get(key) for key in ("tag", "sort", "group"))
     return [
         *([clean(tag, 30)] if tag in tags and tag else []),
@@ -106,7 +106,7 @@ def _order_chosen(tags: list[str]) -> list[str]:
 
 
 def _order(tags: list[str]) -> tuple[str | None, str, str]:
-    """Let the viewer narrow to a tag, sort and group, folded: the button says what is chosen."""
+    """Let the viewer filter by tag, sort and group, in a popover whose button shows the choice."""
     with st.popover(markdown(", ".join(_order_chosen(tags))), icon=":material/sort:", key="order"):
         tag = None
         if tags:
@@ -127,7 +127,7 @@ def _order(tags: list[str]) -> tuple[str | None, str, str]:
 
 
 def _bar(picked: list[Manifest]) -> None:
-    """Offer what can be done with the selected runs; empty, and then hidden, while none is."""
+    """Offer actions for the selected runs; without a selection, the bar is hidden."""
     if not picked:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
@@ -149,7 +149,7 @@ def _bar(picked: list[Manifest]) -> None:
 
 
 def _table(manifests: list[Manifest], group: str) -> None:
-    """Show the runs as a table whose headings sort; selected rows are compared."""
+    """Show the runs as a table that can be sorted by its headings; the bar compares selected rows."""
     known = {m.id: kept_card(m, frame.data_folder()) or _BEING_ANALYSED for m in manifests}
     groups = listing.grouped(manifests, group, {run: card.lost_to for run, card in known.items()})
     runs = [(name, manifest) for name, those in groups for manifest in those]
@@ -174,7 +174,7 @@ def _table(manifests: list[Manifest], group: str) -> None:
         hide_index=True,
         column_order=[
             c for c in columns if not alike.get(c)
-        ],  # what tells no two runs apart stays in the CSV, with the id and the day
+        ],  # columns that are the same for all runs appear only in the CSV, as do the id and the day
         column_config=columns,
         on_select="rerun",
         selection_mode="multi-row",
@@ -201,7 +201,7 @@ def _row(group: str, manifest: Manifest, card: Card) -> dict[str, Any]:
         "step_ms": value.value if (value := card.readings.get("best_step_time_ms")) else None,
         "busy_share": card.busy,
         "mfu_share": value.value if (value := card.readings.get("mfu")) else None,
-        "utilization": [v for v in card.utilization if v is not None] or None,  # a column's line knows no holes
+        "utilization": [v for v in card.utilization if v is not None] or None,  # the line of this column type cannot have gaps
         "gpu": clean(card.gpu, 40),
         "tags": [clean(tag, 40) for tag in manifest.tags],
         "added": pd.Timestamp(manifest.created_ns, tz="UTC"),
@@ -214,7 +214,7 @@ def _card(manifest: Manifest) -> None:
         about = known(manifest)
         cards.small(" · ".join(part for part in (about.gpu, _kinds(manifest), manifest.id[:6]) if part))
         if about.headline:
-            cards.strong(about.headline.replace(" → ≈\u00a0", "\u00a0→\u00a0≈\u00a0"))  # a step and its successor on one line
+            cards.strong(about.headline.replace(" → ≈\u00a0", "\u00a0→\u00a0≈\u00a0"))  # keep both step times on one line
         if about.parts:
             st.html(_POSTER.narrow(poster_bars.of_shares(about.parts, dark=frame.dark()), goes_to(about)))
         cards.numbers(_numbers(about))
@@ -237,7 +237,7 @@ def _card(manifest: Manifest) -> None:
 
 
 def known(manifest: Manifest, *, at_once: bool = True) -> Card:
-    """Return the run's card; that of a large run, and unless ``at_once`` of any, is made by a child, and the card says so meanwhile."""
+    """Return the run's card; without ``at_once``, and for a large run, a child process makes it first."""
     kept = kept_card(manifest, frame.data_folder())
     if kept is not None:
         return kept
@@ -249,7 +249,7 @@ def known(manifest: Manifest, *, at_once: bool = True) -> Card:
         job = jobs().analyse(manifest.id)
     except SawtoothError as error:
         return Card(problem=str(error))
-    except Exception as error:  # one run that cannot be analysed must not take the others' cards away
+    except Exception as error:  # one run that cannot be analysed must not hide the cards of the others
         number = frame.log_script_error(error)
         return Card(
             problem=f"Analysing this run failed. This is a bug in Sawtooth; the server's log has the details under number {number}."
@@ -263,7 +263,7 @@ def _about(key: str, value: Reading) -> str:
 
 
 def goes_to(card: Card) -> str:
-    """Return in words where the step goes: 80 % lost, most to waiting for the data loader; of a GPU at work how much of it computes."""
+    """Return where the step time goes, such as "80 % lost, most to waiting for the data loader"."""
     shares: dict[str, float] = dict.fromkeys(COMPUTE_OWNERS, 0.0)
     lost = [part for part in card.parts if part[0] in NOT_COMPUTING]
     for owner, _, part in card.parts:
@@ -271,7 +271,7 @@ def goes_to(card: Card) -> str:
     computing, losing = sum(shares[owner] for owner in COMPUTE_OWNERS), sum(part for _, _, part in lost)
     if card.lost_to and losing:
         return f"{share(losing)} lost, {'most ' if len(lost) > 1 else ''}to {card.lost_to}"
-    if computing > losing:  # of the compute time, as on the Verdict and on Kernels
+    if computing > losing:  # a share of the compute time, as on the Verdict and on Kernels
         on_tensor_cores = shares[TENSOR_CORES] / computing
         return f"{share(computing)} compute, {share(on_tensor_cores) if on_tensor_cores else 'none'} of it on tensor cores"
     owner, cause, part = card.parts[0]
@@ -279,7 +279,7 @@ def goes_to(card: Card) -> str:
 
 
 def _numbers(card: Card) -> list[tuple[str, str]]:
-    """Return label and value of what is known of the run: a dash would be a question."""
+    """Return labels and values of the known numbers of the run; unknown ones are left out."""
     lines = [
         (METRICS[key].label, _about(key, value))
         for key in READINGS

@@ -1,4 +1,4 @@
-"""What imported files say otherwise of runs that are here: before and after, and two buttons."""
+"""Proposals from imported files that describe an existing run differently, with two buttons."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.proposals import Proposal, accept, changed, dismiss, proposal_for
 from sawtooth.ingest.schema import DataFolder
 
-SHOWN_MOST = 5  # at a time: each is decided on by itself, and the next ones follow
+SHOWN_MOST = 5  # number shown at a time: the user decides on each one, then the next ones follow
 CELL_LENGTH = 120
 
 
 def proposals(manifests: list[Manifest]) -> None:
-    """Show the proposals for the listed runs; a run changes only by the button."""
+    """Show the proposals for the listed runs; only the button changes a run."""
     waiting = ((run, proposal) for run in manifests if (proposal := proposal_for(frame.data_folder(), run.id)) is not None)
     for _, (run, proposal) in zip(range(SHOWN_MOST), waiting, strict=False):
         _proposal(run, proposal)

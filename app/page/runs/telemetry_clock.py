@@ -1,4 +1,4 @@
-"""The clock of a run's telemetry, below its lanes: what is known of it, what the signals say, and what only a person can tell."""
+"""The clock of a run's telemetry: what is known, what the signals suggest, what can be corrected."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.runs.clocks import ClockCorrection, apply
 
-ZONES_NAMED = 4  # more that fit are no help
+ZONES_NAMED = 4  # time zones named in the text: a longer list would not help
 
 
 def show(result: RunResult, ref: RecordingRef, telemetry: Telemetry) -> None:
-    """Show what places the telemetry in time, and let it be changed. Nothing without a trace to lay it over."""
+    """Show how the telemetry is placed in time, and let the viewer change it.
+
+    Shows nothing if the run has no trace to align with.
+    """
     lead, clock, origin = result.lead, result.telemetry.clocks[ref.id], result.telemetry.origins[ref.id]
     if lead is None:
         return
@@ -40,7 +43,7 @@ def _known(clock: SampleClock) -> str:
 
 
 def seconds(ns: int) -> str:
-    """Return a shift for people: +2.310 s."""
+    """Return a time shift as text, such as "+2.310 s"."""
     return f"{'+' if ns >= 0 else '−'}{abs(ns) / 1e9:,.3f}\u00a0s"
 
 

@@ -1,4 +1,7 @@
-"""Two runs that no change made of each other, such as of two models: each with its own answer, and no sentence on what changed between them."""
+"""Two runs that are not versions of each other, such as two models: each with its own answer.
+
+There is no sentence about changes between them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ TITLE = "What to change in each"
 
 
 def show(comparison: Comparison) -> None:
-    """Show of both sides' first runs what to change and where the step goes, with the way to their verdicts."""
+    """Show each side's first run: what to change, where the step time goes, a link to its Verdict."""
     cards.title(TITLE)
     places = panel.beside()
     for place, side, name in zip(places, (comparison.a, comparison.b), words.names(comparison), strict=True):

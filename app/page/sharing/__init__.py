@@ -1,1 +1,1 @@
-"""What leaves a page: links, a poster and slides."""
+"""Ways to share a page: links, a poster and slides."""

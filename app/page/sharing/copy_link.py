@@ -1,4 +1,4 @@
-"""The button that copies the address of the page: the run, the view and what was chosen on it."""
+"""The button that copies the page's address with the run, the view and the viewer's choices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HERE = Path(__file__).resolve().parents[2] / "components"
 
 
 def button(run: str | None = None) -> None:
-    """Show the button; ``run`` is written into an address that does not name its run yet."""
+    """Show the button; ``run`` is added to an address that does not name its run yet."""
     component = st.components.v2.component(
         "sawtooth.copy_link",
         html=(_HERE / "copy_link.html").read_text(encoding="utf-8"),

@@ -1,4 +1,4 @@
-"""The first screen of a run: what a step takes now and after the change, what that saves, and the three changes to make first."""
+"""The first screen of a run: the step time now and after the change, and the first three changes."""
 
 from __future__ import annotations
 
@@ -24,22 +24,25 @@ from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as words
 from sawtooth.app.words.savings import Amount
 
-ACTION_WIDTH = {1: 600, 2: 400, 3: 300}  # pixels at least, by how many actions stand beside each other
+ACTION_WIDTH = {1: 600, 2: 400, 3: 300}  # minimum width in pixels, by the number of actions in a row
 NO_LINES = "The code here is an example: this trace has no Python stacks, so your own lines are not known. `sawtooth run --stacks` or with_stack=True records them."
 WITHOUT_STEPS = "Without steps in the trace nothing more exact is known."
-MOST_TRIED = 8  # pieces of evidence that are asked for a line
-NAMED = 2  # changes that the headline names all
+MOST_TRIED = 8  # pieces of evidence in which a code line is searched
+NAMED = 2  # largest number of ticked changes that the headline names in full
 _HTML = templates.pieces("poster.html")
-MOST_ASKED = 1e15  # steps, or money: infinity times anything is no answer
+MOST_ASKED = 1e15  # steps or money: a product with infinity is no useful answer
 
 
 @st.fragment
 def show(result: RunResult) -> None:
-    """Show the headline and the step now and after the ticked changes (the first one while none is), then the changes."""
-    answer = st.container(key="answer")  # on a phone it stands above the ways to hand it on
-    place = st.container(gap="xsmall")  # above the changes, where a tick is seen to count
+    """Show the headline, the step time now and after the ticked changes, and the changes.
+
+    If no change is ticked, the prediction is for the first one.
+    """
+    answer = st.container(key="answer")  # on a phone, it comes before the buttons that share the page
+    place = st.container(gap="xsmall")  # above the changes, so that the viewer sees the effect of a tick
     claimed = [(n, finding) for n, finding in findings.claimed(result) if not advice.same_as_lateness(result, finding)]
-    # what a healthy run might still try is no first action: it is folded
+    # Optional changes of a healthy run are folded, because they are not urgent.
     first = [] if headline.healthy(result) else (claimed or advice.about_the_loss(result))[:SHOWN_FIRST]
     ticked = _actions(result, first)
     if any(finding.changes for _, finding in first) and result.lead is not None and not result.lead.trace.with_stack:
@@ -60,7 +63,10 @@ def show(result: RunResult) -> None:
 
 
 def _actions(result: RunResult, first: Sequence[tuple[int, Finding]]) -> list[Finding]:
-    """Show what to do about the largest loss, where no finding says it, and the ``first`` changes with their numbers; return those that are ticked."""
+    """Show the ``first`` changes with their numbers; return those that are ticked.
+
+    If no finding covers the largest loss, show what to do about it before them.
+    """
     loss = advice.of_the_loss(result)
     if not first and not loss:
         return []
@@ -71,13 +77,13 @@ def _actions(result: RunResult, first: Sequence[tuple[int, Finding]]) -> list[Fi
             _of_the_loss(*loss, recorded=len(result.lead.counted) > 0 if result.lead else False)
         why = advice.why_first(result)
         for number, finding in first:
-            why_here, why = why or advice.beside_others(result, finding), None  # the reason is the first one's
+            why_here, why = why or advice.beside_others(result, finding), None  # only the first change has this reason
             ticked += _action(number, finding, result, advice.brings(result, finding), why_here, alone=len(first) == 1)
     return ticked
 
 
 def _now_and_after(result: RunResult, before: Amount, ticked: list[Finding]) -> None:
-    """Show a step now and after the ``ticked`` changes, or after the first one while none is."""
+    """Show a step now and after the ``ticked`` changes, or after the first change if none is ticked."""
     if ticked:
         forecast, one = findings.forecast(result, ticked), ticked[0] if len(ticked) == 1 else None
     else:
@@ -92,7 +98,7 @@ def _now_and_after(result: RunResult, before: Amount, ticked: list[Finding]) -> 
 
 
 def _recorded(result: RunResult) -> None:
-    """Show where the recorded time goes, of a trace without steps."""
+    """Show where the recorded time goes, for a trace without steps."""
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is not None:
         whole = fmt.duration_ms(sum(part.ms for part in verdict.parts))
@@ -101,7 +107,7 @@ def _recorded(result: RunResult) -> None:
 
 
 def _step(result: RunResult, before: Amount, forecast: Outlook | None, change: Finding | None, *, whole: bool) -> None:
-    """Show a step now, after the change, and after the ``whole`` plan where that is asked for."""
+    """Show a step now and after the change; with ``whole``, also after the whole plan."""
     after, times, facts = None, None, host_words.facts(result, forecast)
     plan = advice.planned(result, forecast.after_ms if forecast is not None else None) if whole else None
     bars = poster_bars.of_run(result, before.text, forecast, dark=frame.dark(), plan=plan)
@@ -130,7 +136,7 @@ def _step(result: RunResult, before: Amount, forecast: Outlook | None, change: F
 
 
 def _asked(key: str) -> float | None:
-    """Return a number of the address; None where it has none, or nonsense."""
+    """Return a number from the address; None if it is missing or invalid."""
     try:
         number = float(st.session_state.get(key) or st.query_params.get(key) or 0.0)
     except ValueError:
@@ -143,7 +149,7 @@ def _price(result: RunResult) -> float | None:
 
 
 def _waiting_w(result: RunResult) -> float | None:
-    """Return what the GPU draws in its troughs, W; None where no power was sampled."""
+    """Return the GPU's power in W while it waits (5th percentile); None if power was not sampled."""
     telemetry = telemetry_strip.of(result, result.lead.device if result.lead else None)
     if telemetry is None or not telemetry.has("power_w"):
         return None
@@ -151,14 +157,14 @@ def _waiting_w(result: RunResult) -> float | None:
 
 
 def _questions() -> None:
-    """Ask for what only the viewer knows: steps to go and the price of a GPU-hour."""
+    """Ask for facts that only the viewer knows: the remaining steps and the price of a GPU-hour."""
     with st.popover("Price", icon=":material/savings:", type="tertiary", help="Steps to go and the price of a GPU-hour"):
         st.number_input("Steps to go", value=None, min_value=0, key=STEPS, bind="query-params", placeholder="a day of them")
         st.number_input("Price of a GPU-hour", value=None, min_value=0.0, key=PRICE, bind="query-params", placeholder="not set")
 
 
 def _measured(result: RunResult, forecast: Outlook) -> None:
-    """Set the prediction against what the run measured that made the change, where there is one."""
+    """Compare the prediction with the measured step time of the run that made the change, if there is one."""
     after = current.follow_up(result.manifest)
     if after is None or not current.is_analysed(after):
         return
@@ -172,7 +178,7 @@ def _measured(result: RunResult, forecast: Outlook) -> None:
 
 
 def _of_the_loss(what: str, brings: str, *, recorded: bool) -> None:
-    """Show what to do about the largest loss where no finding does, before all advice on recording."""
+    """Show what to do about the largest loss if no finding covers it, before any advice about recording."""
     with st.container(border=True, gap="xsmall", height="stretch"):
         st.html(_HTML.action(1, what, brings, "" if recorded else WITHOUT_STEPS, False, None, None))
         frame.link("idle", "Where it is lost", run=st.session_state.get("run"), icon=":material/hourglass_empty:")
@@ -181,7 +187,7 @@ def _of_the_loss(what: str, brings: str, *, recorded: bool) -> None:
 def _action(
     number: int, finding: Finding, result: RunResult, brings: str, why_here: str | None, *, alone: bool
 ) -> list[Finding]:
-    """Show one change to make, at the user's own line where the trace has it; return it in a list where it is ticked."""
+    """Show one change, with the user's own line if the trace has it; return it in a list if it is ticked."""
     with st.container(border=True, gap="xsmall", height="stretch"):
         left = f"{promise.left(finding):.1%}" if finding.claims == "gain" and not alone else None
         unsure = finding.confidence == "low" and finding.claims != "caution"
@@ -199,7 +205,7 @@ def _action(
 
 
 def _stack(rank: RankResult | None, finding: Finding) -> tuple[str, ...]:
-    """Return the user's own frames at the first piece of evidence that has any."""
+    """Return the user's own stack frames from the first piece of evidence that has any."""
     starts = [int(row["start_ns"]) for row in finding.evidence if row.get("start_ns") is not None]
     if rank is None or not rank.trace.with_stack:
         return ()
@@ -215,7 +221,10 @@ def _frames(root: str, recording_id: str, device: int, start_ns: int) -> tuple[s
 
 
 def _named(stack: tuple[str, ...]) -> tuple[str, str]:
-    """Return the user's own line, train.py:96 in step, and the way to it, main › train."""
+    """Return the user's own line and the path of calls to it.
+
+    Examples are "train.py:96 in step" and "main › train".
+    """
     parsed = [match for name in stack if (match := FRAME.match(name))]
     path = " › ".join(match["function"] for match in parsed[:-1] if match["function"] != MODULE)
     return spoken(stack[-1]), path

@@ -1,4 +1,4 @@
-"""What leaves a screen with somebody: its address, and the report as a file."""
+"""Ways to share a screen: its address, and the report as a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sawtooth.ingest.runs.recordings import recorded_ns
 
 
 def bar(result: RunResult) -> None:
-    """Show the run's name, what was recorded, and the ways to hand it on."""
+    """Show the run's name, what was recorded, and the buttons that share the page."""
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key="handed_on"):
         with st.container(gap=None, width="stretch"):
             cards.small(f"{clean(result.manifest.name)} · {words.subtitle(result)}")
@@ -30,11 +30,11 @@ def bar(result: RunResult) -> None:
                 downloads(result)
 
 
-COMPARED = 12  # runs offered: the newest, which follow a change; Compare has all
+COMPARED = 12  # runs in the list: the newest ones, which usually follow a change; Compare offers all
 
 
 def _compare_with(result: RunResult) -> None:
-    """Offer the other runs to set this one against; nothing where it is alone."""
+    """Offer the other runs for a comparison; shows nothing if there is no other run."""
     others = [manifest for manifest in frame.data_folder().manifests() if manifest.id != result.manifest.id]
     if not others:
         return
@@ -45,14 +45,17 @@ def _compare_with(result: RunResult) -> None:
 
 
 def _in_order(one: Manifest, other: Manifest) -> tuple[Manifest, Manifest]:
-    """Return the run that was recorded first before the other; as they were brought in where either does not tell."""
+    """Return both runs in the order of their recording.
+
+    If one recording time is unknown, use the order of import.
+    """
     recorded = [recorded_ns(frame.data_folder(), run) for run in (one, other)]
     first, second = recorded if None not in recorded else (one.created_ns, other.created_ns)
     return (one, other) if (first or 0) <= (second or 0) else (other, one)
 
 
 def downloads(result: RunResult) -> None:
-    """Offer the report as one HTML file, as Markdown and as JSON, and the answer as a slide."""
+    """Offer the report as HTML, Markdown and JSON, and the answer as a slide."""
     name = "".join(c if c.isalnum() or c in "-_." else "-" for c in clean(result.manifest.name, 60)) or "run"
     formats = (
         ("One HTML file", "html", "text/html", lambda: html_report.run_html(result)),

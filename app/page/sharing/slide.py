@@ -1,4 +1,4 @@
-"""The answer as one slide: what it says is put together here, the viewer's browser draws it and saves it as a PNG."""
+"""The answer as one slide: this module collects its content, and the browser draws it and saves a PNG."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sawtooth.app.words.comparisons import changed, two_steps
 from sawtooth.app.words.comparisons import comparison as compare_words
 
 _HERE = Path(__file__).resolve().parents[2] / "components"
-LINES = 3  # under the bars: as many as the page has actions
+LINES = 3  # lines below the bars: as many as the page has actions
 
 
 def button(slide: dict[str, Any], file: str) -> None:
-    """Offer ``slide`` as ``file``.png."""
+    """Offer ``slide`` as the file ``file``.png."""
     component = st.components.v2.component(
         "sawtooth.slide",
         html=(_HERE / "slide.html").read_text(encoding="utf-8"),
@@ -33,7 +33,10 @@ def button(slide: dict[str, Any], file: str) -> None:
 
 
 def of_run(result: RunResult) -> dict[str, Any] | None:
-    """Return the slide of a Verdict: the change, what it brings, the step before and after it, the first actions; None without a step time."""
+    """Return the slide of a Verdict; None without a step time.
+
+    It contains the change, its gain, the step before and after it, and the first actions.
+    """
     forecast, before = headline.forecast(result), words.step_now(result)
     if before is None:
         return None
@@ -64,7 +67,10 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
 
 
 def of_comparison(comparison: Comparison) -> dict[str, Any] | None:
-    """Return the slide of a comparison: the verdict, both steps, and what changed most; None where the step cannot be divided."""
+    """Return the slide of a comparison; None if the step cannot be divided into parts.
+
+    It contains the verdict, both steps, and the largest changes.
+    """
     steps = two_steps.steps_divided(comparison)
     if not steps:
         return None
@@ -74,12 +80,12 @@ def of_comparison(comparison: Comparison) -> dict[str, Any] | None:
     return {
         "title": fmt.clean(compare_words.headline(comparison)),
         "under": fmt.clean(changed.tested(comparison) or compare_words.certainty(comparison)),
-        "before": "",  # the title has the times
+        "before": "",  # the title contains the times
         "after": "",
         "times": "",
         "facts": [],
         "bars": poster_bars.plain(poster_bars.both_steps(bars, dark=False)),
-        "small": [],  # the lines below name what differs
+        "small": [],  # the lines below name the differences
         "lines": [f"{move.text}  {move.name}" for move in moves[:LINES]],
         "foot": f"A: {fmt.clean(names[0], 60)} · B: {fmt.clean(names[1], 60)} · Sawtooth",
     }

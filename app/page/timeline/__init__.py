@@ -1,1 +1,1 @@
-"""The timeline on its page: the picture, where in it the reader is, notes about places, and the way to Perfetto."""
+"""The timeline on its page: the picture, the visible range, notes, and the link to Perfetto."""

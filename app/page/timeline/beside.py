@@ -1,4 +1,4 @@
-"""Which other run stands under this one on the timeline: chosen by the viewer, held by the address."""
+"""The second run on the timeline, below the first; the address stores the viewer's choice."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from sawtooth.ingest.manifest import Manifest
 RUN, STEP = (
     "beside",
     "aligned",
-)  # of the address: the other run's id, and the number of the counted step that begins at one place, from 1
+)  # address parameters: the other run's id, and the number (from 1) of the counted step at which both are aligned
 NAME_LENGTH = 40
 
 
 def choose(result: RunResult, rank: RankResult) -> Beside | None:
-    """Let the viewer choose a run and the step that both are aligned at; None where no other run is wanted, or none has GPU work."""
+    """Let the viewer choose a run and the step at which both are aligned.
+
+    The result is None if no other run is chosen, or if the chosen run has no GPU work.
+    """
     asked = st.query_params.get(RUN, "")
     runs = _offered(result, asked)
     if not runs:
@@ -42,7 +45,7 @@ def choose(result: RunResult, rank: RankResult) -> Beside | None:
 
 
 def _aligned(rank: RankResult, other: RankResult) -> int | None:
-    """Return the step that begins at one place; None where either has none that counts."""
+    """Return the index of the step at which both runs are aligned; None without counted steps."""
     both = min(len(rank.counted), len(other.counted))
     if not both:
         cards.small("One of the two has no steps: both recordings begin at one place.")
@@ -55,7 +58,7 @@ def _aligned(rank: RankResult, other: RankResult) -> int | None:
 
 
 def _pick(label: str, key: str, options: list[str], shown: Callable[[str], str], chosen: str) -> None:
-    """Offer ``options``; the address follows."""
+    """Offer ``options`` and write the choice into the address."""
     widget = f"timeline-{key}"
     st.session_state[widget] = chosen
     st.selectbox(label, options, format_func=shown, key=widget, on_change=lambda: _write(key, st.session_state[widget]))
@@ -69,7 +72,7 @@ def _write(key: str, value: str) -> None:
 
 
 def _offered(result: RunResult, asked: str) -> dict[str, Manifest]:
-    """Return the runs with a trace that is here, without this one, newest first."""
+    """Return the other runs whose traces are on this server, newest first."""
     folder = frame.data_folder()
     runs = listed(folder.manifests(), (asked, result.manifest.id))
     return {
@@ -87,7 +90,7 @@ def _name(runs: dict[str, Manifest], run: str) -> str:
 
 
 def sentence(rank: RankResult, beside: Beside) -> str:
-    """Say whose lanes are whose, and what of the other recording lies outside the picture."""
+    """Say which lanes belong to which run, and which part of the other recording is outside the picture."""
     name = fmt.clean(beside.result.manifest.name, NAME_LENGTH)
     at = (
         f"Both are aligned where counted step {beside.step + 1} begins"

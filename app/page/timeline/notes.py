@@ -1,4 +1,7 @@
-"""Notes on places of the timeline: lines of the run's own notes, so that they are edited, exported and imported with it."""
+"""Notes about places on the timeline, stored as lines of the run's own notes.
+
+They are edited, exported and imported together with the run's notes.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ from sawtooth.app.page.runs.editing import NOTES_LENGTH
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.runs.manifests import edit_run
 
-TEXT_LENGTH = 300  # characters of one note: a place needs a sentence
+TEXT_LENGTH = 300  # characters of one note: a sentence is enough for a place
 _LINE = re.compile(r"^\[(\d{1,12}(?:\.\d{1,9})?) to (\d{1,12}(?:\.\d{1,9})?) ms\] (\S.*)$", re.MULTILINE)
 
 
 def places(notes: str) -> list[dict[str, Any]]:
-    """Return the notes that name a place: start and end, ns after the recording's start, and text."""
+    """Return the notes that name a place: their text, and start and end in ns after the recording's start."""
     return [
         {"start": round(float(start) * 1e6), "end": round(float(end) * 1e6), "text": clean(text, TEXT_LENGTH)}
         for start, end, text in _LINE.findall(notes)
@@ -26,7 +29,10 @@ def places(notes: str) -> list[dict[str, Any]]:
 
 
 def noted(notes: str, start_ns: float, end_ns: float, text: str) -> str:
-    """Return ``notes`` with a line about a place. Raises UsageError where nothing is said or there is no room."""
+    """Return ``notes`` with an additional line about a place.
+
+    Raises UsageError if the text is empty or the notes are full.
+    """
     words = clean(" ".join(text.split()), TEXT_LENGTH)
     if not words or not 0 <= start_ns <= end_ns:
         raise UsageError("A note needs a few words and a place.")
@@ -38,7 +44,10 @@ def noted(notes: str, start_ns: float, end_ns: float, text: str) -> str:
 
 
 def keep(run_id: str, note: Any) -> None:
-    """Keep what the component says: a place and words. The run is read anew, so that nobody's note is lost."""
+    """Store a note (a place and a text) from the component.
+
+    The run is read again before the change, so that no other viewer's note is lost.
+    """
     start_ns, end_ns, words = float(note["start"]), float(note["end"]), str(note["text"])
     edit_run(
         frame.data_folder(),

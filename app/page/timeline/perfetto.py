@@ -1,4 +1,7 @@
-"""Open a trace in Perfetto: the one thing on any screen that leaves this machine, on click, and labelled so."""
+"""The button that opens a trace in Perfetto.
+
+It is the only element that sends data away from this machine. It does so only on a click, and its label says so.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ _HERE = Path(__file__).resolve().parents[2] / "components"
 
 
 def button(manifest: Manifest, recording_id: str) -> None:
-    """Offer the trace, and all of a job's as one, to ui.perfetto.dev; nothing where external links are off or a source is none that it reads."""
+    """Offer to open one trace, and all traces of a job merged, in ui.perfetto.dev.
+
+    Shows nothing if external links are turned off, or if Perfetto cannot read the source.
+    """
     folder = frame.data_folder()
     ref = next((r for r in manifest.recordings if r.id == recording_id), None)
     if not settings().external_links or ref is None or not viewable(folder, ref):

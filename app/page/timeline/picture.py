@@ -1,6 +1,7 @@
-"""The timeline's picture: what the component in ``app/components/timeline`` draws, and where in it the reader is, which the address holds.
+"""The timeline's picture: the data for the component in ``app/components/timeline``.
 
-The component reads its tiles from ``app/api/timeline.py``. It tells the page a place once the reader rests; the page keeps it in the address.
+The component reads its tiles from ``app/api/timeline.py``. It reports the visible range when the user stops moving, and the
+page writes that range into the address.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 _HERE = Path(__file__).resolve().parents[2] / "components" / "timeline"
-VISIT = "timeline_visit"  # of the session: what a row of the tables leads to
-DRAWN = "timeline_drawn"  # of the session: the component has told that the picture is whole
-POINTS_MOST = 20_000  # of a telemetry line: an hour at 5 Hz, 200 kB
-NAMED_FROM = 0.01  # of the steps: the colour of less is a sliver, and a legend of many lines pushes the picture down
+VISIT = "timeline_visit"  # session key: the slice that a row of the tables leads to
+DRAWN = "timeline_drawn"  # session key: the component has reported that the picture is complete
+POINTS_MOST = 20_000  # of a telemetry line: one hour at 5 Hz, 200 kB
+NAMED_FROM = 0.01  # of the steps: a smaller part is hardly visible, and a long legend pushes the picture down
 PANELS = (("%", ("util_pct", "tensor_active_pct", "dram_active_pct"), 100.0), ("W", ("power_w",), None))
 
 
@@ -46,7 +47,10 @@ def _files() -> dict[str, str]:
 def show(
     result: RunResult, rank: RankResult | None, recording_id: str, telemetry: Telemetry | None, beside: Beside | None = None
 ) -> None:
-    """Show the picture of one device, with the other ranks or a run ``beside`` it under it, or of a trace without GPU work."""
+    """Show the picture of one device, or of a trace without GPU work.
+
+    Other ranks, or the run ``beside`` it, appear below.
+    """
     files = _files()
     component = st.components.v2.component("sawtooth.timeline", html=files["html"], css=files["css"], js=files["js"])
     several = beside is None and len({r.recording_id for r in result.ranks}) > 1
@@ -63,23 +67,26 @@ def show(
 
 
 def begin() -> None:
-    """Say that the whole page runs anew: what stands under the picture waits for it."""
+    """Mark the start of a full run of the page; the parts below the picture then wait for the picture."""
     st.session_state.pop(DRAWN, None)
 
 
 def drawn() -> bool:
-    """Tell whether the picture is whole in the browser. Until then nothing else is to take its time: a table alone is a megabyte of script."""
+    """Return whether the browser has drawn the complete picture.
+
+    Other parts wait until then, because they would delay it: a table alone is a megabyte of script.
+    """
     return DRAWN in st.session_state
 
 
 def _keep(key: str) -> None:
-    """Keep in the address where the component says the reader is."""
+    """Write the visible range that the component reports into the address."""
     place: Any = st.session_state[key].place or {}
     address.write({name: str(place[name]) for name in frame.PLACE if name in place}, frame.PLACE)
 
 
 def visit(source: str, slice_id: int) -> None:
-    """Lead the reader to a slice of this run: the component hears of it with the next run of the page."""
+    """Move the timeline to a slice of this run; the component receives it in the page's next run."""
     before = st.session_state.get(VISIT)
     st.session_state[VISIT] = {"slice": f"0:{source}:{slice_id}", "turn": before["turn"] + 1 if before else 1}
 
@@ -94,7 +101,7 @@ def _keep_note(key: str, run: str) -> None:
 
 
 def asked(whole: Span) -> Span:
-    """Return the range of the address, the whole recording where it has none or nonsense."""
+    """Return the range in the address; the whole recording if it is missing or invalid."""
     try:
         start, end = float(st.query_params["t0"]), float(st.query_params["t1"])
         return timeline.span_of_ms(start, end, whole.start_ns).within(whole)
@@ -105,7 +112,7 @@ def asked(whole: Span) -> Span:
 def _tracks(
     result: RunResult, rank: RankResult | None, recording_id: str, beside: Beside | None, others: bool
 ) -> list[dict[str, Any]]:
-    """Return the device's track and those under it."""
+    """Return the device's track and the tracks below it."""
     if rank is not None and beside is not None:
         return tracks.pair(result, rank, beside)
     return tracks.all_ranks(result, rank) if rank is not None and others else [tracks.own(result, rank, recording_id)]
@@ -138,13 +145,16 @@ def _data(
 
 
 def legend(rank: RankResult | None) -> tuple[LegendEntry, ...]:
-    """Return what the colours of lost time and of the streams mean, each behind its heading, those that fill most of the steps first; what is a sliver of them is named where it is pointed at."""
+    """Return the legend for the colours of lost time and of the streams, each group with a heading.
+
+    Entries are sorted by their share of the steps. Colours with a very small share are left out; their name appears on hover.
+    """
     if rank is None:
         return ()
     work, gaps = colours.work_colours(), colours.gap_colours()
     least = NAMED_FROM * sum(row.ns for row in rank.ledger)
     shares = sorted((row for row in rank.ledger if row.ns > least), key=lambda row: -row.ns)
-    # time that a copy owns is lost, and the copy is drawn on its stream
+    # A copy is drawn on its stream, but the time that it owns counts as lost time.
     known = any(row.cause is not None for row in shares)
     lost = [gaps.get(known_by(row.owner, row.cause)) for row in shares if row.cause is not None or not known]
     streams = [work.get(row.owner) for row in shares]

@@ -1,4 +1,7 @@
-"""The tracks of the timeline's picture: the lanes of one device, and under them those of the job's other ranks or of another run, on one clock."""
+"""The tracks of the timeline: the lanes of one device, with other ranks or another run below.
+
+All tracks use one clock.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,21 @@ from sawtooth.app.page import current
 from sawtooth.app.page.timeline import views
 
 HOST_LANES = {"operators": "operators", "calls": "calls", "python": "Python"}
-STREAMS_MOST = 48  # lanes of a kind that are drawn, the busiest: more are not read, and each costs a row of every tile
+STREAMS_MOST = 48  # drawn lanes of each kind, the busiest ones: nobody reads more, and each costs a row in every tile
 THREADS_MOST = 24
 TRACKS_MOST = 16  # ranks in one picture: each adds a few lanes and as many tiles
-QUIET = 0.005  # of the recording: a thread that is busy for less is almost an empty row, and stands behind one that counts such threads
-NAME_LENGTH = 14  # letters of a thread's name, which stands before what the lane holds
-A, B = "A", "B"  # what the lanes of two runs begin with
+# of the recording: the row of a less busy thread is almost empty, so such threads are hidden behind a lane that counts them
+QUIET = 0.005
+NAME_LENGTH = 14  # letters of a thread's name, which comes before the lane's content
+A, B = "A", "B"  # prefixes of the lanes of two runs
 
 
 @dataclass(frozen=True)
 class Beside:
-    """Another run in the picture: its device, and which of the counted steps, from 0, begin at one place. None: the recordings begin there."""
+    """Another run in the picture, with its device and the step at which both runs are aligned.
+
+    ``step`` is the index of a counted step, from 0. If it is None, the starts of the recordings are aligned.
+    """
 
     result: RunResult
     rank: RankResult
@@ -46,7 +53,10 @@ def own(result: RunResult, rank: RankResult | None, recording_id: str) -> dict[s
 
 
 def all_ranks(result: RunResult, chosen: RankResult) -> list[dict[str, Any]]:
-    """Return the ranks on the chosen one's clock, which is first: of each lost time, streams, and the operators of the main thread, folded, so that ranks can be compared at a glance."""
+    """Return the tracks of all ranks on the clock of the chosen one, which comes first.
+
+    Each has lost time, streams, and the folded operators of the main thread, so that ranks can be compared at a glance.
+    """
     clocks = {r.position: r.clock_offset_ns or 0 for r in result.communication.ranks} if result.communication else {}
     at = {id(r): views.extent(r.recording_id).start_ns - clocks.get(i, 0) for i, r in enumerate(result.ranks)}
     ranks = [chosen, *(rank for rank in result.ranks if rank is not chosen)][:TRACKS_MOST]
@@ -59,9 +69,10 @@ def _brief(track: dict[str, Any]) -> dict[str, Any]:
 
 
 def pair(result: RunResult, rank: RankResult, beside: Beside) -> list[dict[str, Any]]:
-    """Return the device and that of another run under it: of each its lost time, its streams and the main thread; lanes say whose they are.
+    """Return the track of a device and, below it, that of another run's device.
 
-    The other's times are shifted so that the chosen step of both begins at one place. ``ends`` is where its recording ends then.
+    Each has lost time, streams and the main thread; the lanes name their run. The other run's times are shifted so that the
+    chosen step of both begins at the same place. ``ends`` is the shifted end of its recording.
     """
     offset = shift_ns(rank, beside)
     of_a, of_b = own(result, rank, rank.recording_id), own(beside.result, beside.rank, beside.rank.recording_id)
@@ -82,7 +93,7 @@ def pair(result: RunResult, rank: RankResult, beside: Beside) -> list[dict[str, 
 
 
 def _marked(mark: str, lanes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the lanes of a device and of the main thread, folded, so that two runs fit under each other."""
+    """Return the lanes of a device and of the main thread, folded, so that two runs fit on the page."""
     leading = next((lane["lane"] for lane in lanes if lane["source"] in HOST_LANES), None)
     kept = [lane for lane in lanes if lane["source"] not in HOST_LANES or lane["lane"] == leading]
     return [
@@ -92,7 +103,10 @@ def _marked(mark: str, lanes: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def shift_ns(rank: RankResult, beside: Beside) -> int:
-    """Return what is added to the times of the other recording, each counted from its own recording's start."""
+    """Return the shift that is added to the times of the other recording.
+
+    Times of each recording count from its own start.
+    """
     if beside.step is None:
         return 0
     begins = (
@@ -104,7 +118,10 @@ def shift_ns(rank: RankResult, beside: Beside) -> int:
 
 
 def _lanes(rank: RankResult | None, recording_id: str) -> list[dict[str, Any]]:
-    """Return the lanes from top to bottom: lost time, streams, then threads, the main one first and those of the backward pass last, the others folded."""
+    """Return the lanes from top to bottom: lost time, streams, then threads.
+
+    The main thread comes first, and threads of the backward pass come last. All threads except the main one are folded.
+    """
     views.summed(recording_id)
     known, names, backward = views.lanes(recording_id, rank.device if rank else 0)
     shown: list[dict[str, Any]] = []
@@ -128,13 +145,16 @@ def _lanes(rank: RankResult | None, recording_id: str) -> list[dict[str, Any]]:
 
 
 def _in_order(host: list[Lane], backward: set[int]) -> list[int]:
-    """Return the threads to draw: the busiest of the forward pass first, since what it does not launch the others wait for."""
+    """Return the threads to draw: the busiest of the forward pass first, the backward pass last.
+
+    The other threads wait for the work that the first one launches.
+    """
     busy = {thread: sum(lane.busy_ns for lane in host if lane.lane == thread) for thread in {lane.lane for lane in host}}
     return sorted(busy, key=lambda thread: (thread in backward, -busy[thread], thread))[:THREADS_MOST]
 
 
 def _name(thread: int, threads: list[int], names: dict[int, str], backward: set[int]) -> str:
-    """Return what a thread is called: by its part in the step where only one thread plays it."""
+    """Return the name of a thread: its part in the step if only one thread has that part."""
     if thread in backward and len(backward) == 1:
         return "Backward"
     if backward and thread == threads[0]:
@@ -156,14 +176,20 @@ def _lane(lane: Lane, label: str, *, folded: bool = False) -> dict[str, Any]:
 
 
 def thread_name(label: str) -> str:
-    """Return a thread's name without its process, of a long number the end, which tells threads apart: thread 936, thread …55872."""
+    """Return a thread's name without its process, such as "thread 936" or "thread …55872".
+
+    Of a long number, only the end is shown, because it distinguishes threads.
+    """
     name = label.split(" (", 1)[0]
     return fmt.clean(re.sub(r"\d{4,}(\d{5})$", r"…\1", name), NAME_LENGTH)
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
 def steps(rank: RankResult, whole: Span) -> dict[str, Any]:
-    """Return the steps as ``SentSteps`` of the component says: written out, thousands are half a megabyte of every run of the page."""
+    """Return the steps in the compact form that ``SentSteps`` of the component describes.
+
+    Without it, thousands of steps would add half a megabyte to every run of the page.
+    """
     start, end = (rank.steps[column].to_numpy(np.int64) - whole.start_ns for column in ("start_ns", "end_ns"))
     between = start - np.concatenate([[0], end[:-1]])[: len(start)]
     runs: list[list[Any]] = []
@@ -179,6 +205,9 @@ def steps(rank: RankResult, whole: Span) -> dict[str, Any]:
 
 
 def _parted(name: str) -> tuple[str, int | None]:
-    """Return what stands before the number at a name's end, and the number; None where it has none that could be written again."""
+    """Split a name into its text and the number at its end.
+
+    The number is None if there is none, or if it could not be written back unchanged.
+    """
     match = re.fullmatch(r"(.*?)(0|[1-9]\d{0,14})", name, re.DOTALL)
     return (match[1], int(match[2])) if match else (name, None)

@@ -1,4 +1,4 @@
-"""What the Timeline says of a view, read once and kept: going back and forth answers at once, and viewers share it."""
+"""Cached data about ranges of the timeline, shared by all viewers."""
 
 from __future__ import annotations
 
@@ -11,60 +11,60 @@ from sawtooth.analysis.tables import timeline, timeline_details
 from sawtooth.analysis.tables.timeline import Span
 from sawtooth.app.page import current, frame
 
-CACHED = 256  # views kept; one is at most a few hundred kB
+CACHED = 256  # cached ranges; each takes at most a few hundred kB
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False)
 def extent(recording_id: str) -> Span:
-    """Return the whole recording."""
+    """Return the time span of the whole recording."""
     with frame.library().open(recording_id) as recording:
         return timeline.extent(recording)
 
 
 @st.cache_data(max_entries=CACHED, show_spinner="Adding up the recording for its timeline, which is done once …")
 def summed(recording_id: str) -> None:
-    """Wait for the sums of a large recording, which its first viewer may have to make: seconds, once."""
+    """Wait for the sums of a large recording, which take its first viewer a few seconds, once."""
     with frame.library().open(recording_id, sums=True):
         pass
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False)
 def lanes(recording_id: str, device: int) -> tuple[list[timeline.Lane], dict[int, str], set[int]]:
-    """Return the lanes of a device and of the host, the names of threads, and which of them run the backward pass."""
+    """Return a device's and the host's lanes, the threads' names, and the threads of the backward pass."""
     with frame.library().open(recording_id, sums=True) as recording:
         return timeline.lanes(recording, device), timeline.threads(recording), timeline.backward_threads(recording)
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})
 def facts(rank: RankResult, start: int, end: int) -> timeline.InView | None:
-    """Return what a view comes to."""
+    """Return the totals of a range."""
     with current.opened(rank, sums=True) as view:
         return timeline.facts_in_view(view, Span(start, end))
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})
 def operations(rank: RankResult, start: int, end: int) -> pd.DataFrame:
-    """Return the GPU operations in a view by name."""
+    """Return the GPU operations in a range, by name."""
     with current.opened(rank, sums=True) as view:
         return timeline.operations_in_view(view, Span(start, end))
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False)
 def operators(recording_id: str, start: int, end: int) -> pd.DataFrame:
-    """Return what the host did in a view by name."""
+    """Return the host's operations in a range, by name."""
     with frame.library().open(recording_id, sums=True) as recording:
         return timeline.operators_in_view(recording, Span(start, end))
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})
 def gaps(rank: RankResult, start: int, end: int) -> pd.DataFrame:
-    """Return the longest pieces of lost time in a view."""
+    """Return the longest pieces of lost time in a range."""
     with current.opened(rank) as view:
         return timeline.gaps_in_view(view, Span(start, end))
 
 
 def longest_named(rank: RankResult | None, recording_id: str, name: str, view: Span, *, host: bool) -> tuple[str, int] | None:
-    """Return source and id of the longest slice of a name in a view."""
+    """Return source and id of the longest slice with a name in a range."""
     if rank is None:
         with frame.library().open(recording_id) as recording:
             return timeline_details.longest_named(RankView(recording, 0, 0), name, view, host=host)

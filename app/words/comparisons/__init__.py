@@ -1,1 +1,1 @@
-"""Two runs and more in words: what changed, by what, whether it is sure, and a setting tried at several values."""
+"""Comparisons of runs in words: what changed, why, how sure it is, and sweeps over a setting."""

@@ -1,4 +1,4 @@
-"""The audit in words: its lines for a run, and beside each other for a pair."""
+"""The audit in words: its lines for one run, and side by side for two runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sawtooth.app.words.comparisons.changes import MARKS, UNMARKED
 from sawtooth.app.words.comparisons.row import Row, reasons_once
 
 TITLE = "Audit"
-# What a line is computed from: an amount, whose unit it has here, and the step's time in ms.
+# How a line is computed from the step time in ms: the other factor, with its unit in words.
 FACTORS: dict[str, tuple[Callable[[float, float], float], str]] = {
     "energy_per_step_j": (lambda joules, ms: 1000 * joules / ms, "{amount} W × {step}"),
     "hours_per_epoch": (lambda hours, ms: hours * 3.6e6 / ms, "{amount} steps × {step}"),
@@ -23,9 +23,9 @@ COLUMNS = ("Audit", "A", "B", "Change")
 
 
 def rows(result: RunResult) -> list[tuple[str, str]]:
-    """Return label and value of every line with its range and what it is computed from, or why it is not known.
+    """Return label and value of every audit line, with its range and factors, or why it is unknown.
 
-    Of a run without GPU work those that are known, if any but the step time.
+    For a run without GPU work, only known lines are returned, and none if only the step time is known.
     """
     step_ms = result.metrics["best_step_time_ms"].value
     lines = [
@@ -37,7 +37,7 @@ def rows(result: RunResult) -> list[tuple[str, str]]:
 
 
 def _explained(row: AuditRow, step_ms: float | None) -> str:
-    """Return a line's value, its range where one is known, and what it is computed from: ≈ 17.5 J (16.4 to 18.5 J), 541 W × 32.3 ms."""
+    """Return a line's value, range and factors, such as "≈ 17.5 J (16.4 to 18.5 J): 541 W × 32.3 ms"."""
     text, reading = shown(row, row.reading), row.reading
     if reading.low is not None and reading.high is not None:
         low, high = (fmt.in_unit(end, row.unit).strip() for end in (reading.low, reading.high))
@@ -50,7 +50,10 @@ def _explained(row: AuditRow, step_ms: float | None) -> str:
 
 
 def pair_rows(comparison: Comparison) -> list[Row]:
-    """Return label, A, B and change of every line that at least one side has, of both where a GPU worked on one side alone; empty for the step time alone."""
+    """Return label, A, B and change of every line that at least one side has.
+
+    If a GPU worked on only one side, both sides must have the line. The list is empty if there is only the step time.
+    """
     lines = []
     worked = comparison.a.gpu_worked and comparison.b.gpu_worked
     for line in comparison.audit:
@@ -71,7 +74,7 @@ def pair_rows(comparison: Comparison) -> list[Row]:
 
 
 def shown(row: AuditRow, reading: Reading) -> str:
-    """Return a line's value with its unit, marked where it is not sure."""
+    """Return a line's value with its unit, marked with ≈ if it is not sure."""
     if reading.value is None:
         return fmt.MISSING
     text = fmt.in_unit(reading.value, row.unit) if row.unit else fmt.number(reading.value)

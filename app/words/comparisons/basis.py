@@ -1,4 +1,4 @@
-"""What a comparison rests on, in words: where each side's step time is from, and the profiled steps beside it."""
+"""The basis of a comparison in words: the source of each side's step time, and the profiled steps."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons.comparison import about
 
-BESIDE = 0.05  # beyond the profiled steps: from here on a reader sees that the run's step is another one
+BESIDE = 0.05  # relative distance from the profiled steps from which the text gives the run's own step time
 
 
 def bases(comparison: Comparison) -> tuple[str, str]:
-    """Return what each side rests on: A: step time from the run's own step marks, 30 profiled steps, 8 loader workers."""
+    """Return the basis of each side.
+
+    An example is "A: step time from the run's own step marks, 30 profiled steps, 8 loader workers".
+    """
     a, b = (
         f"{name}: " + ", ".join(filter(None, (_witnesses(side, sources), _profiled(side), _workers(side))))
         for name, side, sources in zip("AB", (comparison.a, comparison.b), comparison.sources, strict=True)
@@ -39,7 +42,10 @@ def _workers(side: Side) -> str:
 
 
 def dots_title(comparison: Comparison) -> str:
-    """Return the finding of the step dots: what their ranges tell; with the run's own step where it lies in neither side's range."""
+    """Return the finding of the step dots: the ranges of both sides.
+
+    It also gives the run's own step time if that lies outside the range of its side.
+    """
     a, b = steps(comparison)
     if not a or not b:
         return "One side has no counted steps"
@@ -61,6 +67,6 @@ def dots_title(comparison: Comparison) -> str:
 
 
 def steps(comparison: Comparison) -> tuple[list[float], list[float]]:
-    """Return both sides' profiled device steps, ms."""
+    """Return both sides' profiled device steps in ms."""
     a, b = ([ms for ms in side.device_step_ms if ms > 0] for side in (comparison.a, comparison.b))
-    return a, b  # what a trace's end cuts off has no length
+    return a, b  # a step that is cut off by the end of a trace has no length

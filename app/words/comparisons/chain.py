@@ -1,4 +1,4 @@
-"""A chain of runs in words: a column a run, a row a line of the audit, then what each change was to bring and brought."""
+"""A chain of runs in words: one column per run, one row per audit line, then the gains of the changes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ NAME_LENGTH = 40
 
 
 def heads(chain: Chain) -> list[str]:
-    """Return the columns: what a row says, then the runs by name."""
+    """Return the headings: the row's label, then the runs by name."""
     names = [fmt.clean(run.manifest.name, NAME_LENGTH) for run in chain.runs]
     return [SECTION, *(name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names, start=1))]
 
 
 def rows(chain: Chain) -> list[list[str]]:
-    """Return the rows: every line of the audit that at least one run has, then the changes."""
+    """Return every audit line that at least one run has, then the changes."""
     lines = [
         [line.row.label, *(shown(line.row, reading) for reading in line.readings)]
         for line in chain.lines
@@ -35,7 +35,7 @@ def rows(chain: Chain) -> list[list[str]]:
 
 
 def title(chain: Chain) -> str:
-    """Return what the whole chain came to."""
+    """Return the total effect of the chain."""
     first, last = chain.runs[0].metrics["best_step_time_ms"].value, chain.runs[-1].metrics["best_step_time_ms"].value
     if not first or not last or chain.speedup is None:
         return f"The audit of {len(chain.runs)} runs; not every one has a step time"
@@ -54,7 +54,7 @@ def _of_what(chain: Chain) -> str:
 
 
 def _shares(chain: Chain) -> list[str]:
-    """Return the time of the first run's work in each run after it, of the first run's."""
+    """Return the time of each later run for the first run's work, as a share of the first run's time."""
     shares, left = [], 1.0
     for change in chain.changes:
         known = change.before_ms and change.after_ms

@@ -1,4 +1,4 @@
-"""What was changed between two runs, in the reader's words: each difference with what it explains, what was predicted of it, and what is left."""
+"""The differences between two runs: what each one explains, the predictions, and what remains to do."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from sawtooth.app.words.headline import action, first_change
 COLUMNS = ("What was changed", "A", "B", "Explains")
 TITLE = "What was changed"
 VALUE = 40  # characters of a setting's value
-WORTH_A_SHARE, NEARLY_ALL = 0.1, 0.95  # of the gain
-PARTS = 2  # of the step that a line names
+WORTH_A_SHARE, NEARLY_ALL = 0.1, 0.95  # shares of the gain
+PARTS = 2  # parts of the step that a line names
 
 
 def rows(comparison: Comparison) -> list[Row]:
-    """Return each difference with its value on both sides and what of the step's change it explains, the largest share first."""
+    """Return each difference with its values and the part of the step's change that it explains.
+
+    The largest share comes first.
+    """
     lines = []
     for effect in comparison.effects:
         for place, difference in enumerate(effect.differences):
@@ -36,20 +39,26 @@ def rows(comparison: Comparison) -> list[Row]:
     return lines
 
 
-WORTH_A_WORD = Fraction(1, 100)  # of the step: what is outside the profiled steps and less is rounding
+WORTH_A_WORD = Fraction(1, 100)  # of the step: a smaller time outside the profiled steps is a rounding error
 NONE_PROFILED = "none in the profiled steps"
-NOT_RECORDED = "not recorded"  # of a side without a profile, whose step nothing divides
+NOT_RECORDED = "not recorded"  # for a side without a profile, whose step cannot be divided
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """Return ``rows`` as sentences: Batches are loaded: in the training process → in worker processes (98 % of the gain: …)."""
+    """Return ``rows`` as sentences.
+
+    An example is "Batches are loaded: in the training process → in worker processes (98 % of the gain: …)".
+    """
     return [
         f"{what}: {a} → {b} ({explained})" if explained else f"{what}: {a} → {b}" for what, a, b, explained in rows(comparison)
     ]
 
 
 def nothing(comparison: Comparison) -> str | None:
-    """Return why no difference is named; None where one is, or the runs are of different models or the same."""
+    """Return why no difference is named, or None.
+
+    It is None if there is a difference, or if the runs are the same run or of different models.
+    """
     if comparison.effects or comparison.strangers or _unseen(comparison) is not None:
         return None
     same = comparison.verdict.ci95_ms == (0.0, 0.0)  # the verdict says that both sides are the same recording
@@ -66,7 +75,10 @@ def nothing(comparison: Comparison) -> str | None:
 
 
 def _named(difference: Difference, b: Side) -> tuple[str, str, str]:
-    """Return what a difference is about, and its value on either side; another finding of B may advise what one of A did."""
+    """Return the topic of a difference and its value on each side.
+
+    Another finding of B may give the same advice as one of A.
+    """
     if difference.finding is not None:
         advice = action(difference.finding)
         again = any(action(finding) == advice for finding in b.first.findings if finding.claims == "gain")
@@ -75,26 +87,33 @@ def _named(difference: Difference, b: Side) -> tuple[str, str, str]:
 
 
 def _explains(effect: Effect, comparison: Comparison) -> str:
-    """Return the share of the gain with its parts. A difference that is the only one explains at least the parts that it acts on."""
+    """Return the share of the gain with its parts.
+
+    If there is only one difference, it explains at least the parts that it affects.
+    """
     recorded = [
         each for each in comparison.effects if not each.differences[0].argument
-    ]  # an argument acts through what they show
+    ]  # the effect of an argument shows in the other differences
     alone = recorded == [effect]
     if effect.share is None or not comparison.verdict.shown or (alone and effect.share < WORTH_A_SHARE):
-        only = len(comparison.effects) == 1 and not effect.differences[0].argument  # which may have nothing to do with it
+        # an argument may have nothing to do with the change
+        only = len(comparison.effects) == 1 and not effect.differences[0].argument
         return "the only difference that shows" if only and comparison.verdict.shown else ""
     way = "gain" if comparison.verdict.word == "faster" else "loss"
     bars = [Bar(row.owner, row.cause, float(row.ms_a), float(row.ms_b)) for row in effect.parts[:PARTS]]
     nothing_a, nothing_b = _nothing(comparison, "a"), _nothing(comparison, "b")
     parts = ", ".join(f"{bar.label} {_ms(bar, bar.ms_a, nothing_a)} → {_ms(bar, bar.ms_b, nothing_b)}" for bar in bars)
-    if NOT_RECORDED in parts:  # what is not known of one side is no share of the change
+    if NOT_RECORDED in parts:  # a part that is unknown on one side has no share of the change
         return parts
     least = "at least " if alone and effect.share < NEARLY_ALL else ""
     return f"{least}{fmt.share(effect.share)} of the {way}: {parts}"
 
 
 def _nothing(comparison: Comparison, side: Literal["a", "b"]) -> str:
-    """Return what is known of a lost part that a side shows nothing of: what the run takes beyond its profiled steps may be such time, too."""
+    """Return what is known about a lost part that does not appear on a side.
+
+    The run's time beyond its profiled steps may contain such a part.
+    """
     if not getattr(comparison, side).first.manifest.traces:
         return NOT_RECORDED
     rows = comparison.waterfall_run
@@ -112,9 +131,10 @@ def _ms(bar: Bar, ms: float, nothing: str) -> str:
 
 
 def tested(comparison: Comparison) -> str | None:
-    """Return what was predicted of the advice that B follows, beside what came: Predicted 159 ms (140 to 180 ms), measured 157 ms: ….
+    """Return the prediction for the advice that B follows, next to the measured step time.
 
-    None where nothing was predicted. Where B has no profile, it says what A advised first.
+    An example is "Predicted 159 ms (140 to 180 ms), measured 157 ms: …". It is None without a prediction. If B has no profile,
+    it gives A's first advice.
     """
     prediction = comparison.prediction
     if prediction is None:
@@ -131,20 +151,20 @@ def tested(comparison: Comparison) -> str | None:
 
 
 def _came_to(comparison: Comparison, ms: float) -> str:
-    """Return what a step of B came to and by what witness: measured 157 ms by the stopwatch, or came to ≈ 11.4 ms by telemetry."""
+    """Return B's step time and its source, such as "measured 157 ms by the stopwatch"."""
     approximately = about(comparison.b, comparison.sources[1])
     witnesses = " and ".join(STEP_SOURCES[source].name for source in comparison.sources[1])
     return f"{'came to' if approximately else 'measured'} {approximately}{fmt.duration_ms(ms)} by {witnesses}"
 
 
 def _predicted(ms: float, low_ms: float | None, high_ms: float | None) -> str:
-    """Return a predicted step time with its interval where it has one: ≈ 6.50 ms (5.60 to 8.70 ms)."""
+    """Return a predicted step time with its interval, such as "≈ 6.50 ms (5.60 to 8.70 ms)"."""
     span = f" ({fmt.span_ms(low_ms, high_ms)})" if low_ms is not None and high_ms is not None else ""
     return f"≈\u00a0{fmt.duration_ms(ms)}{span}"
 
 
 def _unseen(comparison: Comparison) -> str | None:
-    """Return A's first advice beside what B takes, where B has no profile that could show whether it follows it."""
+    """Return A's first advice with B's step time if B has no profile that shows whether it follows it."""
     measured = comparison.best.b
     first = next((f for f in comparison.a.first.findings if f.claims == "gain" and f.severity != "info"), None)
     if comparison.b.first.manifest.traces or measured is None or first is None or first.predicted_step_ms is None:
@@ -152,7 +172,7 @@ def _unseen(comparison: Comparison) -> str | None:
     known = {trait.key for trait in comparison.a.traits} & {trait.key for trait in comparison.b.traits}
     if any(
         choice.partition(" ")[0] in known for choice in first.explains.sets
-    ):  # both show it: it is a difference above, or none
+    ):  # both sides show the setting, so it is either a difference above or the same
         return None
     return (
         f"B has no profile that shows whether it follows A's first advice, {action(first)}: predicted "
@@ -162,7 +182,10 @@ def _unseen(comparison: Comparison) -> str | None:
 
 
 def left(comparison: Comparison) -> str | None:
-    """Return what B can still gain: Next in B: Use the fused optimizer: 47 → ≈ 41 ms. None where nothing is advised, or the runs do not follow each other."""
+    """Return what B can still gain, such as "Next in B: Use the fused optimizer: 47 → ≈ 41 ms".
+
+    It is None if nothing is advised, or if the runs are not versions of one program.
+    """
     change = first_change(comparison.b.first) if not comparison.strangers else None
     if change is None:
         return None

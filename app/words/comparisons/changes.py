@@ -1,4 +1,4 @@
-"""What differs between two sides of a comparison, in rows: kernels and operators by change, and metrics marked better or worse."""
+"""The differences between two sides as rows: kernels and operators by change, and marked metrics."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sawtooth.app.words.comparisons.row import Row, reasons_once
 MARKS: dict[RowWord, str] = {"better": " ✓ better", "worse": " ✗ worse", "profiles_alone": ", of the profiles alone"}
 NOT_MEASURABLE = "no measurable change"
 NOT_COMPARABLE = "not comparable: the operations of a side are counted in part"
-UNMARKED: dict[RowWord, str] = {"not_measurable": NOT_MEASURABLE, "not_comparable": NOT_COMPARABLE}  # no amount stands there
-NAME = 70  # characters of a kernel's or operator's name; the whole one stands beside it
+UNMARKED: dict[RowWord, str] = {"not_measurable": NOT_MEASURABLE, "not_comparable": NOT_COMPARABLE}  # rows without an amount
+NAME = 70  # characters of a kernel's or operator's name; the full name is in another column
 WAYS = {
     "name": "same name",
     "operator_and_shape": "same operator and shapes",
@@ -38,19 +38,22 @@ COLUMNS = {
     "names_b": "Names in B",
 }
 
-# On a screen, the answer first: a phone shows two.
+# On a screen, the change comes first, because a phone shows only two columns.
 SHOWN = ("change_ms", "what", "ms_a", "ms_b", "count_a", "count_b", "matched_by")
-LEAST_PART, LEAST_MOVED = 0.001, 0.01  # a clock's wander is no change of a kernel
-NAME_ON_SCREEN = 46  # characters; the whole names are in the CSV
+LEAST_PART, LEAST_MOVED = 0.001, 0.01  # variations of the clock are not changes of a kernel
+NAME_ON_SCREEN = 46  # characters; the CSV has the full names
 
 
 def shown_rows(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return ``match_rows`` as a screen shows them, with their headings."""
+    """Return ``match_rows`` in the form for a screen, with the headings."""
     return rows.assign(what=[middle(name, NAME_ON_SCREEN) for name in rows["what"]]), {c: COLUMNS[c] for c in SHOWN}
 
 
 def moved(rows: tuple[Match, ...], comparison: Comparison) -> tuple[Match, ...]:
-    """Return the rows whose time changed by something: LEAST_PART of the longer profiled step, and LEAST_MOVED of their own time."""
+    """Return the rows whose time changed enough.
+
+    The limits are LEAST_PART of the longer profiled step and LEAST_MOVED of the row's own time.
+    """
     step_ns = 1e6 * max(comparison.profile.a or 0.0, comparison.profile.b or 0.0)
     return tuple(
         row
@@ -81,12 +84,12 @@ def match_rows(rows: tuple[Match, ...]) -> pd.DataFrame:
 
 
 def _short(label: str) -> str:
-    """Return a kernel's C++ name in short, as on the Kernels screen; other labels as they are."""
+    """Return a kernel's C++ name shortened as on the Kernels screen; other labels are only cleaned."""
     return short(label, NAME) if "<" in label else fmt.clean(label, NAME)
 
 
 def match_title(rows: tuple[Match, ...], kind: str) -> str:
-    """Return the finding of a table of matches, of those that ``moved``: the largest change."""
+    """Return the title of a table of matches that ``moved``: the largest change."""
     if not rows:
         return f"No {kind}'s time changed by as much as {fmt.share(LEAST_PART)} of the step"
     first = rows[0]
@@ -95,7 +98,10 @@ def match_title(rows: tuple[Match, ...], kind: str) -> str:
 
 
 def host_operators(comparison: Comparison) -> list[Row]:
-    """Return name, A, B and change of the host's operators that both sides have among their longest, largest change first; of runs without GPU work."""
+    """Return the common longest host operators of both sides, largest change first.
+
+    They are for runs without GPU work. Each row has the name, A, B and the change.
+    """
     works = [side.runs[0].host for side in (comparison.a, comparison.b)]
     a, b = ({operator.name: operator.ms for operator in work.operators} if work is not None else {} for work in works)
     shared = sorted((name for name in a if name in b), key=lambda name: -abs(b[name] - a[name]))
@@ -106,7 +112,10 @@ def host_operators(comparison: Comparison) -> list[Row]:
 
 
 def metric_rows(comparison: Comparison) -> list[Row]:
-    """Return label, A, B and marked change of every metric that at least one side has; of both where a GPU worked on one side alone."""
+    """Return label, A, B and marked change of every metric that at least one side has.
+
+    If a GPU worked on only one side, both sides must have the metric.
+    """
     return reasons_once([_metric_row(c, comparison) for c in _known(comparison)])
 
 
@@ -122,7 +131,10 @@ def _known(comparison: Comparison) -> list[MetricChange]:
 
 
 def changed_rows(comparison: Comparison) -> tuple[list[Row], int]:
-    """Return ``metric_rows`` of the step time and of the metrics that changed, largest relative change first; and how many others did not."""
+    """Return ``metric_rows`` of the step time and the changed metrics, and the number of unchanged ones.
+
+    The largest relative change comes first.
+    """
     known = _known(comparison)
     changed = [c for c in known if comparison.metric_word(c) not in ("none", *UNMARKED) or c.key == STEP]
     changed = sorted(changed, key=lambda c: (c.key == STEP, _effect(c)), reverse=True)
@@ -130,17 +142,18 @@ def changed_rows(comparison: Comparison) -> tuple[list[Row], int]:
 
 
 def _effect(change: MetricChange) -> float:
-    """Return how large a change is against A; below all others where a side is missing."""
+    """Return the size of a change relative to A; -1 if a side is missing."""
     if change.change is None or not change.a.value:
         return -1.0
     return abs(change.change / change.a.value)
 
 
 def marked_change(change: MetricChange, comparison: Comparison) -> str:
-    """Return a metric's change with a mark that differs in shape: ✓ better, ✗ worse.
+    """Return a metric's change with a mark: ✓ better or ✗ worse.
 
-    Neither where the metric has no better end or moves by less than 1 %, or where it is of profiled steps that do not change as the runs do; and no amount where two runs of
-    one program may differ by it. A dash where neither run is a change of the other.
+    There is no mark if neither direction of the metric is better, if it changes by less than 1 %, or if the profiled steps
+    change in a different way from the runs. There is no amount if two runs of one program may differ that much. If neither run
+    is a version of the other, the result is a dash.
     """
     if comparison.strangers and change.change is not None:
         return fmt.MISSING
@@ -149,13 +162,13 @@ def marked_change(change: MetricChange, comparison: Comparison) -> str:
 
 
 def label(key: str) -> str:
-    """Return what a metric is called beside others of the run: those of the profiled steps alone say so."""
+    """Return a metric's name; metrics of the profiled steps say so."""
     name = METRICS[key].label
     return f"{name}, profiled" if key in OF_THE_PROFILE and "profiled" not in name else name
 
 
 def change_text(change: MetricChange) -> str:
-    """Return a metric's change: points for shares, else the amount and percent; why it is missing where it is."""
+    """Return a metric's change: points for shares, else amount and percent, or why it is missing."""
     moved, unit = change.change, METRICS[change.key].unit
     if moved is None:
         return change.a.why_missing or change.b.why_missing or fmt.MISSING

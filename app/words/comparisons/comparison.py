@@ -1,4 +1,4 @@
-"""A comparison in sentences and rows: the same words on the page, in the HTML report, in Markdown and in the terminal."""
+"""A comparison in sentences and rows, shared by the page, the reports and the terminal."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from sawtooth.app.words.comparisons.kernels import behind_compute
 from sawtooth.app.words.comparisons.two_steps import bars, gpu_worked, steps_divided
 from sawtooth.app.words.headline import is_cut_off
 
-WORTH_A_WORD = 0.01  # of the change: parts that move by less together are no words
-ID_SHOWN = 6  # characters of an id that tell two runs of one name apart
-LONGEST_NAME = 28  # characters: a longer one, as of a file that the profiler named, hides what a sentence says of it
+WORTH_A_WORD = 0.01  # of the change: smaller parts together are not mentioned
+ID_SHOWN = 6  # characters of an id that distinguish two runs with the same name
+LONGEST_NAME = 28  # characters: a longer name, such as a profiler's file name, makes the sentence hard to read
 
 
 def names(comparison: Comparison) -> tuple[str, str]:
-    """Return the sides' names, cleaned; with the beginnings of their ids where both are called alike."""
+    """Return the sides' names, cleaned; equal names get the beginnings of their ids."""
     if (steps := stretches.step_names(comparison)) is not None:
         return steps
     a, b = fmt.clean(comparison.a.name, 60), fmt.clean(comparison.b.name, 60)
@@ -37,27 +37,27 @@ def names(comparison: Comparison) -> tuple[str, str]:
 
 
 def _in_a_sentence(comparison: Comparison) -> tuple[str, str]:
-    """Return what the headline calls the sides: their names, and A and B where these are alike or long."""
+    """Return the names in the headline: those of the runs, or A and B if they are equal or long."""
     a, b = names(comparison)
     alike = stretches.step_names(comparison) is None and comparison.a.name == comparison.b.name
     return ("A", "B") if alike or max(len(a), len(b)) > LONGEST_NAME else (a, b)
 
 
 def called(comparison: Comparison) -> str | None:
-    """Return which runs A and B are, where the headline does not name them; None where it does."""
+    """Return which runs A and B are, if the headline does not name them, else None."""
     if _in_a_sentence(comparison) == names(comparison) or is_one_run(comparison):
         return None
     return "; ".join(f"{side}: {name}" for side, name in zip("AB", names(comparison), strict=True))
 
 
 def about(side: Side, sources: Sequence[StepSource]) -> str:
-    """Return ≈ where a step time is not measured; without GPU work a profiled step is no more than a bound."""
+    """Return ≈ if a step time is not measured; without GPU work, a profiled step is only a bound."""
     bound_alone = "profile" in sources and not side.gpu_worked
     return "≈\u00a0" if bound_alone or any(source in ESTIMATED for source in sources) else ""
 
 
 def step_times(comparison: Comparison) -> str:
-    """Return both best step times: ≈ 30 ms → ≈ 26.3 ms."""
+    """Return both best step times, such as "≈ 30 ms → ≈ 26.3 ms"."""
     sides = zip((comparison.a, comparison.b), (comparison.best.a, comparison.best.b), comparison.sources, strict=True)
     return " → ".join(
         f"{about(side, sources)}{fmt.duration_ms(ms)}" if ms is not None else "not known" for side, ms, sources in sides
@@ -65,7 +65,7 @@ def step_times(comparison: Comparison) -> str:
 
 
 def _beside(comparison: Comparison) -> str:
-    """Return both step times where neither is what became of the other: 30 ms and 26.3 ms a step, or 30 ms a step in A, none known of B."""
+    """Return both step times of runs that are not versions of each other, such as "30 ms and 26.3 ms"."""
     known = (comparison.best.a, comparison.best.b)
     if None not in known:
         return f"{step_times(comparison).replace(' → ', ' and ')} a step"
@@ -79,7 +79,7 @@ def _beside(comparison: Comparison) -> str:
 
 
 def headline(comparison: Comparison) -> str:
-    """Return the verdict in one sentence: of work per second where a step does other work on either side, else of the step."""
+    """Return the verdict in one sentence, on work per second if the steps do different work."""
     a, b = _in_a_sentence(comparison)
     if comparison.other_model:
         are = "are different programs" if comparison.other_program else "train different models"
@@ -115,18 +115,18 @@ def headline(comparison: Comparison) -> str:
 
 
 def is_one_run(comparison: Comparison) -> bool:
-    """Tell whether both sides are the same runs."""
+    """Return whether both sides are the same runs."""
     a, b = ([run.manifest.id for run in side.runs] for side in (comparison.a, comparison.b))
     return a == b
 
 
 def tab_title(comparison: Comparison) -> str:
-    """Return what a browser's tab is called: the verdict, and of which runs."""
+    """Return the title of the browser's tab: the verdict and the runs."""
     return fmt.clean(" · ".join(filter(None, (headline(comparison).rstrip("."), called(comparison)))))
 
 
 def _throughput(rate: Throughput, a: str, b: str, steps: str) -> str:
-    """Return the verdict on work per second: as 1.39 × the samples of A, with the step times behind it."""
+    """Return the verdict on work per second, with the step times."""
     work = intervals.work_name(rate)
     rates = " → ".join(work_rate(value, rate.unit) for value in (rate.a, rate.b))
     if rate.batch is not None:
@@ -139,17 +139,17 @@ def _throughput(rate: Throughput, a: str, b: str, steps: str) -> str:
 
 
 def _batches(ratio: Fraction) -> str:
-    """Return how B's batch is to A's: batches of 1 → 64 in proportion."""
+    """Return the ratio of the batches, such as "batches of 1 → 64 in proportion"."""
     return f"batches of {ratio.denominator:,} → {ratio.numerator:,} in proportion"
 
 
 def work_rate(per_second: float, unit: str) -> str:
-    """Return work per second: 1,240 samples/s, 312 TFLOP/s."""
+    """Return work per second, such as "1,240 samples/s" or "312 TFLOP/s"."""
     return fmt.flop_rate(per_second / 1e12) if unit == "FLOP" else f"{fmt.count(per_second)} {unit}/s"
 
 
 def below(comparison: Comparison) -> str:
-    """Return the line under the headline: what most of the change is, and how sure it is; of two models, by what they are told apart."""
+    """Return the line below the headline: the main part of the change and its confidence."""
     if comparison.other_model:
         return why_sure(comparison)
     if comparison.cpu_beside_gpu:
@@ -159,16 +159,16 @@ def below(comparison: Comparison) -> str:
     if comparison.best.a is None or comparison.best.b is None:  # the headline says so
         return " ".join(filter(None, (lacks_gpu_work(comparison), cut_off(comparison))))
     sure = how_sure(comparison)
-    if sure == "Low confidence.":  # which says little without its reason
+    if sure == "Low confidence.":  # low confidence needs its reason
         sure = f"{sure} {why_sure(comparison)}"
     lacks, compute = lacks_gpu_work(comparison), behind_compute(comparison) if shown(comparison) else None
-    if any(gpu_worked(comparison)):  # one side alone: what that means for the rest comes first
+    if any(gpu_worked(comparison)):  # only one side: the consequence for the rest comes first
         return " ".join(filter(None, (lacks, why(comparison), compute, sure)))
     return " ".join(filter(None, (why(comparison), compute, sure, lacks)))
 
 
 def lacks_gpu_work(comparison: Comparison) -> str | None:
-    """Return which sides' profiles have no GPU work; None where all have some."""
+    """Return which sides' profiles have no GPU work; None if all have some."""
     sides = (("A", comparison.a), ("B", comparison.b))
     lacking = [name for name, side in sides if not side.gpu_worked and side.first.manifest.traces]
     holds = "profiles of A and B hold" if len(lacking) == 2 else f"profile of {''.join(lacking)} holds"
@@ -176,23 +176,23 @@ def lacks_gpu_work(comparison: Comparison) -> str | None:
 
 
 def cut_off(comparison: Comparison) -> str | None:
-    """Return which sides' traces end before their profiles do; None where all are whole."""
+    """Return which sides' traces are cut off; None if all are complete."""
     names = [name for name, side in (("A", comparison.a), ("B", comparison.b)) if any(map(is_cut_off, side.runs))]
     return f"The trace of {' and '.join(names)} is cut off: record it again." if names else None
 
 
 def shown(comparison: Comparison) -> bool:
-    """Tell whether a change is shown, of the step or of the work in a second."""
+    """Return whether a change of the step or of the work per second is shown."""
     return comparison.leading.shown
 
 
 def certainty(comparison: Comparison) -> str:
-    """Return what limits the verdict: GPU work that is missing, its confidence, interval and reason."""
+    """Return the limits of the verdict: missing GPU work, confidence, interval and reason."""
     return " ".join(filter(None, (lacks_gpu_work(comparison), how_sure(comparison), why_sure(comparison))))
 
 
 def how_sure(comparison: Comparison) -> str:
-    """Return the verdict's confidence and interval: Low confidence: a step is 493 to 843 ms shorter (95 % interval)."""
+    """Return the confidence and interval, such as "Low confidence: a step is 493 to 843 ms shorter"."""
     word, stated = comparison.verdict, comparison.leading
     sure = f"{stated.confidence.capitalize()} confidence"
     if stated.may_be_none and stated.confidence == "low" and not comparison.other_model:
@@ -204,7 +204,7 @@ def how_sure(comparison: Comparison) -> str:
         )
     if comparison.other_model:
         return ""
-    if comparison.throughput is not None:  # the interval of its change is of the time that A's work takes, which nobody sees
+    if comparison.throughput is not None:  # the other interval is of the time for A's work, which the page does not show
         return f"{sure}{intervals.of_rate(comparison.throughput)}."
     if word.ci95_ms is None or word.ci95_ms == (0.0, 0.0):
         return f"{sure}."
@@ -212,18 +212,18 @@ def how_sure(comparison: Comparison) -> str:
 
 
 def _little_is_known(verdict: Verdict) -> bool:
-    """Tell whether nothing, or no change below the whole step, would have shown."""
+    """Return whether only a change as large as the whole step, or none, would have shown."""
     visible = verdict.smallest_visible_share
     return verdict.confidence == "low" and (visible is None or visible >= 1)
 
 
 def why_sure(comparison: Comparison) -> str:
-    """Return what the verdict's confidence rests on."""
+    """Return the reason for the verdict's confidence."""
     return fmt.spaced(comparison.leading.why)
 
 
 def why(comparison: Comparison) -> str | None:
-    """Return the part of the step that explains most of its change: 613 ms of the 617 ms saved is data loader. None where none does."""
+    """Return the main part of the change, such as "Of the 617 ms saved, 613 ms came from …", or None."""
     steps = steps_divided(comparison)
     if not steps or not comparison.verdict.shown:
         return None
@@ -236,11 +236,11 @@ def why(comparison: Comparison) -> str | None:
     done, way = ("saved", "came from") if change < 0 else ("added", "went to")
     if amount == total:
         return f"All {total} {done} {way} {largest.spoken}."
-    if abs(largest.change_ms) > abs(change):  # other parts go the other way
+    if abs(largest.change_ms) > abs(change):  # other parts change in the opposite direction
         ways = ("fell", "grew") if change < 0 else ("grew", "fell")
         label = largest.spoken[0].upper() + largest.spoken[1:]
         opposite = math.fsum(abs(part.change_ms) for part in parts if part.change_ms * change < 0)
-        beside = opposite - abs(largest.change_ms) + abs(change)  # what goes the same way as the largest
+        beside = opposite - abs(largest.change_ms) + abs(change)  # other parts that change in the same direction as the largest
         if beside < WORTH_A_WORD * abs(change):
             return f"{label} {ways[0]} by {amount}, and the other parts {ways[1]} by {fmt.duration_ms(opposite)}."
         return f"{label} {ways[0]} by {amount}, other parts {ways[0]} by {fmt.duration_ms(beside)}, and the rest {ways[1]} by {fmt.duration_ms(opposite)}."
@@ -248,7 +248,7 @@ def why(comparison: Comparison) -> str | None:
 
 
 def sentences(comparison: Comparison, *, profiles: bool = True) -> list[str]:
-    """Return what a training's later steps lose time to, and what limits the verdict: reasons not to compare, with ``profiles`` where those and runs disagree."""
+    """Return why later steps are slower, and reasons not to compare; ``profiles`` adds disagreements."""
     limits = [
         *_failures(comparison),
         *filter(None, [stretches.why(comparison)]),
@@ -263,27 +263,27 @@ def sentences(comparison: Comparison, *, profiles: bool = True) -> list[str]:
 
 
 def _failures(comparison: Comparison) -> list[str]:
-    """Return what `sawtooth run` says of the trainings that ended with an error."""
+    """Return the messages of `sawtooth run` about trainings that ended with an error."""
     sides = zip("AB", (comparison.a, comparison.b), strict=True)
     return [f"{name}: {fmt.clean(run.manifest.failure)}" for name, side in sides for run in side.runs if run.manifest.failure]
 
 
 def _is_said(reason: str, comparison: Comparison) -> bool:
-    """Tell whether the headline says already what a reason not to compare does: that the steps do other work, or are of different programs."""
+    """Return whether the headline already states a reason not to compare (other work or program)."""
     if comparison.other_program:
         return reason != "gpu"
     return reason in ("work", "shapes") and (comparison.other_model or comparison.throughput is not None)
 
 
 def findings(comparison: Comparison) -> list[tuple[str, list[Finding]]]:
-    """Return what one side has found and the other has not, with its heading: what costs time, and no remark on the recording; none of two models."""
+    """Return the findings that only one side has, with headings, without remarks; empty for two models."""
     if comparison.strangers:
         return []
     gone = "Fixed" if shown(comparison) and comparison.verdict.word == "faster" else "In A alone"
     grown = [finding for finding in comparison.findings_new if is_grown(finding, comparison.waterfall_run)]
     there = [
         finding for finding in comparison.findings_new if finding not in grown
-    ]  # in A too, where something else was to be changed first
+    ]  # in A too, but there another change came first
     sides = ((gone, comparison.findings_fixed), ("New in B", grown), ("Large enough to matter in B", there))
     costing = [(heading, [finding for finding in each if finding.claims != "caution"]) for heading, each in sides]
     return [(heading, each) for heading, each in costing if each]

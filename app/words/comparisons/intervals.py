@@ -1,4 +1,4 @@
-"""What a change's interval leaves open, in words: in time, and as a ratio of the step times."""
+"""The confidence interval of a change in words, as a time and as a ratio."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from sawtooth.app import format as fmt
 
 
 def of_change(low_ms: float | None, high_ms: float | None, ratio: str = "") -> str:
-    """Return the 95 % interval of a change (ms) in words, open where nothing bounds it; ``ratio`` says the same as a ratio."""
+    """Return the 95 % interval of a change (ms) in words; ``ratio`` gives the same as a ratio.
+
+    An end may be open.
+    """
     if low_ms is None and high_ms is None:
         return "nothing bounds the change."
     if low_ms is None or high_ms is None:
@@ -22,7 +25,10 @@ def of_change(low_ms: float | None, high_ms: float | None, ratio: str = "") -> s
 
 
 def of_ratio(comparison: Comparison) -> str:
-    """Return between which ratios the change shown lies: 3.73 to 4.18 × as fast; nothing where the step times' own intervals do not tell."""
+    """Return the interval of a shown change as a ratio, such as "3.73 to 4.18 × as fast".
+
+    It is "" if the intervals of the step times do not give one.
+    """
     verdict = comparison.verdict
     if not verdict.shown or verdict.ci95_ms is None:
         return ""
@@ -35,7 +41,10 @@ def of_ratio(comparison: Comparison) -> str:
 
 
 def of_rate(rate: Throughput) -> str:
-    """Return between which ratios the work per second lies, after a colon: 19.2 to 21.0 × the samples a second; nothing where that is not known."""
+    """Return the interval of the work per second, such as ": 19.2 to 21.0 × the samples a second".
+
+    It is "" if it is not known.
+    """
     if rate.interval is None or not rate.verdict.shown:
         return ""
     low, high = rate.interval
@@ -43,7 +52,7 @@ def of_rate(rate: Throughput) -> str:
 
 
 def work_name(rate: Throughput) -> str:
-    """Return what is counted, in words: samples where operations stand for them."""
+    """Return the name of the counted work; operations that stand for samples are called samples."""
     return "samples" if rate.batch is not None else "floating-point operations" if rate.unit == "FLOP" else rate.unit
 
 

@@ -1,4 +1,4 @@
-"""Which kernels are behind a change of the time that the GPU computes, by family: more or fewer of them, or quicker ones."""
+"""The kernels behind a change of compute time, by family: a different number, or a different speed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sawtooth.app.words import categories
 from sawtooth.app.words.comparisons.two_steps import bars, steps_divided
 
 NO_COMPUTE = ("communication", "memcpy", "memset")
-WORTH_A_SENTENCE = 0.03  # of the longer step, that the computing time changes by
-WORTH_A_FAMILY = 0.2  # of what all families change by
+WORTH_A_SENTENCE = 0.03  # of the longer step: smallest change of the compute time
+WORTH_A_FAMILY = 0.2  # of the changes of all families
 NAMED = 2  # families
 NAME = 40  # characters of a kernel's name
 
@@ -30,8 +30,11 @@ class _Family(NamedTuple):
 
 
 def behind_compute(comparison: Comparison) -> str | None:
-    """Return which kernels took other time where the parts that compute did: Kernels, as profiled: matrix products 12.6 → 4.10 ms a step (12 fewer, most
-    in aten::mm). None where those parts changed little, or no kernel's time is known."""
+    """Return which kernels caused a change of the compute time, or None.
+
+    An example is "Kernels, as profiled: matrix products 12.6 → 4.10 ms a step (12 fewer, most in aten::mm)". It is None if the
+    compute parts changed little, or if no kernel's time is known.
+    """
     steps = steps_divided(comparison)
     if not steps or not comparison.kernels:
         return None
@@ -48,7 +51,7 @@ def behind_compute(comparison: Comparison) -> str | None:
 
 
 def _families(rows: Sequence[Match]) -> list[_Family]:
-    """Return the categories of kernels that compute, the one whose time changed most first."""
+    """Return the categories of computing kernels, the one with the largest change first."""
     of: dict[str, list[Match]] = {}
     for row in rows:
         if row.category not in NO_COMPUTE:
@@ -66,7 +69,7 @@ def _spoken(family: _Family) -> str:
 
 
 def _more(rows: Sequence[Match]) -> str:
-    """Return how many kernels more or fewer a step has, to the nearest: as many where it is none."""
+    """Return the rounded difference of the number of kernels per step; "as many" if it is zero."""
     more = round(float(sum(row.count_b - row.count_a for row in rows)))
     if not more:
         return "as many"
@@ -74,7 +77,7 @@ def _more(rows: Sequence[Match]) -> str:
 
 
 def _most(family: _Family) -> str:
-    """Return whose kernels changed most the way that the family did: their operator, else their name."""
+    """Return the operator (or name) of the kernels that contributed most to the family's change."""
     way = 1 if family.change_ms > 0 else -1
     row = max(family.rows, key=lambda row: way * row.change_ns)
     name = fmt.clean(row.operator, NAME) if row.operator else short(row.label, NAME)

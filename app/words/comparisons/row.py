@@ -1,15 +1,15 @@
-"""A line of a table that shows two runs beside each other."""
+"""A row of a table that shows two runs side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-A_REASON = 24  # characters from which a change is a sentence
+A_REASON = 24  # characters from which a change is a whole sentence
 
 
 class Row(NamedTuple):
-    """What is compared, its value on either side, and how it changed or what the change explains, in words."""
+    """The compared quantity, its values, and its change or what the change explains, in words."""
 
     what: str
     a: str
@@ -18,7 +18,7 @@ class Row(NamedTuple):
 
 
 def reasons_once(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with a reason that several share written out at the first of them alone."""
+    """Return the rows with a repeated reason written out only once."""
     written: set[str] = set()
     shown = []
     for row in rows:

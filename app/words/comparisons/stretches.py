@@ -1,4 +1,4 @@
-"""One training compared with itself: two profiles of it by the steps they were taken at, and what a later one loses time to."""
+"""One training compared with itself: two profiles at different steps, and what the later one loses."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 
-STEP = "step"  # the setting by which `sawtooth run --every` tells its runs apart
-LEADS = 0.5  # of the change: less is one part of several
-GROWS = {  # what usually makes a part of the step grow while a training goes on
+STEP = "step"  # the setting that distinguishes the runs of `sawtooth run --every`
+LEADS = 0.5  # of the change: a smaller part is only one of several
+GROWS = {  # the usual reasons why a part of the step grows during a training
     "allocator": "memory is allocated and freed again and again, as by torch.cuda.empty_cache(), or where little is left.",
     "data_wait": "the loader falls behind, as where a cache is full, or files lie elsewhere.",
     "python_host": "Python takes longer, as where lists or logs grow, or garbage is collected.",
@@ -24,7 +24,10 @@ GROWS = {  # what usually makes a part of the step grow while a training goes on
 
 
 def step_names(comparison: Comparison) -> tuple[str, str] | None:
-    """Return the sides' names by their steps (step 1,000, step 40,000); None where they are no two profiles of one training."""
+    """Return the sides' names by their steps, such as "step 1,000" and "step 40,000".
+
+    It is None unless both are profiles of one training.
+    """
     sides = []
     for side in (comparison.a, comparison.b):
         manifest = side.runs[0].manifest
@@ -37,7 +40,7 @@ def step_names(comparison: Comparison) -> tuple[str, str] | None:
 
 
 def why(comparison: Comparison) -> str | None:
-    """Say what most of the longer step is; None where it is not shown to be longer, or no part leads."""
+    """Return the main part of the longer step; None if it is not shown to be longer or no part leads."""
     change = comparison.best.change_ms
     if comparison.verdict.word != "slower" or not change or step_names(comparison) is None or not comparison.waterfall_run:
         return None
@@ -47,5 +50,5 @@ def why(comparison: Comparison) -> str | None:
     label = colour_of(part.owner, part.cause).label
     usual = GROWS.get(part.cause or part.owner, "")
     if finding := next((each for each in comparison.findings_new if part.cause in each.explains.causes), None):
-        usual = f"{finding.title}. {finding.fix}"  # what the later profile shows itself, and the first does not
+        usual = f"{finding.title}. {finding.fix}"  # found in the later profile, but not in the first
     return f"Most of the change is {label}, {fmt.signed(fmt.duration_ms(float(part.change_ms)), 1.0)} a step{': ' + usual if usual else '.'}"

@@ -1,4 +1,4 @@
-"""A sweep in words: its table, and what was measured beside what a trace predicts."""
+"""A sweep in words: its table, with measured values and predictions from a trace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FLOATS = ("throughput", "predicted", "low", "high", "accumulated", "step_ms", "u
 
 
 def columns(sweep: Sweep) -> dict[str, str]:
-    """Return the headings of a sweep's table: those of columns that hold something."""
+    """Return the headings of a sweep's table, without empty columns."""
     of_unit = f"{sweep.unit}/s"
     headings = {
         "value": fmt.clean(sweep.setting, 40),
@@ -37,14 +37,14 @@ def columns(sweep: Sweep) -> dict[str, str]:
 
 
 def largest(sweep: Sweep) -> float:
-    """Return the largest value that ran, 0 where values are no numbers."""
+    """Return the largest value that ran; 0 if values are not numbers."""
     return max((point.number for point in sweep.points if point.number and point.throughput.value is not None), default=0.0)
 
 
 def rows(sweep: Sweep) -> pd.DataFrame:
-    """Return a sweep as a table, with a row for each measured value and each predicted one.
+    """Return a sweep as a table, with a row for each measured and each predicted value.
 
-    Utilization is NVML's where telemetry has it, else the profile's busy share.
+    Utilization is NVML's if there is telemetry, else the profile's busy share.
     """
     predicted = {at.number: at for at in sweep.predicted}
     table = []
@@ -104,7 +104,7 @@ def _percent(value: float | None) -> float | None:
 
 
 def lines(sweep: Sweep) -> list[str]:
-    """Return a sweep's table for a terminal, its columns aligned."""
+    """Return a sweep's table for a terminal, with aligned columns."""
     table = [list(columns(sweep).values()), *cells(sweep)]
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
@@ -114,7 +114,7 @@ HOST_LIMITS = " Where the host is the limit there is no number but from where to
 
 
 def sentence(sweep: Sweep) -> str:
-    """Say which value to choose, why, and from what the others are predicted."""
+    """Return which value to choose, why, and the source of the predictions."""
     base = sweep.predicted[0].base if sweep.predicted else None
     how = f" Predictions are made from the trace of the run at {base:g}." if base is not None else ""
     unsure = HOST_LIMITS if any(at.host_limits for at in sweep.predicted) else ""
@@ -122,7 +122,7 @@ def sentence(sweep: Sweep) -> str:
 
 
 def cells(sweep: Sweep) -> list[list[str]]:
-    """Return the table's rows, numbers rounded for people."""
+    """Return the table's rows with rounded numbers."""
     return [
         [cell if isinstance(cell, str) else fmt.MISSING if math.isnan(cell) else fmt.number(cell) for cell in row]
         for row in rows(sweep).itertuples(index=False)

@@ -1,4 +1,4 @@
-"""The parts of two steps in words: which step can be divided on both sides, and what the waterfall between them shows."""
+"""The parts of two steps in words: which step can be divided, and what the waterfall shows."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
 
-WAITING = ("idle", OUTSIDE_PROFILE)  # of a GPU: whatever the run takes beyond its profiled steps, the GPU has no work of
-Step = Literal["run", "profiled"]  # which step a waterfall divides
+# time in which the GPU has no work; the run's time beyond its profiled steps counts as such
+WAITING = ("idle", OUTSIDE_PROFILE)
+Step = Literal["run", "profiled"]  # the step that a waterfall divides
 
 
 def gpu_worked(comparison: Comparison) -> tuple[bool, bool]:
-    """Tell of either side whether all its runs have GPU work."""
+    """Return for each side whether all its runs have GPU work."""
     return comparison.a.gpu_worked, comparison.b.gpu_worked
 
 
@@ -26,8 +27,11 @@ def bars(comparison: Comparison, step: Step) -> list[Bar]:
 
 
 def steps_divided(comparison: Comparison) -> tuple[Step, ...]:
-    """Return the steps that can be divided on both sides, the run's own first: a GPU's with a GPU's, a host's with a host's; none of two models,
-    nor where a GPU's step is not known, as of a trace that is cut off."""
+    """Return the steps that can be divided on both sides, the run's own first.
+
+    GPU steps are compared only with GPU steps, and host steps only with host steps. The result is empty for two models, and if
+    a GPU's step time is not known, as in a trace that is cut off.
+    """
     worked = gpu_worked(comparison)
     unknown = comparison.best.a is None or comparison.best.b is None
     if worked[0] != worked[1] or comparison.other_model or (worked[0] and unknown):
@@ -37,13 +41,13 @@ def steps_divided(comparison: Comparison) -> tuple[Step, ...]:
 
 
 def _undivided_sides(comparison: Comparison) -> str:
-    """Return A, B or AB: the sides of which nothing but the step's length is known."""
+    """Return A, B or AB: the sides of which only the step's length is known."""
     rows = [row for row in comparison.waterfall_run if row.owner != OUTSIDE_PROFILE]
     return "".join(side for side, ms in (("A", "ms_a"), ("B", "ms_b")) if not any(getattr(row, ms) for row in rows))
 
 
 def undivided(comparison: Comparison) -> tuple[str, str, str]:
-    """Return what is missing where no step can be divided, why, and the line that would record it."""
+    """Return what is missing if no step can be divided, why, and the command or code that records it."""
     worked = gpu_worked(comparison)
     if worked[0] != worked[1]:
         lacks = "A" if worked[1] else "B"
@@ -68,7 +72,10 @@ def undivided(comparison: Comparison) -> tuple[str, str, str]:
 
 
 def title(parts: list[Bar], step: Step, *, shown: bool = True) -> str:
-    """Return the waterfall's finding: the change, and the largest part that goes the same way; ``shown``: the change is one that is shown."""
+    """Return the waterfall's finding: the change, and the largest part in the same direction.
+
+    ``shown`` says whether the change is statistically shown.
+    """
     where = "The step changed" if step == "run" else "Under the profiler the step changed"
     change = sum(part.change_ms for part in parts)
     total = fmt.signed(fmt.duration_ms(change), change)
@@ -83,7 +90,7 @@ def title(parts: list[Bar], step: Step, *, shown: bool = True) -> str:
 
 
 def method(step: Step, *, host: bool = False) -> str:
-    """Return how the waterfall is computed; ``host``: of runs without GPU work."""
+    """Return how the waterfall is computed; ``host`` is for runs without GPU work."""
     if host:
         return (
             "Each side's step, by its own marks where it has some, divided as its profiled steps are: waiting for batches, inside operators, and "
@@ -102,7 +109,10 @@ def method(step: Step, *, host: bool = False) -> str:
 
 
 def idle_title(parts: list[Bar], step: Step) -> str:
-    """Return the finding of the two step bars: how much of either step the GPU is idle; without one, how much the host waits for batches or is in operators."""
+    """Return the finding of the two step bars: the idle share of the GPU in both steps.
+
+    For runs without GPU work, it is the share of waiting for batches or of operators.
+    """
     owners: tuple[str, ...] = WAITING
     who = "The GPU waits"
     if any(part.owner in HOST_PARTS for part in parts):
