@@ -158,7 +158,7 @@ def span_ms(low_ms: float, high_ms: float) -> str:
 
 
 def times(value: float) -> str:
-    """Return a ratio with three digits, such as 1.39 ×, if differences below 0.1 matter."""
+    """Return a ratio with three digits, because differences below 0.1 matter: 1.39 ×."""
     return f"{number(value, 3)}{_THIN}×"
 
 

@@ -32,7 +32,7 @@ class Colour:
         return self.dark if dark else self.light
 
 
-# By name: light, dark, hatched. Owners and causes refer to these names. A new cause brings its own colour.
+# By name: light, dark, hatched. Owners and causes refer to these names. A new cause needs its own colour.
 PALETTE: dict[str, tuple[str, str, bool]] = {
     "blue": ("#0072B2", "#4AA3DF", False),
     "sky": ("#3A93CC", "#9AD1F5", False),

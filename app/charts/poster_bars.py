@@ -93,9 +93,9 @@ def plain(bars: Sequence[StepBar | Move | Piece]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Planned:
-    """The step after a whole plan: its name, such as "all 6 changes: 2.0 ×", its time in words, and ms.
+    """The step after all changes of a plan: its name, its time in words, and its ms.
 
-    The time in words may be a range.
+    An example of the name is "all 6 changes: 2.0 ×". The time in words may be a range.
     """
 
     name: str

@@ -240,7 +240,7 @@ def apart(heights: Sequence[float]) -> list[float]:
     placed: dict[int, float] = {}
     for rank, index in enumerate(order):
         placed[index] = heights[index] if not rank else max(heights[index], placed[order[rank - 1]] + LINE)
-    # centre the numbers, so that they are as far above their dots as below
+    # Centre the numbers, so that they are as far above their dots as below.
     lower = sum(placed[i] - heights[i] for i in order) / max(len(order), 1)
     return [placed[i] - lower for i in range(len(heights))]
 

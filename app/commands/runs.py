@@ -146,7 +146,7 @@ def tag(
 
 @runs_app.command()
 def predictions(data: DataOption = None) -> None:
-    """List how accurate predictions were on this machine, by rule.
+    """List how accurate predictions were in this data folder, by rule.
 
     Only predictions that a later run has tested are counted.
     """

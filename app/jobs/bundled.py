@@ -87,7 +87,7 @@ def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES, *, aga
     started = []
     now = time.time_ns()
     fixes = [item.fixed_by for item in fresh]
-    # a slow run first, then its fix, then the others
+    # A slow run first, then its fix, then the others.
     order = sorted(fresh, key=lambda item: (item.fixed_by is None, item.name not in fixes, item.name))
     for age, item in enumerate(order):
         try:

@@ -39,9 +39,9 @@ NO_CORRECTION = clocks.ClockCorrection()
 class Brought:
     """The result of an ingest: runs, a sentence for each unreadable file, and notices.
 
-    Notices are about telemetry that cannot be placed in time or seems to belong to another job, about files of a recorder newer
-    than this Sawtooth, and about runs that exist under another name. ``proposals`` are ids of existing runs that did not
-    change, although a bundle describes them differently.
+    Notices are about telemetry that cannot be placed in time, or that seems to belong to another job. Others are about files of
+    a recorder newer than this Sawtooth, and about runs that exist under another name. ``proposals`` are ids of existing runs
+    that did not change, although a bundle describes them differently.
     """
 
     runs: list[Manifest]

@@ -274,7 +274,7 @@ def _left(job: Job) -> Outcome | None:
 
 
 def _taken(folder: Path, uploads: list[tuple[Path, str]]) -> list[JobFile]:
-    """Move uploads into a job's folder and return its files; NotFoundError undoes all moves."""
+    """Move uploads into a job's folder; if one is missing, undo the moves and raise NotFoundError."""
     files: list[JobFile] = []
     for number, (path, called) in enumerate(uploads):
         target = folder / f"file-{number}"

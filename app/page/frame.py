@@ -52,7 +52,7 @@ class Screen:
         return SCREENS_FOLDER / f"{self.name}.py"
 
 
-# screens without content if the run has no GPU work
+# Screens without content if the run has no GPU work.
 OF_THE_GPU = frozenset({"audit", "idle", "kernels", "operators", "modules", "efficiency", "memory"})
 SECTIONS = ("Answer", "Why it waits", "What it works on", "All runs")
 SCREENS: tuple[Screen, ...] = (

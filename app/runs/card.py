@@ -1,7 +1,7 @@
 """The content of a run's card, computed once and stored next to the derived files.
 
 The ingest child computes it if possible. The Runs page shows dozens of cards, and the first analysis of a large trace takes
-seconds, so a page must not wait for it twice.
+seconds. A page must not wait for it twice.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Sockets:
         async def at_its_pace() -> Message:
             message = await receive()
             if message["type"] == "websocket.receive":
-                # also for 0 seconds, so that other sockets get a turn between two waiting messages
+                # Also for 0 seconds, so that other sockets get a turn between two waiting messages.
                 await asyncio.sleep(own.wait_s())
                 await self._place()
             return message

@@ -19,7 +19,7 @@ import uvicorn
 from sawtooth.app.server.flow import MOST_CONNECTIONS, limit_connections
 
 log = logging.getLogger(__name__)
-# with more connections, idle ones are closed sooner to make room for active ones
+# With more connections, idle ones are closed sooner to make room for active ones.
 CROWDED, CROWDED_HEAD_SECONDS = MOST_CONNECTIONS // 6, 2.0
 HEAD_SECONDS = 30.0  # a request's head is one packet; a slower client only occupies a place
 STALLED_SECONDS = 20.0  # no byte was accepted for this time: the slowest network transfers one every few seconds

@@ -21,7 +21,7 @@ from sawtooth.app.words.headline import below as headline_below
 
 CONFIDENCES = ("high", "medium", "low")
 NOTICEABLE = 1.1  # ratio of gains: from this on, the page explains why the larger change comes later
-# share of a change's own gain that it adds after the changes before it; above NOTICEABLE it adds more than alone
+# Share of a change's own gain that it adds after the changes before it; above NOTICEABLE it adds more than alone.
 LITTLE_LEFT = 0.5
 MOST_LINES = 9  # lines of code on a card; cards in a row all have the height of the highest
 FOR_EXAMPLE, OF_RUN = (

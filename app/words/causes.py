@@ -13,7 +13,7 @@ from sawtooth.app import format as fmt
 
 HELPS = {  # lost time without a known cause, by owner
     "exposed_comm": "Overlap communication with computation, or send less.",
-    # these copies are asynchronous, so their memory is pinned already
+    # These copies are asynchronous, so their memory is pinned already.
     "exposed_memcpy": "Send fewer bytes, or copy them on a stream of their own, beside computation.",
     "idle": CAUSE_OF["unattributed"].to_do,
     OUTSIDE_PROFILE: "Profile more steps: what is rare, such as an evaluation or a checkpoint, is in none of these.",

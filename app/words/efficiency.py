@@ -40,7 +40,7 @@ IN_TF32 = "Compute in bf16 (autocast)."  # TF32 is already in use
 PRECISION_FIRST = "Precision first, which changes what these run as; then larger and aligned shapes, fused attention."
 MOSTLY = 0.5  # of the FLOPs
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
-# parts with rows of their own, and operations that are not kernels
+# Parts with rows of their own, and operations that are not kernels.
 NO_KERNELS = (*FLOP_CATEGORIES, "communication", "memcpy", "memset")
 NAMED = 2  # categories of kernels
 

@@ -272,7 +272,7 @@ def _claimed(finding: Finding, whole_action: str, step_ms: float | None) -> str 
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         no_less = ", no sooner than batches come" if fed is not None else ""
         return f"{whole_action}: {fmt.step_change(step_ms, finding.predicted_step_ms)}{no_less}{sure}"
-    # a change that the loader limits is important, whatever its own severity
+    # A change that the loader limits is important, even if its severity is low.
     worth = finding.severity != "info" or fed is not None
     if finding.claims == "ceiling" and worth and finding.ceiling_ms_per_step is not None:
         most = fmt.duration_ms(finding.ceiling_ms_per_step)

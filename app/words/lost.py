@@ -42,7 +42,7 @@ class Row:
     @property
     def name(self) -> str:
         """The cause's name within a sentence."""
-        # capitals inside are proper names, such as "Python on the host"
+        # Capitals inside are proper names, such as "Python on the host".
         return colour_of(self.owner, self.cause).label if self.owner else REST
 
     @property

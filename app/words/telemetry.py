@@ -53,7 +53,7 @@ def of_a_tooth(tooth: Sawtooth) -> list[tuple[str, str]]:
 
 
 def troughs(result: RunResult) -> str | None:
-    """Return what the troughs of the sawtooth are; None if neither the profile nor the period tells."""
+    """Return what the troughs of the sawtooth are; None if neither the profile nor the period shows it."""
     troughs_of_run, lead = result.troughs, result.lead
     if troughs_of_run is None or lead is None:
         return None

@@ -21,7 +21,7 @@ from sawtooth.app.words.headline import action, first_change
 COLUMNS = ("What was changed", "A", "B", "Explains")
 TITLE = "What was changed"
 VALUE = 40  # characters of a setting's value
-WORTH_A_SHARE, NEARLY_ALL = 0.1, 0.95  # shares of the gain
+WORTH_A_SHARE, NEARLY_ALL = 0.1, 0.95  # of the gain: no share is stated below the first, and no "at least" above the second
 PARTS = 2  # parts of the step that a line names
 
 
@@ -96,7 +96,7 @@ def _explains(effect: Effect, comparison: Comparison) -> str:
     ]  # the effect of an argument shows in the other differences
     alone = recorded == [effect]
     if effect.share is None or not comparison.verdict.shown or (alone and effect.share < WORTH_A_SHARE):
-        # an argument may have nothing to do with the change
+        # An argument may have nothing to do with the change.
         only = len(comparison.effects) == 1 and not effect.differences[0].argument
         return "the only difference that shows" if only and comparison.verdict.shown else ""
     way = "gain" if comparison.verdict.word == "faster" else "loss"
