@@ -22,7 +22,10 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> Telemetry:
-    """Read rows of whole GPUs; MIG instances (``GPU-I``) are left out and counted, since their numbers are of another kind."""
+    """Read rows of whole GPUs.
+
+    Rows of MIG instances (``GPU-I``) are left out and counted, because their values have another meaning.
+    """
     table = SampleTable()
     names: list[str] = []
     times = Clockless(DEFAULT_INTERVAL_NS, table, "dcgmi dmon")
