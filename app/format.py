@@ -1,4 +1,4 @@
-"""Formats numbers with two or three digits and a unit, and names as plain text.
+"""Text of numbers, with two or three digits and a unit, and of names.
 
 Missing values are never formatted here: a reading without a value shows its reason, not a dash that looks like a value.
 """

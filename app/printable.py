@@ -1,4 +1,4 @@
-"""Removes characters from untrusted texts that move a cursor, reverse a line or are invisible.
+"""Untrusted texts without characters that move a cursor, reverse a line or are invisible.
 
 Terminals and pages never get these characters.
 """

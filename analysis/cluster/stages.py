@@ -110,7 +110,7 @@ def _step_ms(job: RecordedJob) -> float:
 
 
 def _rank(job: RecordedJob, calls: pd.DataFrame, ranks: Sequence[int | None], hosts: Sequence[str | None]) -> Straggler | None:
-    """Return the rank without whose excess the job gains most, if it exceeds its stage in most steps."""
+    """Return the rank that delays the job most, if its own time exceeds its stage's in most steps."""
     counted = calls["step"].isin(np.flatnonzero(job.counted))
     excess = (calls["own"] - calls["others"])[counted].groupby([calls["position"], calls["step"]]).sum().unstack()
     late = excess[(excess > 0).mean(axis=1) > PERSISTENT].mean(axis=1) / 1e6

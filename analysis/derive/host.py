@@ -173,7 +173,7 @@ def find_lines(events: Events, facts: HostFacts) -> Lines:
 
 
 def paint_line(events: Events, facts: HostFacts, lines: Lines, line: int, calls_of: Mapping[str, NDArray[np.bool_]]) -> Paint:
-    """Paint the whole trace's time of one line.
+    """Paint the time of one line over the full trace.
 
     ``calls_of`` marks, by cause, calls whose cause does not follow from their name.
     """

@@ -32,8 +32,8 @@ RECORDED_SHARE = 0.7  # of such a time: 0.71 to 0.75 in loops over sin, random a
 def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, Any] | None:
     """Return the host's times in ns per step; None if the trace has no operators.
 
-    Without steps, times are of the whole recording. ``step_ns`` are the durations from step end to step end. ``first_ns`` is
-    the duration of the first step if a profiler marks it, else None.
+    Without steps, times are those of the full recording. ``step_ns`` are the durations from step end to step end. ``first_ns``
+    is the duration of the first step if a profiler marks it, else None.
     The loop's thread has three times: ``loading_ns`` waits for batches, ``operators_ns`` is inside other operators, ``rest_ns``
     is outside both. ``communication_ns`` is the part of the rest in which a collective runs; ``collective`` is its name.
     ``operators`` are name, own time and calls; ``threads`` are id and time inside operators. ``functions`` are the user's own

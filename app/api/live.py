@@ -33,7 +33,7 @@ CRC = re.compile(r"[0-9a-fA-F]{8}")
 
 
 class Pace:
-    """Limits batches per second for each session, with a burst.
+    """A limit on batches per second for each session, with a burst.
 
     ``SESSIONS`` limits the number of remembered sessions.
     """

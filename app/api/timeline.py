@@ -28,7 +28,7 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import Manifest
 
 NAME_LENGTH = 80  # characters of a name inside a slice; the drawer shows the full name
-_DEPTH_BITS = 16  # of a USMALLINT
+_DEPTH_BITS = 16  # bits of a USMALLINT
 TILES_MOST = 8  # per request: every source of one time range
 _NAMES = lru_cache(maxsize=20_000)(short)
 _results: dict[str, RunResult] = {}

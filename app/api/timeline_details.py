@@ -18,7 +18,7 @@ from sawtooth.app.theme import OWNERS, colour_of
 from sawtooth.app.words import timeline as words
 from sawtooth.ingest.errors import UsageError
 
-OPERATIONS_LISTED = 8  # of a time range; the table below the timeline has the others
+OPERATIONS_LISTED = 8  # operations of a time range; the table below the timeline has the others
 NAME_LENGTH = 60
 OCCURRENCES_MOST = 1000  # flags on the timeline: more would look like a line
 

@@ -90,8 +90,7 @@ def import_(
 ) -> None:
     """Import the runs of a .sawtooth file; they keep their names, facts and ids. Prints the run ids.
 
-    A run that is here already does not change. The command prints what the file says differently, and applies it only with
-    --apply.
+    A run that is here already changes only with --apply. Otherwise the command prints what the file says differently.
     """
     if not is_bundle(file):
         raise UsageError(f"{file.name} is not a .sawtooth file. For traces and telemetry use sawtooth ingest.")

@@ -1,4 +1,4 @@
-"""Finds a run by the name that a command receives.
+"""Look-up of a run by the name that a command receives.
 
 It imports little, so that a wrong name is reported before the large libraries are loaded.
 """

@@ -36,8 +36,9 @@ def reduce(
 ) -> None:
     """Make a run from a job's summaries: which ranks delay the job, why, and the gain without it.
 
-    At most 16 ranks get recordings of their own. To add ranks whose traces arrive later, run map and reduce again. The last
-    line of the output is the run id.
+    At most 16 ranks get recordings of their own. To add ranks whose traces arrive later, run map and reduce again.
+
+    The last line of the output is the run id.
     """
     folder = data_folder(data)
     job = bring_in_job(folder, summaries, name, tuple(open_ or ()), sources=sources or ())

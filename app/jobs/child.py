@@ -34,7 +34,7 @@ from sawtooth.ingest.typed import from_json
 
 REPORT_EVERY_SECONDS = 0.2  # five updates per second look smooth; more would only wear the disk
 
-MEMORY_SHARE = 0.75  # of the machine's memory: the server and its pages need the rest
+MEMORY_SHARE = 0.75  # share of the machine's memory: the server and its pages need the rest
 # Address space, not resident memory: DuckDB, Arrow and thread stacks reserve about 2 GiB before any work.
 MEMORY_FLOOR = 3 << 30
 # Same as the wall-clock deadline in sawtooth.app.jobs.queue, in case the server cannot enforce that.
@@ -144,7 +144,7 @@ def _sum_up(folder: DataFolder, runs: list[str]) -> None:
 
 
 class _SteadyProgress:
-    """Combines the progress of consecutive files into the job's progress, a few times per second."""
+    """The progress of a job, combined from that of its consecutive files a few times per second."""
 
     def __init__(self, order: JobOrder, report: Callable[[Progress], None]) -> None:
         self._report = report

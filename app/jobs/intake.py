@@ -1,4 +1,4 @@
-"""Ingests files, derives what pages need, and joins recordings into runs.
+"""Ingest of files: it derives what pages need, and joins recordings into runs.
 
 The command line and the ingest child use it.
 """

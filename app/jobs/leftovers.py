@@ -1,4 +1,4 @@
-"""Removes leftovers of stopped servers and disconnected clients from the uploads folder."""
+"""Clean-up of the uploads folder after stopped servers and disconnected clients."""
 
 from __future__ import annotations
 

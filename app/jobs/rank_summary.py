@@ -1,4 +1,4 @@
-"""Summarises one source: a pure task that any process on any machine may run, also repeatedly."""
+"""The summary of one source: a pure task that any process on any machine may run, also repeatedly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sawtooth.ingest.errors import SawtoothError, SourceError
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 
-THREADS = 1  # of DuckDB: as many sources are read in parallel as there are cores
+THREADS = 1  # threads of DuckDB: one is enough, because all cores read sources in parallel
 NOT_OF_A_RANK = "It is neither a trace nor telemetry."
 
 

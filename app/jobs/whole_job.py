@@ -1,4 +1,4 @@
-"""Makes one run from the summaries of a job's ranks.
+"""One run from the summaries of a job's ranks.
 
 Only representative ranks get recordings of their own.
 """

@@ -1,4 +1,4 @@
-"""Turns a live session into a run: its samples are read like a dropped file."""
+"""The step from a live session to a run: its samples are read like a dropped file."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from sawtooth.ingest.quantities.throttling import holding
 from sawtooth.ingest.telemetry.session import is_time
 
 PROCESSES_KEPT = 16  # processes of a GPU; a training has fewer
-MEMORY_NEAR = 0.95  # of the GPU's memory: above it, a larger batch or a fragmented allocator can end the run
-CLOCK_HELD = 0.95  # of the fastest SM clock seen: smaller drops have no effect, and idle GPUs report power caps too
+MEMORY_NEAR = 0.95  # share of the GPU's memory: above it, a larger batch or a fragmented allocator can end the run
+CLOCK_HELD = 0.95  # share of the fastest SM clock seen: smaller drops have no effect, and idle GPUs report power caps too
 BUSY_PCT = 20.0  # a GPU with less work lowers its clocks by itself
 
 
@@ -29,7 +29,7 @@ class LiveGpu:
     processes: list[tuple[str, float | None]] = field(default_factory=list)  # name and memory, largest first
     sawtooth: Sawtooth | None = None
     sawtooth_at_ns: int = 0
-    rhythm_in: str = "activity"  # the quantity in which the sawtooth was searched
+    rhythm_in: str = "activity"  # the quantity in which a sawtooth was searched for
 
     def latest(self, column: str) -> float | None:
         """Return the newest value of a quantity."""

@@ -14,9 +14,9 @@ KEPT_NS = 330 * 10**9  # as sampled: slightly more than the five-minute window
 # Cutting copies the arrays: once per half minute is rare enough, and memory remains about constant.
 TRIMMED_AT_NS = KEPT_NS * 11 // 10
 SAMPLES_MOST = 40_000  # as sampled: 330 s at 100 Hz are fewer, but a pushed clock may stand still
-BUCKETS = 1000  # of the whole session: a low and a high each, so 2000 points to draw
+BUCKETS = 1000  # for the whole session: each has a low and a high, so 2000 points are drawn
 FIRST_BUCKET_NS = 10**8  # one sample; the buckets double in length as the session grows
-POINTS_MOST = 2000  # of a line; a screen is about 1,500 pixels wide
+POINTS_MOST = 2000  # points of a line; a screen is about 1,500 pixels wide
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]

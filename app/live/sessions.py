@@ -25,7 +25,7 @@ from sawtooth.ingest.sampler.segments import segments_of
 from sawtooth.ingest.telemetry.session import ODD, SessionClock, SessionReader, is_session_id, is_time
 
 READERS = 16  # sessions in memory; one with eight GPUs takes about 60 MB after hours
-SAWTOOTH_NS = 60 * 10**9  # time range in which a sawtooth is searched: about a hundred steps, and recent
+SAWTOOTH_NS = 60 * 10**9  # time range in which a sawtooth is searched for: it is recent and has about a hundred steps
 SAWTOOTH_EVERY_NS = 5 * 10**9  # the period in a minute of samples hardly changes faster, and the search takes 50 ms
 SAWTOOTH_SAMPLES = 700  # a minute at 10 Hz; for faster signals, a shorter range is searched
 # Part of a long session that the first look reads, in a few seconds; older samples are not drawn, and the page says so.
@@ -33,7 +33,7 @@ CATCH_UP_BYTES = 32 << 20
 LOOK_BYTES = 4 << 20  # read by each later look, one second after the previous one: 200 times what eight GPUs write
 SAMPLES_KEPT = 4_000_000  # samples of one session, 64 MB: sixteen GPUs have 1.3 million in the last minutes
 EVENTS_KEPT = 50
-GPUS_MOST = 64  # of one host; the largest have 16
+GPUS_MOST = 64  # GPUs of one host; the largest hosts have 16
 
 
 class LiveSession:

@@ -16,7 +16,7 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 RECENT_SECONDS = 10.0  # for the large numbers: two or three steps of a slow loop, so that they do not flicker
 # First the share of time at work, then the others; memory has a different form.
 NUMBERS = (*SHARES_AT_WORK, *(column for column in DRAWN if column not in (*SHARES_AT_WORK, "mem_used_bytes")))
-PROCESSES_NAMED = 2  # of a GPU: a training has one, and a second may be a forgotten notebook
+PROCESSES_NAMED = 2  # processes of a GPU: a training has one, and a second may be a forgotten notebook
 BUSY_PCT, FULL = 90.0, 0.9  # limits for utilization and memory: above them, little of either is free
 IDLE_PCT = 0.5  # below this, a GPU does no work of a training
 

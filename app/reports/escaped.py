@@ -1,4 +1,4 @@
-"""Escapes sentences with untrusted names, for GitHub and for terminals."""
+"""Escaped sentences with untrusted names, for GitHub and for terminals."""
 
 from __future__ import annotations
 

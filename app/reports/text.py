@@ -40,7 +40,7 @@ HEADS: dict[Column, str] = {"unprofiled": "a step of the run", "recorded": "a pr
 ADVISED = 3  # changes that are shown with their code, as on the page
 BLOCKS = 40  # width of a bar in Markdown: together with its time it fits into a comment
 WORK, LOST = "█", "░"
-NAMED_FROM = 0.02  # of the step: a smaller loss is less than a block
+NAMED_FROM = 0.02  # share of the step: a smaller loss is less than a block
 TOP = 8  # rows of a table in a comment; the JSON has all of them
 
 

@@ -47,7 +47,7 @@ FAILED = "This is a bug in Sawtooth; the server's log has the details."
 
 
 class AccessMiddleware:
-    """Check every HTTP request and WebSocket first, and add the security headers."""
+    """The middleware that checks every HTTP request and WebSocket, and adds the security headers."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self.app = app
@@ -223,7 +223,7 @@ def _netloc(origin: str) -> str | None:
 
 
 class PeerMiddleware(ProxyHeadersMiddleware):
-    """Store the address from which a request came.
+    """The middleware that stores the address from which a request came.
 
     For requests from this machine, uvicorn replaces this address with the one in X-Forwarded-For.
     """

@@ -1,4 +1,4 @@
-"""Reads the whole body of a request, with limits on size and time."""
+"""Reading the complete body of a request, with limits on size and time."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def caller_of(scope: Scope, peer: tuple[str, int] | None) -> Caller:
 
 
 class WrongTokens:
-    """Count wrong tokens by sender; after a few, further ones are ignored for a while.
+    """The number of wrong tokens by sender; after a few, further ones are ignored for a while.
 
     The log has at most one line per LOG_EVERY_SECONDS.
     """
@@ -109,7 +109,7 @@ class WrongTokens:
 
 
 class Door:
-    """Admit callers with a session, a link or the token of this server."""
+    """The check of callers: it admits those with a session, a link or the token of this server."""
 
     def __init__(self, token: str, sessions: Sessions) -> None:
         self.sessions = sessions

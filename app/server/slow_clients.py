@@ -1,4 +1,4 @@
-"""Closes connections that do not finish their request's head, or do not read their response.
+"""Closing of connections that do not finish their request's head, or do not read their response.
 
 uvicorn would wait for both forever. The first kind costs a file descriptor each. The second kind costs the memory of the unsent
 response, which is megabytes for a page.

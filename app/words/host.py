@@ -16,7 +16,7 @@ FUNCTIONS = "Your functions by their time outside operators"
 OPERATORS = "Operators by their own time on the host"
 THREADS = "Threads by their time inside operators"
 SLOWED = "profiled steps take {times} times as long as the run's, so these are shares"
-MOST = 0.5  # of the time of the user's functions
+MOST = 0.5  # share of the time of the user's functions
 WAITING, INSIDE, OUTSIDE = "Waiting for batches", "Inside operators", "Outside operators"
 COMMUNICATION = "Communication on the CPU"
 

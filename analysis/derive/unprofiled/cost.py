@@ -20,7 +20,7 @@ from sawtooth.analysis.replay.machine import I64, ReplayProblem
 
 # The cost of recording grows with the slowness of the host. The trace shows this slowness in two places. The first are
 # wrappers: operators that only call one other operator, so that their own time is mostly the recording of that other one. The
-# second are launch calls, because CUPTI hooks them as well as calls that no trace shows.
+# second are launch calls: CUPTI hooks them, and it also hooks calls that no trace shows.
 # The factors were fitted on 37 host-limited profiles, each with a stopwatch, on three kinds of host (MLPs, transformers, CNNs,
 # mixtures of experts, reinforcement learning; eager and compiled). The mean error is 7 %, the worst 26 % where the host itself
 # was steady.
@@ -159,7 +159,7 @@ def _scaled(parts: I64, total: I64) -> I64:
 
 
 def with_gap_parts(problem: ReplayProblem, parts: I64) -> ReplayProblem:
-    """Return ``problem`` with other host gaps; a node without predecessor keeps its start."""
+    """Return ``problem`` with other host gaps; a node without predecessor starts at its old time."""
     host = problem.host
     gap = np.where(host.pred >= 0, parts.sum(axis=1), host.gap)
     return replace(problem, host=replace(host, gap_parts=parts, gap=gap))

@@ -1,4 +1,4 @@
-"""The first trace source: what ``torch.profiler`` exports, whole, cut off or damaged."""
+"""The trace source for ``torch.profiler`` exports, complete, truncated or damaged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sniff(head: bytes) -> bool:
 
 @contextmanager
 def read(opened: Source, folder: Path, progress: Callable[[int], None]) -> Iterator[tuple[TraceTables, Facts]]:
-    """Read every event, with further processes where they are worth it."""
+    """Read every event, with further processes if the file is large enough."""
     with closing(Spool(folder)) as spool, closing(opened.pieces()) as pieces:
         document = Document(pieces, opened.limits)
         trace = Trace(document, opened.limits, spool)
