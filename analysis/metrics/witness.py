@@ -167,8 +167,8 @@ def by_trace(work: StepWork, profiled_ms: Sequence[float], estimate_ms: float | 
 def much_longer(source: StepSource, reading: Reading, est: Reading, mean_ms: float | None, fed: Feeding | None) -> bool:
     """Return whether evidence outside the trace shows a run with longer steps than the profiled ones.
 
-    If loader workers never waited in the profile and their timing is as long as the run's step, the rest of the step is theirs,
-    even if the profiler made its steps long.
+    Loader workers may need as long as the run's step, although they never waited in the profile. Then the rest of the step is
+    theirs, even if the profiler made its steps long.
     """
     if STEP_SOURCES[source].of_trace or reading.value is None or not est.value:
         return False

@@ -175,9 +175,9 @@ class WhatIf:
     def _pace(self, best: BestStepTime, edge: Edge) -> tuple[Edit, ...]:
         """Return the edit for the host's speed in the run: likely, least or most time; none for the replay's.
 
-        If a run's step is shorter than its replay, too little of the recording's cost was removed, and a change that the slow
-        host would hide may gain. If the GPU limits the step, the host's speed is unknown: it may be faster, or slower while the
-        GPU still hides it.
+        A run's step may be shorter than its replay. Then too little of the recording's cost was removed, and a change that the
+        slow host would hide may gain. If the GPU limits the step, the host's speed is unknown: it may be faster, or slower
+        while the GPU still hides it.
         """
         now = self._step(())
         if best.ms is None or not best.represented or now is None or now.work_ms > best.ms * REACHED:

@@ -90,8 +90,8 @@ def by_utilization(
 
     ``profiles`` are (first, last) times of the traces on the telemetry's clock; samples that they affect are left out.
     ``in_turn_ns`` is the time per step that even the least waiting rank waits. It is only replayed, so the interval also
-    contains the step without it, and it counts at most for the time that the other GPUs were idle. ``only_bounds`` is the
-    reason why the result is only a lower bound, else None.
+    contains the step without it. It counts at most for the time that the other GPUs were idle. ``only_bounds`` is the reason
+    why the result is only a lower bound, else None.
     """
     orders = _orders(telemetry, workers)
     works = [worker.work for worker in workers]
