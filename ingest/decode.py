@@ -77,7 +77,7 @@ def _whole(digits: bytes, ends: I64) -> I64:
 
 
 def whole_microseconds(times: I64) -> bool:
-    """Tell whether no time (ns) has a fraction of a microsecond."""
+    """Return whether no time (ns) has a fraction of a microsecond."""
     if len(times) > FIRST and not whole_microseconds(times[:FIRST]):
         return False
     return bool((times // MICROSECOND * MICROSECOND == times).all())  # takes half the time of the remainder

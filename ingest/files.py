@@ -99,7 +99,7 @@ def sweep_all(data: DataFolder, older_than_s: float = STALE_S) -> None:
 
 
 def is_sound(database: Path) -> bool:
-    """Tell whether every block of a database file can be read and matches its checksum.
+    """Return whether every block of a database file can be read and matches its checksum.
 
     Takes about a second for 5 million events.
     """

@@ -32,7 +32,7 @@ def held(file: int | IO[Any], *, wait: bool = True) -> Iterator[None]:
 
 
 def is_held(file: int | IO[Any]) -> bool:
-    """Tell whether another process has locked an open file; True on Windows, where it is not known."""
+    """Return whether another process has locked an open file; True on Windows, where it is not known."""
     if fcntl is None:
         return True
     try:

@@ -28,7 +28,7 @@ SAME_TIME_NS = 60_000_000_000
 
 
 def is_id(text: str) -> bool:
-    """Tell whether ``text`` has the form of a recording or run id."""
+    """Return whether ``text`` has the form of a recording or run id."""
     return ID_PATTERN.fullmatch(text) is not None
 
 

@@ -218,7 +218,7 @@ class Receiver:
 
 
 def _is_silent(folder: Path, most_bytes: int) -> bool:
-    """Tell whether a session received nothing for a while and has at most ``most_bytes`` of samples.
+    """Return whether a session received nothing for a while and has at most ``most_bytes`` of samples.
 
     It reads no more files than needed.
     """
@@ -235,7 +235,7 @@ def _is_silent(folder: Path, most_bytes: int) -> bool:
 
 
 def is_pushed(folder: Path) -> bool:
-    """Tell whether a session was pushed by another host's sampler, and not written here."""
+    """Return whether a session was pushed by another host's sampler, and not written here."""
     return (folder / MARKER).exists()
 
 

@@ -43,7 +43,7 @@ def unsealed(content: bytes) -> bytes:
 
 
 def _nearly_sealed(content: bytes) -> bool:
-    """Tell whether a file ends with a checksum except for one or two characters.
+    """Return whether a file ends with a checksum except for one or two characters.
 
     Then the checksum itself was damaged.
     """

@@ -94,7 +94,7 @@ def run_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[RunRo
 
 
 def is_grown(finding: Finding, rows: Sequence[RunRow]) -> bool:
-    """Tell whether B's step has more time of a finding's causes than A's.
+    """Return whether B's step has more time of a finding's causes than A's.
 
     If the finding has no causes, all kernels count. True where this cannot be decided: without parts, or if the finding states
     no time.
@@ -106,7 +106,7 @@ def is_grown(finding: Finding, rows: Sequence[RunRow]) -> bool:
 
 
 def is_gone(finding: Finding, rows: Sequence[RunRow]) -> bool:
-    """Tell whether the time that A lost by the finding's causes is no longer lost in B.
+    """Return whether the time that A lost by the finding's causes is no longer lost in B.
 
     False if the finding names no cause, or A's step shows no such time.
     """

@@ -65,7 +65,7 @@ def of_audit(comparison: Comparison, line: AuditChange) -> RowWord:
 
 
 def _none_to_claim(comparison: Comparison, key: str, readings: tuple[Reading, Reading], *, rests: bool, unit: str) -> bool:
-    """Tell whether two runs of one program may differ by as much.
+    """Return whether two runs of one program may differ by as much.
 
     ``rests`` says that the metric is computed from the step time.
     """
@@ -100,15 +100,15 @@ def _way(comparison: Comparison, key: str, better: str, readings: tuple[Reading,
 
 
 def _unknown(comparison: Comparison) -> bool:
-    """Tell whether a side spends much time in kernels whose tensor-core use is not known."""
+    """Return whether a side spends much time in kernels whose tensor-core use is not known."""
     runs = (run for side in (comparison.a, comparison.b) for run in side.runs)
     return any((run.metrics["tensor_core_unknown_share"].value or 0.0) > MOSTLY_KNOWN for run in runs)
 
 
 def _may_be_equal(a: Reading, b: Reading) -> bool:
-    """Tell whether two readings' intervals overlap.
+    """Return whether two readings' intervals overlap.
 
-    Without intervals, tell whether two runs of one program differ by as much.
+    Without intervals, return whether two runs of one program differ by as much.
     """
     if a.value is None or b.value is None:
         return False

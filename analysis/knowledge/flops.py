@@ -45,7 +45,7 @@ def operator_flops(op_name: str, input_dims: Dims | None, concrete_inputs: list[
 
 
 def is_flop_operator(op_name: str) -> bool:
-    """Tell whether an operator's FLOPs count; ``outermost`` prevents counting twice."""
+    """Return whether an operator's FLOPs count; ``outermost`` prevents counting twice."""
     return op_name in _FORMULAS
 
 

@@ -48,7 +48,7 @@ def spoken(name: str) -> str:
 
 
 def is_user_line(name: str) -> bool:
-    """Tell whether a frame such as ``train.py(12): step`` is the user's own code."""
+    """Return whether a frame such as ``train.py(12): step`` is the user's own code."""
     match = FRAME.match(name)
     if match is None or LIBRARY.search(name) or RECORDER.match(name):
         return False

@@ -212,7 +212,7 @@ def _by_dtype(category: str, dtypes: tuple[str, ...], vendor: str | None, comput
 
 
 def _is_vector_product(op_name: str | None, input_dims: list[Any] | None) -> bool:
-    """Tell whether an mm or addmm multiplies by a single row or column; libraries use gemv code for these."""
+    """Return whether an mm or addmm has a single row or column, for which libraries use gemv code."""
     if op_name not in ("aten::mm", "aten::addmm", "aten::bmm") or not input_dims:
         return False
     shapes = [d for d in input_dims if isinstance(d, list) and d and all(isinstance(x, int) for x in d)]

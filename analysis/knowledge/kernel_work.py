@@ -79,7 +79,7 @@ def _order(strides: Any, first: int) -> str | None:
 
 
 def _aligned(strides: Any, first: int, dtype: str, n: int, k: int) -> bool:
-    """Tell whether rows of both operands and of the result start at multiples of ALIGNED_BYTES.
+    """Return whether rows of both operands and of the result start at multiples of ALIGNED_BYTES.
 
     The contiguous dimension counts, not M.
     """

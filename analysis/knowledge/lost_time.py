@@ -8,7 +8,7 @@ UNATTRIBUTED = "unattributed"  # the ledger's cause of time that nothing recorde
 
 
 def is_explained(cause: str | None) -> TypeGuard[str]:
-    """Tell whether a cause explains lost time.
+    """Return whether a cause explains lost time.
 
     If so, pieces with this cause belong together whatever their owner.
     """

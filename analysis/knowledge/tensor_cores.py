@@ -81,7 +81,7 @@ def why_not_tensor_cores(
 
 
 def _has_tensor_cores(gpu: Gpu) -> bool:
-    """Tell whether the GPU has tensor cores.
+    """Return whether the GPU has tensor cores.
 
     16-bit tensor cores multiply at least four times as fast as FP32 units; plain FP16 units at most twice.
     """

@@ -105,12 +105,12 @@ def explains(verdict: Judgement, findings: Sequence[Finding]) -> Finding | None:
 
 
 def uses_estimate(rank: RankResult) -> bool:
-    """Tell whether the ledger's unprofiled column represents this run."""
+    """Return whether the ledger's unprofiled column represents this run."""
     return by_estimate(rank.best, rank.ledger)
 
 
 def by_estimate(best: BestStepTime, ledger: Sequence[LedgerRow]) -> bool:
-    """Tell whether the ledger's unprofiled column represents a run with this step time."""
+    """Return whether the ledger's unprofiled column represents a run with this step time."""
     return best.source != "profile" and any(r.ms_per_step_unprofiled_est is not None for r in ledger)
 
 
@@ -233,7 +233,7 @@ def _largest_loss(parts: Sequence[Part]) -> Part | None:
 
 
 def _unexplained(part: Part) -> bool:
-    """Tell whether nothing explains a part; a copy is always explained."""
+    """Return whether nothing explains a part; a copy is always explained."""
     return part.owner == OUTSIDE_PROFILE or (part.owner == "idle" and part.cause == UNATTRIBUTED)
 
 

@@ -79,7 +79,7 @@ class _Event:
 
 
 def is_compile_log(head: bytes) -> bool:
-    """Tell from its first bytes whether a file is a structured log of torch.compile."""
+    """Return whether a file is a structured log of torch.compile, by its first bytes."""
     return ENTRY.match(head.partition(b"\n")[0]) is not None
 
 

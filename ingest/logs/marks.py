@@ -66,7 +66,7 @@ class _PlainMark(msgspec.Struct):
 
 
 def is_marks(head: bytes) -> bool:
-    """Tell from its first bytes whether a file has step marks."""
+    """Return whether a file has step marks, by its first bytes."""
     return head.startswith(SIGNATURE) or PLAIN.match(head) is not None
 
 

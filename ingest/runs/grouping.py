@@ -87,7 +87,7 @@ def _profiles(traces: list[_About]) -> list[list[_About]]:
 
 
 def _share_group(members: list[_About], trace: _About) -> bool:
-    """Tell whether a trace without a rank belongs to the job of ``members``.
+    """Return whether a trace without a rank belongs to the job of ``members``.
 
     It must share a process group with one of them, the group must have room for it, and it must have run at the same time.
     """

@@ -30,12 +30,12 @@ SLEW_NS, SLEW_SHARE = 1_000_000, 0.001
 
 
 def is_session_id(text: str) -> bool:
-    """Tell whether ``text`` is a possible name of a session."""
+    """Return whether ``text`` is a possible name of a session."""
     return SESSION_ID.fullmatch(text) is not None
 
 
 def is_time(value: object) -> TypeGuard[int]:
-    """Tell whether ``value`` is a possible time in ns, small enough for sums in 64 bits."""
+    """Return whether ``value`` is a possible time in ns, small enough for sums in 64 bits."""
     return isinstance(value, int) and 0 <= value < 1 << 62
 
 

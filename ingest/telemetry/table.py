@@ -93,7 +93,7 @@ class SampleTable:
             self._keep(self.finer, device, time_ns, column, value)
 
     def _takes(self, device: object, time_ns: object) -> bool:
-        """Tell whether device and time are possible, and note it if not."""
+        """Return whether device and time are possible, and note it if not."""
         if isinstance(device, int) and isinstance(time_ns, int) and 0 <= device < MOST_DEVICES and 0 <= time_ns < LAST_NS:
             return True
         self.note("line_unreadable", "data_loss", UNREADABLE, example=f"device {device}, {time_ns} ns")
@@ -127,7 +127,7 @@ class SampleTable:
             self.diagnostics[key] = Diagnostic(key, severity, sentence, count, example[:200] if example else None)
 
     def is_empty(self) -> bool:
-        """Tell whether the table has no value."""
+        """Return whether the table has no value."""
         return not self.polled and not self.finer
 
     def device_numbers(self) -> list[int]:

@@ -1,7 +1,8 @@
-"""Find GPU operations whose duration overlaps the next operation of their stream, which is impossible.
+"""Find GPU operations with a recorded duration that overlaps the next one of their stream.
 
-Such a duration is cut where the next operation begins. Two overlaps are legal. With programmatic dependent launch, a kernel
-begins some microseconds before its predecessor ends. Branches of a CUDA graph run concurrently on the stream that launched it.
+A stream runs its operations one after the other, so such a duration is wrong. It is cut where the next operation begins. Two
+overlaps are legal. With programmatic dependent launch, a kernel begins some microseconds before its predecessor ends. Branches
+of a CUDA graph run concurrently on the stream that launched it.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def _made(
 
 
 def _as_advised(finding: Finding, difference: Difference) -> bool:
-    """Tell whether B has at least about as much of the change as A's advice said.
+    """Return whether B has at least about as much of the change as A's advice said.
 
     For example, two workers do not test the predicted gain of eight.
     """

@@ -1,6 +1,6 @@
-"""Tell whether two runs are of one program by the kernels that both launch.
+"""Recognize whether two runs are of one program, by the kernels that both launch.
 
-This is used where no shapes of products can tell.
+This is used where no shapes of matrix products are recorded.
 """
 
 from __future__ import annotations

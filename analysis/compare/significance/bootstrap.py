@@ -53,7 +53,7 @@ class Interval:
         return (self.high_ms - self.low_ms) / 2
 
     def excludes_zero(self) -> bool:
-        """Tell whether zero is outside the interval."""
+        """Return whether zero is outside the interval."""
         return self.low_ms > 0 or self.high_ms < 0
 
 

@@ -70,7 +70,7 @@ def widened(by_steps: Interval, by_estimates: Interval, change_ms: float) -> Int
 
 
 def holds_zero(interval: Interval) -> bool:
-    """Tell whether the interval includes a change of 0."""
+    """Return whether the interval includes a change of 0."""
     low, high = interval
     return (low is None or low <= 0) and (high is None or high >= 0)
 

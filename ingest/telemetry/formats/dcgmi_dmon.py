@@ -17,7 +17,7 @@ _ROW = re.compile(r"(GPU(?:-[A-Z]+)?)\s+(\d+)\s+(.*)")
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether one of the first lines is an ``#Entity`` header."""
+    """Return whether one of the first lines is an ``#Entity`` header."""
     return any(_HEADER.match(line.decode(errors="replace").strip()) for line in head.split(b"\n")[:20])
 
 

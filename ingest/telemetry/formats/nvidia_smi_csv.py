@@ -27,7 +27,7 @@ _NAME = re.compile(r"\s*([\w.]+)\s*(?:\[([^\]]*)\])?\s*")
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether the first line is a header with at least one known field."""
+    """Return whether the first line is a header with at least one known field."""
     first = head.lstrip(b"\xef\xbb\xbf\r\n ").split(b"\n", 1)[0]
     names = {name for name, _ in _header(first.decode(errors="replace"))[1]}
     return bool(names & FIELDS.keys()) and not first.lstrip().startswith((b"{", b"[", b"#"))

@@ -17,7 +17,7 @@ FIELDS = names_in("nvidia_smi_dmon")
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a ``#`` header has ``gpu`` and a known field."""
+    """Return whether a ``#`` header has ``gpu`` and a known field."""
     for line in head.split(b"\n")[:20]:
         names = _header(line.decode(errors="replace"))
         if names and "gpu" in names and FIELDS.keys() & set(names):

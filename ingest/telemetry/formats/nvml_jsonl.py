@@ -25,7 +25,7 @@ SIGN = re.compile(rb'"t_ns"\s*:')
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether ``head`` begins with the device line or a sample of this format."""
+    """Return whether ``head`` begins with the device line or a sample of this format."""
     first, _, rest = head.lstrip(b"\xef\xbb\xbf \r\n").partition(b"\n")
     return (b'"meta"' in first and (not rest.strip() or SIGN.search(rest[:4096]) is not None)) or SIGN.search(
         first[:64]
@@ -79,7 +79,7 @@ def read(lines: Iterator[bytes]) -> Telemetry:
 
 
 def _is_sample(record: dict[str, Any]) -> bool:
-    """Tell whether a line has a possible time and device."""
+    """Return whether a line has a possible time and device."""
     return 0 <= (_number(record.get("t_ns")) or -1) < LAST_NS and 0 <= _device(record) < MOST_DEVICES
 
 

@@ -28,7 +28,7 @@ SIGN = re.compile(rb'"resultType"\s*:\s*"(\w+)"')
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether ``head`` is an answer of Prometheus' query interface."""
+    """Return whether ``head`` is an answer of Prometheus' query interface."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n[").startswith(b"{") and SIGN.search(head) is not None
 
 

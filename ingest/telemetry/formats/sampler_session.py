@@ -13,7 +13,7 @@ from sawtooth.ingest.telemetry.session import SessionTable, note_damage
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether ``head`` begins with a head record that has a checksum."""
+    """Return whether ``head`` begins with a head record that has a checksum."""
     first = head.lstrip(b"\r\n").split(b"\n", 1)[0]
     return first.startswith(b'{"k":"head",') and b'"columns":' in first
 

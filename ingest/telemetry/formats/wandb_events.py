@@ -28,7 +28,7 @@ RATIO_LIMIT = 1.5  # no ratio exceeds 1 by more than rounding, but the percentag
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether the header or first record has ``gpu.<i>.<metric>`` columns."""
+    """Return whether the header or first record has ``gpu.<i>.<metric>`` columns."""
     first = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     part = first.split(b"\n", 1)[0] if not first.startswith((b"{", b"[")) else first[:8192]
     return _SIGN.search(part) is not None and b'"traceEvents"' not in head

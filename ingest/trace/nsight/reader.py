@@ -21,7 +21,7 @@ MAGIC = b"SQLite format 3\x00"
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether ``head`` begins a SQLite database; its tables show whether it is of Nsight Systems."""
+    """Return whether ``head`` begins a SQLite database; its tables show whether it is of Nsight Systems."""
     return head.startswith(MAGIC)
 
 

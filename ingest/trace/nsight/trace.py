@@ -66,7 +66,7 @@ class Trace(EventTables):
         return np.fromiter(map(self._thread, numbers.tolist()), np.int32, len(numbers))
 
     def seen(self, numbers: I64) -> NDArray[np.bool_]:
-        """Tell which of ``numbers`` (globalTid) are threads that were read already."""
+        """Return which of ``numbers`` (globalTid) are threads that were read already."""
         return np.isin(numbers, np.fromiter(self._threads, np.int64, len(self._threads)))
 
     def _thread(self, number: int) -> int:

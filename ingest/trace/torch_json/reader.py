@@ -16,7 +16,7 @@ from sawtooth.ingest.trace.torch_json.worker import Reading, worker_count
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether ``head`` is JSON with a list of trace events."""
+    """Return whether ``head`` is JSON with a list of trace events."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and b'"traceEvents"' in head
 
 

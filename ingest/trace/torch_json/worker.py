@@ -119,7 +119,7 @@ class Worker:
         self._in.write(HEADER.pack(0, FORGET))
 
     def ready(self) -> bool:
-        """Tell whether ``result`` returns at once."""
+        """Return whether ``result`` returns at once."""
         return bool(select.select([self._out], [], [], 0)[0])
 
     def result(self) -> Filed | None:
@@ -194,7 +194,7 @@ class Reading:
             yield self._trace.events
 
     def _ready(self) -> bool:
-        """Tell whether the oldest block is processed, so that its result is available."""
+        """Return whether the oldest block is processed, so that its result is available."""
         holder = self._waiting[0][1]
         return not isinstance(holder, Worker) or holder.ready()
 

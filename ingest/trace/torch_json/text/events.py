@@ -98,7 +98,7 @@ def brackets(text: bytes) -> int:
 
 
 def incomplete(text: bytes) -> bool:
-    """Tell whether ``text`` is the beginning of valid JSON."""
+    """Return whether ``text`` is the beginning of valid JSON."""
     try:
         EVENT.decode(text)
     except DECODE_ERRORS as error:
