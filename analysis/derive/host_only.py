@@ -145,7 +145,7 @@ def own_functions(
     """
     here = np.flatnonzero(host.python_thread == thread)
     if not len(here) or not len(window.starts):
-        return []  # return before matching every name, which is slow
+        return []  # before matching every name, which is slow
     shown = _names_with_lines(names, host, here)
     here = here[(host.python_end[here] > window.starts[0]) & (host.python_start[here] < window.ends[-1])]
     owner = _owners(host, here, np.array([is_user_line(name) for name in names], bool))
@@ -174,7 +174,10 @@ def own_functions(
 
 
 def _call_cost_ns(host: HostFacts, thread: int) -> float:
-    """Return what recording a Python call on ``thread`` costs, by the time between two calls that one function makes one after the other."""
+    """Return the ns that recording one Python call on ``thread`` costs.
+
+    It follows from the time between consecutive calls of one function.
+    """
     calls = np.flatnonzero(host.python_thread == thread)
     calls = calls[np.lexsort((host.python_start[calls], host.python_parent[calls]))]
     between = np.diff(host.python_start[calls])[np.diff(host.python_parent[calls]) == 0]
@@ -184,7 +187,11 @@ def _call_cost_ns(host: HostFacts, thread: int) -> float:
 
 
 def _names_with_lines(names: Sequence[str], host: HostFacts, here: I64) -> dict[int, str]:
-    """Return of the calls that were open when the recording began what to call them: their line is where they were then, not their definition's."""
+    """Return names for the calls that were open when the recording began.
+
+    Their recorded line is where they were at that time, so the line of the definition is taken from later calls, if it is
+    unique.
+    """
     open_first = here[host.python_start[here] < host.python_end[here].min()]
     if not len(open_first):
         return {}
