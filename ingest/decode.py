@@ -21,7 +21,7 @@ SCALES = np.array([1000, 100, 10, 1], np.int64)  # nanoseconds of the last digit
 NULL = np.iinfo(np.int64).min  # means "not recorded" in integer columns until they are stored
 MICROSECOND = 1000  # ns
 FIRST = 64  # the first times nearly always decide: in most traces they have fractions
-LARGEST = 1 << 62  # of a time in nanoseconds, so that a start plus a duration cannot overflow
+LARGEST = 1 << 62  # largest time in nanoseconds, so that a start plus a duration cannot overflow
 
 
 def decimal_ns(raws: Sequence[Raw | bytes]) -> I64:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-LETTERS_SHOWN = 60  # of a refused file: enough to recognize it
+LETTERS_SHOWN = 60  # characters of a refused file: enough to recognize it
 REPLACED = "\N{REPLACEMENT CHARACTER}"  # the character by which a decoder replaces bytes
 
 

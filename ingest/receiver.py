@@ -29,19 +29,19 @@ from sawtooth.ingest.seals import sealed, unsealed
 from sawtooth.ingest.telemetry.session import is_session_id
 
 MARKER = "push.json"
-MAX_BODY_BYTES = 1 << 20  # of one batch, as the protocol says
+MAX_BODY_BYTES = 1 << 20  # bytes of one batch, as the protocol says
 MAX_META_BYTES = 128 << 10  # 16 devices with their capabilities, the maximum of one host, take 100 kB
 EMPTY_SECONDS = 600.0  # a sampler sends its first samples within seconds of its meta.json
 MAX_SEGMENT_BYTES = 4 * SEGMENT_BYTES  # a sampler ends a segment at 8 MB; one long record may exceed it
 MAX_SEGMENT = 9999  # the file name has four digits: 80 GB, or 69 days of ten-minute segments
 LITTLE_BYTES = 64 << 10  # half a minute of one GPU: smaller sessions are removed if there is no room for another one
 CROWDED = 50  # sessions: above it, sessions that never had a sample are removed
-MAX_PUSHED_BYTES = 100_000_000_000  # of all pushed sessions: eight GPUs push 1 GB a day
+MAX_PUSHED_BYTES = 100_000_000_000  # bytes of all pushed sessions: eight GPUs push 1 GB a day
 # Files of all of them: twenty sessions of 69 days. One byte in each of many files fills a disk too.
 MAX_PUSHED_SEGMENTS = 200_000
 RECOUNT_SECONDS = 10.0  # counting the files takes up to a second, and refused senders ask again
 MAX_SESSIONS = 2000  # folders that someone with the push token can create
-TAIL_BYTES = 1 << 20  # of a segment, searched for its last complete line
+TAIL_BYTES = 1 << 20  # bytes at the end of a segment, searched for its last complete line
 CLOCK_MOVED_NS = 20_000_000  # a smaller change of the offset is noise of the network
 NO_ROOM = "The dashboard holds as many sessions, or as much of them, as it may. Delete old ones on its Live page."
 

@@ -28,7 +28,7 @@ STORAGE_VERSION = "v1.5.0"  # so that DuckDB 1.5 clients can open a recording to
 # Block size of a DuckDB file: every column takes at least one block. DuckDB's own 256 kB make files of small ranks three times
 # as large. 32 kB would make files of long ranks larger.
 BLOCK_BYTES = 64 << 10
-DRAFT_PREFIX = ".draft."  # of every temporary name, so that remains of a killed process can be swept
+DRAFT_PREFIX = ".draft."  # begins every temporary name, so that remains of a killed process can be swept
 
 
 @cache

@@ -20,8 +20,8 @@ from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.schema import schema_sql
 
-MEMORY_LIMIT = "96MB"  # of DuckDB while writing; appends need far less
-LARGEST = "cpu_ops"  # of the tables: it has half of a trace's rows and is stored in parallel to all others
+MEMORY_LIMIT = "96MB"  # memory of DuckDB while writing; appends need far less
+LARGEST = "cpu_ops"  # table with half of a trace's rows, stored in parallel to all others
 
 
 @cache

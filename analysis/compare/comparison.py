@@ -49,7 +49,7 @@ from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.same_time import same_time
 
-GPU_VARIES = 0.08  # of a step's work: with nothing changed, clocks in a long run are up to 8 % below those in a short run
+GPU_VARIES = 0.08  # share of a step's work: with nothing changed, clocks in a long run are up to 8 % below those of a short one
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import uses_estimate
 
-UNSEEN_OWNER = "idle"  # of the ledger's row that also contains time which no profiled step shows
-MOSTLY_NEW = 0.5  # of a finding's gain: if no part of its kind grew by as much, A had the problem too
-MOSTLY_GONE = 0.1  # of its cause's time in A: a fixed finding leaves no more than this in B
-ROUNDING = 1e-6  # of the step: floating-point error of a ledger's sum; no real part is that small
+UNSEEN_OWNER = "idle"  # owner of the ledger's row that also contains time which no profiled step shows
+MOSTLY_NEW = 0.5  # share of a finding's gain: if no part of its kind grew by as much, A had the problem too
+MOSTLY_GONE = 0.1  # share of its cause's time in A: a fixed finding leaves no more than this in B
+ROUNDING = 1e-6  # share of the step: floating-point error of a ledger's sum; no real part is that small
 
 Part = tuple[str, str | None]
 

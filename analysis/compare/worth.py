@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 RowWord = Literal["better", "worse", "changed", "none", "not_measurable", "not_comparable", "profiles_alone", "unknown"]
 STEP = "best_step_time_ms"
-NO_BETTER = 0.01  # of a value: a smaller change is not called better or worse, however certain it is
+NO_BETTER = 0.01  # share of a value: a smaller change is not called better or worse, however certain it is
 SAME_POINTS, SAME_SHARE = 0.005, 0.1  # a share that moves by less than half a point and a tenth of itself counts as unchanged
-MOSTLY_KNOWN = 0.05  # of the computing time may be in kernels whose tensor-core use is unknown
+MOSTLY_KNOWN = 0.05  # share of the computing time that may be in kernels whose tensor-core use is unknown
 RESTS_ON_STEP = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy", "nvml_gpu_util_mean")
 RESTS_ON_FLOPS = (
     "flops_per_step", "mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_efficiency", "mfu_factor_flop_kernels",

@@ -10,7 +10,8 @@ from sawtooth.analysis.metrics.mfu import LOWER_BOUND
 from sawtooth.analysis.metrics.reading import Reading, lowered, missing
 from sawtooth.analysis.metrics.registry import METRICS
 
-Effect = Literal["unknown", "least", "most", "caution"]  # of a check on a metric: withheld, a lower or upper bound, less trust
+# Effect of a check on a metric: withheld, a lower or upper bound, or less trust.
+Effect = Literal["unknown", "least", "most", "caution"]
 UPPER_BOUND = "An upper bound"
 
 

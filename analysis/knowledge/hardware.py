@@ -18,7 +18,7 @@ PARTIAL_DEVICE = 0.95
 GEFORCE_HALF_RATE = 2.0  # professional Turing, Ampere, Ada and Blackwell boards accumulate in FP32 at twice GeForce's rate
 HALF_RATE_COMPUTE = {(7, 5), (8, 6), (8, 9), (12, 0)}  # compute capabilities of both GeForce and professional boards
 
-LINK_FULL = 0.6  # of the step, or of the link: such a step is limited by its copies, whether they overlap with work or not
+LINK_FULL = 0.6  # share of the step, or of the link: the copies limit such a step, whether they overlap with work or not
 _GIB = 1 << 30
 
 

@@ -12,7 +12,7 @@ DATA_MARK = re.compile(
     r"enumerate\(DataLoader\)|_(Multi|Single)ProcessDataLoaderIter|DataLoader.*__next__|^\[pl\].*(fetch|next)|train_dataloader_next|data[_ ]?(load|fetch|wait)|^(load|get|next|fetch)[_ ](batch|data)",
     re.IGNORECASE,
 )
-ENGINE_OP = re.compile(r"^autograd::engine::")  # of each node of a backward pass
+ENGINE_OP = re.compile(r"^autograd::engine::")  # name of each node of a backward pass
 DATA_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|_get_data|_try_get_data)")
 ALLOCATOR_CALL = re.compile(
     r"^(cuda|hip|cu)(Malloc|Free|HostAlloc|HostRegister|HostUnregister|Mem(Create|Map|Unmap|Release|SetAccess|Alloc|Free|AddressReserve|AddressFree))"

@@ -50,7 +50,7 @@ ALIGNED_BYTES = 16  # the size of one load of a tensor-core tile
 MEASURED = "H200"  # the GPU of the measured grids
 SAME_CHIP_WIDER = 1.4  # a Hopper with another memory or clock: the factors apply, intervals grow by two fifths
 OTHER_CHIP_WIDER = 2.5  # kernels of other libraries on other chips were not measured here
-OTHER_CHIP_MORE = 0.15  # and 15 % in both directions, whatever the row says
+OTHER_CHIP_MORE = 0.15  # 15 % more in both directions, whatever the row says
 SAME_CHIP = ("H100", "H200", "GH200", "H800", "H20")
 
 

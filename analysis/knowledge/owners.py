@@ -94,9 +94,9 @@ LOST_OWNERS = tuple(owner.key for owner in OWNERS if owner.lost)
 COMPUTE_OWNERS = tuple(owner.key for owner in OWNERS if owner.computes)
 KERNEL_OWNERS = tuple(owner.key for owner in OWNERS if owner.kernels)
 OUTSIDE_PROFILE = "outside_profile"  # an owner in the parts of a run's step: time that no profiled step shows
-HOST_LOADING, HOST_OPERATORS, HOST_REST = "host_loading", "host_operators", "host_rest"  # of a step without GPU work
+HOST_LOADING, HOST_OPERATORS, HOST_REST = "host_loading", "host_operators", "host_rest"  # parts of a step without GPU work
 HOST_PARTS = (HOST_OPERATORS, HOST_REST, HOST_LOADING)
-TENSOR_CORES_USED = ("yes", "likely")  # of kernel_names.TensorCores: these count as using tensor cores
+TENSOR_CORES_USED = ("yes", "likely")  # values of kernel_names.TensorCores that count as using tensor cores
 
 
 def owner_of(category: str, tensor_cores: str, kind: str = "kernel") -> OwnerKey:

@@ -34,7 +34,7 @@ Confidence = Literal["high", "medium", "low"]
 Claim = Literal["gain", "ceiling", "throughput", "caution"]
 
 NO_GAIN = 1.005  # half a percent: a replay reproduces the recorded step no better
-NOTHING = 0.99  # of the step: an interval that reaches this far includes no gain
+NOTHING = 0.99  # share of the step: an interval that reaches this far includes no gain
 
 
 def may_gain_nothing(high_ms: float | None, before_ms: float | None) -> bool:

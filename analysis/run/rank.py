@@ -34,7 +34,7 @@ from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 
-NEVER_WAITED = 0.01  # of the step: if a loader costs the profiled steps less, its batches were ready
+NEVER_WAITED = 0.01  # share of the step: if a loader costs the profiled steps less, its batches were ready
 # The largest cost of recording an operator that launches nothing. Measured: 7 µs for each of the 5,149 of a loader on a slow
 # host.
 MOST_RECORDING_NS = 8_000

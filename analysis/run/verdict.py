@@ -20,10 +20,10 @@ from sawtooth.analysis.run.at_best import unseen_ms
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult
 
 STARVED_BELOW = 0.5  # busy for less than half of the step: the run mostly waits, so the sentence starts with that
-# of the step: smaller losses are no larger than effects of batch size and clocks, so the sentence is about compute
+# Share of the step. Smaller losses are no larger than effects of batch size and clocks, so the sentence is about compute
 LOSS_WORTH_NAMING = 0.10
-OWNS_MOST = 0.5  # of lost time: a cause with less is not what the run mainly waits for
-EXPLAINS_FROM = 0.5  # of the largest loss: a finding with most of it explains that time
+OWNS_MOST = 0.5  # share of lost time: a cause with less is not what the run mainly waits for
+EXPLAINS_FROM = 0.5  # share of the largest loss: a finding with more of it explains that time
 DISTORTED_ABOVE = 0.05  # METRICS: within 5 % of the estimate, the profile itself is the better number
 
 Column = Literal["recorded", "unprofiled"]

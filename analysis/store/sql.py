@@ -25,7 +25,7 @@ from sawtooth.ingest.typed import from_json
 
 ROWS_MOST = 10_000  # shown rows: no one reads more, and a DuckDB client is better for exporting so much
 SECONDS_MOST = 10.0  # seconds; every query of our own pages needs a hundredth of it
-ANSWER_BYTES_MOST = 8 << 20  # of one answer, as text: 10,000 rows of forty numbers
+ANSWER_BYTES_MOST = 8 << 20  # bytes of one answer, as text: 10,000 rows of forty numbers
 SQL_CHARACTERS_MOST = 10_000  # longer texts are programs, and parsers have limits too
 AT_ONCE = 2  # queries at a time: each may use a core for SECONDS_MOST
 

@@ -26,7 +26,7 @@ PROCESS_BYTES = 3 << 30  # address space: the engine reserves far more than it u
 COLUMNS_MOST = 500  # our widest table has 29; thousands of columns would take the server many seconds
 # Types that Python can represent without another module, which could no longer be loaded. All other types become texts.
 PLAIN = re.compile(r"BOOLEAN|U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR")
-CELL_CHARACTERS = 2_000  # of one text: a table cannot show more
+CELL_CHARACTERS = 2_000  # characters of one text: a table cannot show more
 
 RECORDING, DERIVED, SUMS, RANKS = (
     "recording_file",

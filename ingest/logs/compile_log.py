@@ -24,7 +24,8 @@ from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import Writer
 
 ENTRY = re.compile(rb"(?:\[rank(\d{1,6})\]:)?[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^ ]{1,500}\] (\{.*)", re.DOTALL)
-CLOCK = re.compile(rb'\t"ts": (\d{16})')  # of the events between: Unix microseconds, which the lines' own times are not
+# Time of the events between entries: Unix microseconds, which the lines' own times are not.
+CLOCK = re.compile(rb'\t"ts": (\d{16})')
 WANTED = (b'"dynamo_graph_break_reason"', b'"recompile_reasons"', b'compilation_metrics": {')
 PAYLOAD_LINES, TEXT_LENGTH = 200, 500  # stored lines of one entry's payload, and characters of one text: a person reads them
 MOST_EVENTS = 1_000_000

@@ -32,7 +32,7 @@ PLAIN = re.compile(
 )  # telemetry's samples have more in a line
 
 
-Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # of a rank, an optimizer, a process
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # number of a rank, an optimizer or a process
 Step = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 Time = Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]  # Unix ns
 

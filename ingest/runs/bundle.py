@@ -29,7 +29,7 @@ from sawtooth.ingest.writer import tool_version
 
 MAX_TEXT = 100_000  # characters of notes
 MAX_LABELS, MAX_LABEL = 100, 200  # tags or settings of a run, and characters of each
-MAX_WORDS = 1000  # of a command: a launcher's own options, and a long list of files
+MAX_WORDS = 1000  # words of a command: a launcher's own options, and a long list of files
 MAX_TRIALS = 200  # batch sizes: a search tries some twenty
 MAX_RANKS = 1 << 24
 

@@ -20,7 +20,7 @@ from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.schema import DataFolder
 
 NS = 1_000_000_000
-LONGEST_OFFSET_S = 200 * 366 * 86_400  # of a file counted from 0: the year 2170; a larger number is a mistake
+LONGEST_OFFSET_S = 200 * 366 * 86_400  # seconds from 0: the year 2170; a larger number is a mistake
 _UNIX = re.compile(r"\d{9,11}(?:\.\d+)?")
 _OFFSET = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from sawtooth.ingest.telemetry.table import SampleTable
 
 MIB = 1 << 20
-MOST_CHARACTERS = 1 << 16  # of a line; the widest W&B tables have some thousand columns
+MOST_CHARACTERS = 1 << 16  # characters of a line; the widest W&B tables have some thousand columns
 EPOCH = datetime(1970, 1, 1)
 HOUR = timedelta(hours=1)  # summer time is an hour everywhere except on Lord Howe Island
 SET_BACK_SLACK = timedelta(minutes=5)  # samples are seconds apart, at most some minutes

@@ -18,7 +18,7 @@ from sawtooth.ingest.trace.spool import Table
 
 TABLES = ("ops", "calls", "gpu", "gpu_annotations", "python", "syncs", "overheads", "memory")
 GPU_KINDS = ("kernel", "memcpy", "memset")  # the meaning of the ids in column ``kind`` of table ``gpu``
-MOST_DEVICES = 256  # of one host, including MIG instances; each needs an analysis of its own
+MOST_DEVICES = 256  # GPUs of one host, including MIG instances; each needs an analysis of its own
 
 
 class TraceTables(Protocol):

@@ -14,7 +14,7 @@ from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.analysis.run.model import Finding
 
 SYMPTOM = "reads"  # copies to the host come from another difference, which is named first
-WORTH_A_SHARE = Fraction(1, 100)  # of the step's change; a smaller part is within the rounding of a replay
+WORTH_A_SHARE = Fraction(1, 100)  # share of the step's change: a smaller part is within the rounding of a replay
 
 
 @dataclass(frozen=True)

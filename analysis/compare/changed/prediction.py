@@ -9,7 +9,7 @@ from itertools import takewhile
 from sawtooth.analysis.compare.changed.differences import Difference
 from sawtooth.analysis.run.model import Finding, RunResult
 
-NEARLY = 0.75  # of an advised number: six workers count as following the advice of eight, two do not
+NEARLY = 0.75  # share of an advised number: six workers count as following the advice of eight, two do not
 # Choices that a user makes directly. Other traits, such as copies to the host, change as a result. The choices below change
 # when a step is compiled.
 SET_UP = frozenset({"loader", "dtype", "gpus", "host_memory"})

@@ -20,7 +20,7 @@ FEWEST = 4  # shapes: with fewer, any two networks of square layers share half o
 # models at most 0.33 and mostly nothing.
 OF_ONE_MODEL = 0.3
 LEAST_SCALED = 2  # shapes that scale by the same ratio: one alone may do so by chance
-SAME_RATIO = 0.02  # of operations: work that does not grow with the batch is a smaller share than this
+SAME_RATIO = 0.02  # share of operations: work that does not grow with the batch is less than this
 WEIGHTS = {
     "embedding": 0,
     "convolution": 1,

@@ -14,7 +14,7 @@ FEWEST = 4  # kinds of kernels: with fewer, one replaced hand-written kernel can
 # Share of a side's time. In 22 recorded pairs of one program it is at least half. For CuPy's kernels against PyTorch's it is 5
 # %.
 HARDLY_ANY = 0.1
-KNOWN_LEAST = 0.5  # of a side's time: kernels inside a CUDA graph or compiled by Triton have no names to compare
+KNOWN_LEAST = 0.5  # share of a side's time: kernels in a CUDA graph or compiled by Triton have no names to compare
 _HIDDEN = re.compile(r"^(triton_|CUDA graph|HIP graph)")
 _NO_KERNEL = re.compile(r"^(Memcpy|Memset)")
 _LEAD = re.compile(r"^void |\(anonymous namespace\)::|<unnamed>::")

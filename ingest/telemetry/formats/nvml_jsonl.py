@@ -19,7 +19,7 @@ from sawtooth.ingest.telemetry.table import BLANK, SampleTable, host_columns
 
 FIELDS = names_in("nvml_jsonl")  # field of the file → column of samples, factor; GPM gives PCIe and NVLink traffic in MiB/s
 LAST_NS = 1 << 62  # the largest valid time, in the year 2116
-MOST_DEVICES = 1024  # of one host
+MOST_DEVICES = 1024  # GPUs of one host
 UNREADABLE = "Lines that are no sample were left out."
 SIGN = re.compile(rb'"t_ns"\s*:')
 

@@ -23,7 +23,7 @@ HOST_LABELS = ("Hostname", "hostname", "kubernetes_node", "node", "instance")
 INDEX_LABELS = ("gpu", "index", "minor_number")
 UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
 NAME_LABELS = ("modelName", "model_name", "devicename", "name")
-MOST_GPUS = 512  # of a run of 64 hosts; each takes the analysis 30 ms
+MOST_GPUS = 512  # GPUs of a run of 64 hosts; each takes the analysis 30 ms
 SIGN = re.compile(rb'"resultType"\s*:\s*"(\w+)"')
 
 

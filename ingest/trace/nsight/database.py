@@ -18,8 +18,8 @@ from sawtooth.ingest.errors import SourceError
 EXPORT = "Export it again: nsys export --type sqlite FILE.nsys-rep"
 BATCH_ROWS = 1 << 16  # some 10 MB of Python numbers
 BATCH_S = 120.0  # an intact file returns a batch in a second; a slow disk under load in ten
-OPCODES = 10_000  # of SQLite's machine between two checks of the clock: some 0.1 ms
-MOST_ROWS = 1 << 28  # of one table: a day of launches every 300 microseconds
+OPCODES = 10_000  # instructions of SQLite's machine between two checks of the clock: some 0.1 ms
+MOST_ROWS = 1 << 28  # rows of one table: a day of launches every 300 microseconds
 LONGEST_VALUE = 64 << 20  # bytes of a row: payloads of NVTX ranges have kilobytes
 HEADER_BYTES = 100
 ALLOWED: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_PRAGMA)

@@ -33,7 +33,7 @@ SLOTS = 4  # blocks of a worker: one is processed, the others wait while the par
 # Blocks per worker that may wait to be merged in file order. While a worker starts, the parent processes up to thirty blocks.
 WAITING = 40
 MOST_WORKERS = 3  # the parent decompresses, hashes and stores; more workers than this would wait for it
-WORTH_BYTES = 3 << 20  # of a compressed source; a smaller one is read before a worker has started
+WORTH_BYTES = 3 << 20  # bytes of a compressed source; a smaller one is read before a worker has started
 FAILURES = 4  # after so many blocks that do not decode, the rest is read without workers
 # Blocks are allocated and freed all the time; requesting memory from the system each time costs 8 %.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
