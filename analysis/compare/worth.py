@@ -23,10 +23,10 @@ RESTS_ON_FLOPS = (
 )  # fmt: skip
 RESTS_IN_AUDIT = ("step_time_ms", "throughput", "utilization", "busy_share", "mfu", "hours_per_epoch", "cost_per_1000_steps")
 OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency")  # by their definition
-# they describe what a trace knows, which no training can improve
+# Metrics of the trace itself, which no change to the training can improve.
 OF_THE_RECORDING = ("flop_coverage", "tensor_core_unknown_share")
 OF_A_STEP = (STEP, "step_time_ms", "step_time_unprofiled_est_ms", "hours_per_epoch", "cost_per_1000_steps")
-# the aim of a change; all other metrics only describe the run
+# Metrics that a change is meant to improve. All others only describe the run.
 RESULTS = (*OF_A_STEP, "throughput", "mfu", "hfu", "achieved_tflops")
 
 

@@ -17,7 +17,7 @@ from sawtooth.analysis.knowledge.dtypes import SIXTEEN_BIT, tensor_dtypes
 TensorCores = Literal["yes", "likely", "no", "unknown"]
 
 FLOP_CATEGORIES = ("gemm", "conv", "attention")  # the kernels whose work the FLOP counter counts
-# mangled template names have up to a few thousand characters; a longer name is an attack on the regular expressions
+# Mangled template names have up to a few thousand characters. A longer name is an attack on the regular expressions.
 NAME_LENGTH = 4096
 CACHE_SIZE = 1 << 16  # distinct (kernel, operator, signature) triples: recordings have hundreds, a server reads many recordings
 

@@ -25,8 +25,7 @@ import numpy as np
 
 from sawtooth.analysis.knowledge.hardware import Gpu
 
-# Tile sizes (rows × columns) of 16-bit kernels seen on Hopper, and the splits of a product's inner dimension when there are few
-# tiles.
+# Tile sizes (rows × columns) of 16-bit kernels seen on Hopper, and the splits of the inner dimension if there are few tiles.
 TILES = (
     (256, 128),
     (128, 256),

@@ -20,7 +20,7 @@ from sawtooth.analysis.run.at_best import unseen_ms
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult
 
 STARVED_BELOW = 0.5  # busy for less than half of the step: the run mostly waits, so the sentence starts with that
-# Share of the step. Smaller losses are no larger than effects of batch size and clocks, so the sentence is about compute
+# Share of the step. Smaller losses are no larger than effects of batch size and clocks, so the sentence is then about compute.
 LOSS_WORTH_NAMING = 0.10
 OWNS_MOST = 0.5  # share of lost time: a cause with less is not what the run mainly waits for
 EXPLAINS_FROM = 0.5  # share of the largest loss: a finding with more of it explains that time
@@ -160,7 +160,7 @@ def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:
     owners: dict[str, str] = {}
     for row in rank.ledger:
         if row.device == rank.device and (ms := _ms(row, column)):
-            # unexplained time is identified by its owner alone
+            # Unexplained time is identified by its owner alone.
             owner = owners.setdefault(row.cause, row.owner) if is_explained(row.cause) else row.owner
             merged[owner, row.cause] = merged.get((owner, row.cause), 0.0) + ms
             if row.owner in LOST_OWNERS and row.owner != "idle":

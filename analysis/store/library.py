@@ -279,7 +279,7 @@ def _locked_down(folder: DataFolder, threads: int | None) -> duckdb.DuckDBPyConn
     con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
     if threads:
         con.execute(f"SET threads = {int(threads)}")
-    # nothing is written to disk: a query that is too large for the limit is refused instead
+    # Nothing is written to disk. A query that is too large for the limit is refused instead.
     con.execute("SET temp_directory = ''")
     allowed = ", ".join(f"'{quoted(p.resolve())}/'" for p in (folder.recordings, folder.derived))
     con.execute(f"SET allowed_directories = [{allowed}]")

@@ -34,7 +34,7 @@ class Telemetry:
     diagnostics: list[dict[str, Any]] = field(default_factory=list)
     gaps: list[dict[str, Any]] = field(default_factory=list)
     host_columns: dict[str, NDArray[Any]] = field(default_factory=dict)
-    # the reader found every telemetry gap itself, because rows of several rates hide gaps or look like them
+    # The reader found every telemetry gap itself, because rows of several rates hide gaps or look like them.
     gaps_complete: bool = False
 
 

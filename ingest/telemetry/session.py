@@ -246,7 +246,7 @@ class SessionTable:
             total = self.table_.devices.get(device, {}).get("memory_bytes")
             self.table_.add(device, time_ns, values | ({"mem_total_bytes": total} if total is not None else {}))
         assert self.clock.offset_ns is not None
-        # the driver's timestamps are wall time: convert them to the session's time
+        # The driver's timestamps are wall time; convert them to the session's time.
         shift = self.clock.offset_ns - (record["w"] - record["m"])
         for device, column, times, values in record.get("s", []):
             if column in SAMPLE_COLUMNS:

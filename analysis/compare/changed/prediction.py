@@ -86,7 +86,7 @@ def _made(
     promised = [*seen, *(f for f in fixed if _promises(f) and f.rule not in shown)]
     if measured_ms is None or not promised:
         return None
-    # a CUDA graph hides the other findings about the work inside it
+    # A CUDA graph hides the other findings about the work inside it.
     whole = [finding for finding in seen if "cuda_graph" in finding.explains.topics]
     if len(promised) == 1 or whole:
         return _of_finding((whole or promised)[0], measured_ms)

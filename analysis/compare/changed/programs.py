@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from sawtooth.analysis.compare.matching import Piece
 
 FEWEST = 4  # kinds of kernels: with fewer, one replaced hand-written kernel can leave nothing in common
-# Share of a side's time. In 22 recorded pairs of one program it is at least half. For CuPy's kernels against PyTorch's it is 5
-# %.
+# Share of a side's time. It is at least half in 22 recorded pairs of one program, and 5 % for CuPy's kernels and PyTorch's.
 HARDLY_ANY = 0.1
 KNOWN_LEAST = 0.5  # share of a side's time: kernels in a CUDA graph or compiled by Triton have no names to compare
 _HIDDEN = re.compile(r"^(triton_|CUDA graph|HIP graph)")

@@ -37,7 +37,7 @@ def collectives(events: list[Event], text: bytes, arguments: list[CollectiveArgs
     """
     result = np.full(len(events), -1, np.int32)
     if COLLECTIVE in text:
-        # including the commas
+        # The ends include the commas.
         ends = np.cumsum(np.fromiter(map(len, [event.args for event in events]), np.int64, len(events)) + 1)
         places = np.cumsum([len(part) + len(COLLECTIVE) for part in text.split(COLLECTIVE)[:-1]]) - len(COLLECTIVE) - 1
         rows = np.unique(np.searchsorted(ends, places, side="right")).tolist()

@@ -31,7 +31,7 @@ METADATA = b'"M"'
 PROCESS_NAME, THREAD_NAME, SORTING = b'"process_name"', b'"thread_name"', b'"process_sort_index"'
 OF_PROCESS = (PROCESS_NAME, SORTING, b'"process_labels"')
 LARGEST_ID = 1 << 40  # times a thousand ranks, this is still a number that a browser represents exactly
-# range per rank, so that its processes stay together; kineto's indices are smaller, except the one for "last"
+# Indices per rank, so that its processes stay together. kineto's indices are smaller, except the one for "last".
 SORTED = 10_000_000
 RAW_EVENTS = msgspec.json.Decoder(list[dict[str, Raw]])
 

@@ -153,7 +153,7 @@ class Reading:
         self._name_length = limits.name_length
         self._filing, self._origin = Filing(limits.name_length), Origin()
         self._workers: list[Worker] = []
-        # blocks in file order, with the worker or result of each
+        # Blocks in file order, with the worker or the result of each.
         self._waiting: deque[tuple[memoryview, Worker | Filed | None]] = deque()
         self._failures = 0
         try:

@@ -12,7 +12,7 @@ from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, TRAILING
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
 PAIR = re.compile(rb'"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|-?[\d.]+)\s*[,}]')
-# besides the events: repair takes a hundred times the memory, and a writer of so much metadata writes valid JSON
+# Bytes besides the events. Repair takes a hundred times the memory, and tools with so much metadata write valid JSON.
 MENDED_BYTES = 4 << 20
 
 

@@ -49,7 +49,7 @@ class Document:
         self.bare_list = False
         self._closed = False  # the array's closing bracket was read
         self._ended = False
-        # how often the array's name occurred elsewhere, and the position up to which that is known
+        # How often the array's name occurred elsewhere, and the position up to which that is known.
         self._starts, self._looked = 0, 0
         self._wanted = block_bytes
         self.notes: Counter[str] = Counter()
