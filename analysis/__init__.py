@@ -1,1 +1,1 @@
-"""Meaning: readings, causes and findings computed from recordings. Never writes a recording, never draws."""
+"""Readings, causes and findings computed from recordings; never writes a recording, never draws."""

@@ -1,4 +1,4 @@
-"""Other batch sizes than a sweep measured, or than one run has: predicted from a trace, beside what was measured."""
+"""Predictions for other batch sizes than those that a sweep or a run measured."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.run_analysis import whatif_of
 from sawtooth.analysis.store.library import Library
 
-AROUND = (0.25, 0.5, 2.0, 4.0)  # times a run's batch: what somebody would try next
+AROUND = (0.25, 0.5, 2.0, 4.0)  # factors of a run's batch: sizes that a user would probably try next
 
 
 def with_predictions(sweep: Sweep, libraries: Mapping[str, Library]) -> Sweep:
-    """Return ``sweep`` with what the trace of one of its runs predicts for the other sizes; as it is where the setting is not the batch size.
+    """Return ``sweep`` with the predictions of one run's trace for other sizes.
 
-    ``libraries`` holds each run's by its id. The run is the one beside which sizes were tried, else the first, by size, whose trace has shapes and a replay.
+    It is unchanged if the setting is not the batch size. ``libraries`` has each run's library by its id. The run is the one for
+    which other sizes were tried, else the first, by size, whose trace has shapes and a replay.
     """
     if sweep.setting != BATCH:
         return sweep
@@ -34,7 +35,7 @@ def with_predictions(sweep: Sweep, libraries: Mapping[str, Library]) -> Sweep:
 
 
 def at_batch(run: RunResult, times: float, library: Library) -> AtBatch | None:
-    """Return what a step of ``run`` would take with ``times`` its batch; None where its trace cannot tell."""
+    """Return a step of ``run`` with ``times`` its batch; None if its trace does not show it."""
     lead = run.lead
     if lead is None:
         return None
@@ -45,7 +46,7 @@ def at_batch(run: RunResult, times: float, library: Library) -> AtBatch | None:
 
 
 def step_at_batch(run: RunResult, times: float, library: Library) -> float | None:
-    """Return the ms of a step of ``run`` with ``times`` its batch; None where its trace cannot tell."""
+    """Return the ms of a step of ``run`` with ``times`` its batch; None if its trace does not show it."""
     batch = at_batch(run, times, library)
     return batch.step_ms if batch is not None else None
 

@@ -1,4 +1,7 @@
-"""The distinct rows of several integer columns: numpy sorts rows as opaque bytes, which takes ten times as long."""
+"""Distinct rows of several integer columns.
+
+numpy sorts rows as opaque bytes, which takes ten times as long.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
-WIDE_BYTES = 4  # a difference of narrower integers may overflow; wider ones need not be copied
+WIDE_BYTES = 4  # a difference of narrower integers may overflow; wider ones need no copy
 
 
 def distinct_rows(*columns: NDArray[np.integer]) -> tuple[I64, I64]:
-    """Return where each distinct row first stands, rows in lexicographic order, and which of them each row is; columns of one length."""
+    """Return the first index of each distinct row, in lexicographic order, and each row's distinct number.
+
+    All columns have the same length.
+    """
     code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         number, count = _dense(column if column.dtype.itemsize >= WIDE_BYTES else column.astype(np.int64))
-        if count > 1:  # a column of one value tells no rows apart
-            # Dense again, or many columns would overflow.
+        if count > 1:  # a column with one value distinguishes no rows
+            # The codes are made dense again, because many columns would overflow otherwise.
             code, _ = _dense(code * count + number) if code.any() else (number, count)
     first = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
     first[code[::-1]] = np.arange(len(code))[::-1]
@@ -23,7 +29,7 @@ def distinct_rows(*columns: NDArray[np.integer]) -> tuple[I64, I64]:
 
 
 def positions_by(number: NDArray[np.integer]) -> dict[int, I64]:
-    """Return, by each value that occurs, where it stands; in time of one sort, however many values there are."""
+    """Return the indices of each value that occurs; takes one sort for any number of values."""
     order = np.argsort(number, kind="stable")
     ordered = number[order]
     borders = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
@@ -31,11 +37,11 @@ def positions_by(number: NDArray[np.integer]) -> dict[int, I64]:
 
 
 def _dense(values: NDArray[np.integer]) -> tuple[I64, int]:
-    """Return ``values`` as ranks among the distinct ones, and how many of those there are."""
+    """Return ``values`` as ranks among the distinct ones, and the number of distinct ones."""
     if not len(values):
         return np.zeros(0, np.int64), 0
     low, high = int(values.min()), int(values.max())
-    if high - low <= 4 * len(values):  # a table of what occurs instead of a sort
+    if high - low <= 4 * len(values):  # a table of occurring values instead of a sort
         occurs = np.zeros(high - low + 1, bool)
         occurs[values - low] = True
         rank = np.cumsum(occurs) - 1

@@ -1,4 +1,4 @@
-"""What failed checks leave of a rank and of a run."""
+"""Effects of failed checks on the numbers of a rank and of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sawtooth.analysis.run.model import RankResult
 
 
 def checked(rank: RankResult) -> RankResult:
-    """Return the rank with the checks that it failed, and its numbers as far as these leave them."""
+    """Return the rank with its failed checks, and without the numbers that these invalidate."""
     failed = tuple(check for check in _failed(rank) if check is not None)
     if not failed:
         return rank
@@ -49,5 +49,5 @@ def _of_rank(check: FailedCheck, rank: RankResult) -> FailedCheck:
 
 
 def diagnostics_of(failed: Iterable[FailedCheck]) -> list[Diagnostic]:
-    """Return the failed checks as what limits the numbers."""
+    """Return the failed checks as diagnostics."""
     return [Diagnostic(check.key, check.severity, f"{check.sentence} {check.advice}".strip(), check.count) for check in failed]

@@ -1,6 +1,7 @@
 """Arithmetic on sets of half-open integer intervals, as pairs of sorted int64 arrays (starts, ends).
 
-A *set* here is disjoint, sorted and minimal (touching intervals are merged). Every function is vectorised; n log n at most.
+A *set* here is disjoint, sorted and minimal (touching intervals are merged). Every function is vectorised and takes at most n
+log n.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ EMPTY = Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
-    """Return the set covered by any of the intervals given, in any order; empty and negative ones cover nothing."""
+    """Return the set covered by any of the intervals, in any order; empty and negative ones are ignored."""
     begin, end = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
     keep = end > begin
     begin, end = begin[keep], end[keep]
@@ -44,13 +45,13 @@ def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
-    """Return what both sets cover."""
+    """Return the set that both sets cover."""
     starts, ends, _, _ = overlaps(a, b)
     return Intervals(starts, ends)
 
 
 class Overlaps(NamedTuple):
-    """What intervals of one set share with those of another: start, end, and the index of either."""
+    """Overlaps between intervals of two sets: start, end, and the index in each set."""
 
     starts: I64
     ends: I64
@@ -61,7 +62,7 @@ class Overlaps(NamedTuple):
 def overlaps(a: Intervals, b: Intervals) -> Overlaps:
     """Return every overlap of an interval of ``a`` with one of ``b``.
 
-    ``a`` may hold intervals in any order that overlap one another; ``b`` must be a set.
+    Intervals of ``a`` may have any order and overlap each other; ``b`` must be a set.
     """
     low = np.searchsorted(b.ends, a.starts, side="right")
     high = np.searchsorted(b.starts, a.ends, side="left")
@@ -76,7 +77,7 @@ def overlaps(a: Intervals, b: Intervals) -> Overlaps:
 
 
 def complement(a: Intervals, start: int, end: int) -> Intervals:
-    """Return what ``a`` leaves uncovered of [start, end)."""
+    """Return the part of [start, end) that ``a`` does not cover."""
     inside = intersect(a, Intervals(np.array([start], np.int64), np.array([end], np.int64)))
     edges_start = np.concatenate(([start], inside.ends))
     edges_end = np.concatenate((inside.starts, [end]))
@@ -85,16 +86,16 @@ def complement(a: Intervals, start: int, end: int) -> Intervals:
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
-    """Return what ``a`` covers and ``b`` does not."""
+    """Return the part of ``a`` that ``b`` does not cover."""
     if not len(a.starts) or not len(b.starts):
         return a
     return intersect(a, complement(b, int(a.starts[0]), int(a.ends[-1])))
 
 
 def paint(layers: list[Intervals], start: int, end: int) -> tuple[I64, I64, NDArray[np.int8]]:
-    """Give every instant of [start, end) to the first layer that covers it; what none covers gets ``len(layers)``.
+    """Assign every instant of [start, end) to the first layer that covers it, else to ``len(layers)``.
 
-    Returns starts, ends and the owner's index, sorted and gapless: the lengths sum to end − start exactly.
+    Returns starts, ends and the owner's index, sorted and without gaps: the lengths sum to end − start exactly.
     """
     free = complement(EMPTY, start, end)
     pieces: list[tuple[Intervals, int]] = []

@@ -1,6 +1,6 @@
-"""Analysed runs kept in files beside the derived ones, so that a page only reads what the ingest child found.
+"""The result cache: analysed runs in files next to the derived ones, so that pages only read them.
 
-A file is MessagePack, decoded into the declared types and nothing else: no code is ever loaded from it.
+A file is MessagePack and is decoded only into the declared types, so no code is ever loaded from it.
 """
 
 from __future__ import annotations
@@ -26,49 +26,55 @@ from sawtooth.ingest.manifest import Manifest, is_id
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_msgpack
 
-RESULT = "result.msgpack"  # of a kept file: the analysed run
-CHECKSUM_BYTES = 8  # a flipped bit of a number decodes as well as the number
+RESULT = "result.msgpack"  # of a cached file: the analysed run
+CHECKSUM_BYTES = 8  # a number with a flipped bit would decode without an error
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    """``lead`` is its position among the ranks: screens compare it by identity."""
+    """A result and the position of its ``lead`` among the ranks, because screens compare it by identity."""
 
     result: RunResult
     lead: int | None
 
 
 def result_of(manifest: Manifest, library: Library) -> RunResult:
-    """Return the analysis of ``manifest``: the kept one, else a new one, which is kept. Raises as ``analyse``."""
+    """Return the analysis of ``manifest`` from the cache, else a new one, which is cached.
+
+    Raises the same errors as ``analyse``.
+    """
     if (kept := kept_result(manifest, library.folder)) is not None:
         return kept
     result = analyse(manifest, library)
     remove_kept(library.folder, manifest.id)
-    with contextlib.suppress(OSError):  # a full disk costs time, not the page
+    with contextlib.suppress(OSError):  # a full disk costs time, but the page still works
         write_atomically(kept_file(library.folder, manifest, RESULT), dump(result))
     return result
 
 
 def kept_result(manifest: Manifest, folder: DataFolder) -> RunResult | None:
-    """Return the kept analysis of ``manifest``, None where there is none, or one of older code or other inputs."""
+    """Return the cached analysis of ``manifest``; None if there is none for the current code and inputs."""
     with contextlib.suppress(OSError, SawtoothError):
         return load(kept_file(folder, manifest, RESULT).read_bytes(), manifest)
     return None
 
 
 def kept_file(folder: DataFolder, manifest: Manifest, what: str) -> Path:
-    """Return where something of the analysis is kept: it depends on the recordings, on what the user told, on what was measured of GPUs here and on our code."""
+    """Return the path of a cached part of the analysis.
+
+    Its name depends on the recordings, the user's facts, the calibration of GPUs on this machine and our code.
+    """
     inputs = msgspec.json.encode((manifest.recordings, manifest.facts, analysis_code())) + calibrated(folder)
     inputs += (manifest.summaries or "").encode()
     return folder.derived / f"{manifest.id}.{hashlib.sha256(inputs).hexdigest()[:12]}.{what}"
 
 
 def analysed_before(folder: DataFolder, manifest: Manifest) -> bool:
-    """Tell whether an analysis of ``manifest`` was kept, and is out of date: of older code, or of other inputs."""
+    """Return whether an analysis of ``manifest`` was cached for older code or other inputs."""
     return not kept_file(folder, manifest, RESULT).exists() and any(folder.derived.glob(f"{manifest.id}.*.{RESULT}"))
 
 
 def remove_kept(folder: DataFolder, run_id: str) -> None:
-    """Remove what is kept of a run's analysis."""
+    """Remove the cached files of a run's analysis."""
     if is_id(run_id):
         for old in folder.derived.glob(f"{run_id}.*"):
             if old.suffix in (".json", ".msgpack"):
@@ -82,7 +88,10 @@ def dump(result: RunResult) -> bytes:
 
 
 def load(data: bytes, manifest: Manifest) -> RunResult:
-    """Return the result in ``data``, of ``manifest`` as it is now. Raises SawtoothError for bytes that ``dump`` did not write."""
+    """Return the result in ``data`` with the current ``manifest``.
+
+    Raises SawtoothError for bytes that ``dump`` did not write.
+    """
     try:
         stored = from_msgpack(unsealed(data), _Stored, dec_hook=_rich)
         lead = stored.result.ranks[stored.lead] if stored.lead is not None else None
@@ -92,12 +101,12 @@ def load(data: bytes, manifest: Manifest) -> RunResult:
 
 
 def sealed(content: bytes) -> bytes:
-    """Return ``content`` behind its checksum."""
+    """Return ``content`` with its checksum in front."""
     return _checksum(content) + content
 
 
 def unsealed(data: bytes) -> bytes:
-    """Return what ``sealed`` was given. Raises ValueError where a bit has flipped since."""
+    """Return the content that ``sealed`` stored. Raises ValueError if a bit has flipped since."""
     content = data[CHECKSUM_BYTES:]
     if data[:CHECKSUM_BYTES] != _checksum(content):
         raise ValueError("a bit has flipped")
@@ -115,7 +124,7 @@ def _plain(value: Any) -> Any:
         return value.dtype.str, value.tobytes()
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, Mapping):  # of constants, which nobody may change
+    if isinstance(value, Mapping):  # a read-only mapping of constants
         return dict(value)
     if value is pd.NA or value is pd.NaT:
         return None
@@ -135,7 +144,7 @@ def _rich(kind: type, value: Any) -> Any:
     if origin is np.ndarray:
         dtype, data = value
         return np.frombuffer(data, dtype).copy()
-    raise NotImplementedError(kind)  # msgspec's own way to hear of a type that nobody decodes
+    raise NotImplementedError(kind)  # the error that msgspec expects for an unknown type
 
 
 def _series(dtype: str, data: Any) -> pd.Series:

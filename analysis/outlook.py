@@ -1,4 +1,4 @@
-"""What several changes bring when they are made together: their gains do not add up, since removing one wait uncovers another."""
+"""The combined gain of several changes, which do not add up because removing one wait exposes another."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sawtooth.analysis.store.library import Library
 
 @dataclass(frozen=True)
 class Outlook:
-    """A run with changes made: ms per step and MFU (None where unknown) before and after, and the GPUs that the job holds.
+    """A run with changes: ms per step and MFU (None if unknown) before and after, and the job's GPUs.
 
-    What it says of a day holds for time spent in such steps. ``low_ms`` and ``high_ms`` are between which another run's step lies after
-    several changes, None where that is not known.
+    Times per day apply to time spent in such steps. ``low_ms`` to ``high_ms`` is the interval for another run with several
+    changes, None if unknown.
     """
 
     before_ms: float
@@ -29,23 +29,24 @@ class Outlook:
 
     @property
     def speedup(self) -> float:
-        """How many times as fast a step is."""
+        """The ratio of the step times before and after."""
         return self.before_ms / self.after_ms
 
     @property
     def mfu(self) -> float | None:
-        """The MFU afterwards: the same model FLOPs in the shorter step."""
+        """The MFU after the changes: the same model FLOPs in the shorter step."""
         return self.mfu_before * self.speedup if self.mfu_before is not None else None
 
     def hours_of(self, steps: float) -> tuple[float, float]:
-        """Return how many hours ``steps`` steps take before and after."""
+        """Return the hours for ``steps`` steps before and after."""
         return steps * self.before_ms / 3.6e6, steps * self.after_ms / 3.6e6
 
 
 def outlook(library: Library, rank: RankResult, gpus: int, findings: Sequence[Finding]) -> Outlook | None:
-    """Return what the changes of all ``findings`` bring together, a change that two share made once; ``gpus`` is how many the job has.
+    """Return the combined gain of the changes of all ``findings``; a shared change counts once.
 
-    None where that cannot be replayed. The interval is that of a plan of these changes, where there is one.
+    ``gpus`` is the job's number of GPUs. None if it cannot be replayed. The interval is that of a plan of these changes, if
+    there is one.
     """
     best = rank.best
     edits = tuple(dict.fromkeys(edit for finding in findings for edit in finding.edits))
@@ -59,7 +60,7 @@ def outlook(library: Library, rank: RankResult, gpus: int, findings: Sequence[Fi
     plan = plan_of(whatif, best, findings)
     low: float | None = None
     high: float | None = None
-    if plan and math.isclose(plan[-1].predicted_step_ms, after):  # every change is in it
+    if plan and math.isclose(plan[-1].predicted_step_ms, after):  # the plan contains every change
         low, high = plan[-1].predicted_low_ms, plan[-1].predicted_high_ms
     elif (between := whatif.predict_range_ms(best, edits)) is not None:
         low, high = whatif.of_another_run(best, edits, between)
@@ -67,5 +68,8 @@ def outlook(library: Library, rank: RankResult, gpus: int, findings: Sequence[Fi
 
 
 def mfu_of(rank: RankResult, findings: Sequence[Finding]) -> float | None:
-    """Return the MFU that rises as the step gets shorter by the changes of ``findings``; None where it is not known, and where they take FLOPs away."""
+    """Return the MFU that rises as the changes of ``findings`` shorten the step.
+
+    None if it is unknown, or if the changes remove FLOPs.
+    """
     return None if any("fewer_flops" in finding.explains.topics for finding in findings) else rank.metrics["mfu"].value

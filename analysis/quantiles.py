@@ -1,19 +1,22 @@
-"""Quantiles of Student's t and of the normal distribution; SciPy is loaded with the first, since a command that asks none need not wait for it."""
+"""Quantiles of Student's t and of the normal distribution.
+
+SciPy is imported inside the first function, because commands that do not need it should not wait for it.
+"""
 
 from __future__ import annotations
 
 from statistics import NormalDist
 
-MAD_TO_SIGMA = 1.4826  # the standard deviation of a normal distribution, from its median absolute deviation
+MAD_TO_SIGMA = 1.4826  # factor from the median absolute deviation to the standard deviation of a normal distribution
 
 
 def student_t(freedom: float, share: float) -> float:
-    """Return what a t-distributed number with ``freedom`` degrees (above 0) stays below with probability ``share``, 0 < share < 1."""
+    """Return the Student's t quantile with ``freedom`` degrees (above 0) for 0 < ``share`` < 1."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, share))
 
 
 def normal(share: float) -> float:
-    """Return what a standard normal number stays below with probability ``share``."""
+    """Return the quantile of the standard normal distribution for probability ``share``."""
     return NormalDist().inv_cdf(share)

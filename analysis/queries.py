@@ -1,4 +1,4 @@
-"""Queries longer than a line or two, kept as SQL beside the module that asks them."""
+"""Longer queries, stored in an SQL file next to the module that uses them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
 def queries_of(module_file: str) -> dict[str, str]:
-    """Return the queries in the ``.sql`` file beside a module (its ``__file__``) by name: each follows a line ``-- name: …``."""
+    """Return the queries in the ``.sql`` file of a module (its ``__file__``), by name.
+
+    Each query follows a line ``-- name: …``.
+    """
     _, *parts = _NAME.split(Path(module_file).with_suffix(".sql").read_text(encoding="utf-8"))
     return {name: query.strip() for name, query in zip(parts[::2], parts[1::2], strict=True)}

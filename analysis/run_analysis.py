@@ -1,4 +1,4 @@
-"""Analyse a run: one ``RunResult`` that every screen, the report and the comparison read."""
+"""Analysis of a run: one ``RunResult``, which every screen, the report and the comparison read."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ ON_CPU = "No GPU work is recorded in this run, and the recorder saw no GPU."
 
 
 def analyse(manifest: Manifest, library: Library) -> RunResult:
-    """Analyse ``manifest``, building derived files that are missing. Raises SawtoothError when a recording is missing or damaged."""
+    """Analyse ``manifest`` and build missing derived files.
+
+    Raises SawtoothError if a recording is missing or damaged.
+    """
     rows, diagnostics = _recordings(manifest, library)
     traces = [row for ref, row in zip(manifest.recordings, rows, strict=True) if ref.kind == "trace"]
     telemetry = run_telemetry.load(manifest, library, traces)
@@ -70,7 +73,7 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
             sampled=bool(telemetry.devices),
         )
     if manifest.summaries is not None:
-        from sawtooth.analysis.cluster.overview import of_whole_job  # only of jobs of many ranks
+        from sawtooth.analysis.cluster.overview import of_whole_job  # only for jobs with many ranks
 
         ranks, communication, lost = of_whole_job(library.folder, manifest.summaries, ranks, communication)
         diagnostics += [Diagnostic("summaries_lost", "error", lost, 1)] if lost else []
@@ -81,7 +84,7 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     if communication is not None:
         communication = with_parallelism(ranks, communication)
     diagnostics += trust.diagnostics_of(ranks)
-    if failed and lead is None:  # the GPU worked, whatever its records say
+    if failed and lead is None:  # the GPU worked, although its records are missing
         diagnostics = [diagnostic for diagnostic in diagnostics if diagnostic.key not in (NO_GPU, *(c.key for c in failed))]
     diagnostics += doubts.diagnostics_of(failed)
     diagnostics += [Diagnostic("telemetry_elsewhere", "error", sentence, 1) for sentence in _elsewhere(ranks, telemetry)]
@@ -111,7 +114,7 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
 
 
 def _recordings(manifest: Manifest, library: Library) -> tuple[list[RecordingRow], list[Diagnostic]]:
-    """Return the row of each of the run's recordings, with the rank that the run gives it, and what ingest noted of them."""
+    """Return the row of each of the run's recordings, with the run's rank, and ingest's diagnostics."""
     rows: list[RecordingRow] = []
     diagnostics: list[Diagnostic] = []
     for ref in manifest.recordings:
@@ -125,9 +128,9 @@ def _recordings(manifest: Manifest, library: Library) -> tuple[list[RecordingRow
 
 
 def _of_the_host(result: RunResult, library: Library, marks: Mapping[str, Witness | None]) -> RunResult:
-    """Return the result with what the host did, where its traces hold that alone; of several traces, of the one with the longest step.
+    """Return the result with the host's work if the traces contain only that.
 
-    Without a trace, the loop's own marks still tell how long a step takes.
+    Of several traces, the one with the longest step is used. Without a trace, the loop's own marks still give the step time.
     """
     host_alone = not result.telemetry.devices and not step_marks.names_gpu(result.manifest, library)
     if not marks and (alone := step_marks.witness(result.manifest, library, None, host_alone=host_alone)) is not None:
@@ -143,7 +146,7 @@ def _of_the_host(result: RunResult, library: Library, marks: Mapping[str, Witnes
         return result
     if (
         result.withdrawn_by is not None
-    ):  # what the host's steps take says nothing of the GPU, but what was timed beside the trace stays
+    ):  # the host's steps do not show the GPU's, but a step time measured outside the trace stays
         timed = known[0].step.low is not None
         step = known[0].step if timed else missing(result.withdrawn_by.sentence)
         return replace(result, metrics={**result.metrics, "best_step_time_ms": step})
@@ -151,7 +154,7 @@ def _of_the_host(result: RunResult, library: Library, marks: Mapping[str, Witnes
 
 
 def _without_records(manifest: Manifest, library: Library, noted: list[Diagnostic]) -> tuple[FailedCheck, ...]:
-    """Return the failed check of traces that hold launches and no GPU operation, or a device's events that were not read."""
+    """Return the failed check of traces with launches but no GPU operations or with unread device events."""
     unread = next((diagnostic for diagnostic in noted if diagnostic.key == "device_not_read"), None)
     if unread is not None and (check := lost_records.check_unread(unread.count, unread.sentence)) is not None:
         return (check,)
@@ -165,13 +168,13 @@ def _without_records(manifest: Manifest, library: Library, noted: list[Diagnosti
 
 
 def _elsewhere(ranks: list[RankResult], telemetry: RunTelemetry) -> list[str]:
-    """Return what is said of telemetry that does not show the traces' time, each sentence once."""
+    """Return the sentences about telemetry from another time than the traces, each once."""
     sentences = (run_telemetry.elsewhere(r.telemetry, telemetry.profile_ns(r.telemetry, r.trace)) for r in ranks)
     return list(dict.fromkeys(sentence for sentence in sentences if sentence))
 
 
 def _with_troughs(result: RunResult, library: Library, lead: RankResult) -> RunResult:
-    """Return the result with the troughs of the lead's sawtooth linked to its trace, as it is without a sawtooth."""
+    """Return the result with the lead's sawtooth troughs linked to its trace; unchanged without one."""
     telemetry = lead.telemetry
     if telemetry is None:
         return result
@@ -189,7 +192,7 @@ def _with_troughs(result: RunResult, library: Library, lead: RankResult) -> RunR
 
 
 def whatif_of(recording: Recording, rank: RankResult) -> WhatIf | None:
-    """Return the what-if engine of a rank, None where its trace has no replay that explains it."""
+    """Return the what-if engine of a rank; None if no replay explains its trace."""
     rows = recording.rows("SELECT problem FROM replays WHERE kind = 'unprofiled'")
     if not rows or rank.best.estimate.value is None:
         return None
@@ -198,13 +201,16 @@ def whatif_of(recording: Recording, rank: RankResult) -> WhatIf | None:
 
 
 def _on_cpu(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> bool:
-    """Tell whether the recorder saw that the training has no GPU: it sampled none, and no process that marked steps named one."""
-    kinds = {ref.kind for ref in manifest.recordings}  # marks alone may be a script's own, which name none
+    """Return whether the recorder saw that the training has no GPU.
+
+    It sampled none, and no process with step marks named one.
+    """
+    kinds = {ref.kind for ref in manifest.recordings}  # marks alone may be a script's own, which name no GPU
     return {"marks", "trace"} <= kinds and not telemetry.devices and not step_marks.names_gpu(manifest, library)
 
 
 def _no_gpu_work(manifest: Manifest, library: Library, telemetry: RunTelemetry, failed: tuple[FailedCheck, ...]) -> str:
-    """Return why a run has no GPU work in its traces."""
+    """Return the reason why a run's traces have no GPU work."""
     if (check := deciding(failed)) is not None:
         return check.sentence
     return ON_CPU if _on_cpu(manifest, library, telemetry) else NO_GPU_WORK

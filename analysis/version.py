@@ -1,11 +1,11 @@
-"""Versions: of the tool, and of what analysis computes (a derived file of another version is rebuilt)."""
+"""Versions of the tool and of the analysis; derived files of another version are rebuilt."""
 
 import hashlib
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
-ANALYSIS_VERSION = 44
+ANALYSIS_VERSION = 45
 
 try:
     TOOL_VERSION = metadata.version("sawtooth")
@@ -15,7 +15,7 @@ except metadata.PackageNotFoundError:  # run from a checkout that is not install
 
 @lru_cache(maxsize=1)
 def analysis_code() -> str:
-    """Return a digest of the package's files: what analysis concludes from a derived file is kept until any of them changes."""
+    """Return a digest of the package's files; cached results are valid until any file changes."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*")):
         if path.suffix in (".py", ".toml", ".sql"):

@@ -1,1 +1,1 @@
-"""What people see: the Streamlit app, its HTTP routes and the command line."""
+"""The user interfaces: the Streamlit app, its HTTP routes and the command line."""

@@ -1,4 +1,7 @@
-"""The command line. Exit codes: 0 done, 1 a gate failed, 2 could not be done (one sentence on stderr), 3 a bug in Sawtooth."""
+"""The command line.
+
+Exit codes: 0 done, 1 a gate failed, 2 could not be done (one sentence on stderr), 3 a bug in Sawtooth.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ from sawtooth.app.commands.output import say
 from sawtooth.ingest.errors import SawtoothError
 
 COULD_NOT = 2
-STOPPED = 130  # as shells report a process that Ctrl-C ended
+STOPPED = 130  # the status that shells report for a process that Ctrl-C ended
 NAME_SHOWN = 80  # characters of a file's name in an error
-BUG = 3  # of its own: a gate must not read a crash as "regressed"
+BUG = 3  # a separate code, because a gate must not read a crash as "regressed"
 TRACEBACK = "SAWTOOTH_TRACEBACK"
 
-# Where each command stands, and what the list of commands says of it. Its module is loaded when it is called: with pandas and SciPy
-# in between, `sawtooth --help` would take seconds.
+# The module of each command, and its line in the list of commands. A module is imported only when its command is called,
+# because `sawtooth --help` would otherwise take seconds to import pandas and SciPy.
 COMMANDS = {
     "ingest": ("ingest", "ingest", "Bring in traces and telemetry; prints the run's id on the last line."),
     "report": ("report", "report", "Report a run's step time, what the GPU waits for, and what to change."),
@@ -59,7 +62,7 @@ COMMANDS = {
 }
 NAME_A_RUN = ("report", "audit", "sweep")  # commands whose first word is a run or a file
 PARSED_BY_RECORDER = ("run", "attach", "sample", "loader")
-# The recorder parses the options of these itself: it must run where typer is not installed.
+# The recorder parses the options of these commands itself, because it must run without typer.
 THEIR_OWN_OPTIONS = {
     "ignore_unknown_options": True,
     "allow_extra_args": True,
@@ -69,7 +72,7 @@ THEIR_OWN_OPTIONS = {
 
 
 class OnDemand(TyperGroup):
-    """A group whose help knows its commands by the table above, and which loads the one that is called."""
+    """A group whose help uses the table above, and which imports only the called command."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the name, the command and its arguments."""
@@ -117,11 +120,15 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
     ] = False,
 ) -> None:
-    """Why a training run leaves its GPU waiting, what to change, and what the change would bring."""
+    """Find out why a training run leaves its GPU waiting, what to change, and what the change gains."""
 
 
 def main() -> None:
-    """Run the command line; errors people can act on become one sentence and exit code 2, any other one sentence and exit code 3."""
+    """Run the command line.
+
+    An error that the user can act on becomes one sentence and exit code 2. Any other error becomes one sentence and exit code
+    3.
+    """
     signal.signal(signal.SIGINT, _stopped)
     try:
         cli()
@@ -147,13 +154,13 @@ def main() -> None:
 
 
 def _stopped(*_: object) -> None:
-    """End cleanly on Ctrl-C: temporary folders go, and no traceback stays."""
+    """End cleanly on Ctrl-C: remove temporary folders and print no traceback."""
     say("\nStopped.", err=True)
     sys.exit(STOPPED)
 
 
 def _bug(error: Exception) -> str:
-    """Return what is said of an error that nobody expected: where it happened, and how to see all of it."""
+    """Return the text for an unexpected error: where it happened, and how to see the details."""
     if os.environ.get(TRACEBACK):
         return "".join(traceback.format_exception(error))
     last = traceback.extract_tb(error.__traceback__)[-1]

@@ -6,6 +6,6 @@ from sawtooth.app.page import cards, frame
 
 st.set_page_config(page_title="Sawtooth", page_icon=cards.ICON, layout="wide", initial_sidebar_state=230)
 page = st.navigation(frame.pages(), position="hidden")
-st.set_page_config(page_title=f"{page.title} · Sawtooth")  # a run's screens and Compare write their answer over it
+st.set_page_config(page_title=f"{page.title} · Sawtooth")  # a run's screens and Compare replace this title with their answer
 cards.style()
 frame.show(page)

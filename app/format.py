@@ -1,6 +1,6 @@
-"""Numbers and names for people: two or three significant figures with a unit, and names that stay plain text.
+"""Text of numbers, with two or three digits and a unit, and of names.
 
-Missing values are never formatted here: a reading without a value shows its reason, not a dash that looks like one.
+Missing values are never formatted here: a reading without a value shows its reason, not a dash that looks like a value.
 """
 
 from __future__ import annotations
@@ -15,24 +15,27 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app.printable import printable
 
-MISSING = "—"  # stands where a value would; its reason is always beside it or on hover
-SIGNIFICANT = 3  # more is noise: steps of one run differ by more than a per mille
-SHOWN_AS_FACTOR = 1.05  # times as fast: less reads as 1.0 ×, which is no gain
+MISSING = "—"  # replaces a missing value; its reason is always next to it or on hover
+SIGNIFICANT = 3  # more digits would be noise: steps of one run differ by more than 0.1 %
+SHOWN_AS_FACTOR = 1.05  # speed-up: a smaller one would read as 1.0 ×, which looks like no gain
 READ_FOR_ONE = 8  # characters that may compose into one
-NAME_LENGTH = 120  # a longer name wraps every table; the whole one stands in the tooltip and the CSV
+NAME_LENGTH = 120  # a longer name would wrap every table; the tooltip and the CSV have the full name
 
-# What begins a directive, an address or an arrow in Streamlit's Markdown although it is written as an entity.
+# Characters that begin a directive, an address or an arrow in Streamlit's Markdown, even as an entity.
 _BEGINS_SOMETHING = re.compile(r":(?=[\w/+-]+:|//)|@|[-<>~=](?=[-<>=])|w(?=ww)", re.IGNORECASE)
 _UNITS = {"ns": "ns", "us": "µs", "ms": "ms", "s": "s", "bytes": "bytes", "mb": "MB", "gb": "GB", "pct": "%"}
 _PERCENT = re.compile(r"(\d)%(?!\w)")
-# Where a line never ends: between a number and its unit, after an arrow and an ≈.
+# A line must not break between a number and its unit, or after an arrow or ≈.
 _UNIT = r"(?:[nµm]?s|min|h|%|×|[kMGTP]?B|bytes|[MG]Hz|k?W|k?J|[kMGTPE]?FLOP)"
 _KEPT = re.compile(rf"(?<=\d) (?={_UNIT}(?!\w))|(?<=[→≈]) ")
-_THIN = "\u00a0"  # no-break space: a number never parts from its unit
+_THIN = "\u00a0"  # no-break space, so that a number and its unit remain on one line
 
 
 def number(value: float, significant: int = SIGNIFICANT) -> str:
-    """Return ``value`` with ``significant`` figures, without exponent between 0.001 and 10 million: 41.2, 0.0312, 1,240."""
+    """Return ``value`` with ``significant`` digits, such as 41.2, 0.0312 or 1,240.
+
+    There is no exponent between 0.001 and 10 million.
+    """
     if value == 0:
         return "0"
     magnitude = abs(value)
@@ -45,7 +48,7 @@ def number(value: float, significant: int = SIGNIFICANT) -> str:
 
 
 def duration_ns(value: float) -> str:
-    """Return nanoseconds as the unit that reads best, ns to h: 340 ns, 8.2 µs, 41.3 ms, 1.25 s, 3.1 min, 18 h."""
+    """Return nanoseconds in the most readable unit: 340 ns, 8.2 µs, 41.3 ms, 1.25 s, 3.1 min, 18 h."""
     magnitude = abs(value)
     for limit, divisor, unit in (
         (999.5, 1, "ns"),
@@ -60,19 +63,22 @@ def duration_ns(value: float) -> str:
 
 
 def duration_ms(value: float) -> str:
-    """Return milliseconds as a time that reads well; see ``duration_ns``."""
+    """Return milliseconds as a readable time; see ``duration_ns``."""
     return duration_ns(value * 1e6)
 
 
 def step_change(before_ms: float, after_ms: float) -> str:
-    """Return a step's time before and as predicted, with one unit where both have the same: 65.7 → ≈ 35.1 ms, 1.25 s → ≈ 310 ms."""
+    """Return a step's time before and after: "65.7 → ≈ 35.1 ms" or "1.25 s → ≈ 310 ms"."""
     before, after = duration_ms(before_ms), duration_ms(after_ms)
     number_before, unit = before.split(_THIN)
     return f"{number_before if after.endswith(_THIN + unit) else before} → ≈{_THIN}{after}"
 
 
 def shortened(before_ms: float, after_ms: float) -> str:
-    """Return what a step is shorter by, so that the three times add up as they are shown: 33.6 and 15.9 ms differ by 17.7 ms."""
+    """Return by how much a step is shorter, computed from the rounded times, so that they add up.
+
+    For example, 33.6 and 15.9 ms differ by 17.7 ms.
+    """
     (before, unit), (after, other) = (duration_ms(ms).split(_THIN) for ms in (before_ms, after_ms))
     if unit != other:
         return duration_ms(before_ms - after_ms)
@@ -82,7 +88,10 @@ def shortened(before_ms: float, after_ms: float) -> str:
 
 
 def share(value: float) -> str:
-    """Return a share (0 to 1) in percent: 88 %, 6.2 %, 0.52 %, and never 100 % for less than that or 0 % for more."""
+    """Return a share (0 to 1) in percent, such as 88 %, 6.2 % or 0.52 %.
+
+    It is never 100 % for a smaller share, or 0 % for a larger one.
+    """
     percent = value * 100
     if percent == 0:
         return f"0{_THIN}%"
@@ -98,30 +107,30 @@ def share(value: float) -> str:
 
 
 def bytes_(value: float) -> str:
-    """Return bytes in decimal units, as disks and vendors count: 840 B, 12.3 kB, 1.24 GB."""
+    """Return bytes in decimal units, as disks and vendors use them: 840 B, 12.3 kB, 1.24 GB."""
     whole = value == round(value) and abs(value) < 1000
     return f"{value:.0f}\u00a0B" if whole else _scaled(value, "B", ("", "k", "M", "G", "T", "P"))
 
 
 def flops(value: float) -> str:
-    """Return an amount of floating-point operations: 1.56 TFLOP."""
+    """Return a number of floating-point operations, such as 1.56 TFLOP."""
     return _scaled(value, "FLOP", ("", "k", "M", "G", "T", "P", "E"))
 
 
 def flop_rate(tflops_per_s: float) -> str:
-    """Return a rate given in TFLOP/s: 312 TFLOP/s, 1.98 PFLOP/s, 450 GFLOP/s."""
+    """Return a rate in TFLOP/s with a readable unit: 312 TFLOP/s, 1.98 PFLOP/s, 450 GFLOP/s."""
     return _scaled(tflops_per_s * 1e12, "FLOP/s", ("", "k", "M", "G", "T", "P", "E"))
 
 
 def count(value: float) -> str:
-    """Return a count: exact below 10,000 when it is whole (918, 1,240), else 12.4 k, 5.02 M."""
+    """Return a count: exact below 10,000 if it is an integer (918, 1,240), else 12.4 k, 5.02 M."""
     if abs(value) < 10_000:
         return f"{value:,.0f}".replace("-", "−") if float(value).is_integer() else number(value)
     return _scaled(value, "", ("", "k", "M", "G"))
 
 
 def many(number_of: int, noun: str) -> str:
-    """Return a number of things: 1 trace, 3 traces."""
+    """Return a number with its noun: 1 trace, 3 traces."""
     return f"{count(number_of)} {noun}{'' if number_of == 1 else 's'}"
 
 
@@ -136,12 +145,12 @@ def factor(value: float) -> str:
 
 
 def speedup(value: float) -> str:
-    """Return how much faster a step becomes: 6.6 ×; where that would round to 1.0, how much of it goes: −2.9 %."""
+    """Return a step's speed-up, such as 6.6 ×; a small one as the saved share, such as −2.9 %."""
     return factor(value) if value >= SHOWN_AS_FACTOR else signed(share(1 / value - 1), 1 / value - 1)
 
 
 def span_ms(low_ms: float, high_ms: float) -> str:
-    """Return a range of times, with one unit where both have the same: 37.2 to 46.7 ms, 820 µs to 37.1 ms; one time where both read alike."""
+    """Return a range of times: "37.2 to 46.7 ms", "820 µs to 37.1 ms", or one time if both read alike."""
     low, high = duration_ms(low_ms), duration_ms(high_ms)
     if low == high:
         return low
@@ -149,7 +158,7 @@ def span_ms(low_ms: float, high_ms: float) -> str:
 
 
 def times(value: float) -> str:
-    """Return how many times as much one number is as another, to three digits, since a difference below a tenth counts: 1.39 ×."""
+    """Return a ratio with three digits, because differences below 0.1 matter: 1.39 ×."""
     return f"{number(value, 3)}{_THIN}×"
 
 
@@ -159,17 +168,17 @@ def money(value: float, currency: str = "$") -> str:
 
 
 def spaced(sentence: str) -> str:
-    """Return a sentence with the space before % that numbers for people have, no line of which ends within a number and its unit or after an arrow."""
+    """Return a sentence with no-break spaces before units and % and after arrows."""
     return _KEPT.sub(_THIN, _PERCENT.sub(f"\\1{_THIN}%", sentence))
 
 
 def signed(text: str, value: float) -> str:
-    """Put a plus before the ``text`` of a positive ``value``; the formatters write the minus themselves."""
+    """Return ``text`` with a plus if ``value`` is positive; formatters write the minus themselves."""
     return f"+{text}" if value > 0 else text
 
 
 def in_unit(value: float, unit: str) -> str:
-    """Return ``value`` of a metric's ``unit`` (see ``sawtooth.analysis.metrics.registry.Metric``) for people."""
+    """Return ``value`` with a metric's ``unit`` (see ``sawtooth.analysis.metrics.registry.Metric``)."""
     by_unit = {
         "ms": duration_ms,
         "s": lambda v: duration_ns(v * 1e9),
@@ -189,9 +198,9 @@ _BOUNDS = {"least": f"≥{_THIN}", "most": f"≤{_THIN}"}
 
 
 def reading(key: str, value: Reading) -> str:
-    """Return a reading of metric ``key`` for people, or the sign for a missing one; its reason is ``value.why_missing``.
+    """Return a reading of metric ``key`` as text; a missing one is MISSING.
 
-    What a failed check has made a bound has its sign: ≥ 42 %.
+    Its reason is ``value.why_missing``. If a failed check makes the value a bound, its sign is shown, as in "≥ 42 %".
     """
     if value.value is None:
         return MISSING
@@ -200,26 +209,27 @@ def reading(key: str, value: Reading) -> str:
 
 
 def clean(name: str, length: int | None = None) -> str:
-    """Return a stranger's text without control and direction characters, cut to ``length`` with an ellipsis."""
-    if length is not None:  # a name of megabytes costs no more than one of a line
+    """Return an untrusted text without control and direction characters, cut to ``length`` with "…"."""
+    if length is not None:  # so that a name of megabytes costs no more than a short one
         name = name[: READ_FOR_ONE * length]
     kept = unicodedata.normalize("NFC", printable(name))
     return f"{kept[: length - 1]}…" if length is not None and len(kept) > length else kept
 
 
 def plain(name: str, length: int | None = NAME_LENGTH) -> str:
-    """Return a stranger's text for Plotly labels and ``st.html``: escaped, so that it shows as written.
+    """Return an untrusted text, escaped for Plotly labels and ``st.html``.
 
     Never put it into a hovertemplate, where ``%{…}`` is evaluated: pass it as customdata.
     """
-    return html.escape(clean(name, length), quote=True).replace("&quot;", "&#34;")  # Plotly knows numbers only
+    return html.escape(clean(name, length), quote=True).replace("&quot;", "&#34;")  # Plotly knows only numeric entities
 
 
 def markdown(name: str, length: int | None = NAME_LENGTH) -> str:
-    """Return a stranger's text for Markdown: labels of buttons, links, metrics, tabs and captions.
+    """Return an untrusted text for Markdown: labels of buttons, links, metrics, tabs and captions.
 
-    Escaping alone does not do: addresses become links, ``:name:`` becomes an icon and ``->`` an arrow after the escapes are resolved.
-    Signs that begin one of these are followed by an invisible word joiner; others are not, so that most names are copied as they are.
+    Escaping alone is not enough. After the escapes are resolved, addresses become links, ``:name:`` becomes an icon, and ``->``
+    becomes an arrow. An invisible word joiner follows the characters that begin one of these. Other characters have none, so
+    that users can copy most names unchanged.
     """
     text, pieces = clean(name, length), []
     for at, sign in enumerate(text):
@@ -230,7 +240,7 @@ def markdown(name: str, length: int | None = NAME_LENGTH) -> str:
 
 
 def heading(key: str) -> str:
-    """Return the key of a value as a heading for people, its unit last: ``longest_wait_ms`` is "Longest wait, ms"."""
+    """Return a value's key as a heading with its unit last: ``longest_wait_ms`` is "Longest wait, ms"."""
     name, _, suffix = key.rpartition("_")
     words = f"{name}, {_UNITS[suffix]}" if name and suffix in _UNITS else key
     words = words.replace("_", " ").replace("-", " ")

@@ -1,4 +1,4 @@
-"""The store for reading: one locked-down DuckDB per process, shared by pages and API."""
+"""The store for reading: one restricted DuckDB per process, shared by pages and API."""
 
 from __future__ import annotations
 

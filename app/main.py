@@ -1,4 +1,7 @@
-"""The server: ``streamlit run app/main.py`` or ``sawtooth serve``. Pages come from ``dashboard.py``, HTTP routes from ``sawtooth.app.api``."""
+"""The server: ``streamlit run app/main.py`` or ``sawtooth serve``.
+
+Pages come from ``dashboard.py``, HTTP routes from ``sawtooth.app.api``.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-if (ROOT / "sawtooth").is_dir() and str(ROOT) not in sys.path:  # a checkout: its own code runs, installed or not
+if (ROOT / "sawtooth").is_dir() and str(ROOT) not in sys.path:  # a checkout runs its own code, installed or not
     sys.path.insert(0, str(ROOT))
 
 import streamlit as st  # noqa: E402
@@ -19,7 +22,10 @@ from sawtooth.app.server.process import lifespan, started_settings  # noqa: E402
 
 
 def script_failed(error: Exception) -> None:
-    """Log what fails outside a page's own care. Pages are loaded once the runtime is there: their caches look for it."""
+    """Log an error that a page did not handle.
+
+    Pages are imported only once the runtime exists, because their caches need it.
+    """
     from sawtooth.app.page.frame import script_failed as failed
 
     failed(error)

@@ -1,4 +1,7 @@
-"""Strangers' texts without the characters that move a cursor, turn a line around or cannot be seen: terminals and pages get no others."""
+"""Untrusted texts without characters that move a cursor, reverse a line or are invisible.
+
+Terminals and pages never get these characters.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,17 @@ import re
 import unicodedata
 from typing import Any
 
-UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Unicode's categories
+UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Unicode categories
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e]")
 
 
 def printable(text: str, kept: str = "") -> str:
-    """Return ``text`` with a space for each such character but those in ``kept``."""
+    """Return ``text`` with a space in place of each such character, except those in ``kept``."""
     return _NOT_PLAIN.sub(lambda sign: " " if _unseen(sign[0], kept) else sign[0], text)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Return JSON in which names stand as written, but for such characters, which are escaped."""
+    """Return JSON with readable names in which only such characters are escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return _NOT_PLAIN.sub(lambda sign: json.dumps(sign[0])[1:-1] if _unseen(sign[0], "\n") else sign[0], text)
 

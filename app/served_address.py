@@ -1,6 +1,7 @@
-"""Where the servers of a data folder listen: each keeps its address in a file there that it locks, so that a killed server leaves no false address.
+"""The addresses of a data folder's servers, each in a file that its server locks.
 
-``python -m sawtooth.app.served_address`` exits 0 where one of them answers: the container image's health check.
+The lock shows that the server is running, so a killed server leaves no false address. ``python -m sawtooth.app.served_address``
+exits with 0 if a server answers; it is the health check of the container image.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from sawtooth.place import default_data_folder
 
 DEFAULT_PORT = 8501
 DEFAULT_ADDRESS = "127.0.0.1"
-ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # and how this machine reaches such a server
+# Addresses for all interfaces, and how this machine reaches such a server.
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 HEALTH_PATH = "_stcore/health"
-HEALTH_S = 4.0  # a server that draws pages for others answers late; the image's health check allows five
+HEALTH_S = 4.0  # a busy server answers late; the image's health check allows five seconds
 
 
 class Served(msgspec.Struct, frozen=True):
-    """Where a server listens: on which machine, address and port, and whether by TLS."""
+    """A server's host, address and port, and whether it uses TLS."""
 
     address: str = DEFAULT_ADDRESS
     port: int = DEFAULT_PORT
@@ -38,14 +40,14 @@ class Served(msgspec.Struct, frozen=True):
     host: str = ""
 
     def url(self, path: str = "") -> str:
-        """Return the address of a page as a browser of this machine needs it."""
+        """Return the address of a page for a browser on this machine."""
         address = ANY_ADDRESS.get(self.address, self.address)
         address = f"[{address}]" if ":" in address else address
         return f"{'https' if self.secure else 'http'}://{address}:{self.port}/{path}"
 
     def answers(self, within_s: float = HEALTH_S) -> bool:
-        """Ask the server whether it is well."""
-        # Its certificate may be its own or name another host. Nothing secret is sent.
+        """Return whether the server answers a health check."""
+        # The certificate may be self-signed or name another host. The request contains no secret.
         unchecked = ssl._create_unverified_context() if self.secure else None
         try:
             with urlopen(self.url(HEALTH_PATH), timeout=within_s, context=unchecked):
@@ -56,7 +58,10 @@ class Served(msgspec.Struct, frozen=True):
 
 @contextmanager
 def keep_address(data: DataFolder, served: Served) -> Iterator[None]:
-    """Keep the address of this server in ``data`` while the block runs. A folder that cannot be written has no address."""
+    """Store the address of this server in ``data`` while the block runs.
+
+    A folder that cannot be written has no address.
+    """
     path = _file(data, served.port)
     content = msgspec.json.encode(msgspec.structs.replace(served, host=socket.gethostname()))
     with contextlib.ExitStack() as stack:
@@ -71,7 +76,7 @@ def keep_address(data: DataFolder, served: Served) -> Iterator[None]:
 
 
 def addresses(data: DataFolder) -> list[Served]:
-    """Return where servers of ``data`` listen on this machine, the one that started last first."""
+    """Return where servers of ``data`` listen on this machine, the last started one first."""
     listening = []
     for path in data.access.glob("served-*.json"):
         with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError), path.open("rb") as file:
@@ -82,7 +87,7 @@ def addresses(data: DataFolder) -> list[Served]:
 
 
 def answering(data: DataFolder, within_s: float) -> Served | None:
-    """Return the first of ``addresses`` at which a server answers, None where none does."""
+    """Return the first of ``addresses`` at which a server answers, or None."""
     return next((served for served in addresses(data) if served.answers(within_s)), None)
 
 
@@ -91,7 +96,7 @@ def _file(data: DataFolder, port: int) -> Path:
 
 
 def main() -> int:
-    """Return 0 where a server of the data folder answers; without a kept address the default one is asked."""
+    """Return 0 if a server of the data folder answers; without a stored address, ask the default one."""
     asked = addresses(DataFolder(default_data_folder())) or [Served()]
     return 0 if any(served.answers() for served in asked) else 1
 

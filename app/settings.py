@@ -1,4 +1,4 @@
-"""What a server was started with: read once from the environment, which ``sawtooth serve`` fills from its options."""
+"""The settings of a server, read once from the environment, which ``sawtooth serve`` fills."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from sawtooth.ingest.schema import DataFolder
 from sawtooth.place import default_data_folder
 
 GB = 1_000_000_000
-DEFAULT_UPLOAD_CAP = 32 * GB  # a rank's trace of a long capture is 5 GB; the disk check below is what really protects
-DISK_RESERVE = GB // 2  # what an upload must leave free: the recording, the derived file and the system need room too
-SHORTEST_TOKEN = 12  # characters: below it a chosen token can be guessed by trying
+DEFAULT_UPLOAD_CAP = 32 * GB  # a rank's trace of a long capture is 5 GB; the real protection is the disk check below
+DISK_RESERVE = GB // 2  # free space after an upload: the recording, the derived file and the system need room too
+SHORTEST_TOKEN = 12  # characters: a shorter token could be guessed by trying
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Options of this server. ``token`` is None until it starts, then only with ``no_token``; ``external_links`` allows the one link that leaves."""
+    """The options of this server.
+
+    ``token`` is None before the start, and afterwards only with ``no_token``. ``external_links`` allows the only link to
+    another site.
+    """
 
     data: DataFolder
     token: str | None = None
@@ -35,7 +39,7 @@ class Settings:
 
 
 def settings_from(environment: dict[str, str]) -> Settings:
-    """Build the settings from environment variables. Raises UsageError for a value that makes no sense."""
+    """Build the settings from environment variables. Raises UsageError for an invalid value."""
     token = environment.get("SAWTOOTH_TOKEN") or None
     if token is not None and len(token) < SHORTEST_TOKEN:
         raise UsageError(
@@ -62,7 +66,7 @@ def settings() -> Settings:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether ``host`` (a name or an address) can only be reached from this machine."""
+    """Return whether ``host`` (a name or an address) can only be reached from this machine."""
     bare = host.strip("[]").lower()
     if bare == "localhost" or bare.endswith(".localhost"):
         return True

@@ -1,7 +1,8 @@
-"""The colours of owners and causes: one class has one colour on every screen, in the report and in both themes.
+"""The colours of owners and causes, the same on every screen, in the report and in both themes.
 
-Lost time is warm and carries a texture, so that causes stay apart for the colour-blind; useful time is blue, what is nobody's fault is
-grey (Okabe–Ito family, every mark at least 3:1 against the page). Never a colour without a word beside it.
+Lost time is warm and has a texture, so that colour-blind users can distinguish causes. Useful time is blue. Time that nobody
+can change is grey. (Okabe–Ito family; every mark has a contrast of at least 3:1 to the page.) A colour never appears without a
+word next to it.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from sawtooth.analysis.knowledge.lost_time import known_by
 
 @dataclass(frozen=True)
 class Colour:
-    """A class's name for people and its colours on a light and on a dark page. ``hatched`` classes carry a pattern wherever they are drawn.
+    """The label of an owner or cause, and its colours on a light and on a dark page.
 
-    ``texture`` is what wide areas carry on top, as Plotly calls its pattern shapes; empty for a plain fill.
+    ``hatched`` ones have a pattern wherever they are drawn. ``texture`` is the pattern of wide areas, as a Plotly pattern
+    shape; it is empty for a plain fill.
     """
 
     label: str
@@ -30,7 +32,7 @@ class Colour:
         return self.dark if dark else self.light
 
 
-# By name: light, dark, hatched. Owners and causes name the one that is theirs. The next cause brings its own.
+# By name: light, dark, hatched. Owners and causes refer to these names. A new cause needs its own colour.
 PALETTE: dict[str, tuple[str, str, bool]] = {
     "blue": ("#0072B2", "#4AA3DF", False),
     "sky": ("#3A93CC", "#9AD1F5", False),
@@ -52,7 +54,7 @@ PALETTE: dict[str, tuple[str, str, bool]] = {
     "stone": ("#929292", "#747474", False),
     "fog": ("#5C5C5C", "#7A7A7A", False),
 }
-# Of the colours of lost time: neighbours in hue differ in texture.
+# Colours of lost time: neighbours in hue have different textures.
 TEXTURES = {
     "pink": "/", "orchid": "\\", "amber": "+", "honey": "|", "vermilion": "/", "crimson": "x", "sienna": "\\", "ochre": ".", "violet": "-",
     "indigo": "|", "umber": "+", "plum": "-", "smoke": "/", "fog": ".",
@@ -80,8 +82,8 @@ PAGE = Colour("page", "#FFFFFF", "#14171A")
 MUTED = Colour("muted text", "#5F6670", "#A3A7AD")
 
 
-# Lines of sampled quantities, by column: greens and violets, which no owner or cause has, so that a measured line is never read as one.
-# A quantity without a colour of its own is drawn in MUTED.
+# Lines of sampled quantities, by column: greens and violets, which no owner or cause uses, so that a measured line is not
+# mistaken for one. A quantity without its own colour is drawn in MUTED.
 QUANTITIES: dict[str, Colour] = {
     "util_pct": Colour("", "#64748B", "#94A3B8"),
     "gr_active_pct": Colour("", "#00796B", "#4DB6AC"),
@@ -108,13 +110,13 @@ def colour_of_quantity(column: str) -> Colour:
 
 
 def colour_of(owner: str, cause: str | None = None) -> Colour:
-    """Return the colour of a ledger row: what it is known by: its cause's, else its owner's."""
+    """Return the colour of a ledger row: that of its cause, else that of its owner."""
     key = known_by(owner, cause)
     return CAUSES.get(key) or OWNERS.get(key, UNKNOWN)
 
 
 def place_of(owner: str, cause: str | None = None) -> tuple[int, int]:
-    """Return by what the parts of every bar of a step are ordered: useful time first, then what is lost, each part at the same place whatever its size."""
+    """Return the sort key of a step's parts: useful time first, then lost time, always in the same order."""
     return _OWNER_PLACES.get(owner, len(_OWNER_PLACES)), _CAUSE_PLACES.get(cause or "", -1)
 
 
@@ -126,11 +128,11 @@ def luminance(colour: str) -> float:
 
 
 def ink_on(colour: str) -> str:
-    """Return black or white, whichever reads better on ``colour``: one of them always has 4.5:1."""
+    """Return black or white, whichever reads better on ``colour``; one always has a contrast of 4.5:1."""
     return "#000000" if luminance(colour) > MIDDLE_LUMINANCE else "#FFFFFF"
 
 
 def mixed(one: str, other: str, share: float) -> str:
-    """Return the colour that lies ``share`` (0 to 1) of the way from hex colour ``one`` to ``other``."""
+    """Return the colour at ``share`` (0 to 1) of the way from hex colour ``one`` to ``other``."""
     ends = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in (one, other)]
     return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in zip(*ends, strict=True))

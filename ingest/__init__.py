@@ -1,1 +1,1 @@
-"""Facts: reads traces and telemetry and publishes recordings. Imports nothing of analysis or app."""
+"""Facts: reads traces and telemetry and publishes recordings. Imports nothing from analysis or app."""

@@ -1,4 +1,7 @@
-"""Python processes of ours: each finds the ``sawtooth`` that started it, whatever lies in the folder it runs in."""
+"""Start our own Python processes so that each imports the ``sawtooth`` that started it.
+
+Files in the working folder do not change that.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from collections.abc import Mapping
 
 from sawtooth.place import IMPORT_ROOT
 
-ADDED = "SAWTOOTH_PATH_ADDED"  # set where PYTHONPATH was changed, for a child that starts somebody else's program
+ADDED = "SAWTOOTH_PATH_ADDED"  # set if PYTHONPATH was changed, for a child that starts another program
 SECRETS = ("SAWTOOTH_TOKEN", "SAWTOOTH_PUSH_TOKEN")
-# What a server's children may know of its environment: paths, language, time zone, libraries and GPUs. A service's has credentials of all kinds.
+# Environment variables that a server's children may get: paths, language, time zone, libraries and GPUs. A service's
+# environment also has all kinds of credentials.
 HANDED_DOWN = (
     "APPDATA", "COMSPEC", "HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LOCALAPPDATA", "LOGNAME", "PATH", "PATHEXT", "SYSTEMROOT",
     "TEMP", "TMP", "TMPDIR", "TZ", "USER", "USERPROFILE", "VIRTUAL_ENV",
@@ -19,12 +23,15 @@ HANDED_DOWN_FAMILIES = ("CUDA_", "DYLD_", "LC_", "NVIDIA_", "OMP_", "PYTHON", "S
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs ``module`` (its full name). ``-P`` keeps the current folder off the child's path."""
+    """Return the command that runs ``module`` (its full name).
+
+    ``-P`` keeps the current folder off the child's path.
+    """
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return ``base`` (this process's environment where None) with our folder first on ``PYTHONPATH``."""
+    """Return ``base`` (by default this process's environment) with our folder first on ``PYTHONPATH``."""
     variables = dict(os.environ if base is None else base)
     if variables.get(ADDED) != "1":
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(IMPORT_ROOT), variables.get("PYTHONPATH"))))
@@ -33,15 +40,19 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def handed_down() -> dict[str, str]:
-    """Return the part of this process's environment that a child of the server needs, with our folder on its path."""
+    """Return the part of this process's environment that a child of the server needs.
+
+    Our folder is on its path.
+    """
     known = {name: value for name, value in os.environ.items() if name in HANDED_DOWN or name.startswith(HANDED_DOWN_FAMILIES)}
     return environment({name: value for name, value in known.items() if name not in SECRETS})
 
 
 def environment_before() -> dict[str, str]:
-    """Undo ``environment``: what a training command started by one of our children must see, or it might find our folders for its own.
+    """Return this process's environment without the changes of ``environment``.
 
-    Our own secrets are not the training's either.
+    A training command started by one of our children must see it, or the training might import from our folder. Our own secrets
+    are removed too.
     """
     variables = {name: value for name, value in os.environ.items() if name not in SECRETS}
     if variables.pop(ADDED, None) == "1":

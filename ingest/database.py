@@ -1,7 +1,7 @@
-"""The store's DuckDB files: laid out by copying, and opened by instances that are used again.
+"""The store's DuckDB files: created by copying a layout, and opened by reused instances.
 
-Starting an instance takes 14 ms of a core, and the hundreds of statements that lay out a file and explain its columns 30: as much as all the rows of
-a small trace.
+Starting an instance takes 14 ms of a core. The hundreds of statements that create a layout and its column comments take 30 ms.
+That is as much as all the rows of a small trace.
 """
 
 from __future__ import annotations
@@ -16,34 +16,37 @@ import duckdb
 
 from sawtooth.ingest.schema import BLOCK_BYTES, STORAGE_VERSION
 
-CLOSED: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}  # nothing is fetched
+# downloads no extension
+CLOSED: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 CORES = os.cpu_count() or 2
-ROW_MEMORY = "96MB"  # for a look at single rows
-LEAST_MEMORY = "16MB"  # what an instance that does nothing needs, and more
+ROW_MEMORY = "96MB"  # to read single rows
+LEAST_MEMORY = "16MB"  # the memory of an instance that does nothing, and some more
 
-_idle: list[duckdb.DuckDBPyConnection] = []  # one at most: a process rarely works on two files at a time
+_idle: list[duckdb.DuckDBPyConnection] = []  # at most one: a process rarely works on two files at a time
 _one_at_a_time = threading.Lock()
-_layouts: dict[str, bytes] = {}  # of a layout's statements the file that they make
+_layouts: dict[str, bytes] = {}  # the file that a layout's statements create, by these statements
 
 
 def borrow(memory_limit: str, scratch: Path | None = None) -> duckdb.DuckDBPyConnection:
-    """Return an instance with nothing attached, which spills into ``scratch``, nowhere where None. Close it after an error, else ``give_back``.
+    """Return an instance with nothing attached; it spills into ``scratch``, or nowhere if None.
 
-    It has one thread: its rows are computed beside it, where a second costs a tenth more, and sums of fractions come out the same each time. Who
-    sums millions of rows may set more (``derive.build`` does), and such sums then differ in their last digits; whoever borrows it next has one again.
+    Close it after an error, otherwise ``give_back``. It has one thread, because its rows are computed in parallel to it, where
+    a second thread costs a tenth more. With one thread, sums of fractions are also the same each time. Code that sums millions
+    of rows may set more threads (``derive.build`` does). Such sums then differ in their last digits. The next borrower gets one
+    thread again.
     """
     with _one_at_a_time:
         connection = _idle.pop() if _idle else None
     if connection is not None:
         try:
             return _limited(connection, memory_limit, scratch)
-        except duckdb.Error:  # one that has spilled keeps to its folder
+        except duckdb.Error:  # an instance that has spilled cannot change its folder
             connection.close()
     return _limited(duckdb.connect(":memory:", config=CLOSED), memory_limit, scratch)
 
 
 def give_back(connection: duckdb.DuckDBPyConnection) -> None:
-    """Leave an instance that has nothing attached any more to the next who borrows one."""
+    """Give back an instance with nothing attached, for the next call of ``borrow``."""
     with _one_at_a_time:
         if not _idle:
             _idle.append(connection)
@@ -59,14 +62,20 @@ def _limited(connection: duckdb.DuckDBPyConnection, memory_limit: str, scratch: 
 
 
 def give_up_memory(connection: duckdb.DuckDBPyConnection, memory_limit: str) -> None:
-    """Let an instance of that limit return what it keeps for later use: as much again as the rows that it gave, where no limit makes it."""
+    """Make an instance with that limit return the memory that it keeps for later use.
+
+    Without a limit, it keeps as much memory again as the rows that it returned.
+    """
     with contextlib.suppress(duckdb.OutOfMemoryException):
         connection.execute(f"SET memory_limit = '{LEAST_MEMORY}'")
     connection.execute(f"SET memory_limit = '{memory_limit}'")
 
 
 def rows_of(path: Path, select: str) -> list[tuple[Any, ...]]:
-    """Return the rows that ``select`` gives of a file of the store. Raises duckdb.Error for a missing or damaged file."""
+    """Return the rows of ``select`` on a file of the store.
+
+    Raises duckdb.Error for a missing or damaged file.
+    """
     connection = borrow(ROW_MEMORY)
     try:
         connection.execute(f"ATTACH '{quoted(path)}' AS looked_into (READ_ONLY); USE looked_into")
@@ -80,12 +89,15 @@ def rows_of(path: Path, select: str) -> list[tuple[Any, ...]]:
 
 
 def first_row(path: Path, select: str) -> tuple[Any, ...] | None:
-    """Return the first of ``rows_of``, None where there is none."""
+    """Return the first of ``rows_of``; None without rows."""
     return next(iter(rows_of(path, select)), None)
 
 
 def append(connection: duckdb.DuckDBPyConnection, table: str, frame: Any) -> None:
-    """Append a data frame's rows to ``table``, column by name: as Arrow, since the engine looks a frame's columns through value by value."""
+    """Append a data frame's rows to ``table``, matching columns by name.
+
+    The rows go through Arrow, because DuckDB inspects a data frame's columns value by value.
+    """
     import pyarrow as pa  # only where something is written
 
     connection.register("incoming", pa.Table.from_pandas(frame, preserve_index=False, nthreads=1))
@@ -96,10 +108,10 @@ def append(connection: duckdb.DuckDBPyConnection, table: str, frame: Any) -> Non
 def attach_new(
     connection: duckdb.DuckDBPyConnection, path: Path, name: str, layout: str, search_path: str | None = None
 ) -> None:
-    """Attach a new file as ``name``, with the tables and views that the statements ``layout`` make, and look for tables there first.
+    """Attach a new file as ``name`` with the tables and views of ``layout``; search tables there first.
 
-    It has no log: each commit to a log waits for the disk, and a draft that is not finished is thrown away. ``search_path`` is where else
-    views of the layout find their tables. Raises duckdb.Error.
+    The file has no write-ahead log, because each commit to a log waits for the disk, and an unfinished draft is deleted anyway.
+    ``search_path`` is where views of the layout find further tables. Raises duckdb.Error.
     """
     if layout in _layouts:
         path.write_bytes(_layouts[layout])
@@ -112,5 +124,5 @@ def attach_new(
 
 
 def quoted(path: Path) -> str:
-    """Return ``path`` as it stands between the quotes of a statement."""
+    """Return ``path`` escaped for the quotes of a statement."""
     return str(path).replace("'", "''")

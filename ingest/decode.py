@@ -1,4 +1,4 @@
-"""Read numbers exactly: decimal microseconds become integer nanoseconds without ever being a float."""
+"""Read numbers exactly: decimal microseconds become integer nanoseconds without floats."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ I64 = NDArray[np.int64]
 POINT, NEWLINE = b".\n"
 SIMPLE = re.compile(rb"-?\d{1,15}(?:\.\d{0,3})?")  # fits 64-bit nanoseconds whatever the digits
 SCALES = np.array([1000, 100, 10, 1], np.int64)  # nanoseconds of the last digit, by the number of decimals of a microsecond
-NULL = np.iinfo(np.int64).min  # stands for "not recorded" in integer columns until they are stored
+NULL = np.iinfo(np.int64).min  # means "not recorded" in integer columns until they are stored
 MICROSECOND = 1000  # ns
-FIRST = 64  # times tell nearly always: those of most traces have fractions
-LARGEST = 1 << 62  # of a time in nanoseconds, so that a start plus a duration cannot overflow
+FIRST = 64  # the first times nearly always decide: in most traces they have fractions
+LARGEST = 1 << 62  # largest time in nanoseconds, so that a start plus a duration cannot overflow
 
 
 def decimal_ns(raws: Sequence[Raw | bytes]) -> I64:
-    """Return ``raws`` (JSON numbers or strings, microseconds) as nanoseconds, exactly; NULL where there is no such number.
+    """Return ``raws`` (JSON numbers or strings, microseconds) as exact nanoseconds.
 
-    Digits beyond the nanosecond are rounded half to even. What does not fit becomes LARGEST with its sign.
+    NULL where there is no such number. Digits beyond the nanosecond are rounded half to even. A number that does not fit
+    becomes LARGEST with its sign.
     """
     count = len(raws)
     joined = b"\n".join(raws) + b"\n"
@@ -53,7 +54,7 @@ def decimal_ns(raws: Sequence[Raw | bytes]) -> I64:
 
 
 def _mixed_ns(raws: Sequence[Raw | bytes]) -> I64:
-    """Do what ``decimal_ns`` does where some numbers have a point and some do not, or some are none."""
+    """Do the same as ``decimal_ns`` if only some numbers have a point, or some are no numbers."""
     numbers = texts(raws)
     rows = [i for i, text in enumerate(numbers) if SIMPLE.fullmatch(text)]
     result = np.full(len(raws), NULL, np.int64)
@@ -68,7 +69,7 @@ def _mixed_ns(raws: Sequence[Raw | bytes]) -> I64:
 
 
 def _whole(digits: bytes, ends: I64) -> I64:
-    """Read integers that stand one behind the other in ``digits``."""
+    """Read integers that follow each other in ``digits``."""
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends
     numbers = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(digits))
@@ -76,10 +77,10 @@ def _whole(digits: bytes, ends: I64) -> I64:
 
 
 def whole_microseconds(times: I64) -> bool:
-    """Tell whether no time (ns) has a fraction of a microsecond."""
+    """Return whether no time (ns) has a fraction of a microsecond."""
     if len(times) > FIRST and not whole_microseconds(times[:FIRST]):
         return False
-    return bool((times // MICROSECOND * MICROSECOND == times).all())  # in half the time of the remainder
+    return bool((times // MICROSECOND * MICROSECOND == times).all())  # takes half the time of the remainder
 
 
 def _one_ns(text: bytes) -> int:
@@ -87,7 +88,7 @@ def _one_ns(text: bytes) -> int:
         value = Decimal(text.decode())
         if not value.is_finite():
             return NULL
-        if value.copy_abs() > LARGEST // 1000:  # abs() rounds, which numbers of a billion digits do not bear
+        if value.copy_abs() > LARGEST // 1000:  # abs() rounds, which is too slow for numbers of a billion digits
             return LARGEST if value > 0 else -LARGEST
         return int((value * 1000).to_integral_value())
     except (InvalidOperation, UnicodeDecodeError, ValueError):
@@ -95,16 +96,19 @@ def _one_ns(text: bytes) -> int:
 
 
 def integers(values: Sequence[Any]) -> I64:
-    """Return int, float or str ``values`` as int64; NULL for None, for what is no number and for what does not fit."""
+    """Return int, float or str ``values`` as int64.
+
+    NULL for None, for values that are no numbers, and for numbers that do not fit.
+    """
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         result = np.array(values, np.int64)
-        if result.ndim == 1:  # lists as long as each other would make a table
+        if result.ndim == 1:  # lists of equal length would become a table
             return result
     return np.fromiter(map(_one_integer, values), np.int64, len(values))
 
 
 def small_integers(values: Sequence[Any]) -> I64:
-    """Return ``values`` as ``integers`` does; NULL also for what does not fit into 32 bits."""
+    """Return ``values`` as ``integers`` does; NULL also for numbers that do not fit into 32 bits."""
     result = integers(values)
     result[np.abs(result) >= 1 << 31] = NULL
     return result
@@ -113,18 +117,18 @@ def small_integers(values: Sequence[Any]) -> I64:
 def _one_integer(value: Any) -> int:
     try:
         number = Decimal(value) if isinstance(value, str) else value
-        return int(number) if -(1 << 63) < number < 1 << 63 else NULL  # looked at first: int() of 1e9999999 takes minutes
+        return int(number) if -(1 << 63) < number < 1 << 63 else NULL  # checked first: int() of 1e9999999 takes minutes
     except (TypeError, ValueError, OverflowError, InvalidOperation):
         return NULL
 
 
 def floats(values: Sequence[Any]) -> NDArray[np.float64]:
-    """Return int, float or str ``values`` as float64; NaN (stored as NULL) for what is no finite number."""
+    """Return int, float or str ``values`` as float64; NaN (stored as NULL) if not a finite number."""
     try:
         result = np.array(values, np.float64)
     except (TypeError, ValueError, OverflowError):
         result = np.empty(0)
-    if result.shape != (len(values),):  # something is no number, or lists as long as each other
+    if result.shape != (len(values),):  # a value is no number, or there are lists of equal length
         result = np.fromiter(map(_one_float, values), np.float64, len(values))
     result[~np.isfinite(result)] = np.nan
     return result

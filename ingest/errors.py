@@ -1,16 +1,17 @@
-"""Errors people read: what was found, what was expected, what to do."""
+"""Errors that users read: what was found, what was expected, and what to do."""
 
 from __future__ import annotations
 
-LETTERS_SHOWN = 60  # of a file that is refused: enough to know it by
-REPLACED = "\N{REPLACEMENT CHARACTER}"  # what a decoder put in place of bytes
+LETTERS_SHOWN = 60  # characters of a refused file: enough to recognize it
+REPLACED = "\N{REPLACEMENT CHARACTER}"  # the character by which a decoder replaces bytes
 
 
 class SawtoothError(Exception):
-    """Something the user can act on. ``str(error)`` is one or two plain sentences, without a path of this server.
+    """An error that the user can act on.
 
-    ``file`` is the name of the file that it is about, where several were read: the page and the command line put it before the sentence.
-    ``others`` has a sentence for each further file that could not be read either.
+    ``str(error)`` is one or two plain sentences, without a path of this server. ``file`` is the name of the file that the error
+    is about, if several were read. The page and the command line put it before the sentence. ``others`` has a sentence for each
+    further file that could not be read.
     """
 
     code = "error"
@@ -19,9 +20,9 @@ class SawtoothError(Exception):
 
 
 class SourceError(SawtoothError):
-    """A source that cannot be read. ``code`` is one of the contract's, such as ``E-EMPTY`` or ``E-TYPE``.
+    """A source that cannot be read; ``code`` is one of the contract's, such as ``E-EMPTY`` or ``E-TYPE``.
 
-    ``offset`` is the byte of the uncompressed source at which reading stopped, where that is known.
+    ``offset`` is the byte of the uncompressed source at which reading stopped, if known.
     """
 
     def __init__(self, code: str, sentence: str, *, offset: int | None = None) -> None:
@@ -31,26 +32,29 @@ class SourceError(SawtoothError):
 
 
 class NotFoundError(SawtoothError):
-    """A run, recording or other thing that this data folder does not hold."""
+    """A run, recording or other object that is not in this data folder."""
 
     code = "not-found"
 
 
 class UsageError(SawtoothError):
-    """A request that makes no sense as given, such as an unknown metric key."""
+    """A request that is not valid, such as an unknown metric key."""
 
     code = "usage"
 
 
 def disk_error(error: OSError) -> SourceError:
-    """Return the refusal for a disk that cannot be written."""
+    """Return the error for a disk that cannot be written."""
     return SourceError(
         "E-DISK", f"The data folder cannot be written ({error.strerror or 'unknown reason'}). Free some space and try again."
     )
 
 
 def as_shown(content: bytes | str) -> str:
-    """Return the beginning of a stranger's content as it can stand in a sentence: what is no plain text is escaped, and no more than LETTERS_SHOWN letters."""
+    """Return the beginning of foreign content in a form that is safe in a sentence.
+
+    Characters that are not plain text are escaped. The result has at most LETTERS_SHOWN characters.
+    """
     text = content if isinstance(content, str) else content[: 4 * LETTERS_SHOWN].decode(errors="backslashreplace")
     shown = "".join(_plain(letter) for letter in text[:LETTERS_SHOWN])
     return f"'{shown[:LETTERS_SHOWN]}'" + ("…" if len(shown) > LETTERS_SHOWN or len(text) > LETTERS_SHOWN else "")

@@ -1,6 +1,7 @@
-"""The store's files: made under a temporary name that is locked while it is worked on, then renamed, or gone; swept; proved sound.
+"""The store's files: created as locked drafts and then renamed or removed; swept and checked.
 
-The lock tells a draft in work from what a killed process left: ``sweep`` removes the latter, whoever's process it was.
+The lock separates a draft in progress from the remains of a killed process. ``sweep`` removes the remains, whichever process
+left them.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from sawtooth.ingest.locks import held
 from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder
 
 LOCK = "lock"
-STALE_S = 60.0  # younger drafts are let alone: their lock may not be taken yet
+STALE_S = 60.0  # younger drafts stay: their lock may not be taken yet
 
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """Give a temporary folder inside ``folder``, gone at the end. A full disk is told in words."""
+    """Provide a temporary folder inside ``folder``, which is removed at the end.
+
+    Raises SourceError with a readable sentence if the disk is full.
+    """
     try:
         place = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=folder))
         lock = (place / LOCK).open("w")
@@ -36,7 +40,7 @@ def scratch(folder: Path) -> Iterator[Path]:
         with held(lock):
             yield place
     except OSError as error:
-        if error.errno is None:  # a timeout is an OSError too, and no disk's fault
+        if error.errno is None:  # a timeout is an OSError too, and not an error of the disk
             raise
         raise disk_error(error) from error
     except (duckdb.IOException, duckdb.FatalException) as error:
@@ -50,13 +54,16 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def draft(folder: Path) -> Iterator[Path]:
-    """Give a temporary path inside ``folder``, gone at the end unless ``commit`` gave it a name. See ``scratch``."""
+    """Provide a temporary path inside ``folder``.
+
+    It is removed at the end unless ``commit`` renamed it. The errors are those of ``scratch``.
+    """
     with scratch(folder) as place:
         yield place / "draft"
 
 
 def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
-    """Remove what killed processes left in ``folder``: drafts that nobody holds the lock of."""
+    """Remove the remains of killed processes in ``folder``: drafts whose lock is free."""
     for place in folder.glob(f"{DRAFT_PREFIX}*"):
         try:
             if time.time() - place.stat().st_mtime < older_than_s:
@@ -65,7 +72,7 @@ def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
             if lock.exists():
                 with lock.open("rb+") as file, held(file, wait=False):
                     pass
-        except OSError:  # somebody works on it, or has just finished
+        except OSError:  # a process works on it, or has just finished
             continue
         if place.is_dir():
             shutil.rmtree(place, ignore_errors=True)
@@ -75,7 +82,7 @@ def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
 
 
 def sweep_all(data: DataFolder, older_than_s: float = STALE_S) -> None:
-    """Remove what killed processes left anywhere in a data folder."""
+    """Remove the remains of killed processes anywhere in a data folder."""
     for folder in (
         data.root,
         data.recordings,
@@ -92,7 +99,10 @@ def sweep_all(data: DataFolder, older_than_s: float = STALE_S) -> None:
 
 
 def is_sound(database: Path) -> bool:
-    """Tell whether every block of a database file can be read and fits its checksum. Takes about a second for 5 million events."""
+    """Return whether every block of a database file can be read and matches its checksum.
+
+    Takes about a second for 5 million events.
+    """
     try:
         with duckdb.connect(str(database), read_only=True) as connection:
             tables = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
@@ -104,7 +114,7 @@ def is_sound(database: Path) -> bool:
 
 
 def commit(temporary: Path, target: Path) -> None:
-    """Sync ``temporary`` and give it its name."""
+    """Sync ``temporary`` to the disk and rename it to ``target``."""
     with temporary.open("rb+") as file:
         os.fsync(file.fileno())
     temporary.replace(target)

@@ -1,4 +1,7 @@
-"""A file held alone, also against other processes; on Windows, which has no such lock, by nobody: one server a folder there."""
+"""Exclusive locks on files between processes.
+
+Windows has no such lock, so nothing is locked there: use one server per folder.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ except ImportError:  # Windows
 
 @contextmanager
 def held(file: int | IO[Any], *, wait: bool = True) -> Iterator[None]:
-    """Hold an open file alone inside the block. Without ``wait`` raises OSError where somebody else holds it."""
+    """Hold an exclusive lock on an open file inside the block.
+
+    Without ``wait``, raises OSError if another process has the lock.
+    """
     if fcntl is None:
         yield
         return
@@ -26,11 +32,11 @@ def held(file: int | IO[Any], *, wait: bool = True) -> Iterator[None]:
 
 
 def is_held(file: int | IO[Any]) -> bool:
-    """Tell whether somebody else holds an open file; True on Windows, where nobody knows."""
+    """Return whether another process has locked an open file; True on Windows, where it is not known."""
     if fcntl is None:
         return True
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that ask at once do not see each other
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # a shared lock: two processes that ask at once do not see each other
     except OSError:
         return True
     fcntl.flock(file, fcntl.LOCK_UN)

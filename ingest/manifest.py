@@ -1,4 +1,4 @@
-"""What a run is: the manifest that names its recordings and holds what only people and the recorder know of it."""
+"""The manifest of a run: its recordings, and the facts that only people and the recorder know."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from sawtooth.ingest.loop.command import command_of, failure_of
 
 ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 
-# What people and bundles say of a run. Beyond these a number is a slip or an attack, and arithmetic on it ends in infinity.
+# Numbers from people and bundles. A number outside its range is a mistake or an attack, and arithmetic with it would give
+# infinity.
 Amount = Annotated[float, msgspec.Meta(ge=1e-6, le=1e24)]  # FLOPs, parameters, tokens, samples
 Rate = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]  # ms, TFLOP/s, price
-Measure = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # ms of what may take none
+Measure = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # ms of something that may take no time
+Place = Annotated[str, msgspec.Meta(max_length=300)]  # a place in code, such as train.py(12): collate
 Shift = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # ns: 146 years, and Unix times plus it fit 64 bits
 Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # ns
 
-# Between samples and a trace: samples that end this long before it, or begin as long after it, show some other time.
+# Time between samples and a trace. Samples that end this long before the trace, or begin this long after it, are of another
+# time.
 SAME_TIME_NS = 60_000_000_000
 
 
 def is_id(text: str) -> bool:
-    """Tell whether ``text`` has the form of a recording or run id."""
+    """Return whether ``text`` has the form of a recording or run id."""
     return ID_PATTERN.fullmatch(text) is not None
 
 
@@ -35,12 +38,13 @@ RecordingKind = Literal["trace", "telemetry", "marks", "compile"]  # compile: to
 class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One recording of a run and its role in it.
 
-    Of telemetry, ``offset_ns`` is added to its times to bring them onto the traces' clock, ``interval_ns`` is the time between samples of
-    a file that has no times; both only where somebody gave them. ``samples``: a trace that holds telemetry as well.
+    For telemetry, ``offset_ns`` is added to its times to convert them to the traces' clock. ``interval_ns`` is the time between
+    samples of a file without times. Both are set only if a user entered them. ``samples`` says that a trace contains telemetry
+    as well.
     """
 
     id: str
-    kind: str  # a RecordingKind; read as any text, since a newer version may have written it
+    kind: str  # a RecordingKind; read as any text, because a newer version may have written it
     source_name: str
     rank: int | None = None
     host: str | None = None
@@ -50,11 +54,13 @@ class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
 
 
 class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What only the user, or the helper inside the loop, knows about a run. Units are in the names; None means not given.
+    """Facts of a run that only the user, or the helper inside the loop, knows.
 
-    ``loader_…`` is what the loader's processes took (``capture/batches.py``): of a sample by the wall clock, its standard error and its time on
-    a core, of putting a batch of ``loader_batch`` together and of pinning it, with ``loader_workers`` of them on ``loader_cores``. ``loader_first_…``,
-    ``loader_later_…``, the dataset's samples and the room for files in memory are those of ``loop.page_cache.FirstRead``.
+    Units are in the names; None means not entered. ``loader_…`` are the loader's times (``capture/batches.py``): of a sample by
+    the wall clock with its standard error, of a sample on a core, of collating a batch of ``loader_batch`` samples, and of
+    pinning it. There were ``loader_workers`` workers on ``loader_cores`` cores. ``loader_padding`` is the share of a batch that is padding;
+    ``loader_sample_code`` and ``loader_collate_code`` are the code that makes a sample and collates a batch. ``loader_first_…``, ``loader_later_…``, the
+    dataset's samples and the memory available for files are those of ``loop.page_cache.FirstRead``.
     """
 
     flops_per_step: Amount | None = None
@@ -72,6 +78,9 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     loader_sample_cpu_ms: Measure | None = None
     loader_collate_ms: Measure | None = None
     loader_pin_ms: Measure | None = None
+    loader_padding: Measure | None = None
+    loader_sample_code: Place | None = None
+    loader_collate_code: Place | None = None
     loader_first_disk_share: Measure | None = None
     loader_first_sample_ms: Measure | None = None
     loader_first_sample_bytes: Amount | None = None
@@ -82,9 +91,10 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
 
 class BatchTrial(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A batch size that ``find_batch_size`` tried: ms of a step with its least and most, of the optimizer in it, and bytes allocated at its peak.
+    """A batch size that ``find_batch_size`` tried.
 
-    Without ``step_ms`` memory did not suffice.
+    It has the ms of a step with minimum and maximum, the ms of the optimizer in it, and the bytes allocated at the peak.
+    Without ``step_ms``, memory did not suffice.
     """
 
     batch: Amount
@@ -96,8 +106,11 @@ class BatchTrial(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A run: what a person talks about. ``settings`` are free key/value pairs used by sweeps (batch size, workers, …);
-    ``batches`` are the sizes tried beside the run's own, ``command`` is what `sawtooth run` was given, word by word."""
+    """A run, as users see it.
+
+    ``settings`` are free key/value pairs used by sweeps (batch size, workers, …). ``batches`` are the sizes tried besides the
+    run's own. ``command`` is the command of `sawtooth run`, word by word.
+    """
 
     id: str
     name: str
@@ -114,12 +127,15 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
     @property
     def recorded_command(self) -> list[str]:
-        """What `sawtooth run` was given, of runs that have it in their notes alone too; [] for a run that was recorded otherwise."""
+        """The command of `sawtooth run`, also for runs that have it in their notes only.
+
+        [] for a run that was recorded in another way.
+        """
         return command_of(self.command, self.notes)
 
     @property
     def failure(self) -> str | None:
-        """The sentence in which `sawtooth run` says that the training ended with an error; None of all other runs."""
+        """The sentence of `sawtooth run` that the training ended with an error; None for all other runs."""
         return failure_of(self.notes)
 
     @property
@@ -129,12 +145,15 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
     @property
     def telemetry(self) -> list[RecordingRef]:
-        """The run's recordings with telemetry; traces that hold some themselves come last."""
+        """The run's recordings with telemetry; traces with telemetry of their own come last."""
         return [r for r in self.recordings if r.kind == "telemetry"] + [r for r in self.recordings if r.samples]
 
 
 def run_id_of(recordings: list[RecordingRef]) -> str:
-    """Return the id of the run that holds ``recordings``: a hash of the sorted trace ids, or of the telemetry ids where there is no trace."""
+    """Return the id of the run of ``recordings``.
+
+    It is a hash of the sorted trace ids, or of the telemetry ids if there is no trace.
+    """
     ids = sorted({r.id for r in recordings if r.kind == "trace"}) or sorted({r.id for r in recordings})
     return hashlib.sha256("\n".join(ids).encode()).hexdigest()[:16]
 

@@ -1,8 +1,9 @@
-"""The dashboard's side of the push protocol that ``sawtooth.ingest.sampler`` documents: bytes by (session, segment, offset), on disk before they count.
+"""The dashboard's side of the push protocol that ``sawtooth.ingest.sampler`` documents.
 
-A session pushed here lies in ``live/<session>/`` as it lies on its own host, beside ``push.json``, which marks it as pushed and says how the
-two clocks differ. Nothing is kept in memory that an answer depends on, so a receiver that is killed loses nothing: what lies in a file
-is a prefix of the sender's file, and the sender goes on from its size.
+It stores bytes by (session, segment, offset) on the disk before it acknowledges them. A pushed session is in
+``live/<session>/``, like on its own host, together with ``push.json``. That file marks it as pushed and has the difference of
+the two clocks. No answer depends on data in memory, so a killed receiver loses nothing. A file here is a prefix of the sender's
+file, and the sender continues from its size.
 """
 
 from __future__ import annotations
@@ -28,24 +29,25 @@ from sawtooth.ingest.seals import sealed, unsealed
 from sawtooth.ingest.telemetry.session import is_session_id
 
 MARKER = "push.json"
-MAX_BODY_BYTES = 1 << 20  # of one batch, as the protocol says
-MAX_META_BYTES = 128 << 10  # 16 devices with their capabilities, the most of one host, take 100 kB
+MAX_BODY_BYTES = 1 << 20  # bytes of one batch, as the protocol says
+MAX_META_BYTES = 128 << 10  # 16 devices with their capabilities, the maximum of one host, take 100 kB
 EMPTY_SECONDS = 600.0  # a sampler sends its first samples within seconds of its meta.json
-MAX_SEGMENT_BYTES = 4 * SEGMENT_BYTES  # a sampler ends a segment at 8 MB; one long record may go over
+MAX_SEGMENT_BYTES = 4 * SEGMENT_BYTES  # a sampler ends a segment at 8 MB; one long record may exceed it
 MAX_SEGMENT = 9999  # the file name has four digits: 80 GB, or 69 days of ten-minute segments
-LITTLE_BYTES = 64 << 10  # half a minute of one GPU: what goes where there is no place for another session
-CROWDED = 50  # sessions; from here on those that never had a sample go
-MAX_PUSHED_BYTES = 100_000_000_000  # of all pushed sessions: eight GPUs push 1 GB a day
-MAX_PUSHED_SEGMENTS = 200_000  # files of all of them: twenty sessions of 69 days; a byte in each of many files fills a disk too
-RECOUNT_SECONDS = 10.0  # to count what is on disk takes up to a second, and whoever is refused asks again
-MAX_SESSIONS = 2000  # folders a stranger with the push token can make
-TAIL_BYTES = 1 << 20  # of a segment looked at for its last whole line
-CLOCK_MOVED_NS = 20_000_000  # an offset that changes by less is noise of the network
+LITTLE_BYTES = 64 << 10  # half a minute of one GPU: smaller sessions are removed if there is no room for another one
+CROWDED = 50  # sessions: above it, sessions that never had a sample are removed
+MAX_PUSHED_BYTES = 100_000_000_000  # bytes of all pushed sessions: eight GPUs push 1 GB a day
+# Files of all of them: twenty sessions of 69 days. One byte in each of many files fills a disk too.
+MAX_PUSHED_SEGMENTS = 200_000
+RECOUNT_SECONDS = 10.0  # counting the files takes up to a second, and refused senders ask again
+MAX_SESSIONS = 2000  # folders that someone with the push token can create
+TAIL_BYTES = 1 << 20  # bytes at the end of a segment, searched for its last complete line
+CLOCK_MOVED_NS = 20_000_000  # a smaller change of the offset is noise of the network
 NO_ROOM = "The dashboard holds as many sessions, or as much of them, as it may. Delete old ones on its Live page."
 
 
 class RefusedError(SawtoothError):
-    """A batch that is not taken. ``status`` is the HTTP status of the protocol."""
+    """A batch that is refused; ``status`` is the HTTP status of the protocol."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -54,24 +56,33 @@ class RefusedError(SawtoothError):
 
 @dataclass(frozen=True)
 class Held:
-    """The bytes of a segment that are on disk now; ``agreed`` is False when the sender must go on from ``size`` instead (409)."""
+    """The bytes of a segment that are on disk now.
+
+    ``agreed`` is False if the sender must continue from ``size`` instead (409).
+    """
 
     size: int
     agreed: bool
 
 
 class Receiver:
-    """Takes pushed sessions into ``live``. All methods may be called from any thread and from several processes."""
+    """Stores pushed sessions in ``live``.
+
+    All methods may be called from any thread and from several processes.
+    """
 
     def __init__(self, live: Path, *, reserve_bytes: int = 0) -> None:
         self.live = live
         self.reserve_bytes = reserve_bytes
         self._settled: set[tuple[str, int]] = set()
-        self._pushed = math.inf, math.inf  # bytes and files, as this process knows: counted anew before a batch is refused
+        self._pushed = math.inf, math.inf  # bytes and files, as this process knows; counted again before a batch is refused
         self._counted = float("-inf")
 
     def held(self, session: str) -> dict[int, int]:
-        """Return the bytes held per segment, all of them on disk; empty for a session that is not here. Raises NotFoundError for no id."""
+        """Return the bytes on disk per segment; empty for a session that is not here.
+
+        Raises NotFoundError if ``session`` is no id.
+        """
         folder = self._folder(session)
         sizes: dict[int, int] = {}
         for number, path in {0: folder / "meta.json", **segments_of(folder)}.items():
@@ -81,7 +92,10 @@ class Receiver:
         return sizes
 
     def append(self, session: str, segment: int, offset: int, body: bytes) -> Held:
-        """Append a batch and bring it onto the disk before returning. Raises NotFoundError for no id, RefusedError for what is not taken."""
+        """Append a batch and sync it to the disk before returning.
+
+        Raises NotFoundError if ``session`` is no id, and RefusedError for a batch that is refused.
+        """
         folder = self._folder(session)
         if not 0 <= segment <= MAX_SEGMENT or offset < 0:
             raise RefusedError(400, "A segment is a number from 0 to 9999 and an offset is not negative.")
@@ -97,7 +111,7 @@ class Receiver:
             size = self._settle(file, session, segment)
             if offset + len(body) <= size:
                 return Held(size, agreed=True)
-            if offset != size or not ours:  # a session sampled here is its sampler's to write
+            if offset != size or not ours:  # only its sampler writes a session that is sampled here
                 return Held(size, agreed=False)
             self._check_quota(len(body), int(size == 0))
             self._write(file, size, body)
@@ -106,7 +120,10 @@ class Receiver:
         return Held(size + len(body), agreed=True)
 
     def note_clock(self, session: str, offset_ns: int) -> None:
-        """Keep how far the sender's clock is behind this one (server minus client), when it is known or has moved."""
+        """Store how far the sender's clock is behind this one (server minus client).
+
+        It is stored if it is new or has changed.
+        """
         marker = self._folder(session) / MARKER
         known = clock_offset_ns(marker.parent)
         if marker.exists() and (known is None or abs(known - offset_ns) > CLOCK_MOVED_NS):
@@ -126,7 +143,7 @@ class Receiver:
             self._remove_silent(LITTLE_BYTES)
         if self._count() >= MAX_SESSIONS:
             raise RefusedError(507, NO_ROOM)
-        made = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=self.live))  # never seen without its marker
+        made = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=self.live))  # no reader ever sees it without its marker
         write_atomically(made / MARKER, b"{}")
         _sync_folder(made)
         try:
@@ -136,7 +153,7 @@ class Receiver:
         _sync_folder(self.live)
 
     def _check_quota(self, more_bytes: int, more_files: int) -> None:
-        """Count a batch; what the push token opens is a share of the disk and not all of it."""
+        """Count a batch; the push token gives access to only a share of the disk."""
         if not self._has_room(more_bytes, more_files) and time.monotonic() - self._counted >= RECOUNT_SECONDS:
             self._pushed, self._counted = self._on_disk(), time.monotonic()
         if not self._has_room(more_bytes, more_files):
@@ -150,7 +167,7 @@ class Receiver:
         """Return the bytes and the files of all pushed sessions."""
         sizes = []
         for folder in self.live.iterdir():
-            with contextlib.suppress(OSError):  # it was deleted meanwhile, and holds nothing
+            with contextlib.suppress(OSError):  # it was deleted meanwhile, and has no files
                 sizes += [entry.stat().st_size for entry in os.scandir(folder)] if is_pushed(folder) else []
         return sum(sizes), len(sizes)
 
@@ -158,14 +175,20 @@ class Receiver:
         return sum(1 for _ in self.live.iterdir())
 
     def _remove_silent(self, most_bytes: int) -> None:
-        """Remove pushed sessions that got nothing for a while and hold no more samples than that, so that a flood of them locks no later sampler out."""
+        """Remove silent pushed sessions with at most ``most_bytes`` of samples.
+
+        Otherwise a flood of such sessions would block later samplers.
+        """
         for folder in self.live.iterdir():
             with contextlib.suppress(OSError):
                 if is_pushed(folder) and _is_silent(folder, most_bytes):
                     shutil.rmtree(folder)
 
     def _settle(self, file: int, session: str, segment: int) -> int:
-        """Return the size. At this process's first touch, cut off what a power cut may have left after the last whole line, and sync."""
+        """Return the size of a segment.
+
+        The first time in this process, remove an incomplete last line, which a power failure may leave, and sync.
+        """
         size = os.fstat(file).st_size
         if (session, segment) in self._settled:
             return size
@@ -195,7 +218,10 @@ class Receiver:
 
 
 def _is_silent(folder: Path, most_bytes: int) -> bool:
-    """Tell whether a session got nothing for a while and holds at most so many bytes of samples; looks no further than it must."""
+    """Return whether a session received nothing for a while and has at most ``most_bytes`` of samples.
+
+    It reads no more files than needed.
+    """
     since = time.time() - EMPTY_SECONDS
     if folder.stat().st_mtime > since:
         return False
@@ -209,12 +235,15 @@ def _is_silent(folder: Path, most_bytes: int) -> bool:
 
 
 def is_pushed(folder: Path) -> bool:
-    """Tell whether a session came from another sampler's push rather than from a sampler that writes here."""
+    """Return whether a session was pushed by another host's sampler, and not written here."""
     return (folder / MARKER).exists()
 
 
 def clock_offset_ns(folder: Path) -> int | None:
-    """Return how far the sender's clock is behind this host's (server minus client), None where it is not known."""
+    """Return how far the sender's clock is behind this host's (server minus client).
+
+    None where it is not known.
+    """
     try:
         value = json.loads(unsealed((folder / MARKER).read_bytes())).get("clock_offset_ns")
     except (OSError, ValueError, AttributeError):
@@ -223,7 +252,10 @@ def clock_offset_ns(folder: Path) -> int | None:
 
 
 def _whole_lines(file: int, size: int) -> int:
-    """Return the size up to the last line whose checksum fits; the whole size where the tail holds none (a line longer than the tail)."""
+    """Return the size up to the last line with a correct checksum.
+
+    If the searched tail has no line end (one line is longer than the tail), return the whole size.
+    """
     start = max(0, size - TAIL_BYTES)
     tail = os.pread(file, size - start, start)
     end = tail.rfind(b"\n") + 1
@@ -237,7 +269,7 @@ def _whole_lines(file: int, size: int) -> int:
 
 @contextmanager
 def _locked(path: Path, *, create: bool = False) -> Iterator[int]:
-    """Open a file for appending and hold it alone, also against another server on the same folder."""
+    """Open a file for appending with an exclusive lock, also against other servers on the same folder."""
     file = os.open(path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0), 0o600)
     try:
         with held(file):

@@ -1,4 +1,7 @@
-"""Ingest one source: detect what it is, read it, write its recording, keep its bytes. Whole or nothing."""
+"""Ingest one source: detect its format, read it, write its recording and store its bytes.
+
+Either all of this succeeds, or nothing is left.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ Storing = Callable[[Source, Writer, dict[str, Any]], dict[str, Any]]  # writes t
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an ingest is. Bytes are those of the file as given; ``stage`` is reading, linking, keeping or done."""
+    """The progress of an ingest.
+
+    Bytes are those of the original file. ``stage`` is reading, linking, keeping or done.
+    """
 
     stage: str
     bytes_done: int
@@ -45,12 +51,18 @@ class Progress:
 
 
 def clean_name(name: str) -> str:
-    """Return a file name without folders, control and direction characters, at most MAX_NAME characters long."""
+    """Return a file name without folders, control and direction characters.
+
+    It has at most MAX_NAME characters.
+    """
     return clean_title(name.replace("\\", "/").rsplit("/", 1)[-1])
 
 
 def clean_title(name: str) -> str:
-    """Return what a person called a run, "lr 1/3" say, without control and direction characters, at most MAX_NAME characters long."""
+    """Return a user's name of a run, such as "lr 1/3", without control and direction characters.
+
+    It has at most MAX_NAME characters.
+    """
     name = unicodedata.normalize("NFC", name)
     return "".join(c for c in name if unicodedata.category(c)[0] != "C")[:MAX_NAME] or "unnamed"
 
@@ -67,8 +79,8 @@ def ingest_file(
 ) -> RecordingRef:
     """Ingest a trace or telemetry file into ``folder`` and return its recording.
 
-    What the file is is told from its content. An already published recording is returned as it is. Raises SourceError
-    when the file cannot be used, or where its content has another id than ``expected_id``; nothing is left behind then.
+    The content decides the file's format. A recording that is already published is returned unchanged. Raises SourceError if
+    the file cannot be used, or if its content has another id than ``expected_id``; then nothing is left behind.
     """
     _swept(folder)
     name = clean_name(source_name if source_name is not None else source.name)
@@ -111,7 +123,10 @@ def _check_id(actual: str, expected: str | None, name: str) -> None:
 
 
 def read_ref(path: Path) -> RecordingRef:
-    """Return the reference of the recording in ``path``. Raises NotFoundError when the file is damaged."""
+    """Return the reference of the recording in ``path``.
+
+    Raises NotFoundError if the file is damaged.
+    """
     try:
         row = first_row(path, "SELECT id, kind, source_name, rank, host, EXISTS (FROM samples) FROM recording")
     except duckdb.Error as error:
@@ -123,7 +138,7 @@ def read_ref(path: Path) -> RecordingRef:
 
 
 def _swept(folder: DataFolder) -> None:
-    """Make the folder where it is missing, and remove what killed processes left in it."""
+    """Create the folder if it is missing, and remove the remains of killed processes."""
     try:
         for place in (folder.create().recordings, folder.sources):
             sweep(place)
@@ -132,7 +147,10 @@ def _swept(folder: DataFolder) -> None:
 
 
 def _storing_of(head: bytes, name: str, folder: DataFolder, report: Callable[[Progress], None]) -> Storing:
-    """Return what reads a file that begins with ``head``. Raises SourceError for what is known to be something else."""
+    """Return the function that reads a file beginning with ``head``.
+
+    Raises SourceError for a file that is known to be something else.
+    """
     if marks.is_marks(head):
         return marks.store
     if compile_log.is_compile_log(head):
@@ -157,7 +175,10 @@ def _read_trace(
 
 
 def _known(source: Path, folder: DataFolder) -> RecordingRef | None:
-    """Return the recording of ``source`` where the very same bytes are kept already and it is sound: who drops a file again may do so to mend it."""
+    """Return the recording of ``source`` if the same bytes are already stored and the recording is intact.
+
+    If it is damaged, ingesting the file again repairs it.
+    """
     try:
         size = source.stat().st_size
         for kept in folder.sources.glob("*.json.gz"):
@@ -172,7 +193,7 @@ def _known(source: Path, folder: DataFolder) -> RecordingRef | None:
 
 
 def _keep(opened: Source, target: Path) -> None:
-    """Keep the source, compressed: its own bytes where it is one sound gzip member."""
+    """Store the source compressed; if it is one intact gzip member, its bytes are copied."""
     if target.exists():
         return
     with draft(target.parent) as temporary:
@@ -190,7 +211,10 @@ def _keep(opened: Source, target: Path) -> None:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Switch the cycle collector off: millions of live events make it twice as slow, and none of them forms a cycle."""
+    """Switch off the garbage collector for cycles.
+
+    Millions of live events make it twice as slow, and none of them forms a cycle.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

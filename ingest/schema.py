@@ -1,6 +1,6 @@
-"""The store's layout: where recordings, derived files, sources and manifests lie.
+"""The store's layout: the places of recordings, derived files, sources and manifests.
 
-Both ``ingest`` (which writes recordings) and ``analysis`` (which reads them) use this module; it opens no database.
+Both ``ingest`` (which writes recordings) and ``analysis`` (which reads them) use this module. It opens no database.
 """
 
 from __future__ import annotations
@@ -25,14 +25,18 @@ from sawtooth.ingest.typed import from_json
 SCHEMA_VERSION = 1
 SCHEMA_SQL = Path(__file__).with_name("schema.sql")
 STORAGE_VERSION = "v1.5.0"  # so that DuckDB 1.5 clients can open a recording too
-# Of a DuckDB file: every column takes one at least. DuckDB's own 256 kB make small ranks three times as large; 32 kB, long ones.
+# Block size of a DuckDB file: every column takes at least one block. DuckDB's own 256 kB make files of small ranks three times
+# as large. 32 kB would make files of long ranks larger.
 BLOCK_BYTES = 64 << 10
-DRAFT_PREFIX = ".draft."  # of every temporary name, so that what a killed process left can be swept
+DRAFT_PREFIX = ".draft."  # begins every temporary name, so that remains of a killed process can be swept
 
 
 @cache
 def schema_sql() -> str:
-    """Return the statements that make a recording's tables: schema.sql, with the sampled quantities in table ``samples``."""
+    """Return the statements that create a recording's tables.
+
+    They are schema.sql with the sampled quantities in table ``samples``.
+    """
     text = SCHEMA_SQL.read_text(encoding="utf-8")
     for what, (columns, comments) in (("sampled", samples_sql()), ("host", samples_sql("host_samples", HOST))):
         text = text.replace(f"-- {what} quantities", columns).replace(f"-- comments of {what} quantities", comments)
@@ -41,7 +45,7 @@ def schema_sql() -> str:
 
 @dataclass(frozen=True)
 class DataFolder:
-    """Paths of one data folder. Ids are checked here, so that no path is ever built from a stranger's text."""
+    """Paths of one data folder; it checks ids, so that no path is built from foreign text."""
 
     root: Path
 
@@ -52,7 +56,7 @@ class DataFolder:
 
     @property
     def derived(self) -> Path:
-        """Derived files: a cache of what analysis computed."""
+        """Derived files, a cache of what analysis computed."""
         return self.root / "derived"
 
     @property
@@ -67,7 +71,7 @@ class DataFolder:
 
     @property
     def proposals(self) -> Path:
-        """What bundles say otherwise of runs that are here, until somebody decides."""
+        """Changes that bundles propose for existing runs, until the user decides."""
         return self.root / "proposals"
 
     @property
@@ -82,11 +86,14 @@ class DataFolder:
 
     @property
     def access(self) -> Path:
-        """Who is logged in, and links that are not used yet: hashes of secrets, no secret."""
+        """Logged-in users and unused links: hashes of secrets, but no secrets."""
         return self.root / "access"
 
     def create(self) -> DataFolder:
-        """Make the folders that are missing and return self. A new data folder is its owner's alone: traces tell paths and hosts."""
+        """Create missing folders and return self.
+
+        Only its owner can read a new data folder, because traces contain paths and host names.
+        """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         places = (self.recordings, self.derived, self.sources, self.runs, self.proposals, self.uploads, self.live, self.access)
         for folder in places:
@@ -106,7 +113,7 @@ class DataFolder:
         return self.derived / f"{_checked(recording_id)}.{analysis_version}.duckdb"
 
     def source_file(self, recording_id: str) -> Path:
-        """Return the path of a recording's kept source."""
+        """Return the path of a recording's stored source."""
         return self.sources / f"{_checked(recording_id)}.json.gz"
 
     def manifest_file(self, run_id: str) -> Path:
@@ -114,14 +121,17 @@ class DataFolder:
         return self.runs / f"{_checked(run_id)}.json"
 
     def proposal_file(self, run_id: str) -> Path:
-        """Return the path of what a bundle proposes for a run."""
+        """Return the path of a bundle's proposal for a run."""
         return self.proposals / f"{_checked(run_id)}.json"
 
     def read_manifest(self, run_id: str) -> Manifest:
-        """Read a manifest. Raises NotFoundError when the run is unknown or its manifest is damaged."""
+        """Read a manifest.
+
+        Raises NotFoundError if the run is unknown or its manifest is damaged.
+        """
         path = self.manifest_file(run_id)
         try:
-            if path.exists() and not path.is_file():  # a pipe would be waited for without end
+            if path.exists() and not path.is_file():  # reading a pipe would never end
                 raise ValueError("it is no file")
             manifest = from_json(unsealed(path.read_bytes()), Manifest)
             ids = [ref.id for ref in manifest.recordings] + [manifest.summaries or run_id]
@@ -140,7 +150,10 @@ class DataFolder:
             raise NotFoundError(f"The manifest of run {run_id} cannot be read ({error.strerror}).") from None
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Replace a run's manifest atomically, sealed. Raises SawtoothError for what could not be read back, and where the disk cannot be written."""
+        """Replace a run's manifest atomically, with its checksum.
+
+        Raises SawtoothError if it could not be read back, or if the disk cannot be written.
+        """
         content = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
         try:
             from_json(content, Manifest)
@@ -152,7 +165,10 @@ class DataFolder:
             raise disk_error(error) from error
 
     def manifests(self) -> list[Manifest]:
-        """Return every readable manifest, newest first. A damaged one is left out here and named by ``read_manifest``."""
+        """Return every readable manifest, newest first.
+
+        A damaged one is left out here; ``read_manifest`` reports it.
+        """
         manifests = []
         for path in self.runs.glob("*.json"):
             if is_id(path.stem):
@@ -163,9 +179,9 @@ class DataFolder:
         return sorted(manifests, key=lambda m: (-m.created_ns, m.name))
 
     def resolve_run(self, text: str) -> Manifest:
-        """Return the run whose id is or begins with ``text``, or whose name is ``text``, whatever its case and spaces.
+        """Return the run whose id is or begins with ``text``, or whose name is ``text``.
 
-        Raises NotFoundError for none and UsageError for several.
+        Case and spaces of the name are ignored. Raises NotFoundError for no match and UsageError for several.
         """
         if is_id(text):
             return self.read_manifest(text)
@@ -180,12 +196,12 @@ class DataFolder:
 
 
 def _spoken(name: str) -> str:
-    """Return a name as it is compared: copied from a page or a terminal, it has other spaces."""
+    """Return a name for comparison; copied from a page or a terminal, it has other spaces."""
     return " ".join(unicodedata.normalize("NFC", name).split()).casefold()
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path`` so that a reader sees the old file or the whole new one."""
+    """Write ``content`` to ``path`` so that a reader sees either the old file or the complete new one."""
     descriptor, temporary = tempfile.mkstemp(prefix=DRAFT_PREFIX, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file, held(file):  # see sawtooth.ingest.files

@@ -1,7 +1,7 @@
-"""A checksum inside a JSON file: a bit that flips in a number leaves JSON that reads as well, and says something else.
+"""A checksum inside a JSON file, because a flipped bit in a number leaves valid but wrong JSON.
 
-The seal is the last entry of the object: ``"seal": "…"``, over all bytes before it. A file without one, written by hand or by an older
-version, opens as it is; whoever edits a sealed file removes the line.
+It is the last entry of the object: ``"seal": "…"``, computed from all bytes before it. A file without one, written by hand or
+by an older version, is read unchanged. Whoever edits such a file removes the line.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 import hashlib
 import re
 
-DIGEST_BYTES = 8  # one flip in 2^64 fits by chance
+DIGEST_BYTES = 8  # one flip in 2^64 matches by chance
 ANY = ord("?")
 ENDING = b',\n  "seal": "????????????????"\n}'  # ? stands for a digit
 SEAL = re.compile(rb',\n  "seal": "([0-9a-f]{16})"\n}\n?')
 
 
 def sealed(content: bytes) -> bytes:
-    """Return an indented JSON object with its seal. Raises ValueError where ``content`` is no such object, or an empty one."""
+    """Return an indented JSON object with its checksum.
+
+    Raises ValueError if ``content`` is no such object, or an empty one.
+    """
     body, end = content[:-2], content[-2:]
     if end != b"\n}" or not body.rstrip(b"{"):
         raise ValueError("only an indented JSON object can be sealed")
@@ -24,7 +27,10 @@ def sealed(content: bytes) -> bytes:
 
 
 def unsealed(content: bytes) -> bytes:
-    """Return the object without its seal, as it is where it has none. Raises ValueError where a byte is not what was sealed."""
+    """Return the object without its checksum, or unchanged if it has none.
+
+    Raises ValueError if the checksum does not match.
+    """
     seal = SEAL.search(content)
     if seal is None:
         if _nearly_sealed(content):
@@ -37,7 +43,10 @@ def unsealed(content: bytes) -> bytes:
 
 
 def _nearly_sealed(content: bytes) -> bool:
-    """Tell whether a file ends as a sealed one does but for a sign or two: then its seal is what was damaged."""
+    """Return whether a file ends with a checksum except for one or two characters.
+
+    Then the checksum itself was damaged.
+    """
     tail = content.removesuffix(b"\n")[-len(ENDING) :]
     return len(tail) == len(ENDING) and sum(a not in (b, ANY) for a, b in zip(ENDING, tail, strict=True)) <= 2
 

@@ -1,4 +1,4 @@
-"""Open a source: detect its container by content, decompress it, hash it. Nothing here trusts a file name."""
+"""Open a source: detect its container by content, never by file name, decompress it and hash it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from isal import isal_zlib
 from sawtooth.ingest.errors import SourceError
 
 GZIP_MAGIC = b"\x1f\x8b"
-NVIDIA_SMI = (b"nvidia-smi", b"nvsmi log", b"nvidia_smi_log")  # in what it prints unless told otherwise
+NVIDIA_SMI = (b"nvidia-smi", b"nvsmi log", b"nvidia_smi_log")  # parts of its default output
 NSIGHT_SUFFIXES = (".nsys-rep", ".qdrep", ".qdstrm")
 NSIGHT_SIGNS = (b"QuadD", b"Nsight Systems")
 NSIGHT_ADVICE = "Export it on a machine with Nsight Systems and use the .sqlite file: nsys export --type sqlite FILE.nsys-rep"
 DEFLATE_ERROR: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # isal's stub declares an instance
 GZIP_HEADER_BYTES = 4096  # room for the file name that gzip stores in its header
 GZIP_TRAILER_BYTES = 8  # CRC-32 and size
-READ_BYTES = 128 << 10  # compressed bytes read at a time: what a damaged stream can lose, large enough to amortise calls
-PIECE_BYTES = 256 << 10  # uncompressed bytes given out at a time: what is left of the last piece is copied with every block
-HASHES_WAITING = 32  # pieces the hash may lag behind
-HEAD_BYTES = 64 << 10  # enough to tell every format apart
+READ_BYTES = 128 << 10  # compressed bytes per read: the most that a damaged stream loses, and enough to make few calls
+PIECE_BYTES = 256 << 10  # uncompressed bytes per piece: the rest of the last piece is copied with every block
+HASHES_WAITING = 32  # pieces by which the hash may lag behind
+HEAD_BYTES = 64 << 10  # enough to distinguish all formats
 UNPACK = "Unpack it and use the .json or .json.gz inside."
 EXPECTED = "Sawtooth reads torch.profiler traces (.json or .json.gz), SQLite exports of Nsight Systems, and telemetry."
 
@@ -55,27 +55,27 @@ MAGIC: tuple[tuple[bytes, str, str], ...] = (
 
 @dataclass(frozen=True)
 class Limits:
-    """What one source may cost. A source beyond a limit is refused in one sentence."""
+    """The limits of one source; a source beyond a limit is refused with one sentence."""
 
-    uncompressed_bytes: int = 64 << 30  # the largest traces people profile on purpose are some GB
+    uncompressed_bytes: int = 64 << 30  # the largest traces that people record on purpose have some GB
     ratio: int = 400  # a repetitive real trace compresses 344:1 at most; zeros compress 1029:1
-    ratio_from_bytes: int = 256 << 20  # below this size a bomb costs nothing, so the ratio is not looked at
-    event_bytes: int = 4 << 20  # one event; kineto's largest carry stacks of some 100 KB
-    metadata_bytes: int = 32 << 20  # everything beside traceEvents
-    name_length: int = 1 << 15  # characters; names of real ATen kernels reach some 6,000
-    distinct_names: int = 1_000_000  # more cannot be read by anyone and would not fit the memory bound
-    names_length: int = 256 << 20  # characters of all different names together: they are held in memory
+    ratio_from_bytes: int = 256 << 20  # below this size a bomb does no harm, so the ratio is not checked
+    event_bytes: int = 4 << 20  # one event; kineto's largest have stacks of some 100 KB
+    metadata_bytes: int = 32 << 20  # everything except traceEvents
+    name_length: int = 1 << 15  # characters; names of real ATen kernels have up to some 6,000
+    distinct_names: int = 1_000_000  # no one could read more, and they would exceed the memory bound
+    names_length: int = 256 << 20  # characters of all different names together, which are in memory
 
 
 def refuse_type(what: str, advice: str) -> SourceError:
-    """Return the refusal of a file of another type."""
+    """Return the error for a file of another type."""
     return SourceError("E-TYPE", f"This is {what}, not a trace or telemetry that Sawtooth reads. {advice}")
 
 
 def refuse_foreign(head: bytes, name: str = "") -> None:
-    """Raise SourceError when ``head`` (the first uncompressed bytes) is of a type Sawtooth does not read.
+    """Raise SourceError if ``head`` (the first uncompressed bytes) has a type that Sawtooth does not read.
 
-    ``name`` tells reports of Nsight Systems, whose format is not published, where their content does not.
+    Reports of Nsight Systems, whose format is not published, are recognized by ``name`` if their content is not enough.
     """
     binary = b"\x00" in head[:1024] and not head.startswith((b"PK", b"SQLite"))
     if binary and (name.lower().endswith(NSIGHT_SUFFIXES) or any(sign in head[:8192] for sign in NSIGHT_SIGNS)):
@@ -109,10 +109,10 @@ def refuse_foreign(head: bytes, name: str = "") -> None:
 
 
 class _Hash:
-    """SHA-256 of the bytes of one source: inside a ``with`` block computed on another thread, else at once.
+    """SHA-256 of the bytes of one source, on another thread inside a ``with`` block.
 
-    The block belongs to a function that stays until the end. A generator may be closed by the garbage collector, in any thread and
-    at any moment, where waiting for a thread can block for ever.
+    A function that stays until the end must have the block. The garbage collector may close a generator in any thread at any
+    time, where waiting for a thread can block forever.
     """
 
     def __init__(self) -> None:
@@ -139,14 +139,14 @@ class _Hash:
             self._waiting.popleft().result()
 
     def hexdigest(self) -> str:
-        """Return the hash of all that was added."""
+        """Return the hash of all added bytes."""
         while self._waiting:
             self._waiting.popleft().result()
         return self._sha.hexdigest()
 
 
 class Source:
-    """One source opened for reading: iterate it once for its uncompressed bytes, then ask for its hash and its damage."""
+    """One source: iterate its uncompressed bytes once, then read its hash and its damage."""
 
     def __init__(self, path: Path, limits: Limits | None = None) -> None:
         self.path = path
@@ -176,16 +176,16 @@ class Source:
         return self._hash.hexdigest()[:16]
 
     def hashing_beside(self) -> _Hash:
-        """Return a context manager that hashes on another core what is read inside its block."""
+        """Return a context manager that hashes on another core while its block reads."""
         return self._hash
 
     @property
     def single_member(self) -> bool:
-        """The file is one undamaged gzip member, so that its bytes can be kept as they are."""
+        """Whether the file is one undamaged gzip member, so that its bytes can be stored unchanged."""
         return self.gzipped and self.members == 1 and not self.damage
 
     def head(self) -> bytes:
-        """Return the first uncompressed bytes, without consuming anything."""
+        """Return the first uncompressed bytes without consuming them."""
         twin = Source(self.path, self.limits)
         head = b""
         with closing(twin.pieces(hashed=False)) as pieces:
@@ -205,9 +205,9 @@ class Source:
         return head[:HEAD_BYTES]
 
     def pieces(self, *, hashed: bool = True) -> Generator[bytes]:
-        """Yield uncompressed bytes in order. Damage is noted in ``damage``; what came before it is given out.
+        """Yield uncompressed bytes in order, up to damage, which is noted in ``damage``.
 
-        Close the generator where it is not read to its end. Without ``hashed`` the bytes do not count for ``id``.
+        Close the generator if it is not read to its end. Without ``hashed`` the bytes do not count for ``id``.
         """
         with self.path.open("rb") as file:
             for piece in self._inflate(file) if self.gzipped else self._plain(file):
@@ -239,7 +239,7 @@ class Source:
             data = yield from self._member(file, body)
 
     def _after_header(self, file: BinaryIO, data: bytes) -> bytes | None:
-        """Return what follows the gzip header that ``data`` begins with; None where there is no whole header."""
+        """Return what follows the gzip header of ``data``; None without a complete header."""
         while len(data) < GZIP_HEADER_BYTES and (more := self._read(file)):
             data += more
         if len(data) < 10 or not data.startswith(GZIP_MAGIC) or data[2] != 8:
@@ -255,7 +255,7 @@ class Source:
         return data[position:] if position <= len(data) else None
 
     def _member(self, file: BinaryIO, data: bytes) -> Generator[bytes, None, bytes]:
-        """Inflate one member whose deflate stream begins with ``data``; the generator's value is what follows the member."""
+        """Inflate one member, beginning with ``data``; the generator's value is what follows it."""
         inflate = isal_zlib.decompressobj(wbits=-15)
         self.members += 1
         crc = size = 0

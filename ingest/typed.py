@@ -1,7 +1,8 @@
-"""JSON and MessagePack into types, in any thread.
+"""Decode JSON and MessagePack into types, in any thread.
 
-msgspec gathers what it knows of a type when the type is first decoded, and publishes it half done: of two threads that decode it for the first time,
-the second ends the process (msgspec 0.22; two people who opened a fresh server at once ended it). So decoders are made here, one at a time.
+msgspec collects information about a type when the type is first decoded, and publishes it before it is complete. If two threads
+decode a type for the first time, the second one crashes the process (msgspec 0.22; two users who opened a new server at once
+crashed it). So decoders are created here, one at a time.
 """
 
 from __future__ import annotations
@@ -19,13 +20,19 @@ _ONE_AT_A_TIME = threading.Lock()  # for all types: they share those of their fi
 
 
 def from_json(content: bytes | str, kind: type[T]) -> T:
-    """Return the ``kind`` that JSON holds. Raises msgspec.MsgspecError for content that holds none."""
+    """Return the ``kind`` in a JSON text.
+
+    Raises msgspec.MsgspecError for content without one.
+    """
     result: T = _whole(_decoder(msgspec.json.Decoder, kind, None), content)
     return result
 
 
 def from_msgpack(content: bytes, kind: type[T], dec_hook: Callable[[type, Any], Any] | None = None) -> T:
-    """Return the ``kind`` that MessagePack holds; ``dec_hook`` makes what msgspec cannot. Raises msgspec.MsgspecError for content that holds none."""
+    """Return the ``kind`` in a MessagePack text; ``dec_hook`` makes types that msgspec cannot.
+
+    Raises msgspec.MsgspecError for content without one.
+    """
     result: T = _whole(_decoder(msgspec.msgpack.Decoder, kind, dec_hook), content)
     return result
 
@@ -33,7 +40,7 @@ def from_msgpack(content: bytes, kind: type[T], dec_hook: Callable[[type, Any], 
 def _whole(decoder: Any, content: bytes | str) -> Any:
     try:
         return decoder.decode(content)
-    except (UnicodeDecodeError, RecursionError) as error:  # msgspec lets these two through
+    except (UnicodeDecodeError, RecursionError) as error:  # msgspec does not catch these two
         raise msgspec.DecodeError(f"it is no text, or nested too deep ({error})") from error
 
 

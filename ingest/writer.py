@@ -1,4 +1,7 @@
-"""Write the tables of one recording into a file; ``sawtooth.ingest.files`` makes it whole or absent."""
+"""Write the tables of one recording into a file.
+
+``sawtooth.ingest.files`` publishes the file either complete or not at all.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.schema import schema_sql
 
-MEMORY_LIMIT = "96MB"  # of DuckDB while writing; appends need far less
-LARGEST = "cpu_ops"  # of the tables: half of a trace's rows, stored beside all others
+MEMORY_LIMIT = "96MB"  # memory of DuckDB while writing; appends need far less
+LARGEST = "cpu_ops"  # table with half of a trace's rows, stored in parallel to all others
 
 
 @cache
@@ -33,8 +36,9 @@ def tool_version() -> str:
 class Writer:
     """Tables of one recording under a temporary name.
 
-    Each insert is committed without a log: a transaction over all of them would hold them in memory, and a draft that is not
-    finished is thrown away as a whole. Rows are stored by threads of their own while the next are linked: to store takes longer than to link.
+    Each insert is committed without a log, because a transaction over all inserts would hold them in memory, and an unfinished
+    draft is deleted as a whole. Two threads store rows while the next rows are linked, because storing takes longer than
+    linking.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,13 +47,14 @@ class Writer:
         self._stored: dict[bool, Future[None]] = {}  # the last insert into the largest table, and into another
         self._rows: Counter[str] = Counter()  # stored, by table
         self._finished = False
-        self._connection = borrow(MEMORY_LIMIT, path.parent)  # what it spills is gone with the draft, whatever happens
+        self._connection = borrow(MEMORY_LIMIT, path.parent)  # its temporary files are removed with the draft in any case
         attach_new(self._connection, path, "recording_file", schema_sql())
 
     def insert(self, table: str, columns: dict[str, Any]) -> None:
-        """Append rows. Integer arrays hold NULL (int64) or -1 (int32) for what is not recorded, floats hold NaN.
+        """Append rows.
 
-        Rows are stored after this returns: trouble with them is raised by a later call, by ``finish`` at the latest.
+        Integer arrays have NULL (int64) or -1 (int32) where not recorded; floats have NaN. Rows are stored after this returns.
+        A later call raises an error about them, ``finish`` at the latest.
         """
         if columns and len(next(iter(columns.values()))):
             largest = table == LARGEST
@@ -81,8 +86,13 @@ class Writer:
         self._rows[table] += 1
 
     def finish(self) -> None:
-        """Write everything and close. Raises SourceError where the file holds other rows than were stored."""
-        self._wait()  # the last inserts come one by one: of two at a time, just before the checkpoint, DuckDB 2.0 was seen to lose one
+        """Write everything and close.
+
+        Raises SourceError if the file has other numbers of rows than were stored.
+        """
+        # The last inserts run one at a time. DuckDB 2.0 was seen to lose one of two parallel inserts just before the
+        # checkpoint.
+        self._wait()
         for (table, names), rows in self._waiting.items():
             self._store(table, dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
         self._connection.execute("CHECKPOINT recording_file")
@@ -101,7 +111,7 @@ class Writer:
                 )
 
     def close(self) -> None:
-        """Close whatever is open."""
+        """Close all that is open."""
         self._storing.shutdown()
         if self._finished:
             give_back(self._connection)
@@ -110,7 +120,10 @@ class Writer:
 
 
 def _whole(value: Any) -> Any:
-    """Return a text without half characters, which JSON can write and nothing can store; any other value as it is."""
+    """Return a text without lone surrogates, which JSON can write but nothing can store.
+
+    Other values are returned unchanged.
+    """
     return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 

@@ -1,1 +1,4 @@
-"""Jobs of more ranks than one machine reads: each rank summarised where its trace lies, the summaries reduced on one node."""
+"""Jobs with more ranks than one machine can read: one summary per rank, reduced on one node.
+
+A rank is summarised where its trace is stored.
+"""

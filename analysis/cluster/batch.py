@@ -1,6 +1,7 @@
-"""All summaries of a job in one file: read once from wherever they lie, checked, in the order of their sources.
+"""All summaries of a job in one file, checked and ordered by source.
 
-The file's name begins with the hash of its bytes: Parquet has no checksum of its own, and a bit that flips in it reads as another number.
+The file's name begins with the hash of its bytes. Parquet has no checksum of its own, and a flipped bit is read as another
+number.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from sawtooth.ingest.errors import SawtoothError, UsageError
 from sawtooth.ingest.files import commit, draft
 from sawtooth.ingest.schema import DataFolder
 
-AT_A_TIME = 16  # objects of a store, whose answer takes milliseconds
+AT_A_TIME = 16  # parallel reads from an object store, which answers in milliseconds
 NAMED_BY, BY_CONTENT = "sawtooth_named_by", "content"
-FOOTER_BYTES = 1 << 16  # the metadata stand among a Parquet file's last
-ROWS = 256  # of a row group: a few MB in memory
+FOOTER_BYTES = 1 << 16  # the metadata is near the end of a Parquet file
+ROWS = 256  # per row group: a few MB in memory
 
 
 def gather(place: Place, folder: DataFolder) -> str:
-    """Write the summaries in ``place`` into one file of the data folder, and return its id: the start of the SHA-256 of its bytes.
+    """Write the summaries in ``place`` into one file of the data folder, and return its id.
 
-    Raises UsageError where there is none, and SawtoothError for a file that is no summary.
+    The id is the start of the SHA-256 of the file's bytes. Raises UsageError if there are no summaries, and SawtoothError for a
+    file that is not a summary.
     """
     names = sorted(name for name in place.names() if is_summary(name))
     if not names:
@@ -51,7 +53,7 @@ def gather(place: Place, folder: DataFolder) -> str:
 
 
 def is_whole(path: Path) -> bool:
-    """Tell whether a file of ``gather`` is as it was written; of older versions' files nothing is known."""
+    """Return whether a file of ``gather`` is unchanged; files of older versions cannot be checked."""
     if path.name.startswith(_hash_of(path)):
         return True
     with path.open("rb") as file:

@@ -1,7 +1,8 @@
-"""Map: every source to its summary, once. What is summarised already is never read again, so a run that was interrupted goes on where it was.
+"""Map step of a large job: make one summary per source.
 
-A summary's name says of which source and which version of its bytes and of our code it is; summaries are written whole or not at all. So any
-number of drivers may work on the same sources, and a source that two of them read at a time has one summary.
+Sources that have a summary are never read again, so an interrupted run continues where it stopped. A summary's name contains
+its source, the version of the source's bytes and the version of our code. Summaries are written completely or not at all. So
+any number of drivers may work on the same sources, and a source that two of them read at once has one summary.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ SUFFIX = ".rank.parquet"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one source: ``ranks`` rows, or why it cannot be read (``refused``, for good), or why it was not this time (``failed``)."""
+    """The result for one source: ``ranks`` rows, or a reason.
+
+    ``refused`` means that it can never be read; ``failed`` means that it could not be read this time.
+    """
 
     url: str
     ranks: int = 0
@@ -28,13 +32,13 @@ class Outcome:
     failed: str | None = None
 
 
-Task = Callable[[Source, str], Outcome]  # reads a source, writes its summary to a place
-Engine = Callable[[Task, Sequence[Source], str], Generator[Outcome]]  # closed when it is left: it may hold processes
+Task = Callable[[Source, str], Outcome]  # reads a source and writes its summary to a place
+Engine = Callable[[Task, Sequence[Source], str], Generator[Outcome]]  # is closed at the end, because it may own processes
 
 
 @dataclass
 class Mapped:
-    """How far a map is: sources in all, those that were summarised before, and what came of the others so far."""
+    """The progress of a map: all sources, those summarised before, and the other results so far."""
 
     sources: int
     before: int
@@ -42,17 +46,17 @@ class Mapped:
 
     @property
     def done(self) -> int:
-        """Sources that need not be read again."""
+        """The number of sources that need not be read again."""
         return self.before + sum(outcome.failed is None for outcome in self.outcomes)
 
     @property
     def refused(self) -> list[Outcome]:
-        """Sources that are no trace and no telemetry, or damaged."""
+        """Sources that are damaged, or neither a trace nor telemetry."""
         return [outcome for outcome in self.outcomes if outcome.refused is not None]
 
     @property
     def failed(self) -> list[Outcome]:
-        """Sources to be read again by the next run."""
+        """Sources that the next run reads again."""
         return [outcome for outcome in self.outcomes if outcome.failed is not None]
 
 
@@ -65,7 +69,10 @@ def map_sources(
     part: tuple[int, int] = (1, 1),
     progress: Callable[[Mapped], None] = lambda _: None,
 ) -> Mapped:
-    """Summarise the sources at ``urls`` into the place ``to``, but those that are there. ``part`` is (i, n): the i-th of n shares, from 1."""
+    """Summarise the sources at ``urls`` into the place ``to``, except those that have a summary.
+
+    ``part`` is (i, n): the i-th of n shares, from 1.
+    """
     place = place_of(to)
     sources = [source for source in part_of(list_sources(urls), *part) if not source.url.startswith(f"{place.url}/")]
     there = place.names()
@@ -83,19 +90,19 @@ def map_sources(
             mapped.outcomes.append(outcome)
             if outcome.failed is None:
                 for old in of_source.pop(_name_of_source(by_url[outcome.url]), ()):
-                    place.remove(old)  # of the bytes that were there before
+                    place.remove(old)  # it summarises older bytes of this source
             progress(mapped)
     return mapped
 
 
 def summary_name(source: Source) -> str:
-    """Return the name of a source's summary: of its address, then of the version of its bytes and of our code."""
+    """Return the name of a source's summary, from its address, the version of its bytes and our code."""
     version = hashlib.sha256(f"{source.state} {ANALYSIS_VERSION} {SUMMARY_VERSION}".encode()).hexdigest()[:12]
     return f"{_name_of_source(source)}-{version}{SUFFIX}"
 
 
 def is_summary(name: str) -> bool:
-    """Tell whether an object of that name is a summary."""
+    """Return whether an object with that name is a summary."""
     return name.endswith(SUFFIX)
 
 

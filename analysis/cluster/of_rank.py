@@ -1,4 +1,4 @@
-"""The summary of one source: of each device of a trace, or of each GPU of a telemetry file."""
+"""The summary of one source: rows for the devices of a trace, or the GPUs of a telemetry file."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from sawtooth.analysis.version import TOOL_VERSION
 from sawtooth.ingest.manifest import UserFacts
 
 Row = dict[str, Any]
-OUTSIDE = -1  # of a call: in no step
+OUTSIDE = -1  # step of a call outside all steps
 NO_WORK = "No GPU work is recorded in it."
 
 
 def rank_rows(library: Library, recording_id: str, source: Source) -> list[Row]:
-    """Return the rows of a trace, one per device with GPU work. Its derived file must be there."""
+    """Return the rows of a trace, one per device with GPU work; its derived file must exist."""
     with library.open(recording_id) as recording:
         row = row_of(recording)
         trace = RankTrace(recording, row, UserFacts(), RunTelemetry(()), None, library.folder)
@@ -65,7 +65,7 @@ def telemetry_rows(library: Library, recording_id: str, source: Source) -> list[
 
 
 def refusal_row(source: Source, why: str) -> Row:
-    """Return the row of a source that cannot be read: it would not be the next time either."""
+    """Return the row of a source that cannot be read, so that it is not tried again."""
     return {"kind": "refused", "source": source.url, "state": source.state, "tool": TOOL_VERSION, "why": why}
 
 
@@ -112,7 +112,7 @@ def _device_row(recording: Recording, rank: RankResult) -> Row:
         "call": _calls(recording, rank, place),
     }
     kernels = kernels_of(recording, rank.device)
-    # other ranks' kernels are not here: those of this one that are not held up tell how long they take
+    # other ranks' kernels are not available, so the uninterrupted kernels of this rank define the usual times
     usual = {shape: ns for shape, (ns, _) in kernels.quiet.items()}
     return row | _shown(Trace.of(recording, rank, kernels, usual))
 

@@ -1,4 +1,7 @@
-"""A run of representatives with what all ranks of its job say: who is late, what the representatives wait, and who is missing."""
+"""A run of representatives, combined with the summaries of all ranks of its job.
+
+It shows stragglers, waits of the representatives, and missing ranks.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ NOBODY = Communication(pd.DataFrame(), (), 0)
 
 
 class WholeJob(NamedTuple):
-    """The representatives of a job of many ranks, what is known of all together, and why their summaries could not be read (None: they were)."""
+    """The representatives of a job with many ranks, and the communication of all ranks.
+
+    ``lost`` is the reason why the summaries could not be read, None if they were.
+    """
 
     ranks: list[RankResult]
     communication: Communication | None
@@ -29,10 +35,11 @@ class WholeJob(NamedTuple):
 def of_whole_job(
     folder: DataFolder, summaries_id: str, ranks: Sequence[RankResult], communication: Communication | None
 ) -> WholeJob:
-    """Return the representatives with what the summaries of all ranks of the job say; ``communication`` is what their recordings say together.
+    """Return the representatives with the results of the summaries of all ranks.
 
-    Where no rank is without a file of its own, the recordings know more: they have been replayed together. Without the summaries it is the
-    representatives', with a sentence why.
+    ``communication`` comes from the representatives' recordings. If every rank has a recording here, the recordings are better,
+    because they were replayed together. Without the summaries, the result is the representatives' own, with a sentence that
+    explains why.
     """
     try:
         overview = overview_of(folder.summaries_file(summaries_id))
@@ -73,8 +80,11 @@ def of_whole_job(
 
 
 def _split(rank: RankResult, wait_ms: float) -> RankResult:
-    """Return a representative whose exposed communication is split by what it waits for all ranks of the job, ``wait_ms`` of a step, instead of for the
-    other representatives: most of its collectives' members are not here, and the shortest time of those that are is no transfer."""
+    """Return a representative whose exposed communication is split by its wait for all ranks of the job.
+
+    ``wait_ms`` is that wait per step. The other representatives are not enough: most members of a collective are missing, and
+    the shortest time of the others is no transfer.
+    """
     whole = [row for row in rank.ledger if row.owner == "exposed_comm"]
     exposed_ms = sum(row.ms_per_step or 0.0 for row in whole)
     if not exposed_ms:
@@ -98,7 +108,10 @@ def _split(rank: RankResult, wait_ms: float) -> RankResult:
 
 
 def _here(late: Straggler, of_job: dict[int, int]) -> Straggler | None:
-    """Return a straggler with the places that its ranks have among the representatives; None where it has none among them, and no number either."""
+    """Return a straggler with the positions of its ranks among the representatives.
+
+    None if it has no rank among them and its ranks have no numbers.
+    """
     positions = tuple(of_job[position] for position in late.positions if position in of_job)
     return replace(late, positions=positions) if positions or None not in late.ranks else None
 

@@ -1,6 +1,7 @@
-"""Where sources and summaries lie: a folder, or a bucket of S3, Google Cloud or Azure through obstore, with whatever credentials the machine has.
+"""Places of sources and summaries: a folder, or a bucket of S3, Google Cloud or Azure through obstore.
 
-Addresses are a path, or ``s3://…``, ``gs://…``, ``az://…``. Nothing of obstore is loaded for a path.
+obstore uses the machine's credentials. Addresses are a path, or ``s3://…``, ``gs://…``, ``az://…``. For a path, obstore is not
+loaded.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from sawtooth.ingest.schema import write_atomically
 
 SCHEMES = ("s3://", "gs://", "az://", "abfs://", "abfss://")
 SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb", ".parquet", ".txt")  # never a trace or telemetry
-PIECE_BYTES = 8 << 20  # of what is fetched at a time: a trace may be larger than the memory of a node
+PIECE_BYTES = 8 << 20  # fetched at a time, because a trace may be larger than a node's memory
 NO_OBSTORE = "Reading {url} takes obstore, which is not installed. Install sawtooth[cluster]."
 
 
 @dataclass(frozen=True)
 class Source:
-    """A source and the version of its bytes: an entity tag, or size and time of its last change."""
+    """A source and the version of its bytes: an entity tag, or size and time of the last change."""
 
     url: str
     state: str
@@ -31,12 +32,12 @@ class Source:
 
 
 class Place(Protocol):
-    """A folder or a bucket's prefix. Names are relative to it."""
+    """A folder or a bucket's prefix; names are relative to it."""
 
     url: str
 
     def sources(self) -> Iterator[Source]:
-        """Return all objects in it."""
+        """Yield all objects in it."""
         ...
 
     def names(self) -> set[str]:
@@ -44,19 +45,22 @@ class Place(Protocol):
         ...
 
     def read(self, name: str) -> bytes:
-        """Return an object's bytes. Raises NotFoundError."""
+        """Return an object's bytes. Raises NotFoundError if there is no such object."""
         ...
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace an object: a reader sees the old one or the whole new one."""
+        """Replace an object atomically: a reader sees the old one or the complete new one."""
         ...
 
     def remove(self, name: str) -> None:
-        """Remove an object, if it is there."""
+        """Remove an object if it exists."""
         ...
 
     def fetch(self, name: str, to: Path) -> Path:
-        """Return a local file with an object's bytes, ``to`` where they had to be copied. Raises NotFoundError."""
+        """Return a local file with an object's bytes.
+
+        It is ``to`` if the bytes had to be copied. Raises NotFoundError if there is no such object.
+        """
         ...
 
 
@@ -68,7 +72,7 @@ class Folder:
         self.url = str(self.root)
 
     def sources(self) -> Iterator[Source]:
-        """Return all files in it and below."""
+        """Yield all files in it and its subfolders."""
         for path in sorted(self.root.rglob("*")):
             if path.is_file() and not any(part.startswith(".") for part in path.relative_to(self.root).parts):
                 yield _local_source(path)
@@ -78,7 +82,7 @@ class Folder:
         return {path.name for path in self.root.glob("*") if not path.name.startswith(".")} if self.root.is_dir() else set()
 
     def read(self, name: str) -> bytes:
-        """Return a file's bytes. Raises NotFoundError."""
+        """Return a file's bytes. Raises NotFoundError if there is no such file."""
         with _as_ours(f"{self.url}/{name}"):
             return (self.root / name).read_bytes()
 
@@ -89,11 +93,11 @@ class Folder:
             write_atomically(self.root / name, content)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
         (self.root / name).unlink(missing_ok=True)
 
     def fetch(self, name: str, to: Path) -> Path:
-        """Return the file itself. Raises NotFoundError."""
+        """Return the file itself. Raises NotFoundError if there is no such file."""
         path = self.root / name
         if not path.is_file():
             raise NotFoundError(f"{path} is not there any more.")
@@ -101,39 +105,39 @@ class Folder:
 
 
 class Bucket:
-    """What lies under an address of an object store."""
+    """The objects under an address of an object store."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         self._store = _store(self.url)
 
     def sources(self) -> Iterator[Source]:
-        """Return all objects under it."""
+        """Yield all objects under it."""
         for meta in self._list():
             state = meta.get("e_tag") or f"{meta['size']}-{meta['last_modified'].timestamp()}"
             yield Source(f"{self.url}/{meta['path']}", state, int(meta["size"]))
 
     def names(self) -> set[str]:
-        """Return the names of the objects right under it."""
+        """Return the names of the objects directly under it."""
         return {path for meta in self._list() if "/" not in (path := str(meta["path"]))}
 
     def read(self, name: str) -> bytes:
-        """Return an object's bytes. Raises NotFoundError."""
+        """Return an object's bytes. Raises NotFoundError if there is no such object."""
         with _as_ours(f"{self.url}/{name}"):
             return bytes(self._store.get(name).bytes())
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace an object; stores do so atomically."""
+        """Replace an object; object stores do this atomically."""
         with _as_ours(f"{self.url}/{name}"):
             self._store.put(name, content)
 
     def remove(self, name: str) -> None:
-        """Remove an object, if it is there."""
+        """Remove an object if it exists."""
         with contextlib.suppress(FileNotFoundError), _as_ours(f"{self.url}/{name}", missing=False):
             self._store.delete(name)
 
     def fetch(self, name: str, to: Path) -> Path:
-        """Copy an object to ``to``. Raises NotFoundError."""
+        """Copy an object to ``to``. Raises NotFoundError if there is no such object."""
         with _as_ours(f"{self.url}/{name}"), to.open("wb") as file:
             for piece in self._store.get(name).stream(min_chunk_size=PIECE_BYTES):
                 file.write(piece)
@@ -146,7 +150,10 @@ class Bucket:
 
 
 def place_of(url: str) -> Place:
-    """Return the place at ``url``. Raises UsageError for an address of no known kind, or where obstore is missing."""
+    """Return the place at ``url``.
+
+    Raises UsageError for an unknown kind of address, or if obstore is missing.
+    """
     if url.startswith(SCHEMES):
         return Bucket(url)
     if "://" in url:
@@ -155,13 +162,13 @@ def place_of(url: str) -> Place:
 
 
 def parent_of(source: Source) -> tuple[Place, str]:
-    """Return the place that a source lies in and its name there."""
+    """Return the place that contains a source, and the source's name there."""
     folder, _, name = source.url.rpartition("/")
     return place_of(folder), name
 
 
 def is_below(url: str, place: str) -> bool:
-    """Tell whether an address is ``place`` or lies below it. Of local files, links are followed first."""
+    """Return whether an address is ``place`` or below it; links of local files are resolved first."""
     if url.startswith(SCHEMES) or place.startswith(SCHEMES):
         inside = url == place or url.startswith(f"{place.rstrip('/')}/")
         return place.startswith(SCHEMES) and inside and ".." not in url.split("/")
@@ -169,9 +176,9 @@ def is_below(url: str, place: str) -> bool:
 
 
 def list_sources(urls: Iterable[str]) -> list[Source]:
-    """Return the traces and telemetry files at ``urls``: files, folders with all below them, or prefixes; in the order of their addresses.
+    """Return the traces and telemetry files at ``urls``, ordered by address.
 
-    Raises UsageError for an address with nothing at it.
+    An address may be a file, a folder with its subfolders, or a prefix. Raises UsageError for an address without any.
     """
     sources: dict[str, Source] = {}
     for url in urls:
@@ -183,7 +190,10 @@ def list_sources(urls: Iterable[str]) -> list[Source]:
 
 
 def part_of(sources: Sequence[Source], part: int, parts: int) -> list[Source]:
-    """Return the ``part``-th (from 1) of ``parts`` shares. A source's share depends on its address alone, so late sources move no other."""
+    """Return the ``part``-th (from 1) of ``parts`` shares.
+
+    A source's share depends only on its address, so later sources do not move others.
+    """
     return [s for s in sources if int.from_bytes(hashlib.sha256(s.url.encode()).digest()[:8], "big") % parts == part - 1]
 
 
@@ -214,7 +224,7 @@ def _store(url: str) -> Any:
 
 @contextlib.contextmanager
 def _as_ours(url: str, *, missing: bool = True) -> Iterator[None]:
-    """Turn errors of files and stores into sentences; stores' own may hold what a request was signed with."""
+    """Turn errors of files and stores into sentences; stores' own messages may contain credentials."""
     try:
         yield
     except FileNotFoundError:

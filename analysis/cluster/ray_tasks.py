@@ -1,7 +1,7 @@
-"""Ray Core as the engine of a map: a task a source, on whatever nodes the cluster has. Ray starts a task anew where its worker or node dies.
+"""Ray Core as the engine of a map: one task per source, on any node of the cluster.
 
-Nothing is sent but addresses and outcomes: nodes read sources and write summaries themselves, so each needs this version of Sawtooth and the same
-minor version of Python.
+Ray restarts a task if its worker or node dies. Only addresses and outcomes are sent. The nodes read sources and write summaries
+themselves, so each one needs this version of Sawtooth and the same minor version of Python.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from sawtooth.analysis.cluster.mapping import Outcome, Task
 from sawtooth.analysis.cluster.places import Source
 from sawtooth.ingest.errors import UsageError
 
-RETRIES = 3  # where a worker or a node dies
-AT_A_TIME = 1_000  # tasks that Ray knows of: its memory for each stays while it waits
-# Ray tells its makers of every cluster unless this is set; its workers would else be nicer than everything beside them.
+RETRIES = 3  # if a worker or a node dies
+AT_A_TIME = 1_000  # tasks submitted to Ray: it uses memory for each while it waits
+# The first setting stops Ray's usage reports. The second gives Ray's workers the same priority as other processes.
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 NOT_STARTED = "Ray did not start on this machine: {why} Run the command again, or without --engine ray."
 DIED = "The Ray task that read it did not end ({error})."
@@ -26,7 +26,10 @@ DIED = "The Ray task that read it did not end ({error})."
 def on_ray(
     task: Task, sources: Sequence[Source], to: str, address: str | None = None, jobs: int | None = None
 ) -> Generator[Outcome]:
-    """Run ``task`` on every source in the Ray cluster at ``address``, or in a new one of ``jobs`` cores of this machine that ends with the work."""
+    """Run ``task`` on every source in the Ray cluster at ``address``, or in a new one.
+
+    A new cluster has ``jobs`` cores of this machine and ends with the work.
+    """
     ray = _connected(address, jobs)
     try:
         remote = ray.remote(num_cpus=1, max_retries=RETRIES)(task)
@@ -62,7 +65,7 @@ def _connected(address: str | None, jobs: int | None) -> Any:
             ray.init(num_cpus=jobs, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         else:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except Exception as error:  # Ray raises a bare one where a node takes too long to start
+    except Exception as error:  # Ray raises a bare Exception if a node takes too long to start
         if address is None:
             raise UsageError(NOT_STARTED.format(why=str(error).strip() or type(error).__name__)) from None
         raise UsageError(f"There is no Ray cluster at {address} ({type(error).__name__}).") from None

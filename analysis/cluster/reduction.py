@@ -1,7 +1,7 @@
-"""Reduce: what the summaries of all ranks say of their job together, on one machine.
+"""Reduce step of a large job: combine the summaries of all ranks on one machine.
 
-Collectives are matched, clocks compared and late ranks sought by the very functions that read runs of traces (``sawtooth.analysis.ranks``);
-what differs is where the rows come from.
+The same functions as for runs of traces (``sawtooth.analysis.ranks``) match collectives, compare clocks and find late ranks.
+Only the source of the rows differs.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ UNEQUAL = "A step takes {:.2f} times as long as with equal work on all ranks of 
 
 @dataclass(frozen=True)
 class JobOverview:
-    """A job of many ranks.
+    """A job with many ranks.
 
-    ``ranks`` has one row per rank: position, rank, device, host, id, source, wait_ms, late_ms, last_share, clock_offset_ns, clock_error_ns (None where
-    unknown). ``heat`` is as of ``ranks.heat.rank_steps``. ``positions`` of ``stragglers`` and ``split`` are those of ``ranks``. ``representatives`` are the
-    positions of ranks that speak for the others, at most 16. ``slowdown`` is of ``stages.Unequal``, None of jobs that are
-    no pipeline, or whose stages end a step apart. ``groups`` are the job's process groups by kind, ``schedule`` its pipeline's, as of ``run.job.Communication``.
+    ``ranks`` has one row per rank: position, rank, device, host, id, source, wait_ms, late_ms, last_share, clock_offset_ns,
+    clock_error_ns (None if unknown). ``heat`` is as in ``ranks.heat.rank_steps``. ``positions`` of ``stragglers`` and ``split``
+    are those of ``ranks``. ``representatives`` are the positions of at most 16 typical or unusual ranks. ``slowdown`` is as in
+    ``stages.Unequal``, None for jobs without a pipeline or without a common end of the step. ``groups`` are the job's process
+    groups by kind, ``schedule`` its pipeline's, as in ``run.job.Communication``.
     """
 
     ranks: pd.DataFrame
@@ -59,8 +60,11 @@ class JobOverview:
 
 
 def overview_of(path: Path) -> JobOverview:
-    """Return what the summaries gathered in ``path`` say together. Raises as ``JobTables``. The last one is kept: what brings a job in and what
-    analyses its run ask for the same."""
+    """Return the overview from the summaries gathered in ``path``.
+
+    Raises the same errors as ``JobTables``. The last overview is cached, because importing a job and analysing its run both
+    need it.
+    """
     return _overview(path, path.stat().st_mtime_ns if path.exists() else 0)
 
 
@@ -70,7 +74,7 @@ def _overview(path: Path, _changed_ns: int) -> JobOverview:
 
 
 def reduce_job(tables: JobTables) -> JobOverview:
-    """Return what the ranks in ``tables`` say together."""
+    """Return the overview of the ranks in ``tables``."""
     ranks, calls = tables.ranks, tables.calls()
     whole = len(calls)
     rows, clocks, notes = match_rows(calls, len(ranks), ranks["world"].tolist())
@@ -126,7 +130,10 @@ def _schedule(
     clocks: Sequence[RankClock | None],
     alike: Sequence[Sequence[int]],
 ) -> Pipeline | None:
-    """Return the pipeline's schedule, None also where a summary does not say what its rank's GPU works: without what it waits, as recorded."""
+    """Return the pipeline's schedule; None if a summary lacks its rank's GPU work.
+
+    The work excludes waits, as recorded.
+    """
     if ranks["work_ms"].isna().any() or not (rows["name"] == SEND_RECEIVE).any():
         return None
     counted = rows[rows["counted"].to_numpy(bool)]
@@ -138,9 +145,10 @@ def _schedule(
 
 
 def _exposed_waits(rows: pd.DataFrame) -> np.ndarray:
-    """Return how much of each row's waiting had no computation beside it; of rows that wait at once the first has it.
+    """Return the ns of each row's waiting during which no computation ran.
 
-    A call's exposed time is taken as one piece, which it is but where computation comes and goes beside it.
+    If several rows wait at once, the first one gets the time. A call's exposed time is treated as one piece, which is only
+    wrong if computation stops and starts during the call.
     """
     start = rows["start_ns"].to_numpy(np.int64)
     end = start + rows["wait_ns"].to_numpy(np.int64)
@@ -157,7 +165,7 @@ def _exposed_waits(rows: pd.DataFrame) -> np.ndarray:
 def _with_waits(
     ranks: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame, clocks: Sequence[RankClock | None]
 ) -> pd.DataFrame:
-    """Return the ranks with what ``run.model.RankWaits`` says of each."""
+    """Return the ranks with the columns of ``run.model.RankWaits``."""
     counted = rows[rows["counted"].to_numpy(bool)]
     counts = steps.groupby("position").size().reindex(range(len(ranks)), fill_value=0).clip(lower=1)
     mine = counted.groupby("position")
@@ -175,7 +183,7 @@ def _with_waits(
 
 
 def _stages(rows: pd.DataFrame, clocks: Sequence[RankClock | None], alike: Sequence[Sequence[int]]) -> list[int | None]:
-    """Return each rank's pipeline stage, by position; None of ranks that send nothing."""
+    """Return each rank's pipeline stage, by position; None for ranks that send nothing."""
     order = stages_of(rows, [clock.offset_ns if clock else 0 for clock in clocks], alike)
     of_rank = {position: number for number, stage in enumerate(order) for position in stage}
     return [of_rank.get(position) for position in range(len(alike))]
@@ -202,7 +210,10 @@ def _heat(ranks: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame, stages: 
 
 
 def _telemetry(ranks: pd.DataFrame, sampled: Sequence[DeviceTelemetry]) -> list[DeviceTelemetry | None]:
-    """Return each rank's telemetry, None where it is not known whose it is. Hosts are asked one by one: of all GPUs, only its own can be a rank's."""
+    """Return each rank's telemetry; None if it is unknown.
+
+    Each host is processed separately, because only a GPU of its host can belong to a rank.
+    """
     out: list[DeviceTelemetry | None] = [None] * len(ranks)
     for host, mine in ranks.groupby("host", dropna=False):
         here = [each for each in sampled if pd.isna(host) or each.host is None or each.host == host]

@@ -1,4 +1,7 @@
-"""Which ranks of thousands get files of their own: those that are late, those that wait most, rank 0, and the most usual of each role."""
+"""Choice of the ranks, of thousands, that get recordings of their own.
+
+They are the late ranks, those that wait most, rank 0, and the most typical one of each role.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,17 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-MOST = 16  # a run of as many ranks is read and shown at once
-VICTIMS = 2  # that wait most: what waiting looks like in a trace
+MOST = 16  # a run with this number of ranks can be read and shown at once
+VICTIMS = 2  # ranks that wait most, as examples of waiting in a trace
 
 
 def choose(
     lost: pd.DataFrame, ranks: pd.DataFrame, alike: Sequence[Sequence[int]], late: Sequence[int], most: int = MOST
 ) -> tuple[int, ...]:
-    """Return up to ``most`` positions, in their order.
+    """Return up to ``most`` positions, in order.
 
-    ``lost`` (position, cause, ms) says what ranks lose of a step, ``ranks`` what they wait (wait_ms, by position); ``alike`` the ranks
-    of each one's role; ``late`` the late ones, those first that the job gains most of.
+    ``lost`` (position, cause, ms) is the time that ranks lose per step, ``ranks`` their waits (wait_ms, by position). ``alike``
+    are the ranks of each one's role. ``late`` are the late ranks, those with the largest gain for the job first.
     """
     late = list(dict.fromkeys(late))
     features = lost.pivot_table(index="position", columns="cause", values="ms", fill_value=0.0).reindex(
@@ -27,7 +30,7 @@ def choose(
     roles = sorted({id(role): list(role) for role in alike}.values(), key=lambda role: (-len(role), role[0]))
     medoids = [_medoid(table, [p for p in role if p not in set(late)] or role) for role in roles]
     victims = ranks["wait_ms"].sort_values(ascending=False, kind="stable").index[:VICTIMS].tolist()
-    # the late ones lead, yet some place is kept for those that they are compared with
+    # late ranks come first, but some places are reserved for typical ranks to compare them with
     wanted = [*late[: most // 2], 0, *medoids[: most // 4], *victims, *medoids, *late]
     if len(ranks) <= most:
         wanted += range(len(ranks))
@@ -36,7 +39,7 @@ def choose(
 
 
 def _medoid(table: np.ndarray, role: list[int]) -> int:
-    """Return the rank of a role that is nearest to the median of all, each column in units of its scatter."""
+    """Return the rank of a role that is closest to the median, with each column in units of its scatter."""
     mine = table[role]
     usual = np.median(mine, axis=0)
     scatter = np.median(np.abs(mine - usual), axis=0)

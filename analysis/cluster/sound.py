@@ -1,4 +1,7 @@
-"""Whether the rows of a summary are what a rank can say: the file may come from anywhere, and a Parquet file holds any number in any column."""
+"""Validation of a summary's rows.
+
+The file may come from anywhere, and a Parquet file can contain any number in any column.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from sawtooth.ingest.manifest import ID_PATTERN
 from sawtooth.ingest.typed import from_json
 
 KINDS = ("trace", "telemetry", "refused")
-FAR_NS = 1 << 62  # 146 years: sums of two times fit 64 bits
-LONG_MS = 1e12  # of a step or what is lost of it: 30 years
-MOST_RANKS = 1 << 20  # of a job; the largest known have some 100,000
+FAR_NS = 1 << 62  # 146 years: sums of two times fit into 64 bits
+LONG_MS = 1e12  # of a step, or of time lost in it: 30 years
+MOST_RANKS = 1 << 20  # of a job; the largest known ones have about 100,000
 MOST_ELEMENTS = 1 << 50  # of a collective's buffer
-LONGEST_TEXT = 1 << 16  # a kernel's name from a template has some thousand signs
-# What holds a value in every row of a device of a trace, and in every entry of a list.
+LONGEST_TEXT = 1 << 16  # a kernel's name from a template has several thousand characters
+# Columns with a value in every row of a trace's device, and fields with a value in every list entry.
 OF_TRACE = ("id", "source", "pids", "step", "lost", "held_ms", "quiet", "beside", "call")
 OF_ENTRY = {
     "step": ("label", "counted", "start_ns", "end_ns"),
@@ -23,7 +26,7 @@ OF_ENTRY = {
     "quiet": ("kernel", "ns", "calls"),
     "call": ("name", "group", "described", "step", "start_ns", "dur_ns", "exposed_ns", "exposed_from_ns"),
 }
-# The least and the most of what is known.
+# The smallest and largest valid value of each column.
 RANGES: dict[str, tuple[float, float]] = {
     "rank": (0, MOST_RANKS), "world": (1, MOST_RANKS), "device": (0, 1 << 16), "first_ns": (-FAR_NS, FAR_NS), "bytes": (0, FAR_NS),
     "step_ms": (0, LONG_MS), "run_ms": (0, LONG_MS), "work_ms": (0, LONG_MS), "held_ms": (0, LONG_MS), "step.start_ns": (-FAR_NS, FAR_NS), "step.end_ns": (-FAR_NS, FAR_NS), "lost.ms": (0, LONG_MS),
@@ -35,7 +38,10 @@ RANGES: dict[str, tuple[float, float]] = {
 
 
 def unsound(table: pa.Table) -> str | None:
-    """Return the column of a ``summary.SCHEMA`` table that holds what no rank can say, as ``call.dur_ns``; None where all are sound."""
+    """Return the column of a ``summary.SCHEMA`` table with an invalid value, such as ``call.dur_ns``.
+
+    None if all columns are valid.
+    """
     if not all(kind in KINDS for kind in table["kind"].to_pylist()):
         return "kind"
     traces = table.filter(pc.and_(pc.equal(table["kind"], "trace"), pc.is_valid(table["device"])))
@@ -64,7 +70,7 @@ def _too_long(column: pa.Array) -> bool:
 
 
 def _outside(column: pa.Array, least: float, most: float) -> bool:
-    """Tell whether a value is not in a range: NaN is in none."""
+    """Return whether a value is outside a range; NaN always is."""
     values = column.drop_null().to_numpy(zero_copy_only=False)
     return not bool(((values >= least) & (values <= most)).all())
 
@@ -82,7 +88,7 @@ def _inside(columns: dict[str, pa.Array]) -> bool:
 
 
 def _in_a_step(traces: pa.Table) -> bool:
-    """Tell whether each call's step is one of its row's."""
+    """Return whether each call's step is one of its row's steps."""
     steps = pc.list_value_length(traces["step"]).to_numpy()
     calls = traces["call"].combine_chunks()
     row = pc.list_parent_indices(calls).to_numpy()
@@ -90,7 +96,7 @@ def _in_a_step(traces: pa.Table) -> bool:
 
 
 def _sampled(table: pa.Table) -> bool:
-    """Tell whether what telemetry says of a GPU can be read."""
+    """Return whether the telemetry summary of each GPU can be decoded."""
     rows = table.filter(pc.equal(table["kind"], "telemetry"))
     if rows["pids"].null_count or rows["source"].null_count or rows["sampled"].null_count:
         return False

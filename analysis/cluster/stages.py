@@ -1,8 +1,9 @@
-"""A pipeline with equal work: what its step would take, and which rank or stage keeps it from that.
+"""What-if for a pipeline with equal work: its step time, and the rank or stage that prevents it.
 
-The what-if of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), on communication calls alone: each rank's own
-time before a call becomes the mean over its stage's ranks and all steps, each stage's sum the mean of the stages', each transfer its median; then
-the job is replayed. The slowdown is the recorded job's step, replayed likewise, divided by that.
+It follows "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), with communication calls only.
+Each rank's own time before a call becomes the mean over its stage's ranks and all steps. Each stage's sum becomes the mean of
+the stages' sums, and each transfer becomes its median. Then the job is replayed. The slowdown is the recorded job's step,
+replayed in the same way, divided by that result.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, PERSISTENT
 from sawtooth.analysis.ranks.stragglers.reasons import MOST_REPLAYED
 from sawtooth.analysis.run.job import Straggler
 
-MOST_OF_IT = 0.5  # of what the job loses to unequal work: then it is that rank, or the stages
+MOST_OF_IT = 0.5  # share of the job's loss to unequal work from which a rank or the stages are named as the reason
 
 F64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Unequal:
-    """What unequal work costs a pipeline: its step ÷ that with equal work (``slowdown``), and who explains most of it, if anyone does."""
+    """The cost of unequal work for a pipeline.
+
+    ``slowdown`` is its step ÷ the step with equal work. ``stragglers`` explain most of it, if any do.
+    """
 
     slowdown: float
     stragglers: tuple[Straggler, ...]
@@ -35,9 +39,10 @@ class Unequal:
 def unequal(
     job: RecordedJob, stages: Sequence[Sequence[int]], ranks: Sequence[int | None], hosts: Sequence[str | None]
 ) -> Unequal | None:
-    """Return what unequal work costs ``job``, None where no step counts or all ranks are in one stage.
+    """Return the cost of unequal work for ``job``.
 
-    ``stages`` are the ranks of each one's stage; all sequences are by position.
+    None if no step counts or all ranks are in one stage. ``stages`` are the ranks of each one's stage; all sequences are by
+    position.
     """
     members = list({id(stage): list(stage) for stage in stages}.values())
     if not job.counted.any() or len(members) < 2:
@@ -56,8 +61,10 @@ def unequal(
 
 
 def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:
-    """Return the job's rows with step, stage, place in the rank's step, and the usual own time there: ``usual`` of all ranks of the stage, ``others`` of the
-    other ranks (of all where there are none), ns."""
+    """Return the job's rows with step, stage, place in the rank's step, and the usual own time there.
+
+    ``usual`` is the mean of all ranks of the stage, ``others`` of the other ranks (of all if there are none), in ns.
+    """
     stage = np.zeros(job.ranks, np.int64)
     for number, positions in enumerate(members):
         stage[list(positions)] = number
@@ -69,11 +76,11 @@ def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:
             "own": job.own,
         }
     )
-    # some ranks make calls that others do not, the first one's log for one: only calls of as many ranks are counted through
+    # some ranks make additional calls, such as the first one's log, so places are counted among calls of equal size
     size = np.diff(job.first, append=len(job.position))
     calls["size"] = np.repeat(size, size)
     calls["place"] = calls.groupby(["position", "step", "size"]).cumcount()
-    # nothing was recorded before a rank's first call: it is taken for the rank's mean before that call in other steps
+    # nothing was recorded before a rank's first call, so its own time is the mean before that call in other steps
     unknown = ~calls.duplicated("position")
     known = calls["own"].mask(unknown)
     calls["own"] = known.fillna(known.groupby([calls["position"], calls["size"], calls["place"]]).transform("mean")).fillna(0.0)
@@ -87,7 +94,7 @@ def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:
 
 
 def _evened(calls: pd.DataFrame, own: pd.Series) -> F64:
-    """Return ``own`` with each stage's sum, per rank, brought to the mean of the stages'."""
+    """Return ``own`` with each stage's sum per rank scaled to the mean of the stages' sums."""
     each = own.groupby(calls["stage"]).sum() / calls.groupby("stage")["position"].nunique()
     return (own * calls["stage"].map(each.mean() / each.where(each > 0)).fillna(1.0)).to_numpy(np.float64)
 
@@ -103,7 +110,7 @@ def _step_ms(job: RecordedJob) -> float:
 
 
 def _rank(job: RecordedJob, calls: pd.DataFrame, ranks: Sequence[int | None], hosts: Sequence[str | None]) -> Straggler | None:
-    """Return the rank whose own time the job gains most without, where it exceeds its stage's in most steps."""
+    """Return the rank that delays the job most, if its own time exceeds its stage's in most steps."""
     counted = calls["step"].isin(np.flatnonzero(job.counted))
     excess = (calls["own"] - calls["others"])[counted].groupby([calls["position"], calls["step"]]).sum().unstack()
     late = excess[(excess > 0).mean(axis=1) > PERSISTENT].mean(axis=1) / 1e6
@@ -120,7 +127,7 @@ def _rank(job: RecordedJob, calls: pd.DataFrame, ranks: Sequence[int | None], ho
 def _stage(
     job: RecordedJob, calls: pd.DataFrame, members: Sequence[Sequence[int]], ranks: Sequence[int | None]
 ) -> Straggler | None:
-    """Return the stage with most own time, with what the job gains where all stages have as much."""
+    """Return the stage with the most own time, and the job's gain if all stages have equal time."""
     counted = calls[calls["step"].isin(np.flatnonzero(job.counted))]
     sums = counted.groupby("stage")["own"].sum() / counted.groupby("stage")["position"].nunique()
     worst = int(sums.idxmax())

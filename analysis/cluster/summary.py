@@ -1,7 +1,8 @@
-"""What one rank says of its job, in one row: who it is, its steps, what it loses by cause, its kernels and its collectives. Some 10 KB as Parquet.
+"""The summary of one rank as one row of about 10 KB in Parquet.
 
-A file holds the rows of one source: a device of a trace each, or a sampled GPU of a telemetry file, or why the source cannot be read. Times are
-integer nanoseconds on the rank's own clock. Lists are of structs, so that a batch of files is one table and DuckDB reads any part of it.
+It has the rank's identity, steps, lost time by cause, kernels and collectives. A file has the rows of one source: one per
+device of a trace, one per GPU of a telemetry file, or the reason why the source cannot be read. Times are integer nanoseconds
+on the rank's own clock. Lists contain structs, so that a batch of files is one table and DuckDB can read any part of it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import pyarrow.parquet as pq
 from sawtooth.analysis.cluster.sound import unsound
 from sawtooth.ingest.errors import SawtoothError
 
-SUMMARY_VERSION = 4  # counts up with every change of a row: map makes older files again
-READABLE = (2, 3, 4)  # older ones that reduce still takes: what they lack is null
-LATER = ("run_ms", "work_ms")  # columns that READABLE versions may lack; fields of a call are null wherever they are not
+SUMMARY_VERSION = 4  # increases with every change of a row: map then makes older files again
+READABLE = (2, 3, 4)  # older versions that reduce still accepts; values that they lack are null
+LATER = ("run_ms", "work_ms")  # columns that READABLE versions may lack; missing fields of a call are null
 ABOUT = "sawtooth_summary"
-# Of one source. Devices of a host that one process drives, or GPUs of a telemetry file; calls of hours; bytes.
+# Limits for one source: devices of a host that one process drives, or GPUs of a telemetry file; calls of hours; bytes.
 MOST_ROWS, MOST_VALUES, MOST_BYTES = 4096, 20_000_000, 1 << 30
 
 I16, I32, I64, F64, TEXT = pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.string()
@@ -33,11 +34,11 @@ SCHEMA = pa.schema(
     {
         "kind": TEXT,  # trace, telemetry or refused
         "source": TEXT,  # its address
-        "state": TEXT,  # what tells one version of the source's bytes from the next: an entity tag, or size and time
+        "state": TEXT,  # identifies the version of the source's bytes: an entity tag, or size and time
         "bytes": I64,  # uncompressed
         "id": TEXT,  # of its content
         "tool": TEXT,
-        "why": TEXT,  # it cannot be read
+        "why": TEXT,  # the reason why it cannot be read
         "rank": I32,
         "world": I32,
         "job": TEXT,  # equal for the ranks of a job: the default process group
@@ -48,10 +49,10 @@ SCHEMA = pa.schema(
         "pids": pa.list_(I64),
         "first_ns": I64,
         "step_ms": F64,  # as recorded
-        "run_ms": F64,  # the run's step, as this rank alone tells it
-        "work_ms": F64,  # of a step as recorded: kernels, those of communication too
+        "run_ms": F64,  # the run's step, from this rank alone
+        "work_ms": F64,  # kernels in a step as recorded, including communication
         "step": _structs(label=TEXT, counted=pa.bool_(), start_ns=I64, end_ns=I64),
-        "lost": _structs(cause=TEXT, ms=F64),  # of ranks.outliers.Trace, as the next three
+        "lost": _structs(cause=TEXT, ms=F64),  # like the next three, as in ranks.outliers.Trace
         "held_ms": F64,
         "quiet": _structs(kernel=I64, ns=F64, calls=I32),
         "beside": pa.list_(I64),
@@ -93,7 +94,10 @@ def pack(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def unpack(content: bytes) -> pa.Table:
-    """Return the rows in ``content``. Raises SawtoothError for anything but a summary of a READABLE version whose values a rank can have."""
+    """Return the rows in ``content``.
+
+    Raises SawtoothError unless it is a summary of a READABLE version with valid values.
+    """
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
         version = (file.metadata.metadata or {}).get(ABOUT.encode())
@@ -108,7 +112,10 @@ def unpack(content: bytes) -> pa.Table:
 
 
 def _bomb(about: pq.FileMetaData) -> bool:
-    """Tell whether a file unpacks to more than any rank says: a few bytes can stand for a billion equal values."""
+    """Return whether a file unpacks to more than any rank needs.
+
+    A few bytes can encode a billion equal values.
+    """
     columns = [about.row_group(group).column(c) for group in range(about.num_row_groups) for c in range(about.num_columns)]
     return (
         about.num_rows > MOST_ROWS
@@ -118,7 +125,7 @@ def _bomb(about: pq.FileMetaData) -> bool:
 
 
 def _as_now(table: pa.Table) -> pa.Table:
-    """Return ``table`` with this version's columns and, in the calls, its fields."""
+    """Return ``table`` with this version's columns and fields of calls."""
     if table.num_columns == len(SCHEMA) and table.schema.equals(SCHEMA):
         return table
     calls = table["call"].combine_chunks()

@@ -1,4 +1,7 @@
-"""The summaries of a job's ranks as tables: who the ranks are, their collectives, and what they lose. DuckDB reads them, a column at a time."""
+"""The summaries of a job's ranks as tables, which DuckDB reads column by column.
+
+They contain the ranks' identities, their collectives and their lost time.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.typed import from_json
 
-MEMORY_LIMIT = "400MB"  # of DuckDB, beside the columns that it hands out
+MEMORY_LIMIT = "400MB"  # of DuckDB, in addition to the columns that it returns
 CATEGORIES = ("name", "dtype", "group", "description", "step")  # texts that thousands of rows repeat
 NOT_HERE = "The summaries of this job's ranks are not in this data folder. Make the run again with sawtooth reduce."
 DAMAGED = "The summaries of this job's ranks are damaged. Make the run again with sawtooth reduce."
@@ -27,14 +30,14 @@ DAMAGED = "The summaries of this job's ranks are damaged. Make the run again wit
 
 @dataclass(frozen=True)
 class Refusal:
-    """A source that is no part of the job, and why."""
+    """A source that is not part of the job, with the reason."""
 
     source: str
     why: str
 
 
 class JobTables:
-    """What the ranks of one job say. A rank's position is its place in ``ranks``."""
+    """The data of the ranks of one job; a rank's position is its index in ``ranks``."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -54,10 +57,11 @@ class JobTables:
         self._con.execute("CREATE VIEW rank AS SELECT c.position, s.* FROM summaries s JOIN chosen c USING (file_row_number)")
 
     def _ranks(self) -> pd.DataFrame:
-        """Return one row per rank and device: position, rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, run_ms, work_ms, and
-        file_row_number, where the rank's summary is.
+        """Return one row per rank and device.
 
-        Of several traces of a rank, as a profiler leaves of each of its cycles, the last is kept.
+        The columns are position, rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, run_ms,
+        work_ms, and file_row_number, the row of the rank's summary. A profiler writes one trace per cycle; of several traces of
+        a rank, the last one is used.
         """
         rows = self._con.execute(
             f"SELECT rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, {self._later('run_ms', 'work_ms')}, file_row_number "
@@ -79,7 +83,7 @@ class JobTables:
 
     @cached_property
     def world(self) -> int | None:
-        """How many ranks the job has, None where no trace says so."""
+        """The number of ranks of the job; None if no trace contains it."""
         known = self.ranks["world"].dropna()
         return int(known.max()) if len(known) else None
 
@@ -95,7 +99,7 @@ class JobTables:
         return [Refusal(source, why) for source, why in rows]
 
     def telemetry_sources(self, hosts: Sequence[str | None]) -> list[tuple[str, str]]:
-        """Return address and id of the telemetry files of ``hosts``, and of those that name none."""
+        """Return address and id of the telemetry files of ``hosts``, and of those without a host."""
         rows = self._con.execute(
             "SELECT DISTINCT source, id FROM summaries WHERE kind = 'telemetry' AND (host IS NULL OR list_contains(?, host)) ORDER BY source, id",
             [[host for host in hosts if host is not None]],
@@ -103,8 +107,11 @@ class JobTables:
         return [(source, recording_id) for source, recording_id in rows]
 
     def calls(self) -> pd.DataFrame:
-        """Return all communication kernels, in order of rank and start, with the columns that ``ranks.matching``, ``ranks.pipeline`` and ``ranks.groups`` ask for,
-        exposed_ns and exposed_from_ns. What an older version did not gather is null, and then nothing is sent."""
+        """Return all communication kernels, ordered by rank and start.
+
+        They have the columns that ``ranks.matching``, ``ranks.pipeline`` and ``ranks.groups`` need, and exposed_ns and
+        exposed_from_ns. Values that an older version did not store are null, and sends are then 0.
+        """
         ((kind,),) = self._con.execute("SELECT any_value(typeof(call)) FROM summaries").fetchall()
         there = kind.replace('"', " ").replace("(", " ")
         of_call = {
@@ -132,7 +139,7 @@ class JobTables:
         return frame.assign(rank=self.ranks["rank"].to_numpy(np.float64, na_value=np.nan)[frame["position"]])
 
     def _later(self, *columns: str) -> str:
-        """Return what to SELECT for ``columns`` (numbers): NULL for those that came after the summaries were gathered."""
+        """Return the SELECT list of numeric ``columns``, with NULL for those that the summaries lack."""
         there = {name for name, *_ in self._con.execute("DESCRIBE summaries").fetchall()}
         return ", ".join(name if name in there else f"NULL::DOUBLE AS {name}" for name in columns)
 
@@ -143,7 +150,7 @@ class JobTables:
         ).df()
 
     def traces(self, positions: Sequence[int]) -> dict[int, Trace]:
-        """Return what the traces of the ranks at ``positions`` show."""
+        """Return the traces' data of the ranks at ``positions``."""
         rows = self._con.execute(
             "SELECT position, lost, held_ms, quiet, beside FROM rank WHERE list_contains(?, position)", [list(positions)]
         ).fetchall()
@@ -155,13 +162,13 @@ class JobTables:
         return shown
 
     def lost(self) -> pd.DataFrame:
-        """Return what each rank loses of a step: position, cause, ms."""
+        """Return the lost time of each rank per step: position, cause, ms."""
         return self._con.execute(
             "SELECT position, l.cause, l.ms FROM (SELECT position, unnest(lost) AS l FROM rank) ORDER BY ALL"
         ).df()
 
     def sampled(self) -> list[DeviceTelemetry]:
-        """Return what telemetry says of each sampled GPU."""
+        """Return the telemetry summary of each sampled GPU."""
         rows = self._con.execute(
             "SELECT sampled, host, pids FROM summaries WHERE kind = 'telemetry' ORDER BY source, device"
         ).fetchall()

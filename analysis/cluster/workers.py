@@ -1,7 +1,8 @@
-"""Worker processes of this machine that take one source after the other. One that dies costs its source a second try, alone.
+"""Worker processes of this machine that read one source after the other.
 
-The standard library's pools give all work up where one process is killed, and a killed driver leaves theirs behind. Here a worker holds a pipe: the
-driver sees it close where the worker dies, the worker where the driver does.
+If a worker dies, its source is tried again in another worker. The standard library's pools give up all work if one process is
+killed, and a killed driver leaves their processes running. Here each worker has a pipe: the driver sees it close if the worker
+dies, and the worker sees it close if the driver dies.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from sawtooth.analysis.cluster.mapping import Outcome, Task
 from sawtooth.analysis.cluster.places import Source
 
 TRIES = 3  # a source that kills three workers would kill a fourth
-NICER = 5  # the training job's own processes come first
+NICER = 5  # the training job's own processes have priority
 DIED = "The process that read it was killed {tries} times: by a lack of memory, perhaps."
 
 
 class _Worker:
-    """A process, our end of its pipe, and what it is reading."""
+    """A process, this end of its pipe, and the source that it reads."""
 
     def __init__(self, task: Task, to: str) -> None:
         context = multiprocessing.get_context("spawn")  # a fork of a process with DuckDB's threads would hang
@@ -36,11 +37,11 @@ class _Worker:
     def take(self, source: Source) -> None:
         """Start reading ``source``."""
         self.source = source
-        with contextlib.suppress(OSError):  # it died meanwhile: its pipe's end says so
+        with contextlib.suppress(OSError):  # it died in the meantime, which the closed pipe shows
             self.pipe.send(source)
 
     def result(self) -> Outcome | None:
-        """Return what came of its source, of which it is then free; None where the process died of it."""
+        """Return the outcome of its source and mark it free; None if the process died."""
         self.source = None
         try:
             outcome: Outcome = self.pipe.recv()
@@ -49,7 +50,7 @@ class _Worker:
         return outcome
 
     def end(self) -> None:
-        """End the process, at once where it is reading."""
+        """End the process, at once if it is reading."""
         self.pipe.close()
         if self.source is not None:
             self.process.terminate()
@@ -57,7 +58,10 @@ class _Worker:
 
 
 def in_processes(task: Task, sources: Sequence[Source], to: str, workers: int) -> Generator[Outcome]:
-    """Run ``task`` on every source in up to ``workers`` processes; yield the outcomes as they come. Close the generator to end the processes."""
+    """Run ``task`` on every source in up to ``workers`` processes; yield the outcomes as they arrive.
+
+    Close the generator to end the processes.
+    """
     left = deque(sources)
     tries: Counter[str] = Counter()
     running: list[_Worker] = []
@@ -89,8 +93,8 @@ def in_processes(task: Task, sources: Sequence[Source], to: str, workers: int) -
 
 
 def _serve(pipe: Connection, drivers_end: Connection, task: Task, to: str) -> None:
-    """Take sources until the driver closes the pipe or dies."""
-    drivers_end.close()  # or the pipe would stay open after the driver's death
+    """Process sources until the driver closes the pipe or dies."""
+    drivers_end.close()  # otherwise the pipe would stay open after the driver's death
     with contextlib.suppress(OSError, AttributeError):
         os.nice(NICER)
     while True:

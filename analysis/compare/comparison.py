@@ -49,7 +49,7 @@ from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.same_time import same_time
 
-GPU_VARIES = 0.08  # of a step's work: with nothing changed, clocks in a long run are up to 8 % below those in a short run
+GPU_VARIES = 0.08  # share of a step's work: with nothing changed, clocks in a long run are up to 8 % below those of a short one
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Comparison:
     ``disagreement`` is the sentence above the waterfall if the profiles and the best step times disagree. ``throughput`` leads
     where a step does different work on each side, else it is None. ``effects`` are the differences in set-up and what each
     explains. ``other_model`` says that the runs train different models, so that their times do not show the effect of a change.
-    ``other_program`` says the same by the kernels, where no shapes of products can tell.
+    ``other_program`` says the same by the kernels, where no shapes of products are recorded.
     """
 
     a: Side
@@ -215,7 +215,7 @@ def compare(a: Side, b: Side) -> Comparison:
 
 
 def _does_more(rate: Throughput | None, best: StepTimes) -> bool:
-    """Tell whether a step of B does more work than a step of A."""
+    """Return whether a step of B does more work than a step of A."""
     if rate is None or not best.a or not best.b:
         return False
     return rate.b * best.b > rate.a * best.a
@@ -235,7 +235,7 @@ def _followed(a: Side, b: Side, fixed: Sequence[Finding], *, grown: bool) -> lis
 
 
 def _one_command(a: Side, b: Side, changed: Sequence[Difference]) -> bool:
-    """Tell whether both sides ran one command, in few runs, with no known change in set-up or GPU work."""
+    """Return whether both sides ran one command, in few runs, with no known change in set-up or GPU work."""
     if not a.command or a.command != b.command or min(len(a.runs), len(b.runs)) >= MIN_RUNS_AS_UNIT:
         return False
     if a.first.manifest.settings != b.first.manifest.settings:  # such as another step of one training

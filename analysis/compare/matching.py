@@ -4,7 +4,7 @@ A piece is one (name, operator, shapes) of one side with its time per step. Piec
 is in exactly one row, so each side's rows sum to its pieces exactly.
 
 1. by name: one row per name that both sides have;
-2. by operator and shapes: other kernels of the same operator on the same shapes (renamed, from another library, in another dtype);
+2. by operator and shapes: other kernels of one operator on the same shapes (renamed, another library, another dtype);
 3. by operator: the same operator on other shapes (another batch size);
 4. by category: the rest of a category that both sides still have (fusions, other optimizers);
 5. alone: names that only one side has.

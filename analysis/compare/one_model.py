@@ -1,4 +1,4 @@
-"""Tell whether two sides train one model, by the shapes of their products or else by their kernels."""
+"""Recognize whether two sides train one model, by the shapes of their products or by kernels."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def models_of(a: Side, b: Side) -> Models:
 
 
 def _other_work(a: Side, b: Side) -> bool:
-    """Tell whether a step of one side does more floating-point work, or the work is not known."""
+    """Return whether a step of one side does more floating-point work, or the work is not known."""
     left, right = (mean_of_all([run.metrics["flops_per_step"].value for run in side.runs]) for side in (a, b))
     return not left or not right or max(left, right) / min(left, right) - 1 > WORK_DIFFERS

@@ -119,7 +119,7 @@ def work_ratio(a: RunResult, b: RunResult) -> float | None:
 
 
 def _alike_or_hidden(a: RunResult, b: RunResult, works: tuple[float | None, float | None]) -> bool:
-    """Tell whether different shapes are no evidence of different work.
+    """Return whether different shapes are no evidence of different work.
 
     That is so if both sides count equally many operations, or if one side's count is incomplete.
     """

@@ -26,7 +26,7 @@ from sawtooth.ingest.errors import UsageError
 
 _SQL = queries_of(__file__)
 
-GPU_SETS_THE_PACE = 0.9  # of a step in which the GPU works: above it, a faster or slower host changes little
+GPU_SETS_THE_PACE = 0.9  # share of a step in which the GPU works: above it, a faster or slower host changes little
 
 
 @dataclass(frozen=True)

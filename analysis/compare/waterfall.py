@@ -24,10 +24,10 @@ from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import uses_estimate
 
-UNSEEN_OWNER = "idle"  # of the ledger's row that also contains time which no profiled step shows
-MOSTLY_NEW = 0.5  # of a finding's gain: if no part of its kind grew by as much, A had the problem too
-MOSTLY_GONE = 0.1  # of its cause's time in A: a fixed finding leaves no more than this in B
-ROUNDING = 1e-6  # of the step: floating-point error of a ledger's sum; no real part is that small
+UNSEEN_OWNER = "idle"  # owner of the ledger's row that also contains time which no profiled step shows
+MOSTLY_NEW = 0.5  # share of a finding's gain: if no part of its kind grew by as much, A had the problem too
+MOSTLY_GONE = 0.1  # share of its cause's time in A: a fixed finding leaves no more than this in B
+ROUNDING = 1e-6  # share of the step: floating-point error of a ledger's sum; no real part is that small
 
 Part = tuple[str, str | None]
 
@@ -94,7 +94,7 @@ def run_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[RunRo
 
 
 def is_grown(finding: Finding, rows: Sequence[RunRow]) -> bool:
-    """Tell whether B's step has more time of a finding's causes than A's.
+    """Return whether B's step has more time of a finding's causes than A's.
 
     If the finding has no causes, all kernels count. True where this cannot be decided: without parts, or if the finding states
     no time.
@@ -106,7 +106,7 @@ def is_grown(finding: Finding, rows: Sequence[RunRow]) -> bool:
 
 
 def is_gone(finding: Finding, rows: Sequence[RunRow]) -> bool:
-    """Tell whether the time that A lost by the finding's causes is no longer lost in B.
+    """Return whether the time that A lost by the finding's causes is no longer lost in B.
 
     False if the finding names no cause, or A's step shows no such time.
     """

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 RowWord = Literal["better", "worse", "changed", "none", "not_measurable", "not_comparable", "profiles_alone", "unknown"]
 STEP = "best_step_time_ms"
-NO_BETTER = 0.01  # of a value: a smaller change is not called better or worse, however certain it is
+NO_BETTER = 0.01  # share of a value: a smaller change is not called better or worse, however certain it is
 SAME_POINTS, SAME_SHARE = 0.005, 0.1  # a share that moves by less than half a point and a tenth of itself counts as unchanged
-MOSTLY_KNOWN = 0.05  # of the computing time may be in kernels whose tensor-core use is unknown
+MOSTLY_KNOWN = 0.05  # share of the computing time that may be in kernels whose tensor-core use is unknown
 RESTS_ON_STEP = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy", "nvml_gpu_util_mean")
 RESTS_ON_FLOPS = (
     "flops_per_step", "mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_efficiency", "mfu_factor_flop_kernels",
 )  # fmt: skip
 RESTS_IN_AUDIT = ("step_time_ms", "throughput", "utilization", "busy_share", "mfu", "hours_per_epoch", "cost_per_1000_steps")
 OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency")  # by their definition
-# they describe what a trace knows, which no training can improve
+# Metrics of the trace itself, which no change to the training can improve.
 OF_THE_RECORDING = ("flop_coverage", "tensor_core_unknown_share")
 OF_A_STEP = (STEP, "step_time_ms", "step_time_unprofiled_est_ms", "hours_per_epoch", "cost_per_1000_steps")
-# the aim of a change; all other metrics only describe the run
+# Metrics that a change is meant to improve. All others only describe the run.
 RESULTS = (*OF_A_STEP, "throughput", "mfu", "hfu", "achieved_tflops")
 
 
@@ -65,7 +65,7 @@ def of_audit(comparison: Comparison, line: AuditChange) -> RowWord:
 
 
 def _none_to_claim(comparison: Comparison, key: str, readings: tuple[Reading, Reading], *, rests: bool, unit: str) -> bool:
-    """Tell whether two runs of one program may differ by as much.
+    """Return whether two runs of one program may differ by as much.
 
     ``rests`` says that the metric is computed from the step time.
     """
@@ -100,15 +100,15 @@ def _way(comparison: Comparison, key: str, better: str, readings: tuple[Reading,
 
 
 def _unknown(comparison: Comparison) -> bool:
-    """Tell whether a side spends much time in kernels whose tensor-core use is not known."""
+    """Return whether a side spends much time in kernels whose tensor-core use is not known."""
     runs = (run for side in (comparison.a, comparison.b) for run in side.runs)
     return any((run.metrics["tensor_core_unknown_share"].value or 0.0) > MOSTLY_KNOWN for run in runs)
 
 
 def _may_be_equal(a: Reading, b: Reading) -> bool:
-    """Tell whether two readings' intervals overlap.
+    """Return whether two readings' intervals overlap.
 
-    Without intervals, tell whether two runs of one program differ by as much.
+    Without intervals, return whether two runs of one program differ by as much.
     """
     if a.value is None or b.value is None:
         return False

@@ -33,7 +33,7 @@ from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import commit, draft, is_sound
 from sawtooth.ingest.schema import DataFolder
 
-MOST_ANALYSED = 16  # GPUs analysed per trace: one host has at most 16, and each one costs a replay of the whole trace
+MOST_ANALYSED = 16  # GPUs analysed per trace: one host has at most 16, and each one costs a replay of the trace
 MEMORY_MB = 192  # memory limit of DuckDB, which spills to disk beyond it; numpy columns come on top
 # Bytes per GPU operation. DuckDB cannot spill the durations of which it takes a median, and it stores them twice.
 MEDIAN_BYTES = 80
@@ -99,7 +99,7 @@ def _write(recording_file: Path, temporary: Path) -> None:
     except BaseException:
         con.close()
         raise
-    con.close()  # after many events the connection would keep more than 70 MB
+    con.close()  # after many events the connection would use more than 70 MB
 
 
 def memory_limit(operations: int) -> str:

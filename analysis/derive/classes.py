@@ -79,7 +79,7 @@ class Classes:
 
 
 class AllClasses:
-    """The classes of a whole recording, collected part by part."""
+    """The classes of all parts of a recording, collected part by part."""
 
     def __init__(self) -> None:
         self._tables: list[pd.DataFrame] = []

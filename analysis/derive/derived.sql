@@ -1,5 +1,5 @@
--- What analysis infers of one trace: a cache, rebuilt when missing or older. Times are absolute integer nanoseconds as in
--- the recording. `device` is the ordinal of the GPU in the recording.
+-- Results of the analysis of one trace. This is a cache: it is rebuilt if it is missing or outdated. Times are absolute integer
+-- nanoseconds as in the recording. `device` is the ordinal of the GPU in the recording.
 
 CREATE TABLE facts (key VARCHAR NOT NULL, value VARCHAR NOT NULL);
 COMMENT ON TABLE facts IS 'Single values as JSON: step source, linked/carried-over/orphan counts, replay quality, estimates, trust notes';
@@ -169,7 +169,7 @@ COMMENT ON TABLE python_depths IS 'How deep each Python call is nested';
 COMMENT ON COLUMN python_depths.python_call_id IS 'python_calls.python_call_id, dense';
 COMMENT ON COLUMN python_depths.depth IS 'Python calls of its thread that enclose it';
 
--- Sums that only screens read, by SELECTs of layout.py. Of a large recording they are stored in a file beside this one (sums.py).
+-- Sums that only screens read, by SELECTs of layout.py. For a large recording they are stored in a second file (sums.py).
 
 CREATE VIEW call_kinds AS {call_kinds};
 COMMENT ON VIEW call_kinds IS 'What each runtime call does, by its name';
@@ -248,7 +248,7 @@ COMMENT ON COLUMN flop_work.is_operator IS 'It is an operator and not an annotat
 COMMENT ON COLUMN flop_work.ns IS 'Sum of durations';
 COMMENT ON COLUMN flop_work.launches IS 'Operations';
 
--- What most questions join, asked here once. These views read the recording's tables too: both files stand in the search path.
+-- Joins that most queries need. These views also read the recording's tables, because both files are in the search path.
 
 CREATE VIEW named_gpu_ops AS SELECT g.*, n.name FROM gpu_ops g JOIN names n USING (name_id);
 COMMENT ON VIEW named_gpu_ops IS 'gpu_ops with their names';

@@ -113,7 +113,7 @@ def _own_time(ops: CpuOps) -> I64:
 def _added(place: I64, values: I64, count: int) -> I64:
     """Return the sums of ``values`` by ``place``, for ``count`` places.
 
-    The sums are exact: a float's 53 bits can hold a hundred days in ns.
+    The sums are exact: a hundred days in ns fit into a float's 53 bits.
     """
     return np.bincount(place, values, count).astype(np.int64)
 

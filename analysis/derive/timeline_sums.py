@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import duckdb
 
-CELLS = 32_768  # at most, for the full recording: a tile with half as many columns reads slices, so 1/64 of them at most
+CELLS = 32_768  # at most: a tile that reads slices has 1,024 columns of at most half a cell, 1/64 of the recording
 DEEPEST = 999  # Python calls deeper than the interpreter's own limit come from a damaged trace
 NAME_CELLS = 512  # coarser, because each cell has a row per name: 100 names make 25,000 rows
 
@@ -125,7 +125,7 @@ def store_depths(con: duckdb.DuckDBPyConnection) -> None:
 def cell_ns(recording_ns: int, cells: int = CELLS) -> int:
     """Return the width of a cell for a recording of this length.
 
-    It is a power of two, so that a tile's columns are whole cells.
+    It is a power of two, so that a column of a tile is a multiple of a cell.
     """
     return 1 << max(-(-recording_ns // cells) - 1, 0).bit_length()
 

@@ -1,12 +1,13 @@
-"""Fill the slots of an action's code with what the trace knows of the run: the classes of its model and optimizers, its functions."""
+"""Complete an action: sentences behind it, and in the slots of its code the classes of the run's model and optimizers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sawtooth.analysis.knowledge.frames import FRAME, MODULE
-from sawtooth.analysis.run.model import CodeChange
+from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.store.library import Recording
 
 # What stands in the slots of code where the run's own names are not known.
@@ -48,6 +49,11 @@ def with_optimizer(changes: Sequence[CodeChange], name: str | None) -> tuple[Cod
     own = [change.filled(**names) for change in changes if change.framework == "PyTorch"]
     others = [change.filled() for change in changes if change.framework != "PyTorch"]
     return (*own, *(others if name == "AdamW" else []))
+
+
+def followed_by(action: Action, sentences: str) -> Action:
+    """Return ``action`` with further ``sentences`` about how it is done."""
+    return replace(action, how=f"{action.how} {sentences}".rstrip())
 
 
 def function_of(frame: str) -> str | None:

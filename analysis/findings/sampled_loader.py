@@ -1,21 +1,180 @@
-"""What holds the loader's workers up, by samples of the host: in words, and how far its cores let them keep up with the training."""
+"""What holds the loader up, by its own times or by samples of the host: in words, and how far the cores let its workers keep up."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
+from sawtooth.analysis.findings.actions import followed_by
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.queries.loading import DECODED_ONCE, SENT_SMALL, pins_too_slowly
-from sawtooth.analysis.metrics.feeding import sample_cost
+from sawtooth.analysis.intervals import Intervals, intersect, union
+from sawtooth.analysis.knowledge.frames import spoken
+from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.telemetry.host import HostLoad, Limit
 from sawtooth.analysis.units import in_bytes, in_words
-from sawtooth.ingest.loop.loading import BEYOND_CORES
+from sawtooth.ingest.loop.loading import BEYOND_CORES, Stage, pinning_limits, slowest_stage
+from sawtooth.ingest.manifest import UserFacts
 
+DECODED_ONCE = CodeChange(
+    "PyTorch",
+    "def __getitem__(self, i):\n    return augment(decode(self.paths[i]))",
+    "def __getitem__(self, i):\n    return augment(self.decoded[i])   # decoded once, kept in memory or in few large files",
+)
+SENT_SMALL = CodeChange(
+    "PyTorch",
+    "def __getitem__(self, i):\n    return decode(self.paths[i]).float() / 255\n…\nx = x.to(device, non_blocking=True)",
+    "def __getitem__(self, i):\n    return decode(self.paths[i])   # uint8: a quarter of the bytes\n…\nx = x.to(device, non_blocking=True).float() / 255",
+)
+
+VECTORISED = CodeChange(
+    "PyTorch",
+    'def collate(samples):\n    return torch.tensor([[f(v) for v in s["x"]] for s in samples])',
+    'def collate(samples):\n    return f(torch.stack([s["x"] for s in samples]))   # tensors from __getitem__, one operation for the batch',
+)
+BUCKETED = CodeChange(
+    "PyTorch",
+    "DataLoader(dataset, batch_size=32, shuffle=True, collate_fn=pad)",
+    "order = sorted(range(len(dataset)), key=dataset.length)\nbatches = [order[i:i + 32] for i in range(0, len(order), 32)]\nrandom.shuffle(batches)\nDataLoader(dataset, batch_sampler=batches, collate_fn=pad)",
+)
+# Pinned blocks are kept for batches of the same size (CUDA allocates them in powers of two); a driver's call for a new one takes milliseconds.
+SAME_SHAPES = "Give batches the same shape, so that pinned memory is used again."
+MOSTLY_PINS = 0.5  # of the loop's waiting: then pinning is the longest of the stages before it
+_WAITS = f"SELECT start_ns, start_ns + dur_ns FROM named_cpu_ops WHERE contains(name, '{LOADS_IN_WORKERS}')"
+# PyTorch shows the thread's calls of the driver always, its operators only where all threads are profiled.
+_PINS = f"""
+WITH loop AS (SELECT DISTINCT thread_id FROM named_cpu_ops WHERE contains(name, '{LOADS_IN_WORKERS}')),
+pins AS (
+    SELECT thread_id, start_ns, dur_ns FROM named_runtime_calls WHERE regexp_matches(name, '^(cuda|hip)Host(Alloc|Malloc|Register)')
+    UNION ALL SELECT thread_id, start_ns, dur_ns FROM named_cpu_ops WHERE name IN ('aten::pin_memory', 'aten::_pin_memory'))
+SELECT start_ns, start_ns + dur_ns FROM pins ANTI JOIN loop USING (thread_id)"""
+MUCH_PADDING = 0.2  # of a batch: sorting by length brings at most this share of collating, pinning and computing
+CHEAPER_SAMPLE = Action(
+    "Make", "a sample cheaper", ": decode smaller images, cache what is decoded, read fewer and larger files."
+)
+VECTORISE = Action("Vectorise", "the collate function", ": one operation for the whole batch, not one for each element.")
+FEWER_BYTES = " (uint8 instead of float32, smaller images), and convert them on the GPU"
+ONE_THREAD_PINS = Action(
+    "Send",
+    "fewer bytes",
+    f"{FEWER_BYTES}: one thread of the training pins what all workers load, so that more of them bring nothing.",
+)
+PINS_ALONE = Action("Set", "pin_memory=False", f", or send fewer bytes{FEWER_BYTES}.")
 SHARED_CORES = 0.6  # of its speed a worker keeps on one of the two threads of a core, as `cores` counts them
 SHARE_HALVINGS = 7  # of the loader's wait: to within 1 % of it
+
+
+def pins_too_slowly(facts: UserFacts) -> bool:
+    """Tell whether the one thread that pins the workers' batches is what limits them, as they were timed."""
+    cost = sample_cost(facts)
+    return cost is not None and pinning_limits(cost, int(facts.loader_workers or 0), cores_of(facts))
+
+
+def stage_of(facts: UserFacts) -> Stage | None:
+    """Return the stage of loading that limits a batch; None where the loader was not timed."""
+    cost = sample_cost(facts)
+    return slowest_stage(cost, int(facts.loader_workers or 0), cores_of(facts)) if cost is not None else None
+
+
+def cheaper_batch(facts: UserFacts) -> CodeChange:
+    """Return the change that makes the slowest stage of loading cheaper."""
+    match stage_of(facts):
+        case "pinning":
+            return SENT_SMALL
+        case "collate":
+            return BUCKETED if (facts.loader_padding or 0.0) >= MUCH_PADDING else VECTORISED
+        case _:
+            return DECODED_ONCE
+
+
+def cheaper_advice(facts: UserFacts) -> Action:
+    """Return the advice that makes the slowest stage of loading cheaper."""
+    match stage_of(facts):
+        case "pinning":
+            return followed_by(ONE_THREAD_PINS if facts.loader_workers else PINS_ALONE, _grouped(facts))
+        case "collate":
+            return followed_by(VECTORISE, _grouped(facts))
+        case _:
+            return CHEAPER_SAMPLE
+
+
+def pinning_limit(context: RuleContext) -> tuple[str, Action] | None:
+    """Return what ``limited_by`` does where the pinning thread is the limit, by its times or as the trace shows it: at work for most of the loop's waiting."""
+    if pins_too_slowly(context.run.manifest.facts):
+        return limited_by(context.run.manifest.facts)
+    waits = context.recording.rows(_WAITS)
+    if not waits:
+        return None
+    waiting = _union(waits)
+    pinning = intersect(waiting, _union(context.recording.rows(_PINS)))
+    if pinning.total < MOSTLY_PINS * waiting.total:
+        return None
+    pins_ms, waits_ms = (in_words(part.total / len(waits) / 1e6) for part in (pinning, waiting))
+    return (
+        f": one thread pins the batches of all of them, in {pins_ms} of each {waits_ms} wait",
+        followed_by(ONE_THREAD_PINS, SAME_SHAPES),
+    )
+
+
+def _union(rows: Sequence[tuple[int, int]]) -> Intervals:
+    return union([start for start, _ in rows], [end for _, end in rows])
+
+
+def limited_by(facts: UserFacts) -> tuple[str, Action] | None:
+    """Return how a title ends that names the stage that limits the loader, and what to do; None where it was not timed or nothing stands out."""
+    cost, workers = sample_cost(facts), int(facts.loader_workers or 0)
+    stage = stage_of(facts)
+    if cost is None:
+        return None
+    if stage == "pinning":
+        took = in_words(1e3 * cost.pin_s)
+        held_up = (
+            f"one thread pins the batches of all of them, {took} each"
+            if workers
+            else f"pinning a batch takes {took}, more than making it"
+        )
+        return f": {held_up}", cheaper_advice(facts)
+    if stage == "collate":
+        whole_ms = 1e3 * (cost.batch * cost.wall_s + cost.collate_s + (0.0 if workers else cost.pin_s))
+        more = "More workers collate more batches at the same time." if workers else ""
+        return (
+            f": collating takes {in_words(1e3 * cost.collate_s)} of a batch's {in_words(whole_ms)}{_at(facts.loader_collate_code)}",
+            followed_by(cheaper_advice(facts), more),
+        )
+    if cost.limit is None:
+        return None
+    if cost.limit == "waiting":
+        return (
+            f": a sample waits {100 * (1 - cost.computes):.0f} % of its time, for a disk, a network, a lock or a core that others use{_at(facts.loader_sample_code)}",
+            Action(
+                "Give",
+                "the loader more workers",
+                ", so that more samples wait at the same time. Then read fewer and larger files (WebDataset), or from a local disk; cheaper decoding brings nothing.",
+            ),
+        )
+    return (
+        f": a sample computes {100 * cost.computes:.0f} % of its time{_at(facts.loader_sample_code)}",
+        Action(
+            "Give",
+            "the loader more workers",
+            ", up to the cores, or make a sample cheaper: decode smaller images, cache what is decoded, decode on the GPU (DALI).",
+        ),
+    )
+
+
+def _at(place: str | None) -> str:
+    return f" ({spoken(place)})" if place else ""
+
+
+def _grouped(facts: UserFacts) -> str:
+    """Return a sentence on padding, where there is much of it."""
+    share = facts.loader_padding or 0.0
+    if share < MUCH_PADDING:
+        return ""
+    return f"{100 * share:.0f} % of a batch is padding: use a batch sampler that groups samples of similar length."
 
 
 def kept_up(context: RuleContext, host: HostLoad | None) -> tuple[list[Edit], str]:
@@ -96,13 +255,13 @@ def with_more(context: RuleContext, changes: tuple[CodeChange, ...], limit: Limi
     """
     host, facts = context.run.telemetry.host, context.run.manifest.facts
     if pins_too_slowly(facts):
-        return (SENT_SMALL,)
+        return (cheaper_batch(facts),)
     cost = sample_cost(facts)
     seen = int((host.means.get("workers") if host is not None else None) or facts.loader_workers or 0)
     cores = int((host.means.get("cores") if host is not None else None) or facts.loader_cores or 2 * seen)
     most = BEYOND_CORES * cores if cost is not None and cost.limit == "waiting" else cores
     if limit not in (None, "worker") or (seen and seen >= most):
-        return (DECODED_ONCE,)
+        return (cheaper_batch(facts),)
     return tuple(_with_workers(change, seen, min(2 * seen, most)) for change in changes)
 
 

@@ -1,1 +1,1 @@
-"""Checks of whether a recording is whole and possible, and what a failed check takes away: a module for each kind of check."""
+"""Checks whether a recording is complete and possible, one module per kind of check, with effects."""

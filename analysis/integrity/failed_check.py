@@ -1,4 +1,4 @@
-"""What a failed check says, and what it does to the numbers and rules that rest on the evidence it touches."""
+"""A failed check: its texts, and its effect on the numbers and rules that use the affected evidence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from sawtooth.analysis.metrics.mfu import LOWER_BOUND
 from sawtooth.analysis.metrics.reading import Reading, lowered, missing
 from sawtooth.analysis.metrics.registry import METRICS
 
-Effect = Literal["unknown", "least", "most", "caution"]  # of a check on a metric: withheld, a lower or upper bound, less trust
+# Effect of a check on a metric: withheld, a lower or upper bound, or less trust.
+Effect = Literal["unknown", "least", "most", "caution"]
 UPPER_BOUND = "An upper bound"
 
 
@@ -18,8 +19,9 @@ UPPER_BOUND = "An upper bound"
 class FailedCheck:
     """One check that a recording failed.
 
-    ``sentence`` says what was compared and found, ``advice`` what to do. ``headline`` is set where the check changes the answer about the run: then nothing
-    else is the headline. ``evidence`` names what it makes unusable, by the words in which rules declare what they read. ``effects`` are by metric.
+    ``sentence`` says what was compared and found, ``advice`` what to do. ``headline`` is set if the check changes the answer
+    about the run; then it is the only headline. ``evidence`` names what it makes unusable, with the words by which rules
+    declare their inputs. ``effects`` are by metric.
     """
 
     key: str
@@ -33,12 +35,12 @@ class FailedCheck:
 
 
 def deciding(failed: Iterable[FailedCheck]) -> FailedCheck | None:
-    """Return the first check that changes the answer about the run; None where none does."""
+    """Return the first check that changes the answer about the run; None without one."""
     return next((check for check in failed if check.headline is not None), None)
 
 
 def weakened(metrics: Mapping[str, Reading], failed: Iterable[FailedCheck]) -> dict[str, Reading]:
-    """Return ``metrics`` as far as the failed checks leave them."""
+    """Return ``metrics`` with the effects of the failed checks."""
     out = dict(metrics)
     for check in failed:
         for key, effect in check.effects.items():

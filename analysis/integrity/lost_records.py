@@ -1,7 +1,7 @@
-"""Every launch has its record on the GPU.
+"""Check that every launch has its record on the GPU.
 
-Compared are the host's launches (kernels, CUDA graphs, asynchronous copies) with the operations that the profiler recorded of them. Launches that are
-captured into a graph are not run, and fills of 0 bytes leave no record: neither is counted.
+The host's launches (kernels, CUDA graphs, asynchronous copies) are compared with the operations that the profiler recorded for
+them. Launches captured into a graph do not run, and fills of 0 bytes leave no record, so neither is counted.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from sawtooth.analysis.integrity.failed_check import Effect, FailedCheck
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
 
-# In 150 intact recordings of 12 kinds of GPU every launch has its record. One launch in 500 may be a product that takes a fifth of the step.
+# In 150 intact recordings of 12 kinds of GPU, every launch has its record. One launch in 500 may be a product that takes a
+# fifth of the step.
 TOLERATED = 0.002
-FEW = 4  # whole steps beside those that lack records: the first of them opens a stretch, and two show no spread
+FEW = 4  # complete steps next to those that lack records: the first one opens a stretch, and two show no spread
 ABOUT_HALF = (0.45, 0.55)
 FEWER = "Record again with fewer steps and without Python stacks: the profiler drops records when its buffers overflow."
 NODES = "Record again with `nsys profile --cuda-graph-trace=node`, or with a newer CUDA driver: this one records no kernels inside CUDA graphs."
@@ -41,9 +42,10 @@ EVIDENCE = ("gpu_records", "launch_links", "steps")
 
 
 def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
-    """Return the failed check of one device; None where every launch has its record.
+    """Return the failed check of one device; None if every launch has its record.
 
-    ``timed``: the run's step time was measured beside the trace, so that it does not rest on GPU records. ``steps`` is how many the trace has.
+    ``timed`` says that the run's step time was measured without the trace, so that it does not depend on GPU records. ``steps``
+    is the number of steps in the trace.
     """
     if not facts.lost_anywhere:
         return None
@@ -74,7 +76,7 @@ def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
 
 
 def check_without_records(launches: int) -> FailedCheck | None:
-    """Return the failed check of a trace without any GPU operation that holds so many launches; None where it holds none."""
+    """Return the failed check of a trace with ``launches`` but no GPU operation; None without launches."""
     if not launches:
         return None
     sentence = f"The program launched {launches:,} operations on the GPU, and the profiler recorded none of them."
@@ -86,7 +88,10 @@ def check_without_records(launches: int) -> FailedCheck | None:
 
 
 def check_unread(events: int, sentence: str) -> FailedCheck | None:
-    """Return the failed check of a trace whose device has events in a form that is not read; None where there are none."""
+    """Return the failed check of a trace whose device has events in a format that is not read.
+
+    None if there are no such events.
+    """
     if not events:
         return None
     headline = "The device's events were not read: nothing is known of it."

@@ -1,4 +1,7 @@
-"""Times on the GPU are possible: nothing runs before it is launched, kernels last as long as hardware needs, and few operations had to be cut."""
+"""Check that times on the GPU are possible.
+
+No operation runs before its launch, kernels last as long as hardware needs, and few operations had to be cut.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ from sawtooth.analysis.integrity.lost_records import EVIDENCE, OF_GPU_RECORDS, O
 from sawtooth.analysis.store.library import Recording
 
 EARLY_NS = 20_000  # clocks of host and GPU agree to a few microseconds after the profiler's own correction
-EARLY_SHARE = 0.05  # of the operations looked at: fewer may be retried or repeated correlations
-LOOKED_AT = 200_000  # operations of a large recording: a share of more is no surer
+EARLY_SHARE = 0.05  # share of the checked operations: fewer may be retried or repeated correlations
+LOOKED_AT = 200_000  # operations of a large recording: the share of more would be no more certain
 SHORTEST_NS = 500  # an empty kernel takes 1 µs on every GPU in use
-FEWEST = 20  # kernels: of fewer the median may be a few fills
-CUT_SHARE = 0.2  # of all operations: from there on the durations are wrong and not some of them
+FEWEST = 20  # kernels: with fewer, the median may be that of a few fills
+CUT_SHARE = 0.2  # share of all operations: above it, durations in general are wrong, and not only some of them
 
 _EARLY = f"""SELECT count(*) FILTER (g.start_ns < c.start_ns - {EARLY_NS}), count(*) FROM gpu_ops g JOIN runtime_calls c USING (call_id)
 WHERE g.device = $device AND g.gpu_op_id % greatest((SELECT count(*) FROM gpu_ops) // {LOOKED_AT}, 1) = 0"""

@@ -1,4 +1,4 @@
-"""What is known before any trace is read: GPUs' peaks, kernel names, dtypes, FLOPs, bytes; who can own a nanosecond, and why one is lost.
+"""Knowledge that needs no trace: GPU peaks, kernel names, dtypes, FLOPs, bytes, owners and causes.
 
-Tables with a source in every row, and the arithmetic on them. Nothing here knows a run.
+Tables with a source in every row, and the arithmetic on them. No module here knows a run.
 """

@@ -1,10 +1,9 @@
-"""Why time was lost: one row a cause, with everything said about it.
+"""The causes of lost time: one row per cause, with all its texts and properties.
 
-To add a cause of host time, write its row before ``launch_bound``: patterns for what shows it on the launching thread, its texts, a colour of
-the theme's palette that no other cause has, and how it goes out of a replay. The paint of the host, the ledger, the estimate, the what-if, every
-screen and the report then know it. Its test is a hand-made trace in ``tests/analysis/derive/lost/test_idle.py``. What is derived changes with
-it, so ``analysis/version.py`` counts up. A cause that no pattern on the host shows also needs the lines that decide it, in
-``analysis/derive/lost/idle.py`` (idle time) or ``exposed.py`` (copies and communication).
+To add a cause of host time, write its row before ``launch_bound``: patterns for the launching thread, its texts, a palette
+colour that no other cause has, and how a replay removes it. All pages then use it. Its test is a hand-made trace in
+``tests/analysis/derive/lost/test_idle.py``. It changes the derived files, so increase ``analysis/version.py``. A cause without
+a host pattern also needs code in ``analysis/derive/lost/idle.py`` (idle time) or ``exposed.py`` (copies, communication).
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from sawtooth.analysis.knowledge.host_names import (
 from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED
 from sawtooth.analysis.knowledge.owners import OwnerKey
 
-# How a replay goes without a cause: the host's time on it between calls, all time inside calls that is not waiting, the waits of calls for
-# the GPU that have it, the latencies of operations that were ready.
+# How a replay removes a cause: host time between calls, time in calls except waits, waits for the GPU, or launch latencies.
 Removal = Literal["host_time", "call_time", "waits", "latencies"]
 Confidence = Literal["high", "medium", "low"]
-ByWhom = Literal["your code", "the late rank", "nobody"]  # who can change it; what nobody can is never ranked first
+ByWhom = Literal["your code", "the late rank", "nobody"]  # who can change it; "nobody" is never ranked first
 
 
 @dataclass(frozen=True)
 class OnHost:
-    """How a cause shows on the launching thread: patterns for names of runtime calls, operators and annotations, Python calls, and of what
-    the profiler recorded as its own doing. Without any, ``analysis/derive/host.py`` paints it. What ``computing`` fits counts where
-    the operator calls nothing of the GPU and lasts COMPUTES_AT_LEAST_NS: the name alone does not tell on which device it computes.
+    """How to recognize a cause on the launching thread by names.
 
-    ``slowed``: recording events slows it. ``runs_ahead``: a host that had not waited for the GPU before would have done it earlier, so idle time
-    in it is charged to that wait. ``beside_graph``: what stays where each step is launched as one CUDA graph; "between": before the step only.
+    The names are of runtime calls, operators and annotations, Python calls, and the profiler's own work. Without patterns,
+    ``analysis/derive/host.py`` assigns it. An operator that matches ``computing`` counts only if it makes no GPU call and lasts
+    COMPUTES_AT_LEAST_NS, as the name does not show the device. ``slowed``: recording slows it. ``runs_ahead``: idle time in it
+    is charged to an earlier wait for the GPU, without which it would have run earlier. ``beside_graph``: the part that remains
+    if a CUDA graph launches each step; "between": only before it.
     """
 
     calls: re.Pattern[str] | None = None
@@ -54,12 +53,13 @@ class OnHost:
 
 @dataclass(frozen=True)
 class Cause:
-    """One cause. ``colour`` is a key of the theme's palette; ``proof`` says what in a trace shows it, ``to_do`` what to change.
+    """One cause of lost time; ``colour`` is a key of the theme's palette.
 
-    ``loses_to`` ends "goes to …" and "is lost to …", ``late_rank`` the same of one rank among others (None: never why a rank is late),
-    ``waits_for`` is the sentence on a GPU that does little else (None where nobody can change it). ``evidence`` has a sentence on a piece of time
-    for each owner that can have the cause; it may name {kernel}, {call}, {doing}, {where}, {took}, {lead} and {waited}. ``across_ranks`` is
-    that sentence where collectives were matched over ranks. ``confidence`` is the most it can have. ``phase`` is where it happens, if always there.
+    ``proof`` says what in a trace shows it, ``to_do`` what to change. ``loses_to`` ends the sentences "goes to …" and "is lost
+    to …"; ``late_rank`` is the same for a late rank (None: never its reason). ``waits_for`` is the sentence about a GPU that
+    does little else (None if no user can change it). ``evidence`` has a sentence about a piece of time for each possible owner,
+    with {kernel}, {call}, {doing}, {where}, {took}, {lead} and {waited}. ``across_ranks`` is the same for collectives matched
+    across ranks. ``confidence`` is its upper limit. ``phase`` is set if the cause always has the same one.
     """
 
     key: str
@@ -80,14 +80,14 @@ class Cause:
 
     @property
     def slowed(self) -> bool:
-        """Whether it is the host's time, and recording events makes it longer."""
+        """Whether it is host time that recording events makes longer."""
         return self.on_host is not None and self.on_host.slowed
 
 
 _COPIED = "{kernel} ran alone for {took}: "
 _COMMUNICATED = "{kernel} ran without computation for {took}"
 
-# Causes of host time come first: of several at a time on the launching thread the first claims it, and the last of them has what is left.
+# In this order, the first of several causes on the launching thread gets the time, and the last one of host time the rest.
 CAUSES = (
     Cause(
         key="profiler",
@@ -293,8 +293,8 @@ CAUSE_OF = {cause.key: cause for cause in CAUSES}
 CAUSE_KEYS = tuple(CAUSE_OF)
 HOST_CAUSES = tuple(cause.key for cause in CAUSES if cause.on_host is not None)  # what the host does between two calls
 WAIT_CAUSES = tuple(cause.key for cause in CAUSES if "waits" in cause.removal)  # why a call waits for the GPU
-REMOVABLE = tuple(cause.key for cause in CAUSES if cause.removal)  # whose removal can be replayed
+REMOVABLE = tuple(cause.key for cause in CAUSES if cause.removal)  # a replay can remove these
 NOT_RANKED_FIRST = tuple(
     cause.key for cause in CAUSES if cause.who == "nobody"
-)  # never the largest loss: no change of the user's removes it
-BETWEEN_RANKS = tuple(cause.key for cause in CAUSES if cause.across_ranks is not None)  # brought by other ranks
+)  # never the largest loss, because users cannot remove it
+BETWEEN_RANKS = tuple(cause.key for cause in CAUSES if cause.across_ranks is not None)  # due to other ranks

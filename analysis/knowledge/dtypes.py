@@ -1,10 +1,10 @@
-"""Dtypes as traces write them (``Input type``), as the hardware table names them, and their sizes."""
+"""Dtypes as traces write them (``Input type``), their names in the hardware table, and their sizes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# C++ type names by which the profiler records tensors → our dtype. Anything else in ``Input type`` is not a tensor.
+# The profiler's C++ type names of tensors → our dtype. Other entries of ``Input type`` are not tensors.
 DTYPE_OF_TYPE = {
     "float": "fp32",
     "double": "fp64",
@@ -46,7 +46,7 @@ SIXTEEN_BIT = ("bf16", "fp16")
 
 
 def dtype_of_type(recorded: Any) -> str | None:
-    """Return our dtype for one entry of ``Input type``; None for scalars, lists and what is unknown."""
+    """Return our dtype for one entry of ``Input type``; None for scalars, lists and unknown types."""
     return DTYPE_OF_TYPE.get(recorded) if isinstance(recorded, str) else None
 
 

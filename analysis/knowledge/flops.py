@@ -1,11 +1,11 @@
 """FLOPs and dtype of operators from their recorded shapes, and which operators count.
 
-FLOPs follow PyTorch's flop counter (a multiply and an add are two): 2·M·N·K for products, attention without a causal
-discount, a convolution's backward once per gradient it computes. Where the counter is known to be wrong we are not: for grouped
-convolutions it multiplies the weight gradient by the number of groups, and it reads ``[batch, sequence, heads, dim]`` attention
-operators as ``[batch, heads, sequence, dim]``.
+FLOPs follow PyTorch's flop counter (a multiply and an add are two). Products have 2·M·N·K. Attention has no causal discount. A
+convolution's backward counts once per gradient that it computes. Two known errors of PyTorch's counter are avoided. It
+multiplies the weight gradient of grouped convolutions by the number of groups, and it reads ``[batch, sequence, heads, dim]``
+attention operators as ``[batch, heads, sequence, dim]``.
 
-Everything here is a function of one operator's name and signature, so that callers compute it once per distinct signature.
+All functions depend only on one operator's name and signature, so callers compute them once per distinct signature.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _INTEGER = re.compile(r"-?\d+")
 
 
 def operator_flops(op_name: str, input_dims: Dims | None, concrete_inputs: list[Any] | None) -> float | None:
-    """Return the FLOPs of one call, or None where the operator is not a FLOP operator or its shapes do not tell.
+    """Return the FLOPs of one call; None if it is not a FLOP operator or its shapes are not sufficient.
 
-    ``input_dims`` and ``concrete_inputs`` are the trace's ``Input Dims`` and ``Concrete Inputs``, one entry per argument. Complex products count
-    as real ones, as PyTorch's counter has it.
+    ``input_dims`` and ``concrete_inputs`` are the trace's ``Input Dims`` and ``Concrete Inputs``, one entry per argument.
+    Complex products count like real ones, as in PyTorch's counter.
     """
     formula = _FORMULAS.get(op_name)
     if formula is None or not input_dims:
@@ -45,7 +45,7 @@ def operator_flops(op_name: str, input_dims: Dims | None, concrete_inputs: list[
 
 
 def is_flop_operator(op_name: str) -> bool:
-    """Tell whether an operator's FLOPs count (once: see ``outermost``)."""
+    """Return whether an operator's FLOPs count; ``outermost`` prevents counting twice."""
     return op_name in _FORMULAS
 
 
@@ -53,7 +53,8 @@ def outermost(parent: NDArray[np.int64], counted: NDArray[np.bool_]) -> NDArray[
     """Return which counted operators have no counted operator around them.
 
     ``parent[i]`` is the index of the operator or annotation around operator i, -1 for none. ``aten::convolution`` contains
-    ``aten::mm`` on some devices and ``_scaled_dot_product_…`` contains ``_flash_attention_forward``: only the outer one counts.
+    ``aten::mm`` on some devices, and ``_scaled_dot_product_…`` contains ``_flash_attention_forward``. Only the outer operator
+    counts.
     """
     kept = counted.copy()
     here = np.flatnonzero(counted)
@@ -68,7 +69,7 @@ def outermost(parent: NDArray[np.int64], counted: NDArray[np.bool_]) -> NDArray[
 
 
 def operand_dtype(op_name: str, input_types: list[Any] | None) -> str | None:
-    """Return the dtype an operator multiplies in, as recorded: the dtype of its first matrix operand."""
+    """Return the recorded dtype in which an operator multiplies: that of its first matrix operand."""
     if not input_types:
         return None
     first = FIRST_OPERAND.get(op_name, 0)
@@ -78,10 +79,10 @@ def operand_dtype(op_name: str, input_types: list[Any] | None) -> str | None:
 
 
 def peak_dtype(op_name: str, input_types: list[Any] | None, tensor_cores: str | None, vendor: str | None = None) -> str | None:
-    """Return the dtype whose peak an operator is measured against (MFU at dtype, roofline).
+    """Return the dtype whose peak an operator is compared with (MFU at dtype, roofline).
 
-    FP32 products that use tensor cores on NVIDIA run in TF32; AMD's matrix cores multiply FP32 itself, and so does, by three TF32
-    products each, memory-efficient attention.
+    FP32 products on NVIDIA's tensor cores run in TF32. AMD's matrix cores multiply FP32 itself. Memory-efficient attention also
+    multiplies FP32, with three TF32 products each.
     """
     dtype = operand_dtype(op_name, input_types)
     split = "efficient_attention" in op_name
@@ -92,7 +93,7 @@ def peak_dtype(op_name: str, input_types: list[Any] | None, tensor_cores: str | 
 
 # ------------------------------------------------------------------------------------------------ concrete inputs
 def parse_ints(text: str | None) -> tuple[int, ...] | None:
-    """Parse ``[1, 1]`` or ``3``; None where empty, truncated (``[1, …, ...]``) or not integers."""
+    """Parse ``[1, 1]`` or ``3``; None if empty, truncated (``[1, …, ...]``) or not integers."""
     if not text or "..." in text or not re.fullmatch(r"\[?[\d\s,\-]*\]?", text):
         return None
     return tuple(int(n) for n in _INTEGER.findall(text))
@@ -142,7 +143,10 @@ def _bmm(first: int) -> Formula:
 
 
 def _grouped_mm(dims: Dims, concrete: list[str]) -> float | None:
-    """2-D × 3-D (ragged rows), 3-D × 2-D (ragged columns), 2-D × 2-D (ragged K), 3-D × 3-D; the groups share M, N or K."""
+    """Return the FLOPs of 2-D × 3-D (ragged rows), 3-D × 2-D (columns), 2-D × 2-D (K) or 3-D × 3-D.
+
+    The groups share M, N or K.
+    """
     a, b = dims[0], dims[1]
     ranks = (len(a), len(b))
     if ranks == (2, 3):
@@ -156,7 +160,7 @@ def _grouped_mm(dims: Dims, concrete: list[str]) -> float | None:
 
 def _int4_mm(dims: Dims, concrete: list[str]) -> float | None:
     (m, k), packed = _shape(dims, 0, 2), dims[1]
-    return 2.0 * m * k * packed[0] * 8  # rows of the packed weight hold eight output features
+    return 2.0 * m * k * packed[0] * 8  # each row of the packed weight has eight output features
 
 
 def _int8_mm(dims: Dims, concrete: list[str]) -> float | None:
@@ -166,12 +170,18 @@ def _int8_mm(dims: Dims, concrete: list[str]) -> float | None:
 
 # ------------------------------------------------------------------------------------------------ convolution
 def _one_convolution(batch: int, positions: Shape, weight: Shape) -> float:
-    """Each position meets the whole filter: weight holds C_out × C_in/groups × filter, which is right for grouped ones too."""
+    """Return the FLOPs of one convolution: each position is multiplied with the whole filter.
+
+    ``weight`` is C_out × C_in/groups × filter, so this is right for grouped convolutions too.
+    """
     return 2.0 * batch * math.prod(positions) * math.prod(weight)
 
 
 def convolution_output(dims: Dims, concrete: list[str]) -> Shape | None:
-    """Return the output shape of ``aten::convolution``, None where stride, padding or dilation were not recorded."""
+    """Return the output shape of ``aten::convolution``.
+
+    None where stride, padding or dilation were not recorded.
+    """
     x, w = dims[0], dims[1]
     axes = len(x) - 2
     if axes < 1 or len(w) != len(x) or len(concrete) < 9:
@@ -203,13 +213,16 @@ def _convolution_backward(dims: Dims, concrete: list[str]) -> float | None:
     transposed = parse_bool(concrete[7]) if len(concrete) > 7 else None
     if mask is None or transposed is None or not len(grad) == len(x) == len(w) >= 3:
         return None
-    # The bias gradient (third bit) is a sum and multiplies nothing.
+    # The bias gradient (third bit) is a sum without multiplications.
     return _one_convolution(x[0], (x if transposed else grad)[2:], w) * sum(mask[:2])
 
 
 # ------------------------------------------------------------------------------------------------ attention
 def _attention(first: int, backward: bool, heads_axis: int) -> Formula:
-    """Attention over 4-D query, key, value from argument ``first``; packed (ragged) sequences are not known from shapes."""
+    """Return the formula of attention over 4-D query, key, value from argument ``first``.
+
+    Packed (ragged) sequences cannot be recognized from shapes.
+    """
 
     def flops(dims: Dims, concrete: list[str]) -> float | None:
         q, k, v = (_shape(dims, first + i, 4) for i in range(3))
@@ -226,7 +239,7 @@ def _attention(first: int, backward: bool, heads_axis: int) -> Formula:
 
 def _efficient_attention(backward: bool) -> Formula:
     dense = _attention(1 if backward else 0, backward, heads_axis=2)
-    lengths = 6 if backward else 4  # cu_seqlens_q: given for packed sequences, whose lengths the shapes do not tell
+    lengths = 6 if backward else 4  # cu_seqlens_q: set for packed sequences, whose lengths are not in the shapes
 
     def flops(dims: Dims, concrete: list[str]) -> float | None:
         return None if len(dims) > lengths and dims[lengths] else dense(dims, concrete)
@@ -264,7 +277,7 @@ _FORMULAS: dict[str, Formula] = {
     "aten::_scaled_dot_product_efficient_attention_backward": _attention(1, True, _HEADS_FIRST),
     "aten::_scaled_dot_product_cudnn_attention_backward": _attention(1, True, _HEADS_FIRST),
     "aten::_scaled_dot_product_fused_attention_overrideable_backward": _attention(1, True, _HEADS_FIRST),
-    # Their inner operators count where nothing of the above is around them: xFormers and the flash-attn package call them so.
+    # The inner operators count if no operator above is around them. xFormers and the flash-attn package call them directly.
     "aten::_flash_attention_forward": _attention(0, False, _HEADS_THIRD),
     "aten::_flash_attention_backward": _attention(1, True, _HEADS_THIRD),
     "aten::_efficient_attention_forward": _efficient_attention(False),

@@ -1,4 +1,4 @@
-"""What a GPU can do at best: its row of ``hardware.toml``, found from what a trace or a driver says about the device."""
+"""Peaks of a GPU from its row of ``hardware.toml``, found from the device facts of a trace or driver."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
-MEMORY_TOLERANCE = 0.06  # devices report up to 5 % less than their marketing size (ECC, reserved), neighbours differ by more
-PARTIAL_DEVICE = 0.95  # of the row's SMs; fewer are a MIG or CPX slice or a cut-down board: counts of new parts differ by less
+MEMORY_TOLERANCE = 0.06  # devices report up to 5 % less than their marketing size (ECC, reserved); other models differ by more
+# Share of the row's SMs. Fewer SMs mean a MIG or CPX slice or a cut-down board. SM counts of new parts differ by less.
+PARTIAL_DEVICE = 0.95
 GEFORCE_HALF_RATE = 2.0  # professional Turing, Ampere, Ada and Blackwell boards accumulate in FP32 at twice GeForce's rate
-HALF_RATE_COMPUTE = {(7, 5), (8, 6), (8, 9), (12, 0)}  # compute capabilities that GeForce and professional boards share
+HALF_RATE_COMPUTE = {(7, 5), (8, 6), (8, 9), (12, 0)}  # compute capabilities of both GeForce and professional boards
 
-LINK_FULL = 0.6  # of the step, or of the link: hidden behind work or not, such a step gets no quicker than its copies
+LINK_FULL = 0.6  # share of the step, or of the link: the copies limit such a step, whether they overlap with work or not
 _GIB = 1 << 30
 
 
 @dataclass(frozen=True)
 class Dispatch:
-    """Time a kernel is resident beyond what CUPTI records of it, in ns: what NVML's utilization counts and a trace leaves out."""
+    """Time that a kernel is resident but that CUPTI does not record, in ns.
+
+    NVML's utilization includes it; a trace does not.
+    """
 
     ns: float
     low_ns: float
@@ -31,12 +35,13 @@ class Dispatch:
     source: str
 
 
-# Launch hardware differs little between generations, but nobody measured them: the H200's time with a factor of two on either side.
+# Launch hardware differs little between generations, but other GPUs were not measured. This is the H200's time with a factor of
+# two on either side.
 UNMEASURED_DISPATCH = Dispatch(
     1200.0, 600.0, 2400.0, "as on an H200, not measured on this GPU; `sawtooth calibrate` measures it"
 )
-# Between two kernels of one graph a trace has 0.60 to 0.67 us on an H200 and an H100; of their runs without the profiler five had -0.07, 0.20, 0.28, 0.36
-# and 0.43 us for each kernel beyond the kernels' own time, all at 100 % utilization.
+# Between two kernels of one graph a trace has 0.60 to 0.67 us on an H200 and an H100. Five runs without the profiler had -0.07,
+# 0.20, 0.28, 0.36 and 0.43 us per kernel beyond the kernels' own time, all at 100 % utilization.
 GRAPH_DISPATCH = Dispatch(250.0, 0.0, 600.0, "five loops of one graph a step, on an H200 and an H100")
 
 _MOBILE = re.compile(r"laptop|mobile|max-q(?! workstation)|notebook", re.IGNORECASE)
@@ -47,9 +52,9 @@ _GENERIC_NAME = re.compile(r"^(amd radeon graphics|nvidia graphics device|)$", r
 class Gpu:
     """Peaks of one device as PyTorch sees it (one GCD of an MI250, one MIG slice).
 
-    ``peaks`` maps a dtype of DTYPES to dense TFLOP/s (int8: TOP/s); a dtype the device has no rate for is absent.
-    ``quoted_clock_mhz`` is the SM clock the 16-bit peak is quoted at, None where it does not follow from the data.
-    ``power_w`` is the board's limit as delivered. ``identified_by`` is name, shape (compute capability, SMs, memory) or formula.
+    ``peaks`` maps a dtype of DTYPES to dense TFLOP/s (int8: TOP/s). A dtype without a rate on the device is absent.
+    ``quoted_clock_mhz`` is the SM clock of the quoted 16-bit peak, None where it does not follow from the data. ``power_w`` is
+    the board's limit as delivered. ``identified_by`` is name, shape (compute capability, SMs, memory) or formula.
     """
 
     name: str
@@ -66,12 +71,12 @@ class Gpu:
     dispatch: Dispatch = UNMEASURED_DISPATCH
 
     def peak_tflops(self, dtype: str) -> float | None:
-        """Return the dense peak of ``dtype`` in TFLOP/s, None where the device has none."""
+        """Return the dense peak of ``dtype`` in TFLOP/s; None where the device has none."""
         return self.peaks.get(dtype)
 
     @property
     def peak_16bit_tflops(self) -> float:
-        """The peak MFU counts with: bf16, or fp16 where the device has no bf16 rate."""
+        """The peak that MFU uses: bf16, or fp16 where the device has no bf16 rate."""
         return self.peaks.get("bf16") or self.peaks["fp16"]
 
 
@@ -101,11 +106,12 @@ def identify(
     memory_bytes: int | None,
     vendor: str | None = None,
 ) -> Gpu | None:
-    """Return the GPU a source describes, or None where nothing fits.
+    """Return the GPU that a source describes; None where no row fits.
 
-    By name first; else by compute capability, SMs and memory; else 16-bit only, from FLOPs per SM and clock of the compute
-    capability (then ``identified_by`` is ``formula`` and ``note`` says so). ``compute_*`` are the gfx numbers on ROCm;
-    ``vendor`` (nvidia, amd or None) tells the two apart, since 9.0 is both Hopper and MI200.
+    The name is tried first, then compute capability, SMs and memory. The last resort is an estimate of the 16-bit peak alone,
+    from FLOPs per SM and clock of the compute capability. ``identified_by`` is then ``formula``, and ``note`` says so.
+    ``compute_*`` are the gfx numbers on ROCm. ``vendor`` (nvidia, amd or None) separates the two, because 9.0 is both Hopper
+    and MI200.
     """
     text = (name or "").strip()
     compute = (compute_major, compute_minor) if compute_major is not None and compute_minor is not None else None
@@ -131,7 +137,7 @@ def _by_name(name: str, vendor: str | None, sms: int | None) -> _Row | None:
     candidates = [row for row in rows if _vendor_fits(row.gpu.vendor, vendor) and any(p.search(name) for p in row.patterns)]
     if not candidates:
         return None
-    # "AMD Instinct MI250X/MI250" names two products: the compute units decide where they can.
+    # "AMD Instinct MI250X/MI250" names two products, so the number of compute units decides if possible.
     same_shape = [row for row in candidates if row.sms == sms]
     return candidates[0] if not same_shape or candidates[0].sms == sms or "/" not in name else same_shape[0]
 
@@ -192,7 +198,10 @@ def _by_formula(name: str, compute: tuple[int, int], sms: int, vendor: str | Non
 
 @dataclass(frozen=True)
 class Link:
-    """What joins GPUs, or one and its host: ``gb_s`` is its decimal GB/s in one direction for one GPU, all lanes together."""
+    """The connection between GPUs, between hosts, or between a GPU and its host.
+
+    ``gb_s`` is decimal GB/s in one direction for one GPU, all lanes together.
+    """
 
     name: str
     gb_s: float
@@ -201,8 +210,10 @@ class Link:
 
 @cache
 def link_of(gpu: str, between: Literal["gpus", "hosts", "host"]) -> Link | None:
-    """Return the link that servers with the GPU called ``gpu`` (a row's name) have between the GPUs of a host, between hosts, or between it and
-    its host; None where no row says."""
+    """Return the link of servers with the GPU ``gpu`` (a row's name); None where no row has it.
+
+    ``between`` selects the link between the GPUs of a host, between hosts, or between a GPU and its host.
+    """
     data = tomllib.loads(Path(__file__).with_name("hardware.toml").read_text(encoding="utf-8"))
     for row in data["link"]:
         if row["between"] == between and any(re.search(pattern, gpu, re.IGNORECASE) for pattern in row["match"]):
@@ -217,7 +228,7 @@ _ACROSS: tuple[tuple[re.Pattern[str], Literal["gpus", "host"]], ...] = (
 
 
 def crossed_by(copy: str) -> Literal["gpus", "host"] | None:
-    """Return between what the link lies that a copy called so goes over; None for one inside a GPU's memory."""
+    """Return which kind of link a copy with this name uses; None for one inside a GPU's memory."""
     return next((between for pattern, between in _ACROSS if pattern.search(copy)), None)
 
 

@@ -1,6 +1,6 @@
-"""What a kernel does and whether it uses tensor cores, from its name, the operator that launched it and that operator's dtypes.
+"""A kernel's category and tensor-core use, from its name, its operator and that operator's dtypes.
 
-The knowledge is in ``kernel_names.toml``; in each of its tables the first row that matches decides.
+The rules are in ``kernel_names.toml``. In each of its tables, the first matching row decides.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from sawtooth.analysis.knowledge.dtypes import SIXTEEN_BIT, tensor_dtypes
 TensorCores = Literal["yes", "likely", "no", "unknown"]
 
 FLOP_CATEGORIES = ("gemm", "conv", "attention")  # the kernels whose work the FLOP counter counts
-NAME_LENGTH = 4096  # mangled template names reach a few thousand characters; beyond that a name is an attack on the matcher
-CACHE_SIZE = 1 << 16  # distinct (kernel, operator, signature) triples; recordings have hundreds, a server holds many recordings
+# Mangled template names have up to a few thousand characters. A longer name is an attack on the regular expressions.
+NAME_LENGTH = 4096
+CACHE_SIZE = 1 << 16  # distinct (kernel, operator, signature) triples: recordings have hundreds, a server reads many recordings
 
-_MAY_USE = (*FLOP_CATEGORIES, "rnn", "state_space", "other")  # categories whose kernels can hold matrix instructions
-_LIKELY_DTYPES = (*SIXTEEN_BIT, "fp8", "fp4", "int8")  # libraries multiply these with tensor cores wherever the device has them
+_MAY_USE = (*FLOP_CATEGORIES, "rnn", "state_space", "other")  # categories whose kernels can use matrix instructions
+_LIKELY_DTYPES = (*SIXTEEN_BIT, "fp8", "fp4", "int8")  # libraries multiply these on tensor cores wherever the device has them
 _PLAIN_DTYPES = (
     "int16",
     "int32",
@@ -36,12 +37,15 @@ _PLAIN_DTYPES = (
     "complex128",
 )
 _VECTOR_OPS = re.compile(r"^aten::(mv|addmv_?|v?dot|addr_?|inner)$")
-_MATRIX_CORES_SINCE = {"nvidia": 7, "amd": 9}  # Volta; gfx908 (gfx906 reports 9 as well and is told by its kernels' names)
+_MATRIX_CORES_SINCE = {"nvidia": 7, "amd": 9}  # Volta; gfx908 (gfx906 also reports 9 and is recognized by its kernels' names)
 
 
 @dataclass(frozen=True)
 class KernelClass:
-    """``category`` as in kernel_names.toml (``other`` where nothing matches); ``reason`` is one phrase for people."""
+    """A kernel's class.
+
+    ``category`` is as in kernel_names.toml (``other`` where no row matches). ``reason`` is one readable phrase.
+    """
 
     category: str
     tensor_cores: TensorCores
@@ -50,7 +54,7 @@ class KernelClass:
 
 @dataclass(frozen=True)
 class Rule:
-    """One row of a table. ``why`` explains a tensor-core row to people."""
+    """One row of a table; ``why`` explains a tensor-core row to users."""
 
     pattern: re.Pattern[str]
     result: str
@@ -61,7 +65,7 @@ class Rule:
 
 @cache
 def tables() -> dict[str, tuple[Rule, ...]]:
-    """Return the tables ``category``, ``operator`` and ``tensor_cores`` (the Reference screen prints them)."""
+    """Return the tables ``category``, ``operator`` and ``tensor_cores``, which the Reference page prints."""
     data = tomllib.loads(Path(__file__).with_name("kernel_names.toml").read_text(encoding="utf-8"))
     return {
         table: tuple(Rule(re.compile(r["pattern"]), r["result"], r.get("why", ""), r["source"], r["example"]) for r in rows)
@@ -76,7 +80,10 @@ def first_match(table: str, name: str) -> Rule | None:
 
 
 def _without_parameters(name: str) -> str:
-    """Cut the parameter list off a demangled C++ name: its types are those of other code (``cudnn::reduced_divisor``)."""
+    """Remove the parameter list from a demangled C++ name.
+
+    Its types, such as ``cudnn::reduced_divisor``, are those of other code.
+    """
     if not name.endswith(")"):
         return name
     depth = 0
@@ -91,7 +98,7 @@ _first_match = lru_cache(maxsize=CACHE_SIZE)(first_match)
 
 
 def operator_category(op_name: str | None) -> str | None:
-    """Return what an operator asks for, None for annotations, autograd nodes and operators nobody knows."""
+    """Return the category of an operator; None for annotations, autograd nodes and unknown operators."""
     if not op_name:
         return None
     is_operator = "::" in op_name and not op_name.startswith(("autograd::", "torch::autograd::"))
@@ -111,10 +118,10 @@ def classify(
     vendor: str | None = None,
     compute_major: int | None = None,
 ) -> KernelClass:
-    """Return category and tensor-core use of one GPU operation.
+    """Return the category and tensor-core use of one GPU operation.
 
-    ``kind`` is kernel, memcpy or memset as the profiler filed it; ``op_name`` with ``input_types`` and ``input_dims`` is the
-    innermost operator around the launch. Kernels that copy or set memory come back as memcpy or memset whatever their kind.
+    ``kind`` is kernel, memcpy or memset as recorded by the profiler. ``op_name`` with ``input_types`` and ``input_dims`` is the
+    innermost operator around the launch. Kernels that copy or set memory get memcpy or memset, whatever their kind.
     """
     dtypes = tensor_dtypes(input_types)
     return _classify(
@@ -205,7 +212,7 @@ def _by_dtype(category: str, dtypes: tuple[str, ...], vendor: str | None, comput
 
 
 def _is_vector_product(op_name: str | None, input_dims: list[Any] | None) -> bool:
-    """Tell whether an mm or addmm multiplies by a single row or column, for which libraries use gemv code."""
+    """Return whether an mm or addmm has a single row or column, for which libraries use gemv code."""
     if op_name not in ("aten::mm", "aten::addmm", "aten::bmm") or not input_dims:
         return False
     shapes = [d for d in input_dims if isinstance(d, list) and d and all(isinstance(x, int) for x in d)]

@@ -1,12 +1,14 @@
-"""How long a kernel takes: launch, arithmetic and memory traffic at what each attains, fitted on kernels timed on a real GPU.
+"""Estimate the time of a kernel from its launch, arithmetic and memory traffic, fitted on a real GPU.
 
     time = launch + ((compute · arithmetic)⁴ + (memory · traffic)⁴)^¼ + serial · traffic
 
-*Arithmetic* is the time of the work at the peak of its dtype, in whole tiles: a product is cut into tiles, and a GPU of 132 SMs takes as long
-for 133 tiles as for 264. As its library does, the model takes the tile that is done first. *Traffic* is the time of inputs read once and outputs
-written once at the maker's bandwidth. The fourth root stands for their overlap; what is converted before or after is serial. The factors
-are rows of ``kernel_time.toml``, with their residuals, written by ``sample_traces/fit_kernel_time.py``; an interval comes from those
-residuals, and is wider on GPUs that were not measured.
+*Arithmetic* is the time of the work at the peak of its dtype, in whole tiles. A product is cut into tiles, so a GPU of 132 SMs
+needs as long for 133 tiles as for 264. Like its library, the model chooses the tile size that finishes first. *Traffic* is the
+time to read inputs once and write outputs once at the manufacturer's bandwidth. The fourth root models their overlap.
+Conversions before or after are serial.
+
+The factors are rows of ``kernel_time.toml`` with their residuals, written by ``sample_traces/fit_kernel_time.py``. An interval
+comes from those residuals, and is wider on GPUs that were not measured.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import numpy as np
 
 from sawtooth.analysis.knowledge.hardware import Gpu
 
-# Tiles of 16-bit kernels seen on Hopper, rows × columns, and into how many parts a product's inner dimension is split where tiles are few.
+# Tile sizes (rows × columns) of 16-bit kernels seen on Hopper, and the splits of the inner dimension if there are few tiles.
 TILES = (
     (256, 128),
     (128, 256),
@@ -38,22 +40,22 @@ TILES = (
     (32, 64),
 )
 SPLITS = (1, 2, 4, 8, 16)
-TILE_AREA = 128 * 128  # `epilogue_us` is what a tile of this area takes to be written
-WHOLE_WAVES = 4  # beyond so many waves a new tile starts as soon as one ends: half a wave is lost, not a whole one
-L2_SPEED_UP = 1.15  # the L2 of an H200 serves 5.5 TB/s where its memory has 4.8
+TILE_AREA = 128 * 128  # `epilogue_us` is the time to write a tile of this area
+WHOLE_WAVES = 4  # with more waves, a new tile starts as soon as one ends, so half a wave is lost instead of a whole one
+L2_SPEED_UP = 1.15  # the L2 of an H200 delivers 5.5 TB/s, its memory 4.8
 OVERLAP = 4.0
-ALIGNED_BYTES = 16  # what one load of a tensor-core tile takes
+ALIGNED_BYTES = 16  # the size of one load of a tensor-core tile
 
-MEASURED = "H200"  # the GPU of the grids
-SAME_CHIP_WIDER = 1.4  # a Hopper with another memory or clock: factors hold, intervals grow by two fifths
-OTHER_CHIP_WIDER = 2.5  # other libraries' kernels on other chips: measured nowhere here
-OTHER_CHIP_MORE = 0.15  # and 15 % either way whatever the row says
+MEASURED = "H200"  # the GPU of the measured grids
+SAME_CHIP_WIDER = 1.4  # a Hopper with another memory or clock: the factors apply, intervals grow by two fifths
+OTHER_CHIP_WIDER = 2.5  # kernels of other libraries on other chips were not measured here
+OTHER_CHIP_MORE = 0.15  # 15 % more in both directions, whatever the row says
 SAME_CHIP = ("H100", "H200", "GH200", "H800", "H20")
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A kernel's time in ms with the interval that holds four kernels of five."""
+    """A kernel's time in ms with the interval that contains four of five kernels."""
 
     ms: float
     low: float
@@ -71,15 +73,16 @@ class Product:
 
     @property
     def flops(self) -> float:
-        """A multiply and an add are two."""
+        """FLOPs of the product; a multiply and an add are two."""
         return 2.0 * self.batch * self.m * self.n * self.k
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a kernel, or the few kernels of one operator, has to do. ``row`` names the row of the table, ``dtype`` the peak it uses.
+    """The work of a kernel, or of the few kernels of one operator.
 
-    ``products`` are done one after the other in tiles; ``flops`` is arithmetic that is not cut into tiles; ``bytes`` is the traffic.
+    ``row`` names the row of the table, ``dtype`` the peak that it uses. ``products`` run one after the other in tiles.
+    ``flops`` is arithmetic that is not cut into tiles. ``bytes`` is the memory traffic.
     """
 
     row: str
@@ -91,7 +94,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Row:
-    """Fitted factors of one kind of kernel, and the 10 % and 90 % quantiles of ln(measured ÷ estimated) on the grid."""
+    """Fitted factors of one kind of kernel, with the quantiles of its error.
+
+    ``log_low`` and ``log_high`` are the 10 % and 90 % quantiles of ln(measured ÷ estimated) on the grid.
+    """
 
     launch_us: float
     memory: float = 0.0
@@ -106,7 +112,10 @@ class Row:
 
 
 def estimate(work: Work, gpu: Gpu) -> Estimate | None:
-    """Return the time of ``work`` on ``gpu``; None where the table has no row for it or the GPU's peak or bandwidth is unknown."""
+    """Return the time of ``work`` on ``gpu``.
+
+    None where the table has no row for it, or the GPU's peak or bandwidth is unknown.
+    """
     row = rows().get(work.row)
     ms = time_ms(work, row, gpu) if row is not None else None
     if row is None or ms is None:
@@ -146,7 +155,7 @@ def time_ms(work: Work, row: Row, gpu: Gpu) -> float | None:
 def tiled_us(
     product: Product, sms: int, flops_per_us: float, items_per_us: float, epilogue_us: float, split_us: float
 ) -> float:
-    """Return the µs of ``product`` in the tiles that are done first; the two rates are those of one SM."""
+    """Return the µs of ``product`` with the tiles that finish first; the two rates are those of one SM."""
     rows, columns, split, tiles = _cuts(product, sms)
     inner = np.maximum(64.0, np.ceil(product.k / split))
     area = rows * columns
@@ -160,7 +169,10 @@ def tiled_us(
 
 @lru_cache(maxsize=20_000)
 def _cuts(product: Product, sms: int) -> tuple[np.ndarray, ...]:
-    """Return rows, columns, split and tiles of every way to cut ``product``; only one with fewer tiles than SMs is split."""
+    """Return rows, columns, split and tiles of every way to cut ``product``.
+
+    A product is split only if it has fewer tiles than SMs.
+    """
     cuts = []
     for rows, columns in TILES:
         tiles = product.batch * math.ceil(product.m / rows) * math.ceil(product.n / columns)
@@ -181,7 +193,7 @@ def _widened(gpu: Gpu) -> tuple[float, float]:
 
 
 def bits_of(dtype: str) -> str:
-    """Return the name under which the table holds a dtype: bf16 and fp16 run alike."""
+    """Return the table's name of a dtype: bf16 and fp16 run equally fast."""
     return "16bit" if dtype in ("bf16", "fp16") else dtype
 
 

@@ -1,7 +1,8 @@
-"""What an operator's kernels have to do, from its recorded shapes, strides and arguments: what ``kernel_time`` estimates from.
+"""The work of an operator's kernels, from its recorded shapes, strides and arguments.
 
-Each function answers for the operator as recorded or, by its keywords, for the same operator in another dtype, layout or alignment, and returns
-None for what the model does not know.
+``kernel_time`` estimates times from it. Each function returns the work of the operator as recorded. With keywords, it returns
+the work of the same operator in another dtype, layout or alignment. The result is None for operators that the model does not
+know.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from sawtooth.analysis.knowledge.flops import FIRST_OPERAND, convolution_output,
 from sawtooth.analysis.knowledge.kernel_time import ALIGNED_BYTES, Product, Work, bits_of
 
 Shape = list[int]
-NARROW = 8  # channels that are no multiple of it are padded in memory before a tensor-core convolution
-CAUSAL_SHARE = 0.5  # of the blocks of a causal attention are computed
-HEAD_SIZES = (32, 64, 128, 256)  # kernels are compiled for these; a head of 80 runs as 128
-QUERY_BLOCK = 128  # rows of queries that one block of an attention kernel works on
-# Where `is_causal` stands among the arguments.
+NARROW = 8  # a tensor-core convolution first pads channels in memory that are no multiple of it
+CAUSAL_SHARE = 0.5  # share of the blocks of a causal attention that are computed
+HEAD_SIZES = (32, 64, 128, 256)  # kernels are compiled for these sizes; a head of 80 runs as 128
+QUERY_BLOCK = 128  # rows of queries in one block of an attention kernel
+# The index of `is_causal` among the arguments.
 CAUSAL_AT = {
     "aten::_scaled_dot_product_flash_attention": 4,
     "aten::_scaled_dot_product_efficient_attention": 6,
@@ -30,7 +31,10 @@ CAUSAL_AT = {
 
 
 def product_work(operator: str, dims: Any, strides: Any, dtype: str, *, padded_to: int | None = None) -> Work | None:
-    """Return the work of a matrix product in ``dtype``, with every size rounded up to a multiple of ``padded_to`` where given."""
+    """Return the work of a matrix product in ``dtype``.
+
+    If ``padded_to`` is set, every size is rounded up to a multiple of it.
+    """
     pair = _operands(operator, dims)
     if pair is None:
         return None
@@ -66,7 +70,7 @@ def _product_row(dtype: str, aligned: bool, order: str | None) -> str:
 
 
 def _order(strides: Any, first: int) -> str | None:
-    """Return NN, NT, TN or TT by which operand is a transposed view, None where strides were not recorded."""
+    """Return NN, NT, TN or TT by which operand is a transposed view; None without recorded strides."""
     try:
         letters = "".join("T" if s[-2] == 1 and s[-1] != 1 else "N" for s in (strides[first], strides[first + 1]))
     except (TypeError, IndexError):
@@ -75,7 +79,10 @@ def _order(strides: Any, first: int) -> str | None:
 
 
 def _aligned(strides: Any, first: int, dtype: str, n: int, k: int) -> bool:
-    """Tell whether rows of both operands and of the result begin at multiples of ALIGNED_BYTES: the contiguous dimension counts, not M."""
+    """Return whether rows of both operands and of the result start at multiples of ALIGNED_BYTES.
+
+    The contiguous dimension counts, not M.
+    """
     steps = [n]
     for index, width in ((first, k), (first + 1, n)):
         try:
@@ -89,7 +96,10 @@ def _aligned(strides: Any, first: int, dtype: str, n: int, k: int) -> bool:
 def convolution_work(
     operator: str, dims: Any, strides: Any, concrete: list[str] | None, dtype: str, *, layout: str | None = None
 ) -> Work | None:
-    """Return the work of a convolution or of its backward pass in ``dtype`` and ``layout`` (NCHW or NHWC; None: as recorded)."""
+    """Return the work of a convolution or of its backward pass in ``dtype`` and ``layout``.
+
+    ``layout`` is NCHW or NHWC; None means as recorded.
+    """
     backward = operator == "aten::convolution_backward"
     if operator not in ("aten::convolution", "aten::convolution_backward") or not concrete:
         return None
@@ -136,7 +146,10 @@ def _forward_products(weight: Shape, out: Shape, groups: int) -> tuple[Product, 
 
 
 def _backward_products(image: Shape, weight: Shape, out: Shape, groups: int, wanted: tuple[bool, ...]) -> tuple[Product, ...]:
-    """The gradient of the image is a product over output channels and kernel, that of the weight one over all places."""
+    """Return the products of the image's gradient and of the weight's gradient.
+
+    The first is a product over output channels and kernel, the second one over all positions.
+    """
     places, kernel = out[0] * math.prod(out[2:]), math.prod(weight[2:])
     pixels = image[0] * math.prod(image[2:])
     to_image = Product(groups, pixels, weight[1], weight[0] / groups * kernel * places / pixels)
@@ -145,7 +158,10 @@ def _backward_products(image: Shape, weight: Shape, out: Shape, groups: int, wan
 
 
 def attention_work(query: Shape, key: Shape, dtype: str, *, backend: str, causal: bool, backward: bool) -> Work | None:
-    """Return the work of attention of (batch, heads, seq, head) ``query`` over ``key``; ``backend`` is flash, efficient or cudnn."""
+    """Return the work of attention of a (batch, heads, seq, head) ``query`` over ``key``.
+
+    ``backend`` is flash, efficient or cudnn.
+    """
     try:
         batch, heads, seq, head = query
         past = key[2]
@@ -176,7 +192,7 @@ def recorded_attention(operator: str, dims: Any, concrete: list[str] | None, dty
 
 
 def moving_work(operator: str, moved_bytes: float, dtype: str, layout: str | None = None) -> Work:
-    """Return the work of an operator that only moves ``moved_bytes``: a norm, an activation, a softmax, a copy."""
+    """Return the work of an operator that only moves ``moved_bytes``: norm, activation, softmax or copy."""
     name = operator.removeprefix("aten::")
     return Work(f"move.{bits_of(dtype)}.{name}" + (f".{layout}" if layout else ""), dtype, moved_bytes)
 

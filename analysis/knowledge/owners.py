@@ -1,4 +1,4 @@
-"""Who owns a nanosecond of a GPU: one row an owner, in the order in which the ledger gives time away, and one function that says whose an operation is.
+"""The owners of a GPU's nanoseconds: one row per owner, in the order in which the ledger assigns time.
 
 The ledger, the timeline, the tables, the comparison and the charts all read these rows; the app's theme has their colours.
 """
@@ -13,11 +13,11 @@ OwnerKey = Literal["tensor_core_compute", "other_compute", "memset", "exposed_co
 
 @dataclass(frozen=True)
 class Owner:
-    """One owner. ``colour`` is a key of the theme's palette.
+    """One owner; ``colour`` is a key of the theme's palette.
 
-    ``label`` names its time in the ledger, ``work`` an operation on a stream, of which nothing says yet whether anything runs beside it.
-    ``computes``: its kernels do the step's arithmetic. ``kernels``: a sampler of utilization counts them. ``lost``: the time is not
-    computing, so it carries a cause; ``loses_to`` is then what it goes to where the cause is not known.
+    ``label`` names its time in the ledger. ``work`` names an operation on a stream, which may or may not overlap with others.
+    ``computes``: its kernels do the step's arithmetic. ``kernels``: a sampler of utilization counts them. ``lost``: the time is
+    not computing, so it has a cause; ``loses_to`` then names the loss if the cause is not known.
     """
 
     key: OwnerKey
@@ -93,16 +93,17 @@ OWNER_KEYS = tuple(owner.key for owner in OWNERS)
 LOST_OWNERS = tuple(owner.key for owner in OWNERS if owner.lost)
 COMPUTE_OWNERS = tuple(owner.key for owner in OWNERS if owner.computes)
 KERNEL_OWNERS = tuple(owner.key for owner in OWNERS if owner.kernels)
-OUTSIDE_PROFILE = "outside_profile"  # an owner where a run's step is divided: time that none of its profiled steps shows
-HOST_LOADING, HOST_OPERATORS, HOST_REST = "host_loading", "host_operators", "host_rest"  # of a step without GPU work
+OUTSIDE_PROFILE = "outside_profile"  # an owner in the parts of a run's step: time that no profiled step shows
+HOST_LOADING, HOST_OPERATORS, HOST_REST = "host_loading", "host_operators", "host_rest"  # parts of a step without GPU work
 HOST_PARTS = (HOST_OPERATORS, HOST_REST, HOST_LOADING)
-TENSOR_CORES_USED = ("yes", "likely")  # of kernel_names.TensorCores: what counts as using tensor cores
+TENSOR_CORES_USED = ("yes", "likely")  # values of kernel_names.TensorCores that count as using tensor cores
 
 
 def owner_of(category: str, tensor_cores: str, kind: str = "kernel") -> OwnerKey:
-    """Return who owns the time of a GPU operation that runs alone, from its category, its use of tensor cores and its kind in the trace.
+    """Return the owner of a GPU operation that runs alone, from its category, tensor-core use and kind.
 
-    Some runtimes file copies and fills as kernels: the category tells. Kernels of unknown use are other compute.
+    Some runtimes record copies and fills as kernels; the category identifies them. Kernels with unknown tensor-core use are
+    other compute.
     """
     if "memcpy" in (kind, category):
         return "exposed_memcpy"

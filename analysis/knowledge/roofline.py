@@ -1,8 +1,8 @@
-"""Roofline per operator: what its FLOPs and bytes allow on this GPU, and how near it comes.
+"""Roofline per operator: the best time for its FLOPs and bytes on this GPU, and how near it comes.
 
-An operator needs at least the time of its FLOPs at the peak of its dtype and the time of its bytes at the memory's bandwidth,
-whichever is longer: the longer one bounds it. The attained share is that least time ÷ the time it took, and the opportunity is
-the time above it. Peaks are those of the maker; nothing reaches them quite, so an attained share of 0.7 to 0.8 is a good kernel.
+An operator needs at least the time of its FLOPs at the peak of its dtype, and the time of its bytes at the memory's bandwidth.
+The longer of the two bounds it. The attained share is that least time ÷ the measured time; the opportunity is the time above
+it. Peaks are those of the manufacturer, which no kernel quite reaches. An attained share of 0.7 to 0.8 is a good kernel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sawtooth.analysis.knowledge.kernel_names import operator_category
 from sawtooth.analysis.knowledge.traffic import operator_bytes
 from sawtooth.analysis.nulls import decoded
 
-MOSTLY = 0.5  # an operator counts as using tensor cores when they have most of its kernel time
+MOSTLY = 0.5  # an operator counts as using tensor cores if they have most of its kernel time
 
 COLUMNS = {
     "category": "What the operator asks for: gemm, conv, attention, elementwise, …",
@@ -36,12 +36,12 @@ COLUMNS = {
 
 
 def roofline(operators: pd.DataFrame, gpu: Gpu | None) -> pd.DataFrame:
-    """Place operators under the roof of ``gpu``.
+    """Place operators in the roofline of ``gpu``.
 
-    ``operators`` is the derived table with the operator's ``name`` and its signature's ``input_dims``, ``input_types`` and
-    ``concrete_inputs`` (JSON text or lists) joined on; it also has ``calls``, ``gpu_self_ns``, ``gpu_total_ns``,
-    ``tensor_core_ns`` and ``flops`` (of all calls, missing where not counted). Returned are the rows that used the GPU and whose
-    bytes are known, with the columns of COLUMNS added, largest opportunity first. Empty where the GPU's bandwidth is unknown.
+    ``operators`` is the derived table joined with the operator's ``name`` and its signature's ``input_dims``, ``input_types``
+    and ``concrete_inputs`` (JSON text or lists). It also has ``calls``, ``gpu_self_ns``, ``gpu_total_ns``, ``tensor_core_ns``
+    and ``flops`` (of all calls, missing where not counted). The result has the rows that used the GPU and whose bytes are
+    known, with the columns of COLUMNS added, largest opportunity first. It is empty where the GPU's bandwidth is unknown.
     """
     if gpu is None or gpu.bandwidth_bytes_per_s is None or not len(operators):
         return operators.head(0).assign(**{column: pd.Series(dtype=object) for column in COLUMNS})
@@ -50,7 +50,7 @@ def roofline(operators: pd.DataFrame, gpu: Gpu | None) -> pd.DataFrame:
     time = np.where(flop_row, operators["gpu_total_ns"], operators["gpu_self_ns"]).astype(float)
     moved = _bytes(operators) * operators["calls"].to_numpy(float)
     table = operators.assign(flops=np.where(flop_row, flops, 0.0), time_ns=time, bytes=moved)
-    # A counted operator without FLOPs (shapes unknown, or inside another counted one) has no place under the roof.
+    # A counted operator without FLOPs (shapes unknown, or inside another counted one) has no place in the roofline.
     has_place = flop_row | ~np.array([is_flop_operator(n) for n in operators["name"]])
     table = table[has_place & (time > 0) & np.isfinite(moved) & (moved > 0)].copy()
     return _place(table, gpu, gpu.bandwidth_bytes_per_s)
@@ -87,7 +87,10 @@ def _place(table: pd.DataFrame, gpu: Gpu, bandwidth: float) -> pd.DataFrame:
 
 
 def _measured_dtype(name: str, types: Any, tensor_cores: bool, flop_per_s: float, gpu: Gpu) -> str | None:
-    """FP32 products run in TF32 where tensor cores have their time, or where they are faster than FP32 units can be."""
+    """Return the dtype whose peak an operator is compared with.
+
+    FP32 products run in TF32 if tensor cores have most of their time, or if they are faster than FP32 units can be.
+    """
     fp32 = gpu.peak_tflops("fp32")
     beyond = fp32 is not None and flop_per_s > fp32 * 1e12
     dtype = peak_dtype(name, types, "yes" if tensor_cores or beyond else "no", gpu.vendor)

@@ -1,4 +1,4 @@
-"""Why an operator that could use tensor cores does not."""
+"""Reasons why an operator that could use tensor cores does not."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from sawtooth.analysis.knowledge.kernel_names import FLOP_CATEGORIES, KernelClas
 ALIGNMENT_16_BIT = 8  # elements: 16 bytes of fp16 or bf16, one tensor-core load (NVIDIA's matrix multiplication guide)
 ALIGNMENT_8_BIT = 16  # elements: 16 bytes of fp8 or int8
 ALIGNMENT_TF32 = 4  # elements: 16 bytes of FP32
-# What a kernel's name says about the numbers it multiplies, for operators whose dtype was not recorded.
+# Dtypes by the kernel's name, for operators whose dtype was not recorded.
 NAMED_DTYPES = (
     ("fp64", re.compile(r"dgemm|<double\b|f64f64")),
     ("fp16", re.compile(r"hgemm|<__half\b|f16f16")),
     ("fp32", re.compile(r"sgemm|scudnn|<float\b|_ffma_|f32f32_f32f32")),
 )
-SMALL_SIDE = 8  # products with a side up to 8 are nearly vectors: alignment is not what slows them
-VECTOR_SIDE = 1  # a product with one row or column moves as many numbers as it multiplies: no instruction makes it faster
+SMALL_SIDE = 8  # products with a side up to 8 are nearly vectors, which alignment does not slow
+VECTOR_SIDE = 1  # a product with one row or column moves as many numbers as it multiplies, so tensor cores cannot speed it up
 
 Code = Literal["fp32", "fp64", "not_eligible_dtype", "misaligned", "vector", "no_tensor_cores", "helper", "fell_back"]
 
 
 @dataclass(frozen=True)
 class WhyNot:
-    """``code`` for rules to act on, ``sentence`` for people."""
+    """A reason: ``code`` for rules, ``sentence`` for users."""
 
     code: Code
     sentence: str
@@ -45,12 +45,12 @@ def why_not_tensor_cores(
     tf32_on: bool = False,
     input_strides: list[Any] | None = None,
 ) -> WhyNot | None:
-    """Return why an operator's kernel uses no tensor cores, or None where the question does not arise.
+    """Return why an operator's kernel uses no tensor cores; None where the question does not apply.
 
-    It arises for products, convolutions and attention whose kernel is classed ``no``; an ``unknown`` kernel has no reason yet.
-    Helpers around products (split-K reductions, conversions) are named as such. The dtype decides first, then the GPU, the
-    shape, and what is left is the library's choice. ``kernel`` is its name, for the dtype where none was recorded; ``tf32_on`` says that the
-    trace shows other FP32 operators of this category on tensor cores.
+    It applies to products, convolutions and attention whose kernel has class ``no``. An ``unknown`` kernel has no reason yet.
+    Helpers around products (split-K reductions, conversions) are named as such. The dtype is checked first, then the GPU, then
+    the shape; otherwise it is the library's choice. ``kernel`` is the kernel's name, used for the dtype if none was recorded.
+    ``tf32_on`` says that the trace shows other FP32 operators of this category on tensor cores.
     """
     if kernel_class.tensor_cores != "no" or kernel_class.category not in FLOP_CATEGORIES:
         return None
@@ -81,7 +81,10 @@ def why_not_tensor_cores(
 
 
 def _has_tensor_cores(gpu: Gpu) -> bool:
-    """16-bit tensor cores multiply at least four times as fast as FP32 units; plain FP16 units at most twice."""
+    """Return whether the GPU has tensor cores.
+
+    16-bit tensor cores multiply at least four times as fast as FP32 units; plain FP16 units at most twice.
+    """
     fp32 = gpu.peak_tflops("fp32")
     return fp32 is None or gpu.peak_16bit_tflops >= 2.5 * fp32 or gpu.vendor == "amd" or "tf32" in gpu.peaks
 
@@ -102,11 +105,12 @@ def _because_of_dtype(dtype: str | None, gpu: Gpu | None) -> WhyNot | None:
 
 
 def misaligned_rows(op_name: str, dims: list[Any] | None, strides: list[Any] | None, alignment: int) -> list[int]:
-    """Return the row lengths (elements from one row to the next) of a product's matrices that are no multiples of ``alignment``.
+    """Return the row lengths of a product's matrices that are no multiples of ``alignment``.
 
-    A tile is loaded along the dimension that lies contiguous in memory, so only the distance between its rows must fit: how many rows there
-    are slows nothing. Of an operand that is the larger of its two strides; of the result, which is contiguous, its last dimension, all that is
-    known where strides were not recorded.
+    A row length is the number of elements from one row to the next. A tile is loaded along the contiguous dimension, so only
+    the distance between its rows must be aligned; the number of rows does not matter. For an operand, that is the larger of its
+    two strides. For the result, which is contiguous, it is the last dimension. That is all that is known if strides were not
+    recorded.
     """
     first = FIRST_OPERAND.get(op_name, 0)
     operands = (dims or [])[first : first + 2]
@@ -123,21 +127,27 @@ def _is_matrix(shape: Any) -> bool:
 
 
 def _row_length(shape: list[int], stride: Any) -> int | None:
-    """Return the elements between rows of a matrix whose rows or columns are contiguous, None where neither is, or it is nearly a vector."""
+    """Return the number of elements between the rows of a matrix.
+
+    None if neither its rows nor its columns are contiguous, or it is nearly a vector.
+    """
     if not _is_matrix(stride) or min(shape[-2:]) <= SMALL_SIDE or min(stride[-2:]) != 1:
         return None
     return int(max(stride[-2:]))
 
 
 def _misaligned(op_name: str, input_dims: list[Any] | None, alignment: int, strides: list[Any] | None) -> list[int]:
-    """Return the sizes of the operator's matrices that are no multiples of ``alignment``; of a product whose strides are known, of its rows."""
+    """Return the sizes of the operator's matrices that are no multiples of ``alignment``.
+
+    For a product with known strides, these are its row lengths.
+    """
     if not input_dims or not is_flop_operator(op_name):
         return []
     first = FIRST_OPERAND.get(op_name, 0)
     operands = [shape for shape in input_dims[first : first + 2] if isinstance(shape, list) and len(shape) >= 2]
     if "convolution" in op_name:
         weight = input_dims[2] if "backward" in op_name and len(input_dims) > 2 else operands[-1] if operands else []
-        sizes = list(weight[:2])  # channels out and in: what the implicit product tiles
+        sizes = list(weight[:2])  # output and input channels, which the implicit product divides into tiles
     elif "attention" in op_name or "flash_attn" in op_name:
         sizes = [shape[-1] for shape in operands]  # the head dimension
     elif strides:

@@ -1,4 +1,4 @@
-"""Bytes an operator must move at least, from its recorded shapes and dtypes: the other axis of the roofline."""
+"""Bytes that an operator must move at least, from its recorded shapes and dtypes, for the roofline."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from sawtooth.analysis.knowledge.flops import (
 def operator_bytes(
     op_name: str, input_dims: Dims | None, input_types: list[Any] | None, concrete_inputs: list[Any] | None
 ) -> float | None:
-    """Return the bytes one call must move at least: every input read once, every output written once.
+    """Return the bytes that one call must move at least: every input read once, every output written once.
 
-    Exact in that sense for FLOP operators; for others the output is taken as large as the largest input's broadcast, which is
-    right for elementwise operators, copies, normalization and softmax, and None for operators it does not fit.
+    This is exact for FLOP operators. For others, the output is assumed to be as large as the broadcast of the inputs. That is
+    right for elementwise operators, copies, normalization and softmax. The result is None for operators that it does not fit.
     """
     if not input_dims or not input_types:
         return None

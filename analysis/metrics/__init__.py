@@ -1,1 +1,1 @@
-"""Every number of the report: its definition, the reading with its trust, and how step time and MFU are chosen and computed."""
+"""Every number of the report: definition, reading and trust, and the choice of step time and MFU."""

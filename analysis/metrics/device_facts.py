@@ -1,4 +1,7 @@
-"""What the derived file holds of one device beside its tables: a row of ``facts``, as ``analysis.derive.build`` writes it, typed where it is read."""
+"""Facts of one device from the derived file, as typed classes.
+
+``analysis.derive.build`` writes them as a row of ``facts``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """The step without the profiler's cost, by the replay: ns, or None and why."""
+    """The replay's step without the profiler's cost, in ns, or None with the reason."""
 
     step_ns: float | None = None
     why_missing: str | None = None
@@ -18,10 +21,10 @@ class StepEstimate:
 
 @dataclass(frozen=True)
 class FlopTotals:
-    """FLOPs of the counted steps, without what was recomputed: in all and by dtype, and of how many ``operators``.
+    """FLOPs of the counted steps without recomputation: total, by dtype, and number of ``operators``.
 
-    ``kernel_ns`` is the time of the GEMM, convolution and attention kernels, ``covered_ns`` that of those whose FLOPs are known, and ``union_ns`` the
-    time of the steady window in which any of them runs.
+    ``kernel_ns`` is the time of the GEMM, convolution and attention kernels, ``covered_ns`` the part of it with known FLOPs.
+    ``union_ns`` is the time of the steady window in which any of them runs.
     """
 
     flops: float = 0.0
@@ -37,9 +40,11 @@ class FlopTotals:
 class DeviceFacts:
     """Counts and times (ns) of the GPU operations of a device.
 
-    ``carried_over`` operations were launched before the capture began, ``orphan`` ones have no launch in it; ``graph_ns`` is what CUDA graphs launched of
-    ``gpu_ns``. ``launches`` are operations of the counted steps with a record on the GPU, ``lost_launches`` those that have none (``lost_graphs`` of them launch CUDA graphs);
-    ``lost_anywhere`` in the trace have none, and ``lacking_steps`` steps hold one. ``gpus_left_out`` of the trace had the fewest operations. ``phases`` are the rows of the report's ``phases``.
+    ``carried_over`` operations were launched before the recording began; ``orphan`` ones have no launch in it. ``graph_ns`` is
+    the part of ``gpu_ns`` launched by CUDA graphs. ``launches`` are operations of the counted steps with a record on the GPU,
+    ``lost_launches`` those without one (``lost_graphs`` of them launch CUDA graphs). In the full trace, ``lost_anywhere``
+    launches have no record, and ``lacking_steps`` steps contain one. ``gpus_left_out`` is the number of GPUs that were not
+    analysed, those with the fewest operations. ``phases`` are the rows of the report's ``phases``.
     """
 
     carried_over: int = 0
@@ -62,12 +67,12 @@ class DeviceFacts:
 
     @property
     def orphan_share(self) -> float:
-        """The share of GPU time whose launch should be in the trace and is not."""
+        """The share of GPU time whose launch is missing in the trace."""
         return self.orphan_ns / self.gpu_ns if self.gpu_ns else 0.0
 
     @property
     def lost_share(self) -> float:
-        """The share of launches in the counted steps that have no record on the GPU."""
+        """The share of launches in the counted steps without a record on the GPU."""
         return self.lost_launches / (self.launches + self.lost_launches) if self.lost_launches else 0.0
 
     @property

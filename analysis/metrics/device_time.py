@@ -1,4 +1,4 @@
-"""What a device's time went to: shares of the steady window and of its kernels' time."""
+"""Shares of a device's time, in the steady window and in its kernels' time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _of_window(measured: Measured, ns: int) -> Reading:
 
 
 def busy_share(measured: Measured) -> Reading:
-    """Return the share of the window in which the GPU did anything."""
+    """Return the share of the window in which the GPU did any work."""
     idle = idle_share(measured)
     return Reading(1 - idle.value) if idle.value is not None else idle
 
@@ -34,7 +34,7 @@ def exposed_communication(measured: Measured) -> Reading:
 
 
 def tensor_core_share(measured: Measured) -> Reading:
-    """Return the share of compute that tensor-core kernels own."""
+    """Return the share of compute time owned by tensor-core kernels."""
     compute = sum(measured.owned_ns.get(owner, 0) for owner in COMPUTE_OWNERS)
     return Reading(measured.owned_ns.get("tensor_core_compute", 0) / compute) if compute else missing(NO_COMPUTE)
 
@@ -44,7 +44,7 @@ def _kernels(measured: Measured) -> pd.DataFrame:
 
 
 def undecided_share(measured: Measured) -> Reading:
-    """Return the share of compute kernels' time of which nobody knows whether it uses tensor cores."""
+    """Return the share of compute kernels' time whose tensor-core use is unknown."""
     kernels = _kernels(measured)
     compute = kernels[kernels["category"].map(lambda category: owner_of(category, "unknown") in COMPUTE_OWNERS).astype(bool)]
     total = float(compute["ns"].sum())
@@ -52,18 +52,21 @@ def undecided_share(measured: Measured) -> Reading:
 
 
 def sm_efficiency(measured: Measured) -> Reading:
-    """Return how much of the SMs the kernels filled, over the window."""
+    """Return how much of the SMs the kernels filled over the window."""
     sm_ns = _kernels(measured)["sm_ns"].sum(min_count=1)
     if not measured.window_ns or pd.isna(sm_ns):
         return missing(NO_SM_SHARES)
     return Reading(min(float(sm_ns) / measured.window_ns, 1.0))  # kernels of several streams may fill it more than once
 
 
-MOSTLY_UNSEEN, HARDLY_UNSEEN = 0.5, 0.05  # of kernel time: a minority tells nothing of the rest, a twentieth changes nothing
+MOSTLY_UNSEEN, HARDLY_UNSEEN = 0.5, 0.05  # of kernel time: a minority does not represent the rest; 5 % makes no difference
 
 
 def occupancy(measured: Measured) -> Reading:
-    """Return the mean of the profiler's estimated occupancy, by time; unknown where for most of the time it wrote 0 for want of an estimate."""
+    """Return the time-weighted mean of the profiler's estimated occupancy.
+
+    It is missing if the profiler wrote 0, meaning no estimate, for most of the time.
+    """
     kernels = _kernels(measured)
     known = kernels[kernels["occupancy_pct"].notna()]
     weight = known["ns"].sum()
@@ -89,7 +92,7 @@ METRICS = (
         compute=busy_share,
         high=1,
         card=4,
-        good=0.95,  # as of a run that the GPU bounds
+        good=0.95,  # typical of a run that the GPU limits
     ),
     Metric(
         key="gpu_idle_share", label="GPU idle", unit="share", better="lower",
@@ -113,7 +116,7 @@ METRICS = (
         high=1,
         doubted_by=("undecided_kernels",),
         card=3,
-        good=0.75,  # as of transformers in bf16 with fused attention
+        good=0.75,  # typical of transformers in bf16 with fused attention
     ),
     Metric(
         key="tensor_core_unknown_share", label="Tensor cores unknown", unit="share", better="lower",

@@ -1,4 +1,7 @@
-"""What the loader's workers give, by the capture helper's own timing in them: no step is shorter than they need for its batch."""
+"""Capacity of the loader's workers, timed inside them by the capture helper.
+
+No step is shorter than the workers' time for its batch.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ from sawtooth.ingest.loop.loading import Rate, SampleCost, predict
 from sawtooth.ingest.loop.page_cache import FirstRead
 from sawtooth.ingest.manifest import UserFacts
 
-AT_THE_LIMIT = 0.95  # of the step: what workers need is known to 10 %
+AT_THE_LIMIT = 0.95  # of the step: the workers' time is known to 10 %
 
 
 class Floors(NamedTuple):
-    """The shortest step that a loader's workers can feed, ms: likely, at the least and at the most."""
+    """The shortest step that a loader's workers allow, in ms: likely, least and most."""
 
     likely: float
     least: float
@@ -22,7 +25,7 @@ class Floors(NamedTuple):
 
 @dataclass(frozen=True)
 class Feeding:
-    """What as many workers as there are need for one step's batch, ms, between ``low_ms`` and ``high_ms``."""
+    """The time of the run's workers for one step's batch, in ms, between ``low_ms`` and ``high_ms``."""
 
     ms: float
     low_ms: float
@@ -30,16 +33,19 @@ class Feeding:
     workers: int
 
     def limits(self, step_ms: float) -> bool:
-        """Tell whether they likely need as long as a step of ``step_ms`` takes."""
+        """Return whether the workers probably need as long as a step of ``step_ms``."""
         return self.ms >= AT_THE_LIMIT * step_ms
 
     def floors_ms(self, step_ms: float, times: float = 1.0) -> Floors:
-        """Return the shortest step with ``times`` the batch; of a step as it is they need no more than ``step_ms``."""
+        """Return the shortest step with ``times`` the batch.
+
+        For the current step, workers need at most ``step_ms``.
+        """
         return Floors(*(times * min(ms, step_ms) for ms in (self.ms, self.low_ms, self.high_ms)))
 
 
 def sample_cost(facts: UserFacts) -> SampleCost | None:
-    """Return what a sample took the loader's processes; None where the helper did not time them."""
+    """Return the loader's time per sample; None if the helper did not measure it."""
     if not facts.loader_sample_ms or not facts.loader_batch or not facts.loader_cores:
         return None
     return SampleCost(
@@ -53,7 +59,7 @@ def sample_cost(facts: UserFacts) -> SampleCost | None:
 
 
 def first_read_of(facts: UserFacts) -> FirstRead | None:
-    """Return what the loader read of its dataset at first, from the disk and from memory; None where the helper did not count it."""
+    """Return the loader's first reads of its dataset, from disk and memory; None if not counted."""
     share, took, size = facts.loader_first_disk_share, facts.loader_first_sample_ms, facts.loader_first_sample_bytes
     if share is None or took is None or size is None or not facts.loader_dataset_samples or not facts.loader_room_bytes:
         return None
@@ -63,12 +69,15 @@ def first_read_of(facts: UserFacts) -> FirstRead | None:
 
 
 def cores_of(facts: UserFacts) -> int:
-    """Return the cores that the loader may use."""
+    """Return the number of cores that the loader may use."""
     return max(int(facts.loader_cores or 1), 1)
 
 
 def rate_of(facts: UserFacts) -> Rate | None:
-    """Return the samples a second that the run's workers give, or the training where it loads by itself; None where they were not timed."""
+    """Return the samples per second of the run's workers; None if they were not timed.
+
+    Without workers, it is the rate of the training process itself.
+    """
     cost = sample_cost(facts)
     if cost is None or facts.loader_workers is None:
         return None
@@ -77,8 +86,10 @@ def rate_of(facts: UserFacts) -> Rate | None:
 
 
 def feeding(facts: UserFacts) -> Feeding | None:
-    """Return what the run's workers need for a step's batch; None where they were not timed, or the training loads by itself. Where nobody said how
-    many samples a step has: a batch."""
+    """Return the workers' time for a step's batch; None if not timed or without workers.
+
+    If the user did not set the samples per step, a step has one batch.
+    """
     rate = rate_of(facts)
     if rate is None or not rate.workers or not rate.low > 0:
         return None

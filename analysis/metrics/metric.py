@@ -1,7 +1,8 @@
-"""What a metric is, and what it may be computed from.
+"""Definition of a metric, and the data from which it may be computed.
 
-A metric is one row beside its function: a module of this package holds ``METRICS``, a tuple of rows, and ``registry`` collects them. Reports,
-help texts, gates, the Reference screen and the Verdict's cards print the rows, so a new one is written nowhere else.
+A metric is a row next to its function: a module of this package has ``METRICS``, a tuple of rows, and ``registry`` collects
+them. Reports, help texts, gates, the Reference screen and the cards of the Verdict print the rows, so a new metric needs no
+other change.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ if TYPE_CHECKING:
     from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
 Better = Literal["lower", "higher", "neither"]
-# What lowers the trust of some metrics and leaves others alone; ``trust`` says when. A truncated file lowers all.
+# Reasons that lower the trust of some metrics only; ``trust`` defines them. A truncated file lowers the trust of all.
 Doubt = Literal["lost_launches", "undecided_kernels", "waits_inside"]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What is known of one device of one run.
+    """The data of one device of one run.
 
-    ``owned_ns`` is the ledger: ns of the steady window (``window_ns``) by owner. ``kernels`` has a row per category and kind of operation
-    (kernel, memcpy, memset): category, kind, ns, launches, sm_ns (Σ min(blocks per SM, 1) × duration), occupancy_pct (mean by time), occupancy_unseen_ns (time it could not be estimated for),
-    undecided_ns (tensor cores unknown). ``works_ms`` is how long the GPU works a step of the
-    run that ``best`` times, None where that is the profile's. ``sampled`` is the device's telemetry, and ``away`` the sentence that says
-    why it is of some other time than the trace.
+    ``owned_ns`` is the ledger: ns of the steady window (``window_ns``) by owner. ``kernels`` has one row per category and kind
+    of operation (kernel, memcpy, memset): category, kind, ns, launches, sm_ns (Σ min(blocks per SM, 1) × duration),
+    occupancy_pct (time-weighted mean), occupancy_unseen_ns (time without an estimate), undecided_ns (tensor cores unknown).
+    ``works_ms`` is the GPU's work in a step of the run that ``best`` times, None if that is the profile's. ``sampled`` is the
+    device's telemetry. ``away`` is the sentence that explains why it is from another time than the trace.
     """
 
     best: BestStepTime = NO_STEP_TIME
@@ -52,17 +53,18 @@ class Measured:
 
     @property
     def busy_ns(self) -> int:
-        """The part of the steady window in which the GPU did anything."""
+        """The part of the steady window in which the GPU did any work."""
         return self.window_ns - self.owned_ns.get("idle", 0)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What a number means, how it is computed and how far it may be believed.
+    """The meaning of a number, its computation and the limits of its trust.
 
-    ``unit`` is the report's: ms, share (0 to 1), FLOP, TFLOP/s, count, bytes or s. A value outside ``low`` to ``high`` (None: no bound)
-    cannot be, and is missing. ``card`` is the place of its card on the Verdict, None where it has none, and ``good`` what good runs reach
-    there. ``from_telemetry``: telemetry tells it without a trace. ``alias`` is a further key it has in JSON and gates.
+    ``unit`` is the report's: ms, share (0 to 1), FLOP, TFLOP/s, count, bytes or s. A value outside ``low`` to ``high`` (None:
+    no bound) is impossible and becomes missing. ``card`` is the position of its card on the Verdict, None without a card;
+    ``good`` is the value that good runs reach there. ``from_telemetry`` means that telemetry is enough without a trace.
+    ``alias`` is a second key in JSON and gates.
     """
 
     key: str

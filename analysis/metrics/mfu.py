@@ -1,4 +1,4 @@
-"""FLOPs, and MFU: the rate at which the step computes them as a share of the peak."""
+"""FLOPs and MFU: the step's FLOP rate as a share of the peak."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sawtooth.analysis.metrics.metric import Measured, Metric
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing, worst
 
-FULL_COVERAGE = 0.95  # below this the shapes of too many FLOP kernels are hidden to call the sum the model's
+FULL_COVERAGE = 0.95  # below it, too many FLOP kernels have unknown shapes for the sum to be the model's
 FROM_USER = "FLOPs per step as given by the user."
 APPROXIMATED = (
     "6 × parameters × tokens as given by the user, since the trace hides shapes; attention's own products are not in it."
@@ -16,16 +16,16 @@ NO_SHAPES = (
     "No shapes of matrix products, convolutions or attention are recorded. Profile with `record_shapes=True`; where a compiled "
     "region or a CUDA graph hides them, give the FLOPs per step of the run."
 )
-NARROW = ("fp8", "fp4", "int8")  # dtypes whose peak is above the 16-bit one: only they can lift MFU above 1
-MOST = 8.0  # times the 16-bit peak: 4-bit operators reach six times it on the newest GPUs; above, an input is wrong
-FASTEST_CLOCK = 1.1  # boost clocks are up to 8 % above the one that a peak is quoted at
+NARROW = ("fp8", "fp4", "int8")  # dtypes with a peak above the 16-bit one: only they can raise MFU above 1
+MOST = 8.0  # times the 16-bit peak: 4-bit operators reach six times on the newest GPUs; above, an input is wrong
+FASTEST_CLOCK = 1.1  # boost clocks are up to 8 % above the clock for which a peak is quoted
 ABOVE_PEAK = "Above the peak, which no GPU is: the FLOPs, the dtypes, the step time or the peak is wrong."
 OUTRUN = "Above 100 % because 8-bit or 4-bit operators outrun the 16-bit peak."
-LOWER_BOUND = "A lower bound"  # how a note begins where FLOPs are missing
+LOWER_BOUND = "A lower bound"  # start of a note if FLOPs are missing
 
 
 def flop_coverage(measured: Measured) -> Reading:
-    """Return the share of FLOP kernels' time whose shapes are known."""
+    """Return the share of FLOP kernels' time with known shapes."""
     flops = measured.facts.flops
     if not flops or not flops.kernel_ns:
         return missing("No GEMM, convolution or attention kernel ran in the counted steps.")
@@ -33,7 +33,7 @@ def flop_coverage(measured: Measured) -> Reading:
 
 
 def flops_per_step(measured: Measured) -> Reading:
-    """Return the FLOPs of a step: as the user gave them, else by the recorded shapes, else by parameters and tokens."""
+    """Return the FLOPs of a step: from the user, else recorded shapes, else parameters and tokens."""
     user, flops, coverage = measured.user, measured.facts.flops, flop_coverage(measured).value
     if user.flops_per_step is not None:
         return Reading(user.flops_per_step, notes=(FROM_USER,))
@@ -52,7 +52,7 @@ def flops_per_step(measured: Measured) -> Reading:
 
 @dataclass(frozen=True)
 class Rate:
-    """FLOPs and time of a step, and the peak (TFLOP/s) that they are held against."""
+    """FLOPs and time of a step, and the peak (TFLOP/s) for comparison."""
 
     flops: float
     step_ms: float
@@ -72,7 +72,7 @@ class Rate:
 
 
 def rate_of(measured: Measured) -> Rate | str:
-    """Return what MFU is made of, or the sentence that says what of it is not known."""
+    """Return the parts of MFU, or a sentence that explains which part is unknown."""
     count, best = flops_per_step(measured), measured.best
     if count.value is None:
         return count.why_missing or "unknown"
@@ -95,7 +95,7 @@ def _peak(measured: Measured) -> float | str:
 
 
 def achieved(measured: Measured) -> Reading:
-    """Return the rate of the step's FLOPs, which no peak is needed for."""
+    """Return the rate of the step's FLOPs, which needs no peak."""
     rate = rate_of(measured)
     if isinstance(rate, Rate):
         return Reading(rate.tflops, trust=rate.trust, notes=rate.notes)
@@ -106,7 +106,7 @@ def achieved(measured: Measured) -> Reading:
 
 
 def mfu(measured: Measured) -> Reading:
-    """Return the model FLOPs utilization; above 1 it is explained by narrow dtypes, or not to be used."""
+    """Return the model FLOPs utilization; above 1, narrow dtypes explain it or it is unusable."""
     rate = rate_of(measured)
     if isinstance(rate, str):
         return missing(rate)
@@ -124,7 +124,7 @@ def _narrow(measured: Measured) -> bool:
 
 
 def mfu_at_dtype(measured: Measured) -> Reading:
-    """Return MFU with each operator's FLOPs held against the peak of its own dtype."""
+    """Return MFU with each operator's FLOPs compared with the peak of its own dtype."""
     rate, gpu, flops = rate_of(measured), measured.gpu, measured.facts.flops
     if isinstance(rate, str):
         return missing(rate)
@@ -146,7 +146,7 @@ def mfu_at_dtype(measured: Measured) -> Reading:
 
 
 def hfu(measured: Measured) -> Reading:
-    """Return MFU with what activation checkpointing computes again."""
+    """Return MFU including the recomputation of activation checkpointing."""
     rate = rate_of(measured)
     if isinstance(rate, str):
         return missing(rate)
@@ -184,7 +184,7 @@ METRICS = (
         high=MOST,
         doubted_by=("lost_launches", "waits_inside"),
         card=2,
-        good=0.40,  # Llama 3's report gives 38 to 43 % for H100
+        good=0.40,  # Llama 3's report states 38 to 43 % for H100
     ),
     Metric(
         key="mfu_at_dtype", label="MFU at dtype", unit="share", better="higher",

@@ -1,4 +1,4 @@
-"""The four factors whose product is MFU: busy, FLOP kernels, clock, and how near those kernels come to the peak."""
+"""The four factors of MFU: busy share, FLOP-kernel share, clock, and efficiency of these kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sawtooth.analysis.metrics.mfu import NARROW, OUTRUN, Rate, rate_of
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing, worst
 from sawtooth.analysis.units import in_mhz
 
-# Why a factor may be above 100 %.
+# Reasons why a factor may be above 100 %.
 BOOSTS = "Above 100 % because the GPU runs faster than the clock that its peak is quoted at."
 LONGER_THAN_THE_STEP = (
     "Above 100 %: the profiled GPU works longer than the run's step takes, so the two did other work or ran at other clocks."
@@ -19,7 +19,7 @@ TOO_EFFICIENT = "Above 100 %: attention that skips what its mask hides is counte
 
 @dataclass(frozen=True)
 class _Factors:
-    """The four shares whose product is MFU, and what the clock's rests on."""
+    """The four shares whose product is MFU, and the source of the clock's share."""
 
     rate: Rate
     busy: float
@@ -33,14 +33,14 @@ class _Factors:
 
 
 def _factors(measured: Measured) -> _Factors | str:
-    """Return the factors of MFU, or the sentence that says what of them is not known."""
+    """Return the factors of MFU, or a sentence that explains what is unknown."""
     rate, flops = rate_of(measured), measured.facts.flops
     if isinstance(rate, str):
         return rate
     if not measured.counted or not measured.busy_ns or measured.works_ms == 0 or not flops or not flops.union_ns:
         return "No GEMM, convolution or attention kernel is known in the steady window."
     works_ms = measured.busy_ns / measured.counted / 1e6 if measured.works_ms is None else measured.works_ms
-    # Of the same busy time as the busy share: a profiled collective may wait for another rank for most of the profile's
+    # Both shares use the same busy time, because a profiled collective may wait for another rank during most of the profile.
     flop_kernels = min(flops.union_ns / measured.counted / 1e6 / works_ms, 1.0)
     sampled, gpu = measured.sampled, measured.gpu
     mhz = sampled.means.get("clock_sm_mhz") if sampled else None
@@ -69,13 +69,13 @@ def busy_factor(measured: Measured) -> Reading:
 
 
 def flop_kernel_factor(measured: Measured) -> Reading:
-    """Return the share of busy time that goes to FLOP kernels."""
+    """Return the share of busy time in FLOP kernels."""
     factors = _factors(measured)
     return missing(factors) if isinstance(factors, str) else Reading(factors.flop_kernels, trust=factors.rate.trust)
 
 
 def clock_factor(measured: Measured) -> Reading:
-    """Return the mean clock as a share of the one that the peak is quoted at."""
+    """Return the mean clock as a share of the clock for which the peak is quoted."""
     factors = _factors(measured)
     if isinstance(factors, str):
         return missing(factors)
@@ -86,7 +86,7 @@ def clock_factor(measured: Measured) -> Reading:
 
 
 def efficiency_factor(measured: Measured) -> Reading:
-    """Return how near FLOP kernels come to what the clock allows."""
+    """Return the efficiency of FLOP kernels at their actual clock."""
     factors = _factors(measured)
     if isinstance(factors, str):
         return missing(factors)
@@ -99,7 +99,7 @@ def efficiency_factor(measured: Measured) -> Reading:
 
 
 def _above_one(factor: Reading, why: str, trust: Trust = "ok") -> Reading:
-    """Return a factor with the reason first where it is above 100 %, which no reader expects."""
+    """Return a factor with the reason as its first note if it is above 100 %."""
     if factor.value is None or factor.value <= 1:
         return factor
     return Reading(factor.value, trust=worst(factor.trust, trust), notes=(why, *factor.notes))

@@ -1,6 +1,7 @@
-"""What a loop does between its training steps, by its own marks: it evaluates, writes a checkpoint, or stands still for a reason that nobody knows.
+"""Pauses between training steps, from the loop's own marks: evaluations, checkpoints and unknown ones.
 
-Where something long comes before every few steps, evenly, it goes in rounds, as reinforcement learning does: those are told by themselves.
+If a long time recurs evenly before every few steps, the loop has rounds, as in reinforcement learning. Rounds are reported
+separately.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ from sawtooth.analysis.units import in_times, in_words, significant
 from sawtooth.ingest.loop.rounds import LEAST_SHARE, rhythm_of
 
 Reason = Literal["evaluation", "checkpoint", "unknown"]
-REASONS: dict[str, Reason] = {"eval": "evaluation", "checkpoint": "checkpoint"}  # by the phase of the mark that ends a span
-EVEN = 1  # steps that distances may differ by: a loop counts from 0 or from 1
+REASONS: dict[str, Reason] = {"eval": "evaluation", "checkpoint": "checkpoint"}  # by the phase of the mark that ends the span
+EVEN = 1  # steps by which distances may differ, because a loop counts from 0 or from 1
 DOES: dict[Reason, str] = {"evaluation": "evaluated", "checkpoint": "wrote a checkpoint", "unknown": "stood still"}
-MOSTLY = 0.5  # of the rounds' first steps, or of what comes before them
+MOSTLY = 0.5  # share of the rounds' first steps, or of the time before them
 
 
 @dataclass(frozen=True)
 class Pauses:
-    """The pauses of one ``reason``: the steps before which they come, how long each is (ms, the step taken off), among how many steps, and whether the
-    step time holds them."""
+    """The pauses of one ``reason``.
+
+    ``steps`` are the steps after them, ``ms`` their lengths without the step, ``among`` the number of steps, ``in_step``
+    whether the step time includes them.
+    """
 
     reason: Reason
     steps: tuple[int, ...]
@@ -37,9 +41,12 @@ class Pauses:
 
     @property
     def period(self) -> float | None:
-        """Every how many steps one comes, where they are equally far apart: two of them from the loop's first step too; None where they are not."""
+        """The number of steps between pauses; None if they are not equally far apart.
+
+        Two pauses are enough if their distance also fits to the loop's first step.
+        """
         apart = np.diff(self.steps)
-        if not len(apart) or np.ptp(apart) > EVEN or apart.min() <= 0:  # a script's own marks may count anew each epoch
+        if not len(apart) or np.ptp(apart) > EVEN or apart.min() <= 0:  # a script's own marks may restart in each epoch
             return None
         every = float(apart.mean())
         off = self.steps[0] % every
@@ -47,38 +54,38 @@ class Pauses:
 
     @property
     def every(self) -> float:
-        """One in how many steps: by their period where their reason is known, else as often as they were seen."""
+        """The number of steps per pause: from the period if the reason is known, else from their count."""
         return (self.period if self.reason != "unknown" else None) or self.among / len(self.steps)
 
     @property
     def mean_ms(self) -> float:
-        """How long one is on average."""
+        """The mean length of a pause."""
         return float(np.mean(self.ms))
 
     @property
     def ms_per_step(self) -> float:
-        """What they take on average."""
+        """The mean time per step in pauses."""
         return self.mean_ms / self.every
 
     @property
     def often(self) -> str:
-        """How often they come, in words: every 60 steps; 2 times in 290 steps."""
+        """The frequency in words, such as "every 60 steps" or "2 times in 290 steps"."""
         if self.reason != "unknown" and self.period is not None:
             return f"every {self.every:,.0f} steps"
         return f"{in_times(len(self.steps))} in {self.among:,} steps"
 
     @property
     def long(self) -> str:
-        """How long they are, in words: 1.3 s to 1.5 s."""
+        """The length in words, such as "1.3 s to 1.5 s"."""
         least, most = (in_words(ms, 2) for ms in (min(self.ms), max(self.ms)))
         return least if least == most else f"{least} to {most}"
 
     def share(self, step_ms: float) -> float:
-        """Return their share of the run's time, in which a step takes ``step_ms``."""
+        """Return their share of the run's time if a step takes ``step_ms``."""
         return self.ms_per_step / (step_ms if self.in_step else step_ms + self.ms_per_step)
 
     def left_out(self, step_ms: float) -> str:
-        """Say that they are no part of the step time ``step_ms``, and what it would be with them."""
+        """Return the sentence that they are not in the step time ``step_ms``, and the step time with them."""
         each = " each" if len(self.ms) > 1 else ""
         return (
             f"Between its steps it {DOES[self.reason]} {in_times(len(self.ms))}, {self.long}{each}: no part of the step time. "
@@ -87,7 +94,7 @@ class Pauses:
 
 
 class Span(NamedTuple):
-    """The time from the mark before to that of ``step``, and what the loop did within it, as the mark's ``phase`` has it."""
+    """The time from the previous mark to that of ``step``, with the loop's activity (``phase``)."""
 
     step: int
     ns: int
@@ -95,12 +102,18 @@ class Span(NamedTuple):
 
 
 def seldom(spans: Sequence[Span], steps_apart: int) -> frozenset[str]:
-    """Return the phases whose spans are told apart; what comes more often than every ``steps_apart`` steps is the loop's own."""
+    """Return the phases that are separated from steps.
+
+    Work that recurs within ``steps_apart`` steps belongs to the loop.
+    """
     return frozenset(phase for phase in REASONS if 0 < steps_apart * sum(span.phase == phase for span in spans) <= len(spans))
 
 
 def stretches(spans: Sequence[Span], apart: frozenset[str]) -> list[npt.NDArray[np.float64]]:
-    """Return the steps' times, of one stretch, or of those between spans of the phases ``apart``: the host's queue fills anew in each."""
+    """Return the steps' times, as one part or cut at the phases ``apart``.
+
+    The host's queue fills again in each part.
+    """
     ns = np.array([span.ns for span in spans], np.float64)
     at = [index for index, span in enumerate(spans) if span.phase in apart]
     return [ns[start + 1 : end] for start, end in pairwise([-1, *at, len(ns)])]
@@ -109,9 +122,10 @@ def stretches(spans: Sequence[Span], apart: frozenset[str]) -> list[npt.NDArray[
 def pauses_of(
     spans: Sequence[Span], kept_ns: npt.NDArray[np.float64], left_out_ns: npt.NDArray[np.float64]
 ) -> tuple[Pauses, ...]:
-    """Return what the loop does between its steps, by reason. ``kept_ns`` are the times that make the step time, ``left_out_ns`` those of pauses that do not.
+    """Return the pauses between steps, by reason.
 
-    A span is known by its time, which is one of nanoseconds.
+    ``kept_ns`` are the times in the step time, ``left_out_ns`` those of left-out pauses. A span is identified by its time,
+    which has nanosecond resolution.
     """
     steps_ns = kept_ns[~np.isin(kept_ns, [span.ns for span in spans if span.phase in REASONS])]
     if not len(steps_ns):
@@ -135,9 +149,9 @@ def pauses_of(
 
 
 def with_doubt(step: Reading, pauses: Sequence[Pauses]) -> Reading:
-    """Return a step time with caution where pauses that are no part of it make whoever times the run find more than its interval holds.
+    """Return a step time with caution if other pauses would move a user's timing out of its interval.
 
-    Who times a training leaves its evaluations out.
+    Only pauses outside the step time matter. A user who times a training leaves its evaluations out.
     """
     apart = sum(its.ms_per_step for its in pauses if not its.in_step and its.reason != "evaluation")
     if step.value is None or step.high is None or step.value + apart <= step.high:
@@ -147,9 +161,10 @@ def with_doubt(step: Reading, pauses: Sequence[Pauses]) -> Reading:
 
 @dataclass(frozen=True)
 class Round:
-    """A round of ``steps`` steps, of which each takes ``step_ms`` on average with what comes before the first, and ``usual_ms`` without it.
+    """A round of ``steps`` steps.
 
-    ``evaluates``: the model is set to evaluate there. ``profiled``: the profile holds a whole one.
+    Each step takes ``step_ms`` on average including the time before the first one, and ``usual_ms`` without it. ``evaluates``
+    means that the model is set to evaluation there. ``profiled`` means that the profile contains a full round.
     """
 
     steps: int
@@ -160,12 +175,15 @@ class Round:
 
     @property
     def between_ms(self) -> float:
-        """What comes before the first step of a round takes so long."""
+        """The time before the first step of a round."""
         return self.steps * (self.step_ms - self.usual_ms)
 
     @property
     def sentence(self) -> str:
-        """What a round takes: A round of 8 steps takes 49.4 ms: 24.1 ms in its steps and 25.3 ms before the first (a rollout, say)."""
+        """The round's time, as a sentence.
+
+        Example: A round of 8 steps takes 49.4 ms: 24.1 ms in its steps and 25.3 ms before the first (a rollout, say).
+        """
         of_steps, before = in_words(self.steps * self.usual_ms), in_words(self.between_ms)
         such = "a rollout or an evaluation" if self.evaluates else "a rollout, say"
         return f"A round of {self.steps} steps takes {in_words(self.steps * self.step_ms)}: {of_steps} in its steps and {before} before the first ({such})."
@@ -173,8 +191,11 @@ class Round:
 
 @dataclass(frozen=True)
 class Profiled:
-    """What a profile tells of rounds: its counted steps, how long each waits for batches on average, whether anything ``loads`` them, and how long the
-    GPU's own work of one keeps it, all ms; ``floor_ms`` is None where that is not known."""
+    """Data on rounds from a profile, in ms.
+
+    It has the counted steps, the mean wait of a step for batches, whether anything ``loads`` them, and the GPU's own work per
+    step; ``floor_ms`` is None if unknown.
+    """
 
     steps_ms: Sequence[float]
     waits_ms: float = 0.0
@@ -183,7 +204,10 @@ class Profiled:
 
 
 def round_of(spans: Sequence[Span], kept_ns: npt.NDArray[np.float64]) -> Round | None:
-    """Return the rounds of consecutive ``spans``; ``kept_ns`` are the times that make the step time. None where the loop goes in none, or writes a checkpoint before each."""
+    """Return the rounds of consecutive ``spans``; None if there are none or a checkpoint precedes each.
+
+    ``kept_ns`` are the times in the step time.
+    """
     rhythm = rhythm_of([span.ns for span in spans])
     if rhythm is None:
         return None
@@ -196,10 +220,11 @@ def round_of(spans: Sequence[Span], kept_ns: npt.NDArray[np.float64]) -> Round |
 
 
 def rounds_beside(by_marks: Round, profiled: Profiled) -> Round | None:
-    """Return the rounds that ``by_marks`` shows as far as they can be told beside a profile; None where the host waits there for the GPU or for batches.
+    """Return the rounds of ``by_marks``, checked with a profile; None if the host waits for something.
 
-    Where steps are shorter than their kernels, the host runs ahead of the GPU and waits for it now and then: then its marks do not tell what takes long, the
-    device's steps do. A loader of so many workers makes the same rhythm: it is told by the waits of profiled rounds, else wherever batches are loaded.
+    It may wait for the GPU or for batches. If steps are shorter than their kernels, the host runs ahead of the GPU and waits
+    for it occasionally. Then its marks do not show where the time goes, but the device's steps do. A loader with as many
+    workers makes the same pattern. It is recognised by the waits of profiled rounds, else wherever batches are loaded.
     """
     ms = sorted(profiled.steps_ms)
     usual_ms = by_marks.usual_ms

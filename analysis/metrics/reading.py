@@ -1,4 +1,4 @@
-"""A metric's value with its trust, or the reason why there is none."""
+"""A metric's value with its trust, or the reason why it is missing."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ _TRUST: list[Trust] = ["ok", "caution", "unusable"]
 
 
 class NotFiniteError(ValueError):
-    """A value that is no number: what it is computed from cannot be."""
+    """A value that is no finite number, so its inputs are impossible."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A metric's value, or None with the reason why. ``trust`` and ``notes`` travel with the number wherever it is shown.
+    """A metric's value, or None with the reason.
 
-    ``low`` to ``high`` is its 90 % interval, both None where none is known; ``high`` alone None: nothing bounds it from above (see notes).
-    ``bound``: the true value is at ``least`` or at ``most`` this one, since part of the evidence is missing.
+    ``trust`` and ``notes`` stay with the number wherever it is shown. ``low`` to ``high`` is its 90 % interval; both are None
+    if it is unknown. If only ``high`` is None, there is no upper limit (see notes). ``bound`` means that the true value is at
+    ``least`` or at ``most`` this one, because part of the evidence is missing.
     """
 
     value: float | None
@@ -39,17 +40,17 @@ class Reading:
 
 
 def missing(reason: str) -> Reading:
-    """Return a reading without a value and the sentence that says why."""
+    """Return a reading without a value, with the sentence that explains why."""
     return Reading(None, reason, "unusable")
 
 
 def worst(*trusts: Trust) -> Trust:
-    """Return the least of some trusts."""
+    """Return the lowest of several trusts."""
     return max(trusts, key=_TRUST.index)
 
 
 def lowered(reading: Reading, trust: Trust, note: str) -> Reading:
-    """Return ``reading`` with at most this trust and the note added; a missing reading stays as it is."""
+    """Return ``reading`` with at most this trust and one more note; a missing reading is unchanged."""
     if reading.value is None:
         return reading
     return replace(reading, trust=worst(reading.trust, trust), notes=(*reading.notes, note))

@@ -1,4 +1,4 @@
-"""Every metric there is, and what they come to on one device."""
+"""All metrics, and their readings for one device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DAMAGED = "what it is computed from is damaged or wrong"
-ROUNDING = 1e-6  # a share may leave its range by what floats lose; nothing that is printed shows it
+ROUNDING = 1e-6  # tolerance of a range for rounding errors of floats, too small to be visible in print
 
 METRICS: dict[str, Metric] = {
     metric.key: metric for group in (steps, device_time, mfu, mfu_factors, sampled) for metric in group.METRICS
@@ -29,7 +29,7 @@ def readings_of(measured: Measured) -> dict[str, Reading]:
 
 
 def readings_without_trace(telemetry: DeviceTelemetry | None, why: str) -> dict[str, Reading]:
-    """Return what telemetry tells of a device; ``why`` the rest is missing."""
+    """Return the metrics that telemetry gives for a device; ``why`` explains the missing rest."""
     known = Measured(sampled=telemetry) if telemetry is not None else None
     return {
         key: possible_reading(metric, known) if known is not None and metric.from_telemetry else missing(why)
@@ -38,15 +38,15 @@ def readings_without_trace(telemetry: DeviceTelemetry | None, why: str) -> dict[
 
 
 def possible_reading(metric: Metric, measured: Measured) -> Reading:
-    """Return a metric of a device, or why it is none where its value cannot be."""
+    """Return a metric of a device, or the reason why its value is impossible."""
     try:
         return possible(metric, metric.compute(measured))
-    except (ArithmeticError, NotFiniteError):  # a division by what is nothing, or a sum beyond all numbers
+    except (ArithmeticError, NotFiniteError):  # a division by zero, or an overflow
         return missing(f"It could not be computed: {DAMAGED}.")
 
 
 def possible(metric: Metric, reading: Reading) -> Reading:
-    """Return ``reading``, or why it is none where its value is outside the metric's range."""
+    """Return ``reading``, or the reason why its value is outside the metric's range."""
     value, high = reading.value, metric.high
     if value is None or (value >= metric.low - ROUNDING and (high is None or value <= high + ROUNDING)):
         return reading
@@ -55,5 +55,5 @@ def possible(metric: Metric, reading: Reading) -> Reading:
 
 
 def with_aliases(values: Mapping[str, T]) -> dict[str, T]:
-    """Return values by metric key, each under its alias too, as JSON has them."""
+    """Return values by metric key and also by alias, as in JSON."""
     return {**values, **{alias: values[key] for alias, key in ALIASES.items() if key in values}}

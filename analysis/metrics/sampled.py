@@ -1,4 +1,7 @@
-"""What telemetry tells of a device: utilization, measured tensor activity, the sawtooth's period; and memory, by telemetry or the allocator."""
+"""Metrics from telemetry: utilization, tensor activity, sawtooth period, and memory.
+
+Memory may also come from the allocator.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ if TYPE_CHECKING:
     from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
     from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
-LOW_COVERAGE = 0.9  # below it a mean leaves out more than a tenth of the time, and says so
-RARE_PERIOD_S = 2.0  # telemetry this slow cannot show steps; W&B's 15 s and scrapes of 30 s are the usual case
+LOW_COVERAGE = 0.9  # below it, more than 10 % of the time is missing from a mean, and a note says so
+RARE_PERIOD_S = 2.0  # slower telemetry cannot show steps; W&B's 15 s and scrapes of 30 s are typical
 NO_TELEMETRY = "No telemetry is attached. Record some with `sawtooth sample` and drop it on the run."
 
 
@@ -23,7 +26,7 @@ def utilization(measured: Measured) -> Reading:
 
 
 def tensor_activity(measured: Measured) -> Reading:
-    """Return the mean activity of the tensor pipe, as counters measured it."""
+    """Return the mean activity of the tensor pipe from hardware counters."""
     return _mean(
         measured,
         "tensor_active_pct",
@@ -52,12 +55,12 @@ def _over(sampled: DeviceTelemetry) -> tuple[str, ...]:
 
 
 def _of_the_run(measured: Measured, reading: Reading) -> Reading:
-    """Return what telemetry says, with caution where it is of another time than the trace."""
+    """Return telemetry's reading, with caution if it is from another time than the trace."""
     return lowered(reading, "caution", measured.away) if measured.away else reading
 
 
 def sawtooth_period(measured: Measured) -> Reading:
-    """Return the period of the sawtooth, with the sentence that describes it."""
+    """Return the period of the sawtooth, with a sentence that describes it."""
     sampled = measured.sampled
     if sampled is None:
         return missing(NO_TELEMETRY)
@@ -78,7 +81,10 @@ def sawtooth_period(measured: Measured) -> Reading:
 
 
 def sentence(tooth: Sawtooth, signal: str | None, works_pct: float | None) -> str:
-    """Say in one sentence what the sawtooth is, or why none is reported; ``works_pct`` is how much of the time the GPU works."""
+    """Return one sentence that describes the sawtooth or why there is none.
+
+    ``works_pct`` is the share of time in which the GPU works.
+    """
     if tooth.period_s is None:
         limit = (
             f" Rhythms faster than {significant(tooth.shortest_visible_s, 2)} s cannot be seen."
@@ -95,7 +101,7 @@ def sentence(tooth: Sawtooth, signal: str | None, works_pct: float | None) -> st
 
 
 def peak_memory(measured: Measured) -> Reading:
-    """Return the largest memory in use: by the allocator, else as telemetry saw it."""
+    """Return the largest memory in use: from the allocator, else from telemetry."""
     if measured.allocated_bytes:
         return Reading(measured.allocated_bytes)
     if measured.sampled is not None and measured.sampled.memory_peak_bytes:

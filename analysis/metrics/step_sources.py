@@ -1,4 +1,4 @@
-"""Where a run's step time may come from, the best witness first: a row a source, with all that depends on it."""
+"""Sources of a run's step time, the strongest first, with the properties that depend on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ StepSource = Literal["user", "marks", "telemetry", "estimate", "profile"]
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a source is called in a sentence, and what its step time is: timed over many steps of the run, or of its trace alone."""
+    """A source's name in a sentence, and the kind of its step time.
+
+    ``timed`` means over many steps of the run, ``of_trace`` from its trace alone.
+    """
 
     name: str
     timed: bool = False
@@ -24,4 +27,4 @@ STEP_SOURCES: dict[StepSource, Provenance] = {
     "estimate": Provenance("the replay of the trace", of_trace=True),
     "profile": Provenance("the profile", of_trace=True),
 }
-ESTIMATED: tuple[StepSource, ...] = ("telemetry", "estimate")  # computed and not measured: shown with ≈
+ESTIMATED: tuple[StepSource, ...] = ("telemetry", "estimate")  # computed instead of measured, shown with ≈

@@ -1,7 +1,8 @@
-"""Which step time speaks for the run: the best witness decides, the others confirm it or lower the trust. Nothing is averaged.
+"""Choice of the best step time: the strongest evidence decides, the rest confirms or weakens it.
 
-The order is the user's stopwatch, the run's own step marks, telemetry (kernel time and dispatch ÷ utilization), the trace alone. Where the GPU
-bounds the profiled steps and telemetry confirms them, the profile stands before telemetry: its steps were measured.
+Nothing is averaged. The order is the user's stopwatch, the run's own step marks, telemetry (kernel time and dispatch ÷
+utilization), the trace alone. If the GPU limits the profiled steps and telemetry confirms them, the profile precedes telemetry,
+because its steps were measured.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from sawtooth.analysis.metrics.witness import (
 )
 from sawtooth.analysis.units import in_words
 
-AGREES_WITHIN = 0.05  # within 5 % of the estimate, the profile itself is the better number: it was measured
-SAME = 0.08  # telemetry's own error: closer witnesses say the same
-LOADED_ALIKE = 0.8  # of what the profiled steps loaded by themselves: batches differ, and a page cache may be warmer later
-TOO_WIDE = 2.25  # high ÷ low of what a trace alone tells of a run that its host limits: a witness as wide adds nothing
+AGREES_WITHIN = 0.05  # within 5 % of the estimate, the profile is the better number, because it was measured
+SAME = 0.08  # telemetry's own error: evidence that differs by less agrees
+LOADED_ALIKE = 0.8  # of the profiled steps' own loading: batches differ, and a page cache may be warmer later
+TOO_WIDE = 2.25  # high ÷ low of the trace's interval for a host-limited run: evidence this wide adds nothing
 NO_STEPS = (
     "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation, and no loop in what the host does. "
     "Call `profiler.step()` after each step, or put an NVTX range around it under Nsight Systems."
@@ -47,11 +48,12 @@ MAY_BE_GPU = (
 
 @dataclass(frozen=True)
 class BestStepTime:
-    """The run's step time and where it is from. ``profiled`` is the median, ``mean_ms`` the mean device step of the profile.
+    """The run's step time and its source.
 
-    ``witnesses`` are all there are, best first. ``floor_ms`` is what a step's kernels keep the GPU for. ``represented`` is False where a
-    better witness shows that the run takes longer than its profiled steps: then the rest of a step is not in the trace. ``feeding`` is what the
-    loader's workers need for a step, None where they were not timed. ``round`` are the rounds that the loop goes in, None where it goes in none.
+    ``profiled`` is the profile's median device step, ``mean_ms`` its mean. ``witnesses`` are all the evidence, strongest first.
+    ``floor_ms`` is the GPU's time for a step's kernels. ``represented`` is False if stronger evidence shows that the run takes
+    longer than its profiled steps; then the rest of a step is not in the trace. ``feeding`` is the loader workers' time per
+    step, None if not timed. ``round`` are the loop's rounds, None without rounds.
     """
 
     source: StepSource
@@ -72,9 +74,10 @@ class BestStepTime:
 
     @property
     def pauses(self) -> tuple[Pauses, ...]:
-        """What the loop does between its steps, by its marks; none where they show nothing, or do not speak for the run.
+        """The pauses between the loop's steps, from its marks; empty without marks or if they are not used.
 
-        Where its steps are shorter than their kernels, the host may wait there for what it launched ahead. What comes before each round is told with that.
+        If steps are shorter than their kernels, unknown pauses may be waits for launched work. Evaluations before each round
+        are part of the rounds.
         """
         pauses = next((w.pauses for w in self.witnesses if w.source == self.source), ())
         waits = self.floor_ms is not None and self.ms is not None and self.ms < FLOOR_MARGIN * self.floor_ms
@@ -83,7 +86,7 @@ class BestStepTime:
 
     @property
     def gpu_may_limit(self) -> bool:
-        """Whether the interval holds the GPU's own work: then a faster host may bring nothing."""
+        """Whether the interval contains the GPU's own work, so that a faster host may gain nothing."""
         return self.floor_ms is not None and self.reading.low is not None and self.reading.low <= self.floor_ms
 
 
@@ -91,7 +94,7 @@ NO_TIME = "The profiled steps end at the same time on the device: their operatio
 _NOTHING = missing(
     "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation, and no loop in what the host does."
 )
-LAUNCHES_ONLY = 0.5  # of the kernels' time: of a short loop, what the host waits for has passed for a pause
+LAUNCHES_ONLY = 0.5  # of the kernels' time: in a short loop, the host's wait for the GPU was taken for a pause
 
 NO_STEP_TIME = BestStepTime("profile", _NOTHING, _NOTHING, missing("There are no steps to estimate."), None)
 
@@ -108,8 +111,8 @@ def choose_step_time(
 ) -> BestStepTime:
     """Choose the run's step time.
 
-    ``steps`` is the derived table; ``estimate`` is the replay's; ``work`` is what the GPU does in a
-    step, None where that is not known: then the trace gives no interval.
+    ``steps`` is the derived table; ``estimate`` is the replay's. ``work`` is the GPU's work in a step, None if unknown; then
+    the trace gives no interval.
     """
     profiled, durations = _profiled(steps)
     mean_ms = float(durations.mean()) if len(durations) else None
@@ -146,7 +149,7 @@ def choose_step_time(
 
 
 def _rounds(marks: Witness | None, profiled_ms: Sequence[float], work: StepWork | None, floor: float | None) -> Round | None:
-    """Return the rounds that the run's loop goes in, as far as its marks and the profile tell."""
+    """Return the rounds of the run's loop, from its marks and the profile."""
     if marks is None or marks.round is None:
         return None
     if work is None:
@@ -156,7 +159,7 @@ def _rounds(marks: Witness | None, profiled_ms: Sequence[float], work: StepWork 
 
 
 def _profiled(steps: pd.DataFrame) -> tuple[Reading, pd.Series]:
-    """Return the median of the counted steps and how long each takes, ms; none where their times are wrong."""
+    """Return the median of the counted steps and their times in ms; empty if the times are wrong."""
     counted = steps[steps["counted"]]
     durations = (counted["end_ns"] - counted["start_ns"]) / 1e6
     if not len(durations):
@@ -175,7 +178,7 @@ def _with_note(reading: Reading, *notes: str) -> Reading:
 def _chosen(
     witnesses: list[Witness], by_profile: tuple[StepSource, Reading], profiled_ms: Sequence[float], floor: float | None
 ) -> tuple[StepSource, Reading]:
-    """Return source and reading of the best witness; the profile's where there is none better."""
+    """Return source and reading of the strongest evidence; the profile's if there is none stronger."""
     for witness in witnesses:
         if witness.ms is None or witness.source == "estimate":
             continue
@@ -201,20 +204,23 @@ def _bound_by_gpu(profiled_ms: Sequence[float], floor: float) -> bool:
 
 
 def _narrowed(reading: Reading, witness: Witness) -> Reading:
-    """Return the profile's reading with telemetry's interval where that is the narrower: both hold."""
+    """Return the profile's reading with telemetry's interval where it is narrower, because both apply."""
     high = witness.high_ms if reading.high is None else min(reading.high, witness.high_ms or reading.high)
     return replace(reading, low=max(reading.low or 0.0, witness.low_ms), high=high)
 
 
 def _impossible(telemetry: Witness, work: StepWork | None) -> bool:
-    """Tell whether telemetry says less than every step loads at least and computes one after the other: near 0 % utilization counts too much."""
+    """Return whether telemetry's step is shorter than its loading and computing together.
+
+    Near 0 %, utilization counts too much.
+    """
     if telemetry.ms is None or work is None or not work.loading_least_ns:
         return False
     return telemetry.ms * 1e6 < LOADED_ALIKE * (work.occupied_ns + work.loading_least_ns)
 
 
 def _above(telemetry: Witness | None, work: StepWork | None) -> Witness | None:
-    """Return telemetry's witness with an interval that begins no lower than what the kernels take."""
+    """Return telemetry's evidence with an interval that starts at least at the kernels' time."""
     if telemetry is None or telemetry.ms is None or work is None:
         return telemetry
     return replace(telemetry, low_ms=min(max(telemetry.low_ms, FLOOR_MARGIN * work.least_ns / 1e6), telemetry.ms))
@@ -246,7 +252,7 @@ def _most(high: float | None, value: float) -> float | None:
 
 
 def _with_others(source: StepSource, reading: Reading, witnesses: list[Witness]) -> Reading:
-    """Return the reading with what the other witnesses say of it: they confirm it, or both numbers are named and the trust is lowered."""
+    """Return the reading with notes on the other evidence; lower its trust if they disagree."""
     own: StepSource = "estimate" if source == "profile" else source
     if reading.value is None or reading.low is None:
         return reading
@@ -263,7 +269,7 @@ def _with_others(source: StepSource, reading: Reading, witnesses: list[Witness])
             )
             if (
                 other.source != "estimate" and trust == "ok"
-            ):  # the trace is the weakest witness: it takes nothing from a measurement
+            ):  # the trace is the weakest evidence, so it does not lower a measurement's trust
                 trust = "caution"
         elif other.ms is None or chosen.holds(other.ms) or abs(other.ms / reading.value - 1) <= SAME:
             notes.append(f"{name} agrees: {value}.")

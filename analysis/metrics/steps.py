@@ -1,4 +1,4 @@
-"""How long a step takes, as profiled, without the profiler, and in the run, and how much the host launches in it."""
+"""Step time: profiled, without the profiler, and in the run; and kernel launches per step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sawtooth.analysis.metrics.step_time import NO_STEPS
 
 
 def kernels_per_step(measured: Measured) -> Reading:
-    """Return the kernels launched a step."""
+    """Return the number of kernels launched per step."""
     if not measured.counted:
         return missing(NO_STEPS)
     return Reading(measured.facts.kernels_in_counted_steps / measured.counted)

@@ -1,4 +1,4 @@
-"""How far each number can be trusted, and why, from what the recording lacks or had to repair."""
+"""Trust of each number, from the defects and repairs of the recording."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from sawtooth.analysis.metrics.reading import Reading, lowered
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.units import in_words
 
-ORPHANS_CAUTION = 0.05  # five percent of GPU time without a launch: more than any error the other numbers have
-UNKNOWN_CAUTION = 0.10  # a tenth of compute undecided moves the tensor-core share by up to ten points
-GRAPH_CAUTION = 0.50  # most of the time without operators: attribution by operator speaks of the smaller part
+ORPHANS_CAUTION = 0.05  # 5 % of GPU time without a launch: more than any error of the other numbers
+UNKNOWN_CAUTION = 0.10  # 10 % undecided compute time changes the tensor-core share by up to ten points
+GRAPH_CAUTION = 0.50  # most of the time has no operators, so attribution by operator covers the smaller part
 
-WAITS_CAUTION = 0.05  # of the step: as far as the profile and its estimate may differ before the profile is not believed
+WAITS_CAUTION = 0.05  # of the step: profile and estimate may differ by this before the profile is distrusted
 MAY_WAIT = ("comm_wait", "unattributed")  # exposed communication that may be waiting; transfer is not
 
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """Import trouble or a limit of the recording, for people. Severity is info, data_loss or error."""
+    """An import problem or a limit of the recording, for users; severity is info, data_loss or error."""
 
     key: str
     severity: str
@@ -31,7 +31,7 @@ class Diagnostic:
 
 
 class Ranked(Protocol):
-    """What this module needs of a rank's result."""
+    """The part of a rank's result that this module needs."""
 
     @property
     def rank(self) -> int | None:
@@ -47,9 +47,9 @@ class Ranked(Protocol):
 
 
 def apply(metrics: dict[str, Reading], facts: DeviceFacts, *, truncated: bool) -> dict[str, Reading]:
-    """Return ``metrics`` with the trust that the recording allows: what lowers which of them stands in their rows.
+    """Return ``metrics`` with the trust that the recording allows.
 
-    ``truncated``: its source ended early.
+    The metrics' rows define which doubts lower their trust. ``truncated`` means that the recording's source ended early.
     """
     out = dict(metrics)
     share = facts.orphan_share
@@ -74,10 +74,10 @@ def _doubted(metrics: dict[str, Reading], doubt: Doubt, note: str) -> dict[str, 
 
 
 def unsure_of_waits(metrics: dict[str, Reading], waits_ms: float, source: str) -> dict[str, Reading]:
-    """Return ``metrics`` with the step time in doubt where the profile speaks for a rank that waited ``waits_ms`` of each step for others.
+    """Return ``metrics`` with the step time in doubt if the profiled rank waited ``waits_ms`` per step.
 
-    The replay of one rank keeps its collectives as long as recorded. What the profiler cost another rank's host is inside them, so that
-    profile and estimate agree without being right.
+    The replay of one rank keeps its collectives as long as recorded. They include the profiler's cost on another rank's host,
+    so profile and estimate can agree although both are wrong.
     """
     step = metrics["best_step_time_ms"].value
     if source != "profile" or not step or waits_ms <= WAITS_CAUTION * step:
@@ -90,7 +90,7 @@ def unsure_of_waits(metrics: dict[str, Reading], waits_ms: float, source: str) -
 
 
 def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
-    """Return what analysis found to limit the recordings: carried-over, orphaned and graph-launched work."""
+    """Return the limits that the analysis found: carried-over, orphaned and graph-launched work."""
     diagnostics: list[Diagnostic] = []
     for rank in ranks:
         facts = rank.facts

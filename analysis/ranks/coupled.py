@@ -1,10 +1,10 @@
 """Joint replay of a job's ranks: each runs at its own speed and waits for others in collectives.
 
 A rank's replay pauses at each of its matched collectives until all members have arrived. Then all leave it together, one
-transfer after the last arrival. So the time that one rank loses reaches the others as it does in the job (a max-plus system),
-and removing it from one rank shows the job's gain. NCCL requires that the ranks of one communicator launch its collectives in
-the same order, so pausing at the launch never blocks for good. If recorded orders contradict each other, a collective is given
-up and counted.
+transfer after the last arrival. So the time that one rank loses reaches the others as it does in the job (a max-plus system).
+Removing it from one rank shows the job's gain.
+NCCL requires that the ranks of one communicator launch its collectives in the same order, so pausing at the launch never blocks
+for good. If recorded orders contradict each other, a collective is given up and counted.
 """
 
 from __future__ import annotations

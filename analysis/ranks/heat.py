@@ -90,9 +90,9 @@ def _label(level: Level, names: Sequence[object]) -> str:
 def waits_between(ranks: Sequence[RankResult], communication: Communication) -> tuple[Level, pd.DataFrame]:
     """Return the waits between sides: the level, and rows of waiter, late and wait_ms.
 
-    Sides are hosts if the job has several, else ranks. ``wait_ms`` is the mean time per counted step that a rank of the waiting
-    side waits for ranks of the late side to join collectives, while its GPU computes nothing. Only the MOST_SIDES sides with
-    the most waiting are included.
+    Sides are hosts if the job has several, else ranks. ``wait_ms`` is a rank's mean wait per counted step for ranks of the late
+    side to join collectives. Only waits while its GPU computes nothing count. Only the MOST_SIDES sides with the most waiting
+    are included.
     """
     hosts = [rank.host or "" for rank in ranks]
     several = len(set(hosts)) > 1 and all(hosts)

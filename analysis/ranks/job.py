@@ -182,7 +182,7 @@ def _paced(job: Job, measured_ms: float | None) -> Job:
 def _own_times(
     library: Library, ranks: Sequence[RankResult], problems: Sequence[ReplayProblem | None], kernels: Sequence[Kernels]
 ) -> list[OwnTime] | None:
-    """Return each rank's own time, including ranks whose replay does not explain their trace.
+    """Return the own time of each rank, including ranks that their replay does not explain.
 
     None if a trace has no replay at all.
     """

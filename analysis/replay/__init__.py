@@ -1,1 +1,1 @@
-"""What would happen if: a recorded run as a small machine whose parts can be changed and run again."""
+"""Replay of a recorded run: a simulation whose parts can be changed, for what-if predictions."""

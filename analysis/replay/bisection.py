@@ -1,4 +1,4 @@
-"""The place in an interval where a condition stops to hold, by halving it."""
+"""Bisection: find the point in an interval from which a condition is false."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable
 def turning_point(
     holds: Callable[[float], bool], low: float, high: float, *, halvings: int, geometric: bool = False
 ) -> tuple[float, float]:
-    """Return what is left of ``low`` to ``high`` around the place above which ``holds`` is false, after so many ``halvings``.
+    """Return the part of ``low`` to ``high`` that contains the turning point, after ``halvings``.
 
-    ``holds`` is taken to be true at ``low`` and false at ``high``, neither of which is tried. ``geometric`` halves ratios, not differences:
-    for a factor that may be below 1 as well as above.
+    Above that point, ``holds`` is false. ``holds`` is assumed to be true at ``low`` and false at ``high``, and is not called
+    there. ``geometric`` halves ratios instead of differences, for a factor that may be below or above 1.
     """
     for _ in range(halvings):
         middle = math.sqrt(low * high) if geometric else (low + high) / 2

@@ -1,7 +1,7 @@
-"""Changes of a run as edits of its replay, alone or together; what they bring is asked of ``WhatIf``.
+"""Edits of a replay, alone or together; ``WhatIf`` predicts their gain.
 
-An edit is data, so that a finding can carry it and be kept in a file, several can be combined, and a page can switch them on and off. Edits speak of
-recorded ids (calls, GPU operations), never of positions in the replay. Gains of edits do not add up: replay them together.
+An edit is data, so a finding can contain it, a file can store it, several can be combined, and a page can switch it. Edits use
+recorded ids (calls, GPU operations), never indices of the replay. Gains of edits do not add up, so replay them together.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from numpy.typing import NDArray
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.machine import I64, HostNodes, ReplayProblem, without_ops
 
-GRAPH_NODE_GAP_NS = 100  # between two kernels of one CUDA graph on one stream (H200: 459 kernels, 47 µs idle a step)
+GRAPH_NODE_GAP_NS = 100  # between two kernels of one CUDA graph on one stream (H200: 459 kernels, 47 µs idle per step)
 GRAPH_LAUNCH_NS = 10_000  # one graph launch on the host; the first kernel follows about 10 µs later
-BETWEEN_CALLS_NS = 50_000  # a line or two of Python between operators, or a view, costs the host 5 to 30 µs; more is own work
+BETWEEN_CALLS_NS = 50_000  # short Python between operators, or a view, costs the host 5 to 30 µs; longer times are other work
 
 
 class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
-    """The host spends no time on ``cause`` (of HOST_CAUSES): the loader keeps up, the allocator is not called, Python is quick.
+    """The host spends no time on ``cause`` (of HOST_CAUSES), for example if the loader keeps up.
 
-    ``keep_share`` of it stays, between ``keep_at_least`` and ``keep_at_most`` where they are given. With ``calls`` only the host's time before these calls is meant. Waits of calls that have the cause
-    themselves (frees, pageable copies) and the own time of such calls that launch nothing go as well. ``paced_ms`` is what a step then takes at least,
-    whatever else is changed: the pace of the workers that load, between ``paced_at_least`` and ``paced_at_most`` where their samples were timed.
+    ``keep_share`` of it stays, between ``keep_at_least`` and ``keep_at_most`` if set. With ``calls``, only the host's time
+    before these calls changes. Waits of calls that have the cause themselves (frees, pageable copies) are removed too, and so
+    is the own time of such calls that launch nothing.
+    ``paced_ms`` is the shortest step that the loader's workers allow, with any other change; it is between ``paced_at_least``
+    and ``paced_at_most`` if their samples were timed.
     """
 
     cause: str
@@ -40,13 +42,13 @@ class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
 
 
 class WithoutWaits(msgspec.Struct, frozen=True, tag=True):
-    """The host does not wait in these calls (call ids; None: in every synchronizing call), nor spend their own time."""
+    """The host does not wait in these calls (None: all synchronizing calls), nor spend their own time."""
 
     calls: tuple[int, ...] | None = None
 
 
 class ScaledOps(msgspec.Struct, frozen=True, tag=True):
-    """These GPU operations take ``factor`` of their time: between ``low`` and ``high`` of it, where they are given."""
+    """These GPU operations take ``factor`` of their time, between ``low`` and ``high`` if set."""
 
     ops: tuple[int, ...]
     factor: float
@@ -55,7 +57,7 @@ class ScaledOps(msgspec.Struct, frozen=True, tag=True):
 
 
 class TimedOps(msgspec.Struct, frozen=True, tag=True):
-    """Each of these GPU operations takes ``dur_ns``, and between ``low_ns`` and ``high_ns`` where they are given."""
+    """Each of these GPU operations takes ``dur_ns``, between ``low_ns`` and ``high_ns`` if set."""
 
     ops: tuple[int, ...]
     dur_ns: tuple[int, ...]
@@ -64,9 +66,9 @@ class TimedOps(msgspec.Struct, frozen=True, tag=True):
 
 
 class WithoutOps(msgspec.Struct, frozen=True, tag=True):
-    """These GPU operations and their launches are gone, as when kernels are fused.
+    """These GPU operations and their launches are removed, as if kernels were fused.
 
-    ``host_too`` takes the host's time on launching them as well: in their operators and, up to BETWEEN_CALLS_NS, in Python between them.
+    ``host_too`` also removes the host's time in their operators and, up to BETWEEN_CALLS_NS, in Python between them.
     """
 
     ops: tuple[int, ...]
@@ -74,10 +76,10 @@ class WithoutOps(msgspec.Struct, frozen=True, tag=True):
 
 
 class AsGraph(msgspec.Struct, frozen=True, tag=True):
-    """Each step is launched as one CUDA graph: one launch, and kernels that follow one another at once. Long stretches of Python stay.
+    """Each step is one CUDA graph: one launch, and kernels without delay. Long Python work stays.
 
-    With ``waits_stay`` a step that the host waits in is as many graphs as lie between its waits. With ``first_ops`` a graph begins at each of
-    these GPU operations, the host waits where it did, and what a step launches before the first of them is launched one by one as before.
+    With ``waits_stay``, the host's waits separate several graphs. With ``first_ops``, a graph begins at each of these
+    operations, the host waits as before, and earlier launches of a step stay single.
     """
 
     waits_stay: bool = False
@@ -85,8 +87,7 @@ class AsGraph(msgspec.Struct, frozen=True, tag=True):
 
 
 class FasterHost(msgspec.Struct, frozen=True, tag=True):
-    """The host needs ``factor`` of its time between and in launches (a compiled or fused loop body): between ``low`` and ``high`` of it, where they are
-    given. With ``calls`` only the host's time before and in these calls is meant."""
+    """The host takes ``factor`` (``low`` to ``high``) of its time between and in launches (of ``calls``)."""
 
     factor: float
     calls: tuple[int, ...] | None = None
@@ -95,9 +96,9 @@ class FasterHost(msgspec.Struct, frozen=True, tag=True):
 
 
 class WithoutCalls(msgspec.Struct, frozen=True, tag=True):
-    """These calls are not made: what they launch, what they wait for, their own time and the host's time before them (but the loader's) are gone.
+    """These calls are not made: no launches, waits, own time, or host time before (except the loader's).
 
-    ``slower_in_run``: all that a run's step takes beyond its replay is theirs as well.
+    ``slower_in_run`` means that the run's step time beyond its replay is removed as well.
     """
 
     calls: tuple[int, ...]
@@ -105,7 +106,7 @@ class WithoutCalls(msgspec.Struct, frozen=True, tag=True):
 
 
 class MoreLaunches(msgspec.Struct, frozen=True, tag=True):
-    """The host makes so many more ``launches`` before each of these GPU operations, at its usual pace. What they do on the GPU is not in it."""
+    """The host makes ``launches`` more before each of these GPU operations; their GPU work is not added."""
 
     ops: tuple[int, ...]
     launches: tuple[int, ...]
@@ -115,9 +116,9 @@ Edit = WithoutHostCause | WithoutCalls | WithoutWaits | ScaledOps | TimedOps | W
 
 
 def apply(problem: ReplayProblem, edits: Sequence[Edit]) -> ReplayProblem:
-    """Return ``problem`` with all ``edits`` made. Removals come last, so that the other edits still find their operations.
+    """Return ``problem`` with all ``edits`` applied, removals last so that others find their operations.
 
-    An operation that several edits give another time takes the shortest: two ways to a faster kernel are not two gains.
+    If several edits change an operation's time, the shortest applies, because two ways to a faster kernel are not two gains.
     """
     problem = _with_times(problem, [edit for edit in edits if isinstance(edit, (ScaledOps, TimedOps))])
     for edit in sorted(edits, key=lambda e: isinstance(e, (WithoutOps, WithoutCalls, AsGraph))):
@@ -149,7 +150,7 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
         case WithoutCalls(calls):
             hit = np.isin(host.call, np.array(calls))
             moving = hit & (host.pred >= 0)
-            loader = np.array([key == "data_wait" for key in HOST_CAUSES])  # it is asked for the next batch all the same
+            loader = np.array([key == "data_wait" for key in HOST_CAUSES])  # the next batch is still requested
             parts = np.where(moving[:, None] & ~loader, 0, host.gap_parts)
             quick = replace(host, gap=np.where(moving, parts.sum(axis=1), host.gap), gap_parts=parts)
             quick = replace(quick, own=np.where(hit, 0, host.own))
@@ -158,7 +159,7 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
         case WithoutWaits(calls):
             return _without_waits(problem, _before(host, calls))
         case ScaledOps() | TimedOps():
-            return problem  # its operations have their times already
+            return problem  # these times are set already
         case WithoutOps(which, host_too):
             return _without_ops(problem, np.isin(ops.op, np.array(which)), host_too)
         case AsGraph(waits_stay, first_ops):
@@ -174,12 +175,12 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
 
 
 def _before(host: HostNodes, calls: tuple[int, ...] | None) -> NDArray[np.bool_]:
-    """Mark the nodes of ``calls``, all where None."""
+    """Mark the nodes of ``calls``; all nodes if it is None."""
     return np.ones(len(host), bool) if calls is None else np.isin(host.call, np.array(calls, np.int64))
 
 
 def _with_launches(problem: ReplayProblem, launches: Mapping[int, int]) -> ReplayProblem:
-    """Lengthen the gaps before the nodes that launch these operations by so many times what a launch usually takes the host, gap and call."""
+    """Lengthen the gaps before these operations' launches by the usual host time of more launches."""
     host, ops = problem.host, problem.ops
     usual = host.launches & (host.pred >= 0)
     if not usual.any():
@@ -195,7 +196,7 @@ def _with_launches(problem: ReplayProblem, launches: Mapping[int, int]) -> Repla
 
 
 def _without_host_cause(problem: ReplayProblem, cause: str, keep_share: float, hit: NDArray[np.bool_]) -> ReplayProblem:
-    """Shorten the gaps before the marked nodes by ``cause``; where a node's own wait has that cause, the wait goes too."""
+    """Shorten the gaps before the marked nodes by ``cause``; remove a node's own wait with that cause."""
     host = problem.host
     parts = host.gap_parts.copy()
     column = HOST_CAUSES.index(cause)
@@ -210,7 +211,7 @@ def _without_host_cause(problem: ReplayProblem, cause: str, keep_share: float, h
 
 
 def _without_waits(problem: ReplayProblem, hit: NDArray[np.bool_]) -> ReplayProblem:
-    """Drop what the marked nodes wait for. A node that launches nothing (a pure synchronization) also costs no time any more."""
+    """Remove the waits of the marked nodes, and the own time of those that launch nothing."""
     host = problem.host
     owner = np.repeat(np.arange(len(host)), np.diff(host.wait_ptr))
     kept = ~hit[owner]
@@ -236,7 +237,7 @@ def _without_ops(problem: ReplayProblem, hit: NDArray[np.bool_], host_too: bool)
 
 
 def _beside_launching(host: HostNodes) -> I64:
-    """Return what stays of each gap's parts when its call is not made: all but the call's own operator and a little Python before it."""
+    """Return the rest of each gap's parts if its call is not made: without its operator and short Python."""
     parts = host.gap_parts.copy()
     launching = HOST_CAUSES.index("launch_bound")
     in_operator = np.minimum((host.gap * host.gap_of_operator).astype(np.int64), parts[:, launching])
@@ -255,9 +256,9 @@ def _beside_graph(cause: str) -> str | None:
 
 
 def _as_graph(problem: ReplayProblem, waits_stay: bool, first_ops: I64) -> ReplayProblem:
-    """Launch each step's operations at once: the step's first node pays one graph launch, the others nothing, and nobody waits inside.
+    """Launch each step's operations at once: the first node pays one graph launch, the others nothing.
 
-    Where ``waits_stay`` the first launch after each wait begins another graph; where there are ``first_ops`` the graphs begin there alone.
+    With ``waits_stay``, each wait begins another graph; with ``first_ops``, graphs begin only there.
     """
     host, ops = problem.host, problem.ops
     launched = ops.node >= 0
@@ -269,24 +270,24 @@ def _as_graph(problem: ReplayProblem, waits_stay: bool, first_ops: I64) -> Repla
     for step in np.unique(step_of_node[step_of_node >= 0]):
         mine = np.flatnonzero(step_of_node == step)
         if len(first_ops):
-            step_of_node[mine[np.cumsum(first[mine]) == 0]] = -1  # launched one by one
+            step_of_node[mine[np.cumsum(first[mine]) == 0]] = -1  # these are launched one by one
         else:
             first[int(mine[0])] = True
     waits = np.diff(host.wait_ptr) > 0
     if waits_stay and not len(first_ops):
         launching = np.flatnonzero(step_of_node >= 0)
-        before: I64 = (np.cumsum(waits) - waits)[launching]  # a call that waits itself counts as before its successors only
+        before: I64 = (np.cumsum(waits) - waits)[launching]  # a call that waits itself counts only for its successors
         first[launching[1:][np.diff(before) > 0]] = True
     inside = (step_of_node >= 0) & ~first & ~(waits & waits_stay)
     if not waits_stay:
-        inside |= waits & (step_of_node < 0)  # a wait in the captured part is not captured at all
+        inside |= waits & (step_of_node < 0)  # a wait inside the captured part is not captured
     moving = host.pred >= 0
-    # Between two graph launches the loader still has to be asked, and Python that runs there runs on: only what is captured goes.
+    # Between two graph launches, the loader and its Python code still run; only captured work is removed.
     stays = [_beside_graph(key) for key in HOST_CAUSES]
     everywhere, between = (np.array([stay == where for stay in stays]) for where in ("all", "between"))
     eager = step_of_node < 0 if len(first_ops) else np.zeros(len(host), bool)
     parts = np.where(everywhere | (between & first[:, None]) | eager[:, None], host.gap_parts, 0)
-    python = HOST_CAUSES.index("python_host")  # what is more than calling the next operator is work that no graph replays
+    python = HOST_CAUSES.index("python_host")  # time above that of calling the next operator is work that no graph replays
     parts[:, python] = np.maximum(parts[:, python], host.gap_parts[:, python] - BETWEEN_CALLS_NS)
     gap = np.where(moving, parts.sum(axis=1), host.gap)
     own = np.where(first, GRAPH_LAUNCH_NS, np.where((waits & waits_stay) | eager, host.own, 0))

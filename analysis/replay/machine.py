@@ -1,10 +1,9 @@
-"""The replay: a recorded run as a small machine whose parts can be changed and which can then be run again.
+"""The replay: a simulation of a recorded run, whose parts can be changed before it runs again.
 
-Host nodes are the launch and synchronization calls of the launching threads, in recorded order; the host's time between
-them is a gap. GPU operations run in order on their stream, not before their launch, nor before the operation of another
-stream that they depend on. Waiting is not stored: a call that waited has the operations it waited for, and how long it
-waits follows. So an edit (a shorter gap, a removed wait, a faster kernel) shows its effect wherever the host or the device
-is the one that is late.
+Host nodes are the launch and synchronization calls of the launching threads, in recorded order; the host's time between them is
+a gap. GPU operations run in order on their stream, after their launch and after the operation of another stream on which they
+depend. Waits are not stored: a call that waited has the operations for which it waited, and the duration follows. So an edit (a
+shorter gap, a removed wait, a faster kernel) has its effect wherever the host or the device is late.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from sawtooth.analysis.distinct import positions_by
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 
-NEVER = -(2**60)  # "was ready long ago": loses every maximum without overflowing
-QUEUE_DEPTH = 1021  # launches one stream takes before the next blocks: 1020 to 1021 were not yet started at every blocked call
+NEVER = -(2**60)  # "was ready long ago": smaller than all times, without overflow
+QUEUE_DEPTH = 1021  # launches that one stream holds before the next blocks: 1020 to 1021 were waiting at every blocked call
 
 
 @dataclass(frozen=True)
 class HostNodes:
-    """Launch and synchronization calls in recorded order; arrays of length n unless said otherwise, times in ns.
+    """Launch and synchronization calls in recorded order; arrays of length n unless noted, times in ns.
 
-    ``pred`` is the node after which the host came here (-1: none, then ``gap`` is the start). ``gap_parts`` has shape
-    (n, len(causes.HOST_CAUSES)) and its rows sum to ``gap`` (0 where ``pred`` is -1). ``gap_of_operator`` is the share of the gap, 0 to 1, that
-    the host was inside the operator that makes the call: what went before is other work. ``own`` is time inside the call that is not
-    waiting. ``wait_ptr`` (length n + 1) and ``wait_op`` list the operations whose end the call waits for; ``resume`` is the time
-    from that end to the call's return, ``slot_resume`` the same for a launch that waited for a place in the queue.
-    ``operators``, ``calls`` (of the runtime, not nodes themselves) and ``python_calls`` count what the profiler recorded as begun in the gap;
-    ``launches`` marks launches of one kernel. ``wait_cause`` indexes causes.WAIT_CAUSES. ``paced`` is False for
-    threads beside the main line: their gaps are not the profiler's to shorten. ``start`` and ``end`` are as recorded.
+    ``pred`` is the node after which the host came here (-1: none, then ``gap`` is the start). ``gap_parts`` has shape (n,
+    len(causes.HOST_CAUSES)); its rows sum to ``gap`` (0 if ``pred`` is -1). ``gap_of_operator`` is the share of the gap, 0 to
+    1, inside the operator that makes the call; the time before is other work. ``own`` is time inside the call without waiting.
+    ``wait_ptr`` (length n + 1) and ``wait_op`` list the operations whose end the call waits for. ``resume`` is the time from
+    that end to the call's return, ``slot_resume`` the same for a launch that waited for a place in the queue. ``operators``,
+    ``calls`` (runtime calls that are no nodes) and ``python_calls`` count recorded events that begin in the gap. ``launches``
+    marks launches of one kernel. ``wait_cause`` indexes causes.WAIT_CAUSES. ``paced`` is False for threads parallel to the main
+    line; the profiler's cost is not removed from their gaps. ``start`` and ``end`` are as recorded.
     """
 
     call: I64
@@ -68,7 +67,7 @@ class DeviceOps:
     """GPU operations in launch order (those launched by one call in order of start); times in ns.
 
     ``node`` is the launching host node, or -1 for work launched before the replayed part, which stays at ``fixed_start``.
-    ``after_*`` are latencies behind the three things an operation waits for: its stream's previous operation, its launch,
+    ``after_*`` are latencies after the three things for which an operation waits: its stream's previous operation, its launch,
     and ``dep``, an operation of another stream (-1: none).
     """
 
@@ -89,9 +88,9 @@ class DeviceOps:
 
 @dataclass(frozen=True)
 class ReplayProblem:
-    """What ``replay`` runs. Edit it with ``dataclasses.replace`` on its parts.
+    """The input of ``replay``. Edit it with ``dataclasses.replace`` on its parts.
 
-    ``streams[i]`` is the (device, stream) of dense stream i. ``steps`` are the recording's step numbers the replay covers, in
+    ``streams[i]`` is the (device, stream) of dense stream i. ``steps`` are the recording's step numbers in the replay, in
     order; ``new_cycle`` marks those that begin a profiling cycle. Times are relative to ``Events.origin_ns``.
     """
 
@@ -106,10 +105,10 @@ class ReplayProblem:
 
 @dataclass(frozen=True)
 class Replayed:
-    """Times of one run of the machine (ns, the recording's clock): starts and ends of ``problem.host`` nodes and ``problem.ops``.
+    """Starts and ends of ``problem.host`` nodes and ``problem.ops`` in one replay (ns, recording's clock).
 
-    ``host_submit`` is when a node's work was in the queue; after it the node only ``waited`` for GPU work (ns). ``queued`` is how
-    long it waited before for a place in the queue.
+    ``host_submit`` is when a node's work was in the queue; after it, the node only ``waited`` for GPU work (ns). ``queued`` is
+    the time before that in which it waited for a place in the queue.
     """
 
     host_start: I64
@@ -122,9 +121,9 @@ class Replayed:
 
 
 def replay(problem: ReplayProblem) -> Replayed:
-    """Run ``problem`` once. Linear in nodes and operations; about 1 µs for each.
+    """Run ``problem`` once. The time is linear in nodes and operations, about 1 µs for each.
 
-    Returns every start and end. Operations are launched by nodes in recorded order, so each is computed after all it waits for.
+    Operations are launched by nodes in recorded order, so each one is computed after all that it waits for.
     """
     try:
         next(stepwise(problem, {}))
@@ -134,14 +133,14 @@ def replay(problem: ReplayProblem) -> Replayed:
     raise AssertionError("a replay without meetings never pauses")
 
 
-_LAUNCHED = ("stream", "dur", "dep", "after_stream", "after_launch", "after_dep")  # what an operation's start and end hang on
+_LAUNCHED = ("stream", "dur", "dep", "after_stream", "after_launch", "after_dep")  # fields that determine its start and end
 
 
 def stepwise(problem: ReplayProblem, meetings: Mapping[int, int]) -> Generator[tuple[int, int], int, Replayed]:
-    """Run ``problem``, pausing where an operation meets those of other ranks.
+    """Run ``problem``, and pause where an operation meets those of other ranks.
 
-    ``meetings`` maps positions in ``problem.ops`` to what the caller calls the meeting. At each the run yields (meeting, start of the
-    operation) and is sent the operation's end; it returns every start and end.
+    ``meetings`` maps indices of ``problem.ops`` to the caller's key. At each of them the run yields (key, start of the
+    operation) and is sent the operation's end. It returns every start and end.
     """
     host, ops = problem.host, problem.ops
     bounds = np.searchsorted(ops.node, np.arange(len(host) + 1))
@@ -153,12 +152,12 @@ def stepwise(problem: ReplayProblem, meetings: Mapping[int, int]) -> Generator[t
         free[line] = max(free[line], end)
     launched = zip(*(getattr(ops, name)[fixed:].tolist() for name in _LAUNCHED), strict=True)
     wait_op = host.wait_op.tolist()
-    host_submit, host_end = [], [0]  # the end of node n at n + 1: what has no node before it begins at its own gap
+    host_submit, host_end = [], [0]  # the end of node n is at n + 1; a node without a predecessor begins at its own gap
     nodes = (
         host.pred + 1, host.gap + host.own, queue_slots(ops, bounds, problem.queue_depth), host.slot_resume,
         np.diff(bounds), host.wait_ptr[:-1], host.wait_ptr[1:], host.resume,
     )  # fmt: skip
-    # comparisons where max() would read better: its calls are half of the time
+    # comparisons instead of max(), whose calls would take half of the time
     for before, lead, place, slot_resume, launches, wait, waits_end, resume in zip(
         *(of_each.tolist() for of_each in nodes), strict=True
     ):
@@ -193,7 +192,7 @@ def stepwise(problem: ReplayProblem, meetings: Mapping[int, int]) -> Generator[t
 
 
 def queue_slots(ops: DeviceOps, bounds: I64, depth: int = QUEUE_DEPTH) -> I64:
-    """Return, by node, the operation whose start frees the place in the queue that the node's first operation takes, or -1.
+    """Return, by node, the operation whose start frees the queue place of the node's first one, or -1.
 
     Operations ``bounds[n]`` to ``bounds[n + 1]`` are those that node n launches.
     """
@@ -207,7 +206,7 @@ def queue_slots(ops: DeviceOps, bounds: I64, depth: int = QUEUE_DEPTH) -> I64:
 
 
 def step_ends(problem: ReplayProblem, run: Replayed, device: int) -> I64:
-    """Return the end of each of ``problem.steps`` on ``device``: that of its last operation, or of the step before if later."""
+    """Return the end of each step on ``device``: its last operation, or the previous end if later."""
     on_device = np.array([d == device for d, _ in problem.streams], dtype=bool)
     ops = problem.ops
     mine = (ops.step >= 0) & on_device[ops.stream]
@@ -218,10 +217,10 @@ def step_ends(problem: ReplayProblem, run: Replayed, device: int) -> I64:
 
 
 def step_spans(problem: ReplayProblem, run: Replayed, device: int, counted: I32) -> tuple[I64, I64]:
-    """Return starts and ends of the steps in ``counted`` on ``device``: from one step's end to the next, never across cycles.
+    """Return starts and ends of the ``counted`` steps on ``device``, from step end to step end.
 
-    A step that begins a cycle, or the replayed part, has no end before it and is left out, unless there are no others: a capture of a single step
-    is timed from its own beginning on.
+    Steps never span cycles. A step that begins a cycle or the replay has no end before it and is left out, unless there are no
+    others. The trace of a single step is timed from its own start.
     """
     ends = step_ends(problem, run, device)
     wanted = np.isin(problem.steps, counted)
@@ -237,8 +236,10 @@ def step_spans(problem: ReplayProblem, run: Replayed, device: int, counted: I32)
 
 
 def _beginnings(problem: ReplayProblem, run: Replayed, device: int) -> I64:
-    """Return when each of ``problem.steps`` could begin on ``device``: with the host's first launch, or the end of what was launched before the
-    capture if that is later; NEVER for a step without a launch."""
+    """Return when each step could begin on ``device``; NEVER for a step without a launch.
+
+    It is the first launch, or the end of work from before the recording if that is later.
+    """
     on_device = np.array([d == device for d, _ in problem.streams], dtype=bool)
     ops = problem.ops
     mine = (ops.step >= 0) & (ops.node >= 0) & on_device[ops.stream]
@@ -250,13 +251,13 @@ def _beginnings(problem: ReplayProblem, run: Replayed, device: int) -> I64:
 
 
 def step_times(problem: ReplayProblem, run: Replayed, device: int, counted: I32) -> I64:
-    """Return the times of the steps that ``step_spans`` gives."""
+    """Return the times of the steps of ``step_spans``."""
     starts, ends = step_spans(problem, run, device, counted)
     return ends - starts
 
 
 def with_median_latencies(problem: ReplayProblem) -> ReplayProblem:
-    """Return ``problem`` with each stream's median latencies in place of per-operation ones: what must still explain the steps."""
+    """Return ``problem`` with each stream's median latencies, which must still explain the steps."""
     ops = problem.ops
     launched = ops.node >= 0
     columns = {}
@@ -273,9 +274,9 @@ def with_median_latencies(problem: ReplayProblem) -> ReplayProblem:
 
 
 def without_ops(problem: ReplayProblem, drop: NDArray[np.bool_]) -> ReplayProblem:
-    """Return ``problem`` without the operations marked in ``drop``; who waited for one waits for its stream's previous one.
+    """Return ``problem`` without the operations in ``drop``; waits go to the stream's previous operation.
 
-    The launching calls stay: set their ``own`` and ``gap`` to take their host time away as well.
+    The launching calls stay: set their ``own`` and ``gap`` to remove their host time as well.
     """
     ops, host = problem.ops, problem.host
     keep = ~drop

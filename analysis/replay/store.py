@@ -1,4 +1,4 @@
-"""Keep a replay in the derived file: pages change it and run it again without reading the trace."""
+"""Storage of replays in the derived file, so that pages can change and run them without the trace."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def dump(problem: ReplayProblem) -> bytes:
         new_cycle=problem.new_cycle,
         rest=np.frombuffer(json.dumps(rest).encode(), np.uint8),
     )
-    return isal_zlib.compress(buffer.getvalue(), 2)  # a fifth of the time that zlib takes, and no more bytes
+    return isal_zlib.compress(buffer.getvalue(), 2)  # a fifth of zlib's time, and no more bytes
 
 
 def load(content: bytes) -> ReplayProblem:
-    """Return the problem that ``dump`` wrote. ``content`` is a derived file's own, never an upload's."""
+    """Return the problem that ``dump`` wrote; ``content`` is from a derived file, never from an upload."""
     with np.load(io.BytesIO(isal_zlib.decompress(content)), allow_pickle=False) as arrays:
         rest = json.loads(arrays["rest"].tobytes())
         return ReplayProblem(

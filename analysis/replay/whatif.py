@@ -1,4 +1,4 @@
-"""What a change would bring to a run: the step time of its replay with edits made, carried onto the run's own step, and its interval."""
+"""The predicted step time of a run after edits of its replay, and its interval."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ from sawtooth.analysis.replay.edits import (
 )
 from sawtooth.analysis.replay.machine import I32, Replayed, ReplayProblem, replay, step_spans
 
-GAIN_OFF = 0.2  # of a predicted gain, what the replay misses of it on the pairs in tests/recordings,
-STEP_OFF = 0.15  # and never more of the step that is left: what goes is known to go
-READS_MORE = 1.0  # of their predicted gain is what reads may cost beyond it: where the host was the limit, three pairs gained 1.7 to 3.4 times as much
-TIMES_OFF = (0.8, 1.25)  # of new kernel times that come without an interval of their own
-QUICKEST_HOST = 0.25  # of the replay's: recording makes a host up to four times as slow as it is
-PACE_HALVINGS = 7  # to within 1 % of that
-HIDDEN_HOST = 1.6  # times or a part of what the replay says a host takes that its GPU hides: so far off a step is that its host limits, told by the trace
-HIDDEN_HALVINGS = 3  # to within 6 % of that
-RUNS_DIFFER = 0.03  # two runs of one program that the GPU limits, and the step time before the change
-HOSTS_DIFFER = (
-    0.12  # two that the host limits: stretches of one loop differed by 0 to 14 % (docs/evidence/accuracy.md, usual example)
-)
+GAIN_OFF = 0.2  # share of a predicted gain that the replay misses, on the pairs in tests/recordings,
+STEP_OFF = 0.15  # and at most this share of the remaining step, because removed time is really removed
+READS_MORE = 1.0  # share of the predicted gain that reads may cost in addition: three pairs gained 1.7 to 3.4 times as much
+TIMES_OFF = (0.8, 1.25)  # range of new kernel times without an interval of their own
+QUICKEST_HOST = 0.25  # of the replay's: recording slows a host by up to a factor of four
+PACE_HALVINGS = 7  # exact to 1 % of that
+HIDDEN_HOST = 1.6  # factor, either way, of host time that the GPU hides: the trace's error on host-limited steps
+HIDDEN_HALVINGS = 3  # exact to 6 % of that
+RUNS_DIFFER = 0.03  # two runs of one GPU-limited program, and the step time before the change
+HOSTS_DIFFER = 0.12  # two host-limited runs: parts of one loop differed by 0 to 14 % (docs/evidence/accuracy.md, usual example)
 ROUNDING = 1e-9
-REACHED = 1.01  # times the step of the quickest host: from there on the GPU sets the pace, and no host is known to be quicker
+REACHED = 1.01  # times the step of the fastest host: from there on the GPU limits, and a faster host changes nothing
 
 
-Edge = Literal["least", "likely", "most"]  # of what a time may be
+Edge = Literal["least", "likely", "most"]  # edges of a time's range
 PACED: dict[Edge, float] = {
     "least": 0.25,
     "likely": 1.0,
     "most": 2.25,
-}  # of a loader's pace: twice the workers, each twice as quick as the training's own process (3.2 times in one pair); or cores that they share (2.2 times in another)
+}  # of a loader's time: twice the workers at twice the speed (3.2 times in one pair), or shared cores (2.2 times in another)
 
 
 class MeanStep(NamedTuple):
-    """A replay's mean step and the time in it that the GPU works, never more than the step: ms. ``dispatched_ms`` is that work with the gaps that
-    dispatching its operations one after the other leaves between them."""
+    """A replay's mean step and the GPU's work in it, at most the step, in ms.
+
+    ``dispatched_ms`` is that work with the gaps that the dispatch of consecutive operations leaves.
+    """
 
     ms: float
     work_ms: float
@@ -65,7 +65,7 @@ class MeanStep(NamedTuple):
 
 
 class Paces(NamedTuple):
-    """What a run's host takes, as factors of what the replay's takes."""
+    """The host time of a run, as factors of the replay's host time."""
 
     least: float
     likely: float
@@ -74,7 +74,10 @@ class Paces(NamedTuple):
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The replay of one device, ready to be edited. ``problem`` is the run without the profiler's cost; ``counted`` its steady steps."""
+    """The replay of one device, for edits.
+
+    ``problem`` is the run without the profiler's cost; ``counted`` are its steady steps.
+    """
 
     problem: ReplayProblem
     device: int
@@ -83,16 +86,17 @@ class WhatIf:
     _paces: dict[float, Paces] = field(default_factory=dict, compare=False, repr=False)
 
     def step_ms(self, edits: Iterable[Edit] = ()) -> float | None:
-        """Return the mean step time in ms with all ``edits`` made, None where no counted step can be timed."""
+        """Return the mean step time in ms with all ``edits``; None if no counted step can be timed."""
         step = self._step(tuple(edits))
         return step.ms if step is not None else None
 
     def predict_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> float | None:
-        """Return the run's step time in ms with all ``edits`` made, None where it is unknown or cannot be replayed.
+        """Return the run's step time in ms with all ``edits``; None if it is unknown or cannot be replayed.
 
-        The replay's change is carried onto ``best``, but never below what the GPU then still works, dispatch included: only its waits can be shorter in
-        the run than in the replay. What the run takes longer than the replay is waiting too, and goes with it. Where the whole step is shorter
-        than the GPU's work as recorded, that work is taken to fill it. Nor is it below what the loader's workers need, unless ``edits`` are about them.
+        The replay's change is applied to ``best``, but the result is at least the GPU's remaining work, including dispatch:
+        only waits can be shorter in the run than in the replay. The run's time beyond the replay is waiting too and shrinks
+        with it. If the full step is shorter than the recorded GPU work, that work fills it. The result is also at least the
+        time of the loader's workers, unless ``edits`` change them.
         """
         edits = tuple(edits)
         ms = self._unfed_ms(best, edits, "likely")
@@ -103,7 +107,7 @@ class WhatIf:
         now, then = self._step(pace), self._step((*pace, *edits))
         if best.ms is None or now is None or then is None or not now.ms:
             return None
-        # Where the profiled steps are not the run, the rest of its step is not in the profile: the change cannot shorten it.
+        # If the profile is not representative, the rest of the run's step is not in it, and the change cannot shorten it.
         carried = _carried(best.ms, now, then) if best.represented else best.ms - (now.ms - then.ms)
         if best.ms > now.ms and _take_the_rest(edits):
             carried = then.ms
@@ -111,10 +115,10 @@ class WhatIf:
         return max(carried, *(after * min(1.0, best.ms / before) for before, after in work if before))
 
     def predict_range_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> tuple[float, float] | None:
-        """Return the interval in ms of ``predict_ms``, None where that is None.
+        """Return the interval in ms of ``predict_ms``; None if that is None.
 
-        It is as wide as the new times of kernels are uncertain, as the pace of a host that the GPU hides now, and as the replay misses gains. ``best`` is
-        taken as it is: whether a change gains does not hang on how well the step before it is known.
+        Its width comes from uncertain new kernel times, the unknown speed of a host that the GPU hides now, and the replay's
+        error. ``best`` is taken as exact: whether a change gains does not depend on how well the step before it is known.
         """
         edits = tuple(edits)
         middle = self._unfed_ms(best, edits, "likely")
@@ -127,20 +131,21 @@ class WhatIf:
         if any(isinstance(edit, (WithoutWaits, WithoutCalls)) for edit in edits):
             low = min(low, max(low - max(best.ms - middle, 0.0) * READS_MORE, then.work_ms))
         if best.ms > now.ms:
-            # What the run takes beyond the replay goes whole with the change, where the replay takes off too much of the profiler's cost just
-            # there, or stays whole: nothing tells. Where the change takes the rest with it, as much stays at the most as of the GPU's waiting.
+            # The run's time beyond the replay may disappear completely with the change, if the replay removes too much of the
+            # profiler's cost there. It may also stay. If the change removes the rest, at most the share of the GPU's waiting
+            # stays.
             stays = _carried(best.ms, now, then) if _take_the_rest(edits) else best.ms - (now.ms - then.ms)
             low, high = min(low, then.ms), max(high, stays)
         low, high = max(min(low, middle) - off, self.least_ms(best, edits)), max(high, middle) + off
         if not best.represented and best.estimate.high is None and not _of_loader(edits) and not _take_the_rest(edits):
-            high = max(high, best.ms)  # the loader's workers set the pace, as far as anybody knows
+            high = max(high, best.ms)  # as far as is known, the loader's workers limit the step
         return _fed(best, edits, low, "least"), _fed(best, edits, high, "most")
 
     def of_another_run(self, best: BestStepTime, edits: Iterable[Edit], between: tuple[float, float]) -> tuple[float, float]:
-        """Return the interval in ms for another run that has ``edits`` made, from that of this run's step, ``between``.
+        """Return the interval in ms for another run with ``edits``, from ``between``, that of this run.
 
-        It differs by HOSTS_DIFFER where the host limits it: a host that much quicker or slower moves a step by no more than the GPU waits in it. Whether
-        the change gains is asked of one run, so the other's host takes the interval no further than the step as it is.
+        A host-limited run differs by HOSTS_DIFFER, but never by more than the GPU's waiting. Whether the change gains is a
+        question about one run, so the other's host does not extend the interval beyond the current step.
         """
         edits = tuple(edits)
         likely, slow = (self._differs((*self._pace(best, edge), *edits)) for edge in ("likely", "most"))
@@ -148,30 +153,31 @@ class WhatIf:
         return low, max(between[1] * (1 + RUNS_DIFFER), min(between[1] * (1 + slow), best.ms or 0.0))
 
     def fed_every_ms(self, best: BestStepTime, edits: Iterable[Edit], ms: float, edge: Edge) -> float | None:
-        """Return how often the loader gives a batch, ms, where that is why a step with ``edits`` made takes ``ms`` and no less; else None."""
+        """Return the loader's time per batch in ms if it limits a step with ``edits`` to ``ms``; else None."""
         if best.feeding is None or best.ms is None or _of_loader(tuple(edits)):
             return None
         floor_ms: float = getattr(best.feeding.floors_ms(best.ms), edge)
         return floor_ms if ms <= floor_ms * (1 + ROUNDING) and floor_ms < best.ms else None
 
     def least_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> float:
-        """Return the time in ms that the GPU works in a step with ``edits`` made, its kernels as quick as they may be: no step is shorter."""
+        """Return the GPU's work in ms in a step with ``edits`` and the fastest kernels: no step is shorter."""
         now, then = self._step(()), self._step(tuple(_at_edge(edit, "least") for edit in edits))
         if best.ms is None or now is None or then is None or not now.work_ms:
             return 0.0
         return then.work_ms * min(1.0, best.ms / now.work_ms)
 
     def _differs(self, edits: tuple[Edit, ...]) -> float:
-        """Return by what share of a step two runs with ``edits`` made differ."""
+        """Return the share of a step by which two runs with ``edits`` differ."""
         then = self._step(edits)
         waiting = then.waits_ms / then.ms if then is not None and then.ms else 0.0
         return max(RUNS_DIFFER, min(HOSTS_DIFFER, waiting))
 
     def _pace(self, best: BestStepTime, edge: Edge) -> tuple[Edit, ...]:
-        """Return the edit by which the host is as quick as the run needs, or takes the least or the most time it may; none where that is the replay's.
+        """Return the edit for the host's speed in the run: likely, least or most time; none for the replay's.
 
-        Where a run's step is shorter than its replay, what recording cost the host was taken off too little, and a change that the slow host would
-        hide may well gain. Where the GPU sets the pace, nothing tells the host's: it may be quicker, and slower as long as the GPU still hides it.
+        A run's step may be shorter than its replay. Then too little of the recording's cost was removed, and a change that the
+        slow host would hide may gain. If the GPU limits the step, the host's speed is unknown: it may be faster, or slower
+        while the GPU still hides it.
         """
         now = self._step(())
         if best.ms is None or not best.represented or now is None or now.work_ms > best.ms * REACHED:
@@ -194,7 +200,7 @@ class WhatIf:
             return Paces(likely, likely, slowest)
         hidden = now.ms * REACHED
         if step_ms(1 / HIDDEN_HOST) * REACHED < now.ms:
-            return Paces(1.0, 1.0, 1.0)  # the host sets the pace, as it does in the run
+            return Paces(1.0, 1.0, 1.0)  # the host limits the step, as it does in the run
         if step_ms(HIDDEN_HOST) <= hidden:
             return Paces(1 / HIDDEN_HOST, 1.0, HIDDEN_HOST)
         slowest, _ = turning_point(
@@ -203,7 +209,7 @@ class WhatIf:
         return Paces(1 / HIDDEN_HOST, 1.0, slowest)
 
     def _step(self, edits: tuple[Edit, ...]) -> MeanStep | None:
-        """Return the mean step with ``edits`` made, None where no counted step can be timed."""
+        """Return the mean step with ``edits``; None if no counted step can be timed."""
         if edits not in self._steps:
             problem = apply(self.problem, edits)
             run = replay(problem) if edits else self._unchanged
@@ -221,10 +227,11 @@ class WhatIf:
         return replay(self.problem)
 
     def _work_ns(self, edited: ReplayProblem, *, dispatched: bool = False) -> float:
-        """Return the time a step that the GPU works with the operations of ``edited`` where they are now: no step is shorter. With ``dispatched`` each
-        takes its dispatch before it as well: its stream's latency, and what a CUDA graph takes at the least.
+        """Return the GPU's work per step with the operations of ``edited`` at their current places.
 
-        A host that launches late hides which operations of several streams wait for each other; a replay with a quicker one lets them overlap.
+        No step is shorter. With ``dispatched``, each operation includes its dispatch: its stream's latency, at least that of a
+        CUDA graph. A host that launches late hides dependencies between streams, so a replay with a faster host lets operations
+        overlap.
         """
         spans = step_spans(self.problem, self._unchanged, self.device, self.counted)
         here = np.array([device == self.device for device, _ in edited.streams], bool)[edited.ops.stream]
@@ -235,9 +242,9 @@ class WhatIf:
 
 
 def _fed(best: BestStepTime, edits: tuple[Edit, ...], ms: float, edge: Edge) -> float:
-    """Return ``ms``, or what the loader's workers need for a step where that is more.
+    """Return ``ms``, or the time that the loader's workers need for a step if that is longer.
 
-    They need no more than the run's step takes now. An edit of what the loader costs changes them too, and may say what they need then.
+    They need no more than the run's current step. An edit of the loader's cost changes them too, and may give the new time.
     """
     if loads := _of_loader(edits):
         return max(ms, *(_pace_of(edit, edge) for edit in loads))
@@ -248,23 +255,23 @@ def _fed(best: BestStepTime, edits: tuple[Edit, ...], ms: float, edge: Edge) -> 
 
 
 def _pace_of(edit: WithoutHostCause, edge: Edge) -> float:
-    """Return what the workers of ``edit`` take for a step, ms: by their own timing, or as far off as others were that nobody timed."""
+    """Return the workers' time per step of ``edit`` in ms, from their own timing or the range of others."""
     timed = {"least": edit.paced_at_least, "likely": edit.paced_ms, "most": edit.paced_at_most}[edge]
     return timed if timed is not None else PACED[edge] * edit.paced_ms
 
 
 def _take_the_rest(edits: tuple[Edit, ...]) -> bool:
-    """Tell whether what the run's step takes beyond its replay goes with the calls of ``edits``."""
+    """Return whether the run's step time beyond its replay is removed with the calls of ``edits``."""
     return any(isinstance(edit, WithoutCalls) and edit.slower_in_run for edit in edits)
 
 
 def _of_loader(edits: tuple[Edit, ...]) -> list[WithoutHostCause]:
-    """Return those of ``edits`` that change what the loader costs."""
+    """Return those of ``edits`` that change the loader's cost."""
     return [edit for edit in edits if isinstance(edit, WithoutHostCause) and edit.cause == "data_wait"]
 
 
 def _at_edge(edit: Edit, edge: Literal["least", "most"]) -> Edit:
-    """Return ``edit`` with the least or the most that its operations may take."""
+    """Return ``edit`` with the least or the most time that its operations may take."""
     slow = edge == "most"
     match edit:
         case ScaledOps(ops, factor, low, high):
@@ -277,14 +284,15 @@ def _at_edge(edit: Edit, edge: Literal["least", "most"]) -> Edit:
         case FasterHost(factor, calls, low, high):
             return FasterHost((low, high)[slow] or factor, calls)
         case AsGraph(first_ops=()) if slow:
-            return AsGraph(waits_stay=True)  # nothing tells whether what is read can be read elsewhere
+            return AsGraph(waits_stay=True)  # it is unknown whether the read values can be read elsewhere
     return edit
 
 
 def _carried(best_ms: float, now: MeanStep, then: MeanStep) -> float:
-    """Return a replayed change carried onto a run's step, ms.
+    """Return a replayed change applied to a run's step, in ms.
 
-    What the run takes longer than its replay is the GPU's waiting: of it stays as much as of the waiting in the replay, and never more than there was.
+    The run's time beyond its replay is the GPU's waiting. The share of it that stays is that of the waiting in the replay, at
+    most 1.
     """
     if best_ms <= now.ms or now.waits_ms <= 0:
         return best_ms * then.ms / now.ms

@@ -57,7 +57,7 @@ def brought_to(ledger: Sequence[LedgerRow], step_ms: float) -> list[LedgerRow]:
 
 
 def _of_the_gpu(row: LedgerRow) -> bool:
-    """Tell whether the length of this lost time depends on the GPU and not on the host."""
+    """Return whether the length of this lost time depends on the GPU and not on the host."""
     return row.owner == "exposed_memcpy" or (row.owner == "idle" and row.cause == "launch_latency")
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.manifest import Manifest
 
-MOST_PLACES = 100  # of each kind, the most frequent: a page shows a few, a report some more
+MOST_PLACES = 100  # places of each kind, the most frequent ones: a page shows a few, a report some more
 
 
-# Dynamo's text for a break after which it does not compile the function, such as one in a loop. The cause of the break follows
-# it.
+# Dynamo's text for a break after which it skips the function, such as one in a loop. The cause of the break follows it.
 GIVEN_UP = re.compile(r"^.{0,80}\bskipping the (?:function|frame)\b.{0,60}?(?:graph break encountered: |$)", re.IGNORECASE)
 
 

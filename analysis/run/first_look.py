@@ -21,7 +21,7 @@ _BUSY = """WITH running AS (SELECT start_ns, max(start_ns + dur_ns) OVER (ROWS U
 
 @dataclass(frozen=True)
 class FirstLook:
-    """A first look at a complete trace.
+    """Basic facts of a trace, from all of its recorded events.
 
     ``gpu`` is the model of its GPUs, None where it names none or several. ``steps`` is the number of steps that the profiler
     marked. ``busy_share`` (0 to 1) is the busy share of the time from a GPU's first operation to its last, None without GPU

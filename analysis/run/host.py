@@ -17,7 +17,7 @@ from sawtooth.analysis.units import in_words
 
 SLOWED = 1.5  # ratio: above it, the parts of a profiled step are longer than the run's whole step
 UNPROFILED_IS_SHORTER = "As profiled: the profiler slows the host, so a step of the run is shorter."
-OF_A_RHYTHM = 1.25  # times the median: longer steps, and a mean above it, are more than jitter
+OF_A_RHYTHM = 1.25  # multiple of the median: longer steps, and a mean above it, are more than jitter
 FEWEST_SLOW = 2  # one slow step may be a warm-up or chance
 RHYTHM = "Mean of the profiled steps: {slow} of {steps} take {takes} on average, the others about {others}."
 NO_STEPS = "The trace has no steps: call profiler.step() after each, or put an NVTX range around it under Nsight Systems."

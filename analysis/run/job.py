@@ -165,7 +165,7 @@ class Communication:
 
     ``stragglers`` are sorted by gain. ``split`` is set if there is no straggler but most ranks arrive late together.
     ``step_ms`` is the job's step without the profiler, from a joint replay, None where it is not possible. ``paced_ms`` is the
-    step time at which stragglers are judged, with hosts slowed to the step time of marks or telemetry. ``in_turn_ms`` is the
+    step time at which stragglers are judged, with hosts matched to the step time of marks or telemetry. ``in_turn_ms`` is the
     time per step that even the rank with the shortest wait waits for others within a telemetry sample. Such ranks delay each
     other in turn.
 

@@ -34,11 +34,11 @@ Confidence = Literal["high", "medium", "low"]
 Claim = Literal["gain", "ceiling", "throughput", "caution"]
 
 NO_GAIN = 1.005  # half a percent: a replay reproduces the recorded step no better
-NOTHING = 0.99  # of the step: an interval that reaches this far includes no gain
+NOTHING = 0.99  # share of the step: an interval that reaches this far includes no gain
 
 
 def may_gain_nothing(high_ms: float | None, before_ms: float | None) -> bool:
-    """Tell whether a prediction's interval reaches the current step time; False if either is not known."""
+    """Return whether a prediction's interval reaches the current step time; False if either is not known."""
     return high_ms is not None and before_ms is not None and high_ms >= NOTHING * before_ms
 
 
@@ -46,8 +46,7 @@ def may_gain_nothing(high_ms: float | None, before_ms: float | None) -> bool:
 class CodeChange:
     """One way to write the fix; ``framework`` is PyTorch, Lightning or Transformers.
 
-    ``of_run`` says that its names and sizes are the run's own. Both texts may have slots, such as ``$model``. ``usual`` has the
-    text for slots whose value in the run is not known.
+    ``of_run``: its names and sizes are the run's own. Texts may have slots (``$model``); ``usual`` fills those not known.
     """
 
     framework: str
@@ -177,7 +176,7 @@ class Finding:
         )
 
     def accounts_for(self, cause: str | None, start_ns: int, end_ns: int) -> bool:
-        """Tell whether the finding explains time lost to ``cause`` here; with places, only at one of them."""
+        """Return whether the finding explains time lost to ``cause`` here; with places, only at one of them."""
         if cause not in self.explains.causes:
             return False
         return not self.places or any(start <= end_ns and end >= start_ns for start, end in self.places)

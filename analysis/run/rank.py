@@ -34,9 +34,8 @@ from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 
-NEVER_WAITED = 0.01  # of the step: if a loader costs the profiled steps less, its batches were ready
-# The largest cost of recording an operator that launches nothing. Measured: 7 µs for each of the 5,149 of a loader on a slow
-# host.
+NEVER_WAITED = 0.01  # share of the step: if a loader costs the profiled steps less, its batches were ready
+# The largest cost of recording an operator without launches. A loader on a slow host had 7 µs for each of 5,149 operators.
 MOST_RECORDING_NS = 8_000
 _SQL = queries_of(__file__)
 WITHIN_GPU = r"DtoD|Device -> Device|Device-to-Device|DeviceToDevice"  # copies that the GPU makes by itself

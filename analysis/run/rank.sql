@@ -22,10 +22,10 @@ FROM kernels JOIN names USING (name_id)
 WHERE device = $device
 
 -- name: resident
--- of what runs on the GPU's own units in counted steps: kernels outside graphs that start while something else runs, whose dispatch nothing waits for; the sum
--- of all kernels; fills and copies within the GPU that nothing runs beside, and what they take
--- Both tables lie in order of start, a row an operation: passed over once side by side, they need no more memory for more operations. Each IN with a subquery is
--- an output and no condition, since a condition becomes a join that may hold the operations and look the few values up.
+-- Operations on the GPU's own units in counted steps: the number of kernels outside graphs that start while another operation runs, so that nothing waits for
+-- their dispatch; the time of all kernels; the number and time of fills and copies within the GPU that run alone.
+-- Both tables are in order of start with one row per operation. They are read once in parallel, so more operations need no more memory. Each IN with a subquery
+-- is an output column and not a condition, because a condition becomes a join that may load all operations to look up the few values.
 WITH running AS (
     SELECT kind = 'kernel' AS is_kernel, start_ns, dur_ns, call_id, graph_id, step, max(start_ns + dur_ns) OVER (ROWS UNBOUNDED PRECEDING) AS reached_ns
     FROM gpu_ops POSITIONAL JOIN (SELECT step FROM gpu_op_steps)
@@ -47,7 +47,7 @@ FROM named_runtime_calls c ASOF JOIN (SELECT host_start_ns, host_end_ns FROM ste
 WHERE c.start_ns < t.host_end_ns AND regexp_matches(c.name, '^(cuda|hip)Malloc|^cuMem(Alloc|Create|Map)')
 
 -- name: loading_operators
--- operators recorded inside the loader's annotation: of the launching thread, whose loop loads by itself
+-- Operators recorded inside the loader's annotation on the launching thread, if the loop loads its batches itself.
 WITH loading AS (
     SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops WHERE list_contains($loading::INTEGER[], name_id)
 )

@@ -20,10 +20,10 @@ from sawtooth.analysis.run.at_best import unseen_ms
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult
 
 STARVED_BELOW = 0.5  # busy for less than half of the step: the run mostly waits, so the sentence starts with that
-# of the step: smaller losses are no larger than effects of batch size and clocks, so the sentence is about compute
+# Share of the step. Smaller losses are no larger than effects of batch size and clocks, so the sentence is then about compute.
 LOSS_WORTH_NAMING = 0.10
-OWNS_MOST = 0.5  # of lost time: a cause with less is not what the run mainly waits for
-EXPLAINS_FROM = 0.5  # of the largest loss: a finding with most of it explains that time
+OWNS_MOST = 0.5  # share of lost time: a cause with less is not what the run mainly waits for
+EXPLAINS_FROM = 0.5  # share of the largest loss: a finding with more of it explains that time
 DISTORTED_ABOVE = 0.05  # METRICS: within 5 % of the estimate, the profile itself is the better number
 
 Column = Literal["recorded", "unprofiled"]
@@ -105,12 +105,12 @@ def explains(verdict: Judgement, findings: Sequence[Finding]) -> Finding | None:
 
 
 def uses_estimate(rank: RankResult) -> bool:
-    """Tell whether the ledger's unprofiled column represents this run."""
+    """Return whether the ledger's unprofiled column represents this run."""
     return by_estimate(rank.best, rank.ledger)
 
 
 def by_estimate(best: BestStepTime, ledger: Sequence[LedgerRow]) -> bool:
-    """Tell whether the ledger's unprofiled column represents a run with this step time."""
+    """Return whether the ledger's unprofiled column represents a run with this step time."""
     return best.source != "profile" and any(r.ms_per_step_unprofiled_est is not None for r in ledger)
 
 
@@ -160,7 +160,7 @@ def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:
     owners: dict[str, str] = {}
     for row in rank.ledger:
         if row.device == rank.device and (ms := _ms(row, column)):
-            # unexplained time is identified by its owner alone
+            # Unexplained time is identified by its owner alone.
             owner = owners.setdefault(row.cause, row.owner) if is_explained(row.cause) else row.owner
             merged[owner, row.cause] = merged.get((owner, row.cause), 0.0) + ms
             if row.owner in LOST_OWNERS and row.owner != "idle":
@@ -233,7 +233,7 @@ def _largest_loss(parts: Sequence[Part]) -> Part | None:
 
 
 def _unexplained(part: Part) -> bool:
-    """Tell whether nothing explains a part; a copy is always explained."""
+    """Return whether nothing explains a part; a copy is always explained."""
     return part.owner == OUTSIDE_PROFILE or (part.owner == "idle" and part.cause == UNATTRIBUTED)
 
 

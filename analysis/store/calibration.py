@@ -1,4 +1,4 @@
-"""What was measured of GPUs on this machine, kept in the data folder by the GPU's name."""
+"""Measurements of this machine's GPUs, stored in the data folder by the GPU's name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("sawtooth")
 FILE = "calibration.json"
 AGAIN = "Run sawtooth calibrate again."
 SOURCE = "measured by `sawtooth calibrate` on this machine's {name}"
-MOST_US = 10.0  # a file that says more was not written by calibrate
+MOST_US = 10.0  # a file with a larger value was not written by calibrate
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,13 +24,13 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def keep(folder: DataFolder, name: str, dispatch_us: tuple[float, float, float]) -> None:
-    """Keep the dispatch time of a GPU (low, middle, high in µs), in place of what was kept of it before."""
+    """Store the dispatch time of a GPU (low, middle, high in µs), replacing the earlier one."""
     rows = msgspec.json.encode({**_rows(folder), name: _Row(dispatch_us)})
     write_atomically(folder.root / FILE, sealed(msgspec.json.format(rows, indent=2)))
 
 
 def dispatch_of(folder: DataFolder, name: str | None) -> Dispatch | None:
-    """Return the dispatch time measured here of the GPU called ``name``, None where none was."""
+    """Return the dispatch time measured here for the GPU called ``name``; None where there is none."""
     row = _rows(folder).get(name or "")
     if row is None:
         return None
@@ -39,7 +39,7 @@ def dispatch_of(folder: DataFolder, name: str | None) -> Dispatch | None:
 
 
 def calibrated(folder: DataFolder) -> bytes:
-    """Return what is kept, as bytes that change with it: empty where nothing is."""
+    """Return the stored file as bytes, which change with it; empty without one."""
     with contextlib.suppress(OSError):
         return (folder.root / FILE).read_bytes()
     return b""

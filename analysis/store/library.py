@@ -1,7 +1,7 @@
-"""Reading the store: one in-memory DuckDB, recordings and their derived files attached READ_ONLY, one registry, one lock.
+"""Read the store with one in-memory DuckDB that attaches recordings and derived files READ_ONLY.
 
-Attach and detach from several threads race in DuckDB, so both happen under the lock; queries run on cursors of their own.
-The instance is locked down: it reads the data folder's recordings and nothing else.
+Attach and detach from several threads race in DuckDB, so both happen under one lock. Queries run on cursors of their own. The
+engine is locked down: it can read the data folder's recordings and nothing else.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from sawtooth.ingest.files import is_sound
 from sawtooth.ingest.manifest import is_id
 from sawtooth.ingest.schema import DataFolder
 
-# A query behind a screen sorts at most a few million rows; more than this would starve the other viewers.
+# A page's query sorts at most a few million rows. A higher limit would leave too little memory for other users.
 MEMORY_LIMIT = "512MB"
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any]
 
-KEEP_ATTACHED = 24  # idle recordings kept attached: two files each, and attaching costs under a millisecond
+KEEP_ATTACHED = 24  # idle recordings that stay attached: each has two files, and attaching takes under a millisecond
 
 
 @dataclass
 class _Attached:
     aliases: tuple[str, ...]
-    schema: str | None = None  # holds what other ranks of the run know of it
+    schema: str | None = None  # has the results of the other ranks of the run
     users: int = 0
     last_use: int = field(default=0)
-    given_up: bool = False  # its file was damaged: the next who asks attaches what lies there then
+    given_up: bool = False  # its file was damaged; the next request attaches the new file
 
     @property
     def places(self) -> list[str]:
-        """Where its tables are looked for, in this order."""
+        """The schemas in which its tables are looked up, in this order."""
         files = [f'"{alias}".main' for alias in self.aliases]
         return [self.schema, *files] if self.schema else files
 
 
 class Recording:
-    """A recording in use: queries see its tables and those of its derived file by their plain names."""
+    """An open recording: queries use the plain names of its tables and of its derived file's tables."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, recording_id: str) -> None:
         self._cursor = cursor
@@ -64,7 +64,10 @@ class Recording:
         return self._cursor.execute(sql, parameters).df()
 
     def objects(self, sql: str, parameters: Parameters = ()) -> dict[str, pd.Series]:
-        """Run a SELECT and return its columns as in ``frame``, but texts as objects: they are walked faster than pandas' own, and made faster."""
+        """Run a SELECT and return its columns as in ``frame``, but texts as objects.
+
+        Objects are faster to create and to iterate than pandas' own texts.
+        """
         return {name: _series(values) for name, values in self._cursor.execute(sql, parameters).fetchnumpy().items()}
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
@@ -72,16 +75,25 @@ class Recording:
         return self._cursor.execute(sql, parameters).fetchall()
 
     def named(self, pattern: str) -> list[int]:
-        """Return the ids of the trace's names in which the regular expression is found: where there is none, no event need be looked at."""
+        """Return the ids of the trace's names in which the regular expression is found.
+
+        If there are none, no event has to be read.
+        """
         return self.once(_named, pattern)
 
     def select_list(self, table: str, columns: Iterable[str]) -> str:
-        """Return what to SELECT for ``columns`` (numbers) of ``table``: NULL for those that came later than the recording."""
+        """Return the SELECT list for numeric ``columns`` of ``table``.
+
+        Columns that are newer than the recording become NULL.
+        """
         there = self.once(_columns, table)
         return ", ".join(column if column in there else f"NULL::DOUBLE AS {column}" for column in columns)
 
     def once(self, make: Callable[..., T], *arguments: Any) -> T:
-        """Return ``make`` of this recording and ``arguments``, made once while it is open. Nobody may change what comes."""
+        """Return ``make`` of this recording and ``arguments``, computed once while it is open.
+
+        Callers must not change the result.
+        """
         if (make, *arguments) not in self._made:
             self._made[make, *arguments] = make(self, *arguments)
         made: T = self._made[make, *arguments]
@@ -115,12 +127,15 @@ def _names(recording: Recording) -> list[tuple[int, str]]:
 
 
 class Library:
-    """Every recording of one data folder, until it is closed (``with Library(folder) as library``). Safe to share between threads."""
+    """All recordings of one data folder, until it is closed (``with Library(folder) as library``).
+
+    Threads can share it.
+    """
 
     def __init__(self, folder: DataFolder, *, threads: int | None = None) -> None:
         self.folder = folder.create()
         self._lock = threading.Lock()
-        self._summing = threading.Lock()  # a screen asks for a dozen tiles at once
+        self._summing = threading.Lock()  # a page asks for a dozen tiles at once
         self._without_sums: set[str] = set()  # small recordings, and those whose sums cannot be written
         self._attached: dict[str, _Attached] = {}
         self._clock = 0
@@ -133,18 +148,20 @@ class Library:
         self.close()
 
     def close(self) -> None:
-        """Close the instance; no recording may be in use."""
+        """Close the engine; no recording may be in use."""
         self._con.close()
 
     @contextmanager
     def open(
         self, recording_id: str, *, derived: bool = True, sums: bool = False, causes: RankCauses | None = None
     ) -> Iterator[Recording]:
-        """Use a recording, its derived file made where it is missing. Raises NotFoundError when there is no such recording.
+        """Open a recording; make its derived file if it is missing.
 
-        With ``sums``, those that only screens read are stored; without, a query adds them up. ``causes`` is what the ranks of the run in question say of it together; ``sawtooth.analysis.run.view`` knows them.
+        With ``sums``, the sums that only pages read are stored; without, each query computes them. ``causes`` has the results
+        of all ranks of the run for this recording; ``sawtooth.analysis.run.view`` provides it.
 
-        A query that meets a damaged file raises SawtoothError; a damaged derived file is removed, and the next look makes it again.
+        Raises NotFoundError if there is no such recording. A query that reads a damaged file raises SawtoothError. A damaged
+        derived file is removed, and the next request makes it again.
         """
         if derived and is_id(recording_id):
             ensure_derived(self.folder, recording_id)
@@ -154,7 +171,7 @@ class Library:
         try:
             cursor.execute(f"SET search_path = '{','.join(attached.places)}'")
             yield Recording(cursor, recording_id)
-        except duckdb.Error as error:  # a checksum that does not fit is an error without a class of its own
+        except duckdb.Error as error:  # a wrong checksum is an error without a class of its own
             if isinstance(error, duckdb.OutOfMemoryException):
                 raise SawtoothError(
                     f"This takes more memory than a query may use ({MEMORY_LIMIT}). Profile fewer steps."
@@ -229,7 +246,7 @@ class Library:
             self._con.execute(f'DETACH "{alias}"')
 
     def _judge(self, recording_id: str, attached: _Attached | None, derived: bool) -> SawtoothError | None:
-        """Find which file made a query fail and give it up; None where all are sound."""
+        """Find the file that made a query fail and stop using it; None where all files are intact."""
         cache = self.folder.derived_file(recording_id, ANALYSIS_VERSION)
         stored = (cache, sums_file(cache))
         wrong = None
@@ -249,7 +266,7 @@ class Library:
         return wrong
 
     def forget(self, recording_id: str) -> None:
-        """Detach a recording that is about to be deleted or replaced, unless somebody is using it."""
+        """Detach a recording that is about to be deleted or replaced, unless it is in use."""
         self._without_sums.discard(recording_id)
         with self._lock:
             for key in [key for key, kept in self._attached.items() if key.startswith(recording_id) and kept.users == 0]:
@@ -257,12 +274,13 @@ class Library:
 
 
 def _locked_down(folder: DataFolder, threads: int | None) -> duckdb.DuckDBPyConnection:
-    """Open the in-memory instance, limit it, lock it, and try what must be refused."""
+    """Open the in-memory engine, set its limits, lock it, and check that it refuses forbidden statements."""
     con = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
     con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
     if threads:
         con.execute(f"SET threads = {int(threads)}")
-    con.execute("SET temp_directory = ''")  # nothing spills: a query too large for the limit is refused instead
+    # Nothing is written to disk. A query that is too large for the limit is refused instead.
+    con.execute("SET temp_directory = ''")
     allowed = ", ".join(f"'{quoted(p.resolve())}/'" for p in (folder.recordings, folder.derived))
     con.execute(f"SET allowed_directories = [{allowed}]")
     con.execute("SET enable_external_access = false")

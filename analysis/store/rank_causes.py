@@ -1,7 +1,7 @@
-"""What a run's ranks say together of one recording: its exposed communication by cause, laid over the recording's own ledger.
+"""A recording's exposed communication by cause, from all ranks of its run, applied to its own ledger.
 
-No recording knows it alone, so it stands in no file. Whoever opens a recording as part of a run (a screen, a rule, a viewer's SQL) sees
-``gaps``, ``causes``, ``lane_sums`` and ``long_slices`` with it.
+No single recording contains it, so no file does. If a recording is opened as part of a run (by a page, a rule or user SQL),
+``gaps``, ``causes``, ``lane_sums`` and ``long_slices`` include it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _SQL = queries_of(__file__)
 
 
 class CausePieces(msgspec.Struct, frozen=True):
-    """The exposed communication of a device that one cause owns: its disjoint pieces, and its line of the ledger.
+    """A device's exposed communication with one cause: its disjoint pieces, and its line of the ledger.
 
-    ``evidence`` is the sentence that proves the cause, None where nothing does.
+    ``evidence`` is the sentence that proves the cause; None without proof.
     """
 
     device: int
@@ -33,22 +33,26 @@ class CausePieces(msgspec.Struct, frozen=True):
 
 
 class RankCauses(msgspec.Struct, frozen=True):
-    """The exposed communication of one recording by device and cause; a device that is not named stays as recorded."""
+    """The exposed communication of one recording by device and cause.
+
+    A device that is not named stays as recorded.
+    """
 
     parts: tuple[CausePieces, ...]
 
     @property
     def key(self) -> str:
-        """What tells these causes from others."""
+        """A hash that identifies these causes."""
         return hashlib.blake2b(msgspec.msgpack.encode(self), digest_size=8).hexdigest()
 
 
 def lay_over(
     con: duckdb.DuckDBPyConnection, recording: str, derived: str, causes: RankCauses, schema: str, sums_file: str | None = None
 ) -> None:
-    """Make ``schema``, whose tables say ``causes`` in place of what the attached files ``recording``, ``derived`` and ``sums_file`` say.
+    """Create ``schema`` with tables that contain ``causes`` instead of the recorded values.
 
-    A search path names it before the files; it must be dropped before they are detached.
+    ``recording``, ``derived`` and ``sums_file`` are attached files. A search path must name the schema before them, and it must
+    be dropped before they are detached.
     """
     places = {"schema": schema, "derived": f'"{derived}".main', "summed": f'"{sums_file or derived}".main'}
     con.execute(_SQL["begin"].format(**places))

@@ -1,4 +1,4 @@
--- Run where a recording is opened as part of a run. {schema} is new and empty, {derived} is the recording's derived file, {summed} that of its sums.
+-- These statements run when a recording is opened as part of a run. {schema} is new and empty, {derived} is the recording's derived file, {summed} the file of its sums.
 
 -- name: begin
 CREATE SCHEMA {schema};
@@ -11,7 +11,7 @@ COMMENT ON TABLE {schema}.comm_gaps IS 'The pieces of gaps that are exposed comm
 INSERT INTO {schema}.comm_causes (device, owner, cause, ns, unprofiled_ns_per_step) VALUES (?, 'exposed_comm', ?, ?, ?)
 
 -- name: pieces
--- one device at a time: without an equality the engine joins the ranges by sorting, else it compares each with each
+-- One device at a time: without an equality condition, the engine joins the ranges by sorting. With one, it compares all pairs.
 INSERT INTO {schema}.comm_gaps
 SELECT g.* REPLACE (greatest(g.start_ns, p.start_ns) AS start_ns, least(g.end_ns, p.end_ns) AS end_ns, $cause AS cause,
     CASE WHEN $evidence IS NULL THEN g.confidence ELSE 'high' END AS confidence, coalesce($evidence, g.evidence) AS evidence)

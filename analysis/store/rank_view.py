@@ -1,4 +1,4 @@
-"""One rank of an analysed run, opened: what every table and rule of it is made from."""
+"""One open rank of an analysed run, from which its tables and rules are computed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sawtooth.analysis.store.library import Recording
 
 @dataclass(frozen=True)
 class RankView:
-    """A device of an open recording, whose lost time carries what all ranks of the run know together.
+    """A device of an open recording, whose lost time includes the results of all ranks of the run.
 
-    ``gpu`` holds the device's peaks, None where the model is not known.
+    ``gpu`` has the device's peaks, None where the model is not known.
     """
 
     recording: Recording
@@ -25,13 +25,16 @@ class RankView:
 
     @property
     def per(self) -> int:
-        """What sums over the counted steps are divided by: 1 where there are none, and the sum is of the window."""
+        """The divisor for sums over the counted steps.
+
+        It is 1 where there are none, and the sum is then of the window.
+        """
         return max(self.counted_steps, 1)
 
     def frame(self, sql: str, **parameters: Any) -> pd.DataFrame:
-        """Run a SELECT that speaks of ``$device``, and of ``parameters`` by their names; return its rows."""
+        """Run a SELECT that may use ``$device`` and the names of ``parameters``; return its rows."""
         return self.recording.frame(sql, {"device": self.device, **parameters})
 
     def rows(self, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
-        """As ``frame``; return the rows as tuples."""
+        """Run a SELECT like ``frame``; return the rows as tuples."""
         return self.recording.rows(sql, {"device": self.device, **parameters})

@@ -1,4 +1,4 @@
-"""What a recording says of itself: its row of table ``recording``, typed."""
+"""The row of table ``recording`` of a recording, typed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ NSIGHT = "Nsight"  # how its exports name the profiler that wrote them
 
 @dataclass(frozen=True)
 class RecordingRow:
-    """The row of ``recording``: columns that analysis reads, as ``ingest/schema.sql`` describes them. None is not recorded."""
+    """The row of ``recording``: the columns that analysis reads; None is not recorded.
+
+    ``ingest/schema.sql`` describes the columns.
+    """
 
     id: str
     kind: RecordingKind
@@ -42,7 +45,10 @@ class RecordingRow:
 
     @property
     def by_nsight(self) -> bool:
-        """Whether Nsight Systems recorded it: its users mark steps and record shapes otherwise than those of torch.profiler."""
+        """Whether Nsight Systems recorded it.
+
+        Its users mark steps and record shapes in other ways than users of torch.profiler.
+        """
         return (self.profiler_version or "").startswith(NSIGHT)
 
     @property

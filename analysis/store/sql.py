@@ -1,4 +1,7 @@
-"""A viewer's own SQL on one recording: read-only, in a process of its own, limited in time, rows and memory."""
+"""Run a user's SQL on one recording: read-only, in its own process, with limits.
+
+The limits are for time, rows and memory.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 
-ROWS_MOST = 10_000  # shown: more cannot be read, and the CSV of a question this wide is better made with a DuckDB client
-SECONDS_MOST = 10.0  # every query behind our own screens needs a hundredth of it
-ANSWER_BYTES_MOST = 8 << 20  # of one answer, as text: 10,000 rows of forty numbers
+ROWS_MOST = 10_000  # shown rows: no one reads more, and a DuckDB client is better for exporting so much
+SECONDS_MOST = 10.0  # seconds; every query of our own pages needs a hundredth of it
+ANSWER_BYTES_MOST = 8 << 20  # bytes of one answer, as text: 10,000 rows of forty numbers
 SQL_CHARACTERS_MOST = 10_000  # longer texts are programs, and parsers have limits too
-AT_ONCE = 2  # queries running at a time: each may use a core for SECONDS_MOST
+AT_ONCE = 2  # queries at a time: each may use a core for SECONDS_MOST
 
 _INHERITED = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 _slots = threading.BoundedSemaphore(AT_ONCE)
@@ -41,10 +44,11 @@ class QueryResult:
 def run_query(
     folder: DataFolder, recording_id: str, sql: str, *, causes: RankCauses | None = None, seconds: float = SECONDS_MOST
 ) -> QueryResult:
-    """Run one reading statement on a recording; it sees the tables of the recording and of its derived file by their plain names.
+    """Run one reading statement on a recording.
 
-    Lost time is as the ranks of a run tell it together where ``causes`` holds that, as on every screen.
-    Raises UsageError with the engine's sentence for what cannot be run, NotFoundError for an unknown recording.
+    It can use the tables of the recording and of its derived file by their plain names. With ``causes``, lost time has the
+    causes from all ranks of the run, as on the pages. Raises UsageError with the engine's message if the statement cannot run,
+    and NotFoundError for an unknown recording.
     """
     if len(sql) > SQL_CHARACTERS_MOST:
         raise UsageError(f"The query has {len(sql):,} characters; {SQL_CHARACTERS_MOST:,} are the most.")
@@ -52,7 +56,7 @@ def run_query(
     recording, derived = folder.recording_file(recording_id), folder.derived_file(recording_id, ANALYSIS_VERSION)
     if not recording.exists():
         raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
-    sql = sql.encode(errors="replace").decode()  # an address may hold half a character
+    sql = sql.encode(errors="replace").decode()  # an address may contain half a character
     order = Order(
         sql=sql,
         recording=recording.relative_to(folder.root).as_posix(),
@@ -75,14 +79,17 @@ def run_query(
 
 
 def _answer(root: Path, order: Order, seconds: float) -> Answer:
-    """Run the order in a child and read its answer, of a bounded length: the child is not trusted."""
-    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}  # no token and no home
+    """Run the order in a child process and read its answer.
+
+    The length of the answer is limited, because the child is not trusted.
+    """
+    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}  # no token and no home folder
     process = subprocess.Popen(
         children.command("sawtooth.analysis.store.sql_process"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        cwd=root,  # the engine shows the paths of what it has attached: they are given relative to here
+        cwd=root,  # the engine shows the paths of attached files, so they are relative to this folder
         env=children.environment(environment),
         start_new_session=True,
     )
@@ -117,16 +124,19 @@ def _answer(root: Path, order: Order, seconds: float) -> Answer:
 
 
 def _without_paths(text: bytes, folder: Path) -> bytes:
-    """Return an answer without this server's paths, which the engine's errors and its table of settings hold."""
+    """Return an answer without this server's paths.
+
+    The engine's errors and its table of settings contain them.
+    """
     for path in {str(folder), str(folder.resolve())}:
         text = text.replace(msgspec.json.encode(path)[1:-1], "…".encode())
     return text
 
 
 def _frame(answer: Answer) -> pd.DataFrame:
-    """Return the rows with the types of a table: whole numbers stay whole where some are missing."""
+    """Return the rows as a table; whole numbers stay whole where some are missing."""
     names: list[str] = []
-    for name in answer.columns:  # a join may give one name twice, a table may not
+    for name in answer.columns:  # a join may have the same name twice, a table may not
         taken = sum(known == name or known.startswith(f"{name} (") for known in names)
         names.append(f"{name} ({taken + 1})" if taken else name)
     frame = pd.DataFrame(answer.rows, columns=names, dtype=object)

@@ -1,4 +1,4 @@
-"""Questions worth asking a recording in SQL: starting points for one's own."""
+"""Examples of SQL queries on a recording, as starting points for users."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Example:
-    """A question and its SQL. ``kind`` is the recording it asks: ``trace`` or ``telemetry``."""
+    """A question and its SQL; ``kind`` is the kind of recording: ``trace`` or ``telemetry``."""
 
     kind: str
     title: str

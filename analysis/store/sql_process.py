@@ -1,8 +1,9 @@
-"""The process in which a viewer's SQL runs, and nothing else: ``python -m sawtooth.analysis.store.sql_process`` answers one order on standard input.
+"""The process that runs a user's SQL; it answers one order on standard input.
 
-Three walls, each enough by itself. Only one statement that reads is run. The engine has the recording attached READ_ONLY, no access to
-files and a locked configuration. And the process may open no file any more, write none, and use little memory and processor time,
-so that neither a hole in the engine nor a hostile recording reaches another file.
+Start it with ``python -m sawtooth.analysis.store.sql_process``. There are three protections, each sufficient by itself. Only
+one reading statement is run. The engine has the recording attached READ_ONLY, no access to files and a locked configuration.
+The process can no longer open files or write any, and has little memory and processor time. So neither a bug in the engine nor
+a malicious recording can reach another file.
 """
 
 from __future__ import annotations
@@ -20,27 +21,28 @@ import msgspec
 from sawtooth.analysis.store.rank_causes import RankCauses, lay_over
 from sawtooth.ingest.typed import from_json
 
-ENGINE_MEMORY = "512MB"  # a sort of five million rows of three columns fits; viewers share the machine
+ENGINE_MEMORY = "512MB"  # enough to sort five million rows of three columns; users share the machine
 PROCESS_BYTES = 3 << 30  # address space: the engine reserves far more than it uses
-COLUMNS_MOST = 500  # our widest table has 29; thousands of columns would cost the server, and its other viewers, many seconds
-# Types that Python has without a module of its own, which could not be loaded any more; all others become texts.
+COLUMNS_MOST = 500  # our widest table has 29; thousands of columns would take the server many seconds
+# Types that Python can represent without another module, which could no longer be loaded. All other types become texts.
 PLAIN = re.compile(r"BOOLEAN|U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR")
-CELL_CHARACTERS = 2_000  # of one text: more cannot be read in a table
+CELL_CHARACTERS = 2_000  # characters of one text: a table cannot show more
 
 RECORDING, DERIVED, SUMS, RANKS = (
     "recording_file",
     "derived_file",
     "sums_file",
     "memory.ranks",
-)  # what a viewer's SQL may call them
+)  # the names that a user's SQL may use
 
 Cell = str | int | float | bool | None
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What to run, and how much of the answer is wanted.
+    """The statement to run, and the limits of the answer.
 
-    ``recording``, ``derived`` and ``sums`` (None where there are none) are paths relative to the working directory; ``causes`` is what the ranks of a run know of the recording.
+    ``recording``, ``derived`` and ``sums`` (None without sums) are paths relative to the working directory. ``causes`` has the
+    results of the run's ranks for this recording.
     """
 
     sql: str
@@ -54,7 +56,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The first rows of the result and its columns' names and SQL types, or the ``problem`` in the engine's words."""
+    """The first rows of the result with its columns' names and SQL types, or the engine's ``problem``."""
 
     columns: list[str] = []
     types: list[str] = []
@@ -74,7 +76,7 @@ def main() -> None:
 
 
 def run(order: Order) -> Answer:
-    """Run the order's statement and return its answer. Limits this process for good."""
+    """Run the order's statement and return its answer; limits this process permanently."""
     with contextlib.suppress(OSError, AttributeError):
         os.nice(5)  # pages come first
     con = _engine(order)
@@ -90,7 +92,10 @@ def run(order: Order) -> Answer:
 
 
 def _execute(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
-    """Run a statement and return its columns' names. Values that are neither numbers nor texts become texts, as the engine writes them."""
+    """Run a statement and return its columns' names.
+
+    Values that are neither numbers nor texts become texts in the engine's notation.
+    """
     con.execute(sql)
     names, kinds = [str(column[0]) for column in con.description], [str(column[1]) for column in con.description]
     if not all(map(PLAIN.fullmatch, kinds)):
@@ -102,7 +107,10 @@ def _execute(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
 
 
 def refused(con: duckdb.DuckDBPyConnection, sql: str) -> str | None:
-    """Return why ``sql`` is not run, None for one statement that reads. Raises duckdb.Error for what cannot be parsed."""
+    """Return why ``sql`` is not run; None for one reading statement.
+
+    Raises duckdb.Error for text that cannot be parsed.
+    """
     statements = con.extract_statements(sql)
     if len(statements) != 1:
         return f"One statement at a time: this text has {len(statements)}."
@@ -113,13 +121,13 @@ def refused(con: duckdb.DuckDBPyConnection, sql: str) -> str | None:
 
 
 def _engine(order: Order) -> duckdb.DuckDBPyConnection:
-    """Attach the files and lock the engine: after this it reaches nothing else."""
+    """Attach the files and lock the engine, so that it can reach nothing else."""
     con = duckdb.connect(
         ":memory:",
         config={
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
-            "python_enable_replacements": "false",  # else a table's name could mean a variable of this program
+            "python_enable_replacements": "false",  # otherwise a table's name could mean a variable of this program
             "threads": "1",
             "memory_limit": ENGINE_MEMORY,
             "temp_directory": "",
@@ -133,7 +141,7 @@ def _engine(order: Order) -> duckdb.DuckDBPyConnection:
         lay_over(con, RECORDING, DERIVED, order.causes, RANKS, SUMS if order.sums else None)
         places.insert(0, RANKS)
     con.execute(f"SET search_path = '{','.join(places)}'")
-    con.execute("SELECT 1.5").fetchall()  # Python's module for decimals is loaded now: later no file can be opened
+    con.execute("SELECT 1.5").fetchall()  # this loads Python's module for decimals now, because later no file can be opened
     con.execute("SET allowed_directories = []")
     con.execute("SET enable_external_access = false")
     con.execute("SET lock_configuration = true")
@@ -141,14 +149,17 @@ def _engine(order: Order) -> duckdb.DuckDBPyConnection:
 
 
 def _limit_this_process(processor_seconds: int) -> None:
-    """Take away what a query never needs. Windows has no such limits: there the engine's locks are all."""
+    """Remove what a query never needs.
+
+    Windows has no such limits; there only the engine's locks protect.
+    """
     try:
         import resource
     except ImportError:
         return
     limits = {
         resource.RLIMIT_NOFILE: 0,  # no file, socket or pipe can be opened from here on; open ones stay
-        resource.RLIMIT_FSIZE: 0,  # nothing can be written but the answer, which goes into a pipe
+        resource.RLIMIT_FSIZE: 0,  # nothing can be written except the answer, which goes into a pipe
         resource.RLIMIT_AS: PROCESS_BYTES,
         resource.RLIMIT_CPU: processor_seconds,
         resource.RLIMIT_CORE: 0,

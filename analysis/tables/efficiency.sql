@@ -1,6 +1,6 @@
 -- name: operators
--- A FLOP operator's kernels hang on its children, so its tensor-core time is summed here. Copies to or from the host have no place
--- under this roof.
+-- The kernels of a FLOP operator belong to its children, so its tensor-core time is summed here. Copies to or from the host are not part
+-- of this roofline.
 WITH uses AS (
     SELECT op_name_id AS name_id, signature_id, sum(ns) FILTER (tensor_cores IN ('yes', 'likely')) AS tensor_ns,
         sum(ns) FILTER (kind = 'memcpy') AS memcpy_ns

@@ -13,7 +13,7 @@ from sawtooth.analysis.store.rank_view import RankView
 
 KernelGroup = Literal["name", "category", "tensor_cores", "operator", "shape"]
 OperatorGroup = Literal["name", "shape"]
-WIDE = 20  # times the shortest: beyond it, one of forty equal bins would contain all but a few launches
+WIDE = 20  # multiple of the shortest: beyond it, one of forty equal bins would contain all but a few launches
 HISTOGRAM_BINS = 40  # enough to show two modes, few enough to read
 SHAPE_TEXT_LENGTH = 160  # a longer list of shapes wraps every table, and further inputs of an operator rarely matter
 

@@ -17,7 +17,7 @@ SELECT coalesce(n.name, 'no operator known') AS name, l.* EXCLUDE (device, by_sh
 FROM launched l LEFT JOIN names n USING (name_id) WHERE l.device = $device AND l.by_shape = $by_shape
 
 -- name: kernel_durations
--- Bins of equal width, or of equal ratio where durations differ so much that all but a few would lie in the first.
+-- Bins have equal widths, or equal ratios if durations differ so much that nearly all would be in the first bin.
 WITH d AS (SELECT greatest(dur_ns, 1) / 1e3 AS us FROM window_gpu_ops WHERE device = $device AND starts_in_window AND name = $name),
     s AS (SELECT max(us) > $wide * min(us) AS ratios FROM d),
     v AS (SELECT CASE WHEN ratios THEN ln(us) ELSE us END AS value, ratios FROM d, s),

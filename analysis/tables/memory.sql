@@ -9,7 +9,7 @@ WHERE regexp_matches(c.name, '^(cuda|hip|cu)(Malloc|Free|Mem(Alloc|Free|Map|Unma
 GROUP BY 1 ORDER BY ms DESC
 
 -- name: holders
--- What was allocated by the peak and not freed by then, by the outermost operator that ran on the thread: an inner one only calls the allocator.
+-- Memory allocated before the peak and not yet freed, by the outermost operator on the thread, because an inner operator only calls the allocator.
 WITH live AS (
     SELECT address, arg_max(bytes, time_ns) AS bytes, max(time_ns) AS at, arg_max(thread_id, time_ns) AS thread_id
     FROM allocations WHERE coalesce(device_type, 1) <> 0 AND coalesce(device, $device) = $device AND time_ns <= $peak

@@ -1,12 +1,12 @@
 -- name: owners
--- Lost time of counted steps has a cause (gaps); the rest of a step, and lost time of steps outside the steady window, has its owner alone.
+-- Lost time of counted steps has a cause (gaps). The rest of a step, and lost time of steps outside the steady window, only has an owner.
 WITH placed AS (SELECT step, start_ns, end_ns, counted, (row_number() OVER (ORDER BY step) - 1) // $every AS place FROM steps WHERE device = $device AND end_ns > start_ns),
 shown AS (SELECT step, start_ns, end_ns, counted FROM placed QUALIFY row_number() OVER (PARTITION BY place ORDER BY end_ns - start_ns DESC, step) = 1),
 lost AS (
     SELECT g.step, g.owner, g.cause, sum(g.end_ns - g.start_ns) AS ns
     FROM gaps g JOIN shown s USING (step) WHERE g.device = $device AND s.counted GROUP BY ALL
 ),
--- what may lie in these steps, by a grid as wide as one of them: millions of pieces are not laid against every step
+-- Candidate pieces for these steps, found with a grid as wide as one step, so that millions of pieces are not compared with every step.
 grid AS (SELECT greatest(median(end_ns - start_ns)::BIGINT, 1) AS cell FROM shown),
 near AS (
     SELECT x.* FROM segments x, grid WHERE x.device = $device AND (x.end_ns - x.start_ns >= cell

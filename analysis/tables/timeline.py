@@ -65,7 +65,7 @@ def _extent(recording: Recording) -> Span:
 
 
 def is_small(recording: Recording) -> bool:
-    """Tell whether the recording's timeline tables are views.
+    """Return whether the recording's timeline tables are views.
 
     For a small recording, planning these views takes longer than reading its events.
     """

@@ -8,7 +8,7 @@ WHERE device IS NULL OR device = ? GROUP BY ALL ORDER BY source, lane
 SELECT thread_id, coalesce(name, 'thread ' || coalesce(tid, thread_id::VARCHAR)) FROM threads
 
 -- name: backward_threads
--- a thread whose operators are called by autograd's engine; where a backward pass runs on the thread of the forward pass, most are not
+-- Threads with operators called by autograd's engine. If a backward pass runs on the thread of the forward pass, most of its operators are not.
 SELECT thread_id FROM cpu_ops WHERE parent_id IS NULL GROUP BY 1
 HAVING 2 * count(*) FILTER (name_id IN (SELECT name_id FROM names WHERE starts_with(name, 'autograd::engine::evaluate_function'))) > count(*)
 

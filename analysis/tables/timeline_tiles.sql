@@ -1,8 +1,8 @@
--- {rows} are slices, {long} those as long as a cell (at least), {sums} the sums of the others by cell; {shift} tells how many cells a column is, {ends} is where a
--- slice ends: a column where it is one, since the engine skips what a column's range rules out.
+-- {rows} are slices, {long} those at least as long as a cell, {sums} the sums of the others by cell. {shift} converts cells to columns. {ends} is the end of a
+-- slice. It is a plain column if possible, because the engine then skips blocks outside the range.
 
 -- name: far
--- columns as wide as a cell and wider
+-- For columns at least as wide as a cell.
 SELECT "column", lane, depth, arg_max(kind, busy_ns) AS kind, sum(busy_ns)::BIGINT AS busy_ns, sum(operations)::BIGINT AS operations FROM (
     SELECT (cell >> {shift}) - (({start} - {origin}) >> {level}) AS "column", lane, depth, kind, sum(busy_ns) AS busy_ns, sum(operations) AS operations
     FROM {sums} WHERE {of_device} AND cell >= ({start} - {origin}) // {cell} AND cell < ({end} - {origin}) // {cell} GROUP BY ALL
@@ -23,7 +23,7 @@ WHERE {of_device} AND dur_ns >= greatest({cell}, {least}) AND start_ns < {end} A
 ORDER BY dur_ns DESC, start_ns, id LIMIT {most}
 
 -- name: short_slices
--- one that touches the tile begins less than a cell before it
+-- A short slice that touches the tile begins less than a cell before it.
 SELECT start_ns - {origin} AS start_ns, dur_ns, id, name_id, lane, depth, kind FROM {rows}
 WHERE {of_device} AND dur_ns < {cell} AND dur_ns >= {least} AND start_ns > {start} - {cell} AND start_ns < {end}
     AND ({ends} > {start} OR start_ns >= {start})

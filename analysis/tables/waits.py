@@ -10,7 +10,7 @@ from sawtooth.analysis.store.rank_view import RankView
 
 LISTED = 200  # the longest pieces: in all recordings seen, further pieces are a few microseconds long
 WEIGHED = 20_000  # the longest pieces, whose places are summed: the rest of a long recording is a few percent of its lost time
-AROUND = 0.6  # of its own length: the margin on each side of a piece when the timeline shows it
+AROUND = 0.6  # share of a piece's own length: the margin on each side when the timeline shows it
 
 _SQL = queries_of(__file__)
 

@@ -5,7 +5,7 @@ FROM causes WHERE device = $device AND owner IN {lost} AND (ns > 0 OR unprofiled
 GROUP BY 1 ORDER BY {order} DESC NULLS LAST, cause
 
 -- name: pieces
--- The pieces are chosen first, then what they name is looked up: joining every gap to every event takes seconds at five million events.
+-- The pieces are selected first, and only then joined with events. Joining every gap with every event takes seconds at five million events.
 WITH g AS MATERIALIZED (
     SELECT * FROM gaps
     WHERE device = $device AND ($cause = '' OR CASE WHEN cause = 'unattributed' AND owner <> 'idle' THEN owner ELSE cause END = $cause)
@@ -22,7 +22,7 @@ FROM g LEFT JOIN steps s ON s.device = g.device AND s.step = g.step
 ORDER BY ms DESC, g.start_ns
 
 -- name: places
--- Where each cause lies: the Python call, else the operator, else the runtime call; the longest pieces weigh nearly all of it.
+-- The place of each cause: the Python call, else the operator, else the runtime call. The longest pieces have nearly all of the time.
 WITH g AS MATERIALIZED (
     SELECT *, CASE WHEN cause = 'unattributed' AND owner <> 'idle' THEN owner ELSE cause END AS lost_to, end_ns - start_ns AS ns
     FROM gaps WHERE device = $device ORDER BY ns DESC, start_ns LIMIT $weighed),

@@ -1,1 +1,1 @@
-"""What GPU telemetry says: its clock, its steady part, the sawtooth, phases, and whether the profile speaks for the run."""
+"""GPU telemetry: clock, steady part, sawtooth, phases, and whether the profile is representative."""

@@ -1,12 +1,12 @@
-"""How far telemetry's clock is from a trace's: where the trace's kernels and the sampled activity rise and fall together.
+"""The shift between telemetry's clock and a trace's, from matching activity.
 
-The trace tells exactly how busy the GPU was at any time, so for a tried shift it predicts what each window of that length must have shown. Of
-all shifts that put the trace inside the telemetry, the one with the highest correlation is taken, if it is clear: every shift that
-explains the samples nearly as well must lie within one window of it. A rhythm that repeats itself exactly fits at every period, telemetry
-of another time fits nowhere better than elsewhere, and in both cases nothing is claimed.
-
-With n independent samples and correlation r, (n − 2) / 2 · ln(1 / (1 − r²)) has an exponential tail with mean 1 where nothing is related. So
-of many shifts of unrelated telemetry the best leads the next one by more than CLEAR once in about e^CLEAR = 1,100 times.
+The trace shows exactly how busy the GPU was at any time, so it predicts the value of each telemetry window for a given shift.
+All shifts that put the trace inside the telemetry are compared. The one with the highest correlation is used if it is clear:
+every other shift that explains the samples nearly as well must be within one window of it. Activity that repeats exactly fits
+at every period, and telemetry of another time fits nowhere clearly. In both cases there is no result.
+With n independent samples and correlation r, (n − 2) / 2 · ln(1 / (1 − r²)) has an exponential tail with mean 1 if the series
+are unrelated. So with many shifts of unrelated telemetry, the best exceeds the next by more than CLEAR once in about e^CLEAR =
+1,100 times.
 """
 
 from __future__ import annotations
@@ -26,23 +26,26 @@ from sawtooth.analysis.units import significant
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
-CLEAR = 7.0  # see above
-MIN_CORRELATION = 0.7  # below it half of what the samples show has another reason
-MIN_WINDOWS = 12  # of the trace: fewer cannot tell a pattern from chance
-MIN_SPREAD = 0.03  # share of a window: kernels that fill all windows alike predict nothing
+CLEAR = 7.0  # see the module's docstring
+MIN_CORRELATION = 0.7  # below it, half of the samples' variance has another reason
+MIN_WINDOWS = 12  # of the trace: with fewer, a pattern cannot be distinguished from chance
+MIN_SPREAD = 0.03  # share of a window: kernels that fill all windows equally predict nothing
 STEPS = 4  # shifts tried per window
-HOLE_WINDOWS = 3.5  # as for the sawtooth: no line is drawn across a longer pause
-SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct", "power_w")  # most direct first; the first that is clear decides
-CLOCKS_APART_NS = 120 * 10**9  # hosts without any time service drift by seconds a day; two minutes are weeks of it
-ZONE_NS = 15 * 60 * 10**9  # every zone is a whole number of quarter hours from UTC,
+HOLE_WINDOWS = 3.5  # same limit as for the sawtooth: no line is drawn across a longer gap
+SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct", "power_w")  # most direct first; the first clear one is used
+CLOCKS_APART_NS = 120 * 10**9  # hosts without time synchronisation drift by seconds a day; two minutes take weeks
+ZONE_NS = 15 * 60 * 10**9  # every time zone differs from UTC by a multiple of 15 minutes,
 ZONES = range(-12 * 4, 14 * 4 + 1)  # from −12 to +14 hours
-MOST_SHIFTS = 400_000  # a day at ten samples a second takes more; then only the shifts nearest to none are tried
-CHUNK = 4_000_000  # values held at a time
+MOST_SHIFTS = 400_000  # a day at ten samples a second needs more; then only the smallest shifts are tried
+CHUNK = 4_000_000  # values in memory at a time
 
 
 @dataclass(frozen=True)
 class Activity:
-    """When the GPU worked by the trace: (start, end) of the union of its kernels, in order, and (first, last) of the capture."""
+    """GPU activity in a trace.
+
+    It has the ordered (start, end) of the union of its kernels, and the (first, last) time of the trace.
+    """
 
     starts_ns: I64
     ends_ns: I64
@@ -52,9 +55,10 @@ class Activity:
 
 @dataclass(frozen=True)
 class Alignment:
-    """``shift_ns`` is added to the telemetry's times to bring them onto the trace's clock; None with the reason in ``why_none``.
+    """The result of an alignment.
 
-    ``within_ns`` bounds the error; ``correlation`` is the best one, also where it is not clear.
+    ``shift_ns`` is added to the telemetry's times to convert them to the trace's clock; it is None with the reason in
+    ``why_none``. ``within_ns`` bounds the error. ``correlation`` is the best one, even if it is not clear.
     """
 
     shift_ns: int | None
@@ -65,9 +69,10 @@ class Alignment:
 
 
 def align_recordings(library: Library, trace: tuple[str, int], sampled: tuple[str, int], clock: SampleClock) -> Alignment:
-    """Compare a trace's device with a telemetry's (recording, device), whose times ``clock`` has placed as far as is known.
+    """Find the shift between a trace's device and a telemetry's (recording, device).
 
-    Absolute times are tried up to two minutes apart, others wherever the trace lies inside. Raises NotFoundError.
+    ``clock`` has converted the telemetry's times as far as possible. Absolute times are tried up to two minutes apart, others
+    wherever the trace is inside the telemetry. Raises NotFoundError if a recording is missing.
     """
     with library.open(trace[0], derived=False) as recording:
         work = recording.cursor.execute(
@@ -89,7 +94,10 @@ def align_recordings(library: Library, trace: tuple[str, int], sampled: tuple[st
 
 
 def zones_that_fit(trace: tuple[int, int], sampled: tuple[int, int]) -> list[int]:
-    """Return the zones, in minutes from UTC, in which a trace (first, last) lies inside telemetry of local times (first, last)."""
+    """Return the time zones, in minutes from UTC, in which a trace is inside telemetry with local times.
+
+    Both are given as (first, last) times.
+    """
     fits = []
     for quarters in ZONES:
         shift = quarters * ZONE_NS  # local = UTC + shift
@@ -99,7 +107,7 @@ def zones_that_fit(trace: tuple[int, int], sampled: tuple[int, int]) -> list[int
 
 
 def align(trace: Activity, time_ns: I64, value: F64, *, most_ns: int | None = None) -> Alignment:
-    """Find the shift of one sampled signal (times as known so far, in order). ``most_ns`` bounds it on either side."""
+    """Find the shift of one sampled signal, with times in order; ``most_ns`` limits it in both directions."""
     known = np.isfinite(value)
     times, values = time_ns[known], np.asarray(value, np.float64)[known]
     if len(times) < MIN_WINDOWS:
@@ -149,7 +157,10 @@ def _shifts(trace: Activity, times: I64, window: int, most_ns: int | None) -> I6
 
 
 def _log_likelihood(predicted: F64, edges: I64, shifts: I64, times: I64, values: F64, window: int) -> tuple[F64, F64]:
-    """Return for each shift what the samples tell for it (see the module) and the correlation; −inf where samples are missing."""
+    """Return the log-likelihood of each shift (see the module) and its correlation.
+
+    The log-likelihood is −inf where samples are missing.
+    """
     spans = np.diff(times, prepend=times[0] - window)
     hole = spans > HOLE_WINDOWS * window
     spans = np.where(hole, window, spans)
@@ -169,14 +180,17 @@ def _log_likelihood(predicted: F64, edges: I64, shifts: I64, times: I64, values:
         n = _independent(centred, seen)
         log_likelihood[begin : begin + rows] = np.where(r > 0, (n - 2) / 2 * -np.log1p(-(np.minimum(r, 0.9999) ** 2)), 0.0)
         correlations[begin : begin + rows] = r
-    for i in np.flatnonzero(hole):  # the mean over a hole is unknown
+    for i in np.flatnonzero(hole):  # the mean over a telemetry gap is unknown
         touched = (edges[0] - shifts < times[i]) & (edges[-1] - shifts > times[i - 1])
         log_likelihood[touched] = -np.inf
     return log_likelihood, correlations
 
 
 def _independent(a: F64, b: F64) -> F64:
-    """Return how many independent pairs two series amount to (Bartlett): neighbours that resemble each other count less."""
+    """Return the number of independent pairs in two series (Bartlett).
+
+    Neighbours that are similar count less.
+    """
     n = len(a)
     lags = np.arange(1, max(2, n // 4))
     own = np.array([(a[k:] * a[:-k]).sum() for k in lags]) / (a**2).sum()

@@ -1,8 +1,8 @@
-"""Whose telemetry is whose: which sampled GPU a device of a trace is.
+"""Assignment of sampled GPUs to the devices of a trace.
 
-A trace numbers its GPUs as its process sees them, telemetry as the host does. So a device is known by its UUID where both recorded it, else
-by the process that the sampler saw on it, else where only one is left to be it. Among several that work none is guessed: the telemetry
-of another rank's GPU would be worse than none.
+A trace numbers its GPUs as its process sees them, telemetry as the host does. So a device is identified by its UUID if both
+recorded it. Otherwise it is identified by the process that the sampler saw on it, or as the only one left. If several GPUs
+work, none is guessed, because the telemetry of another rank's GPU would be worse than none.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.manifest import Manifest
 
 PID = re.compile(r"[0-9]{1,10}")
-IDLE_BESIDE = 0.1  # of the utilization of the one that works: a GPU that serves a display or nothing
+IDLE_BESIDE = 0.1  # share of the working GPU's utilization: a GPU that only drives a display, or nothing, is below
 
 
 @dataclass(frozen=True)
 class TraceDevice:
-    """One device of a trace, and by what telemetry may know it."""
+    """One device of a trace, and the values that identify it in telemetry."""
 
     recording_id: str
     device: int
@@ -35,7 +35,7 @@ class TraceDevice:
 
 
 def process_ids(rows: Iterable[tuple[Any, ...]]) -> set[int]:
-    """Return the process ids among texts of a trace, which hold names and other signs for digits too."""
+    """Return the process ids among a trace's texts, which also contain names and non-ASCII digits."""
     return {int(pid) for (pid,) in rows if PID.fullmatch(str(pid))}
 
 
@@ -43,7 +43,7 @@ Key = tuple[str, int]  # recording and device
 
 
 def trace_devices(manifest: Manifest, library: Library, traces: Iterable[RecordingRow]) -> list[TraceDevice]:
-    """Return the devices with GPU work of ``traces``."""
+    """Return the devices of ``traces`` with GPU work."""
     marks = marked_gpus(manifest, library)
     traced = []
     for trace in traces:
@@ -60,7 +60,7 @@ def trace_devices(manifest: Manifest, library: Library, traces: Iterable[Recordi
 
 
 def marked_gpus(manifest: Manifest, library: Library) -> dict[int | None, str | None]:
-    """Return, by rank, the UUID that the process wrote beside its step marks."""
+    """Return, by rank, the UUID that the process wrote with its step marks."""
     uuids: dict[int | None, str | None] = {}
     for ref in manifest.recordings:
         if ref.kind == "marks":
@@ -70,7 +70,7 @@ def marked_gpus(manifest: Manifest, library: Library) -> dict[int | None, str | 
 
 
 def marked_ns(manifest: Manifest, library: Library) -> tuple[int, int] | None:
-    """Return when the first and the last step of the run were marked, Unix ns; None without marks."""
+    """Return the times of the run's first and last step mark in Unix ns; None without marks."""
     spans = []
     for ref in manifest.recordings:
         if ref.kind == "marks":
@@ -80,7 +80,7 @@ def marked_ns(manifest: Manifest, library: Library) -> tuple[int, int] | None:
 
 
 def metadata_of(recording: Recording) -> dict[str, Any]:
-    """Return what a recording's source said beside its events; empty where that is damaged."""
+    """Return the metadata of a recording's source; empty if it is damaged."""
     try:
         metadata = json.loads(recording.rows("SELECT metadata FROM recording")[0][0] or "{}")
     except ValueError:
@@ -89,8 +89,8 @@ def metadata_of(recording: Recording) -> dict[str, Any]:
 
 
 def attribute(sampled: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice]) -> dict[Key, DeviceTelemetry]:
-    """Return the telemetry of each device of the traces that is known to be its own."""
-    inside = {(t.recording_id, t.device): t for t in sampled if t.profiled}  # counters in a trace are of its own devices
+    """Return the telemetry of each trace device for which it is known."""
+    inside = {(t.recording_id, t.device): t for t in sampled if t.profiled}  # counters in a trace belong to its own devices
     sampled = [t for t in sampled if not t.profiled]
     owned: dict[Key, DeviceTelemetry] = {}
     for mine in devices:
@@ -111,7 +111,10 @@ def attribute(sampled: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice]
 def unknown(
     devices: Sequence[TraceDevice], sampled: Sequence[DeviceTelemetry], owned: Mapping[Key, DeviceTelemetry]
 ) -> str | None:
-    """Return the sentence that says whose telemetry is not known, None where every device has its own or nothing was sampled."""
+    """Return the sentence about devices without known telemetry.
+
+    None if every device has telemetry or nothing was sampled.
+    """
     missing = sum((d.recording_id, d.device) not in owned for d in devices)
     if not missing or not sampled:
         return None
@@ -131,7 +134,7 @@ def candidates(sampled: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice
 
 
 def _by_identity(mine: TraceDevice, possible: Sequence[DeviceTelemetry]) -> DeviceTelemetry | None:
-    """Return the GPU of the device's UUID or process."""
+    """Return the GPU with the device's UUID or process."""
     if mine.uuid is not None and (same := [t for t in possible if t.uuid is not None and _bare(t.uuid) == _bare(mine.uuid)]):
         return same[0]
     ran = [t for t in possible if mine.pids & set(t.pids)]
@@ -139,7 +142,7 @@ def _by_identity(mine: TraceDevice, possible: Sequence[DeviceTelemetry]) -> Devi
 
 
 def _possible(sampled: Sequence[DeviceTelemetry], mine: TraceDevice) -> list[DeviceTelemetry]:
-    """Return the GPUs of the device's model on its host, and of another UUID none."""
+    """Return the GPUs of the device's model on its host; those with another UUID are excluded."""
     return [
         t
         for t in sampled
@@ -150,7 +153,10 @@ def _possible(sampled: Sequence[DeviceTelemetry], mine: TraceDevice) -> list[Dev
 
 
 def _only(mine: TraceDevice, free: Sequence[DeviceTelemetry], rivals: Sequence[TraceDevice]) -> DeviceTelemetry | None:
-    """Return the GPU that is left for ``mine``: the only one, that of its ordinal where all of the job's have one, or the only one that works."""
+    """Return the GPU that remains for ``mine``; None if it is not unique.
+
+    It is the only one, the one of its ordinal if all devices of the job have one, or the only one that works.
+    """
     works = [t for t in free if _level(t) > IDLE_BESIDE * max(map(_level, free))] if len(free) > 1 else free
     if len(rivals) == 1:
         return works[0] if len(works) == 1 else None

@@ -1,8 +1,9 @@
-"""One clock: how the times of a run's telemetry become times of its traces.
+"""Conversion of a run's telemetry times to its traces' clock.
 
-In this order: what somebody said (``RecordingRef.offset_ns``); the same host, so the same clock; the difference that a dashboard
-measured while the telemetry was pushed to it; else absolute times are taken as they are, since hosts keep their clocks by NTP, and it is
-said that nobody checked. Local times without a zone, and times counted from 0, are on no trace's clock until somebody says more.
+The sources are tried in this order: an offset from the user (``RecordingRef.offset_ns``); the same host, so the same clock; the
+difference that a dashboard measured while the telemetry was pushed to it. Otherwise absolute times are used unchanged, because
+NTP keeps the hosts' clocks equal, and a note says that this was not checked. Local times without a time zone, and times counted
+from 0, are on no trace's clock until the user gives an offset.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.ingest.manifest import RecordingRef
 
-LARGEST_NS = 1 << 62  # an offset beyond it is damage: times would no longer fit
-DAY_NS = 86_400 * 10**9  # nor does a sampler wait a day
+LARGEST_NS = 1 << 62  # a larger offset is damage: times would no longer fit into 64 bits
+DAY_NS = 86_400 * 10**9  # a sampler never waits a day between samples
 
 
 @dataclass(frozen=True)
 class SampleClock:
-    """``offset_ns`` and ``stretch`` turn recorded times into the traces' (stretched first). ``name``: unix where they are absolute, placed
-    where somebody or something brought them onto the trace's clock, local or unknown where they can be laid over nothing."""
+    """Conversion from recorded times to the traces' clock: ``stretch`` first, then ``offset_ns``.
+
+    ``name`` is unix for absolute times, placed if a source above gave an offset, and local or unknown if the times cannot be
+    compared with a trace.
+    """
 
     name: str = "unix"
     offset_ns: int = 0
@@ -40,11 +44,11 @@ class SampleClock:
 
     @property
     def known(self) -> bool:
-        """The times can be laid over a trace whose own are absolute."""
+        """Whether the times can be compared with a trace with absolute times."""
         return self.name in ("unix", "placed")
 
     def shares(self, trace_clock: str) -> bool:
-        """Tell whether these times and a trace's are of one clock."""
+        """Return whether these times and a trace's times are on one clock."""
         return self.name == "placed" or (self.name == "unix" and trace_clock == "unix")
 
 
@@ -53,7 +57,11 @@ AS_RECORDED = SampleClock()
 
 @dataclass(frozen=True)
 class Origin:
-    """What a telemetry recording says of its own clock: its kind, its host, and how far a dashboard found that host's clock behind its own."""
+    """A telemetry recording's data about its own clock.
+
+    ``clock`` is the kind, ``host`` the host. ``behind_ns`` is how far a dashboard (``pushed_to``) found that host's clock
+    behind its own.
+    """
 
     clock: str
     host: str | None = None
@@ -65,7 +73,7 @@ class Origin:
 
 
 def origin_of(recording: Recording) -> Origin:
-    """Read what a telemetry recording says of its clock."""
+    """Read a telemetry recording's data about its clock."""
     clock, host, first, last, metadata = recording.rows("SELECT clock, host, first_ns, last_ns, metadata FROM recording")[0]
     try:
         about = json.loads(metadata or "{}")
@@ -116,7 +124,10 @@ def _placed(ref: RecordingRef, origin: Origin, trace_hosts: set[str], others: It
 
 
 def _measured(origin: Origin, trace_host: str, others: Iterable[Origin]) -> SampleClock | None:
-    """Return the offset that a dashboard measured while it was pushed to: it is the trace's host, or the trace's host pushed to it too."""
+    """Return the offset that a dashboard measured while the samples were pushed to it.
+
+    The dashboard ran on the trace's host, or the trace's host pushed to it too. None without such a measurement.
+    """
     if origin.behind_ns is None or origin.pushed_to is None:
         return None
     if origin.pushed_to == trace_host:

@@ -1,9 +1,11 @@
-"""The step time from utilization: NVML counts a kernel from its dispatch to its drain, CUPTI leaves both out of its duration.
+"""Step time from utilization, including the dispatch time that CUPTI's kernel durations omit.
 
-Over a window of steady training, utilization × step = kernel time of a step + dispatch × kernels of a step. A trace knows the right side (the
-profiler changes neither), anybody can record utilization, so the step time of the run follows without the profiler having run in it. On
-54 recordings of an H200 90 % were within 8 %, where the replay of the trace alone was within 40 %. It holds for a GPU that waits for
-nobody: NCCL kernels that wait for other ranks count as busy, so that with collectives only a lower bound is left.
+NVML counts a kernel from its dispatch to its end. Over a window of steady training, utilization × step = kernel time of a step
++ dispatch × kernels of a step. A trace gives the right side, because the profiler changes neither. Utilization can be recorded
+without a profiler, so the result is the step time of the unprofiled run. On 54 recordings of an H200, 90 % were within 8 %; the
+replay of the trace alone was within 40 %.
+The formula needs a GPU that does not wait for others. NCCL kernels that wait for other ranks count as busy, so with collectives
+it gives only a lower bound.
 """
 
 from __future__ import annotations
@@ -16,22 +18,22 @@ from sawtooth.analysis.units import in_words
 
 COUNTS_KERNELS = "util_pct"
 WITHOUT_COPIES = "gr_active_pct"
-COPIES_SHARE = 0.05  # of the busy time: above it GPM, which counts no copies, though it undercounts short bursts
-STEADIER = 2.0  # times: NVML holds a reading for 0.2 s and lags, which scatters where the load comes in bursts
-LEAST_SAMPLES = 10  # fewer utilization windows (1/6 to 1 s each) are moments, not a run
-LEAST_UTIL_PCT = 1.0  # a whole percentage: below, its rounding alone moves the step time by half
-KERNELS = 0.05  # of the step time: the run's kernels and the profiled ones, where the GPU never waits
-HOST = 0.06  # of the time that it waits, over ENOUGH_S of training: short bursts count too much or too little, and hosts drift
-FREQUENT_S, ENOUGH_S = 0.25, 4.0  # between samples (5 Hz and jitter), and of training
-BOUND_OFF = 0.08  # of the step time that ranks which wait for each other bound from below
-ROUNDING_PCT = 0.3  # of utilization, which the driver gives in whole points
-SUSTAINED = 1.08  # under a power cap kernels of the run may take this much longer than the profiled ones
-NO_COLLECTIVES = 0.01  # of kernel time: below, waiting for other ranks cannot be what keeps the GPU busy
+COPIES_SHARE = 0.05  # share of busy time: with more copies, use GPM, which counts none, although it undercounts short bursts
+STEADIER = 2.0  # ratio of scatters: NVML updates its reading every 0.2 s and lags, which scatters if the load comes in bursts
+LEAST_SAMPLES = 10  # fewer utilization windows (1/6 to 1 s each) do not represent a run
+LEAST_UTIL_PCT = 1.0  # utilization has whole percents: below 1 %, rounding alone changes the step time by half
+KERNELS = 0.05  # of the step time: difference between the run's kernels and the profiled ones if the GPU never waits
+HOST = 0.06  # of the waiting time, over ENOUGH_S of training: short bursts count too much or too little, and hosts drift
+FREQUENT_S, ENOUGH_S = 0.25, 4.0  # between samples (5 Hz with jitter), and of training
+BOUND_OFF = 0.08  # of the lower bound on the step time of ranks that wait for each other
+ROUNDING_PCT = 0.3  # of utilization, which the driver rounds to whole percents
+SUSTAINED = 1.08  # under a power cap, the run's kernels may take this factor longer than the profiled ones
+NO_COLLECTIVES = 0.01  # of kernel time: with less communication, waiting for other ranks cannot keep the GPU busy
 NAMES = {COUNTS_KERNELS: "NVML utilization", WITHOUT_COPIES: "GPU activity (GPM)"}
 
 
 def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> Witness | str:
-    """Return what the telemetry of a device says of its step time, or the sentence why it says nothing."""
+    """Return the step time evidence of a device's telemetry, or a sentence why there is none."""
     if work.kernel_ns <= 0:
         return "There is no step to compare telemetry with."
     column = _signal(work, sampled)
@@ -56,7 +58,7 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> Witness | str:
         what = "the pageable copies" if work.pageable_ns > work.allocating_ns else "what the driver does for new memory"
         notes.append(f"Utilization counts part of {what}; nobody knows which, so the interval is wider.")
     other = sampled.at_work.get(WITHOUT_COPIES if column == COUNTS_KERNELS else COUNTS_KERNELS)
-    if other is not None and other.value >= LEAST_UTIL_PCT and not _beside_kernels(work):  # then they differ by right
+    if other is not None and other.value >= LEAST_UTIL_PCT and not _beside_kernels(work):  # else a difference is expected
         by_other = work.resident_ns / other.value / 1e4
         if not low <= by_other <= high:
             notes.append(
@@ -70,13 +72,19 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> Witness | str:
 
 
 def _beside_kernels(work: StepWork) -> bool:
-    """Tell whether what NVML counts in part, and GPM does not, is worth minding: copies, and what the driver does for new memory."""
+    """Return whether there is much work that NVML counts in part and GPM does not.
+
+    That is copies, and the driver's work for new memory.
+    """
     more = work.copies_ns + work.allocating_ns
     return more > COPIES_SHARE * (work.occupied_ns + more)
 
 
 def _signal(work: StepWork, sampled: DeviceTelemetry) -> str | None:
-    """Return the column that says best how much of the time kernels run: NVML's utilization, but GPM where there is much beside kernels or it is far steadier."""
+    """Return the best column for the share of time in which kernels run.
+
+    It is NVML's utilization. It is GPM if there is much other work than kernels, or if GPM is far steadier.
+    """
     util, activity = (sampled.at_work.get(c) for c in (COUNTS_KERNELS, WITHOUT_COPIES))
     if util is None or activity is None:
         return COUNTS_KERNELS if util is not None else WITHOUT_COPIES if activity is not None else None
@@ -84,7 +92,10 @@ def _signal(work: StepWork, sampled: DeviceTelemetry) -> str | None:
 
 
 def far_steadier(activity: Mean, util: Mean) -> bool:
-    """Tell whether GPM, which counts all of the time, scatters far less than NVML, which looks at parts of it: then the load comes in a rhythm near NVML's own."""
+    """Return whether GPM, which covers all of the time, scatters far less than NVML, which samples parts.
+
+    Then the load has a period close to that of NVML.
+    """
     return _scatter(util) > STEADIER * _scatter(activity)
 
 
@@ -95,9 +106,10 @@ def _scatter(mean: Mean) -> float:
 def interval(
     work: StepWork, mean: Mean, period_s: float, in_part_ns: float, *, kernels: float = KERNELS
 ) -> tuple[float, float]:
-    """Return the ends of the 90 % interval as shares of the step time: independent errors in quadrature.
+    """Return the ends of the 90 % interval as shares of the step time.
 
-    How far utilization scatters over the training is measured (``mean``); what it cannot show are ``kernels``, and what the host does: HOST of the time that the GPU waits.
+    Independent errors are added in quadrature. The scatter of utilization over the training is measured (``mean``). Utilization
+    does not show two other errors: ``kernels``, and the host's, which is HOST of the time that the GPU waits.
     """
     resident = work.resident_ns
     seen_s = mean.seconds * min(FREQUENT_S / period_s, 1.0)
@@ -121,7 +133,7 @@ def interval(
 
 
 def _bound(work: StepWork, mean: Mean, column: str) -> Witness:
-    """Return the lower bound that is left where the GPU waits in collectives: its own work at the utilization it shows."""
+    """Return the lower bound if the GPU waits in collectives: its own work divided by its utilization."""
     own = work.occupied_ns - work.communication_ns
     low = own / mean.value / 1e4 * (1 - BOUND_OFF)
     note = (

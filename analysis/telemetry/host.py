@@ -1,4 +1,4 @@
-"""What the host did while the GPUs trained: means of its cores, loader workers, memory and disks over the steady part."""
+"""The host during GPU training: means of cores, loader workers, memory and disks over the steady part."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
 from sawtooth.analysis.telemetry.signal.steady import Steady
 from sawtooth.ingest.quantities.registry import HOST_COLUMNS
 
-LEAST_SAMPLES = 5  # seconds: fewer are no part of anything
+LEAST_SAMPLES = 5  # seconds: fewer samples represent nothing
 
-CORES_FULL_PCT = 90.0  # of all cores: what is left is the kernel's and other programs' jitter
-WORKER_FULL_PCT = 80.0  # of one core: a worker that computes all the time still hands batches over
-WORKER_WAITS_PCT = 50.0  # of one core: a worker with less computes less than it waits
-BLOCKED_PCT, DISK_FULL_PCT, IO_WAIT_PCT = 20.0, 50.0, 10.0  # signs that it is a disk that is waited for
+CORES_FULL_PCT = 90.0  # of all cores: the rest is jitter of the kernel and other programs
+WORKER_FULL_PCT = 80.0  # of one core: a worker that always computes still needs time to hand over batches
+WORKER_WAITS_PCT = 50.0  # of one core: below, a worker waits more than it computes
+BLOCKED_PCT, DISK_FULL_PCT, IO_WAIT_PCT = 20.0, 50.0, 10.0  # signs that the workers wait for a disk
 
 Limit = Literal["cores", "worker", "disk", "elsewhere"]
 
 
 @dataclass(frozen=True)
 class HostLoad:
-    """Means by HOST_COLUMNS over ``seconds`` samples of the steady part (of the whole telemetry where it has none)."""
+    """Means by HOST_COLUMNS over ``seconds`` samples of the steady part.
+
+    If the telemetry has no steady part, they cover all of it.
+    """
 
     means: dict[str, float]
     peaks: dict[str, float]
@@ -38,14 +41,18 @@ class HostLoad:
 
     @property
     def cpu_pct(self) -> float | None:
-        """How busy the cores are that the training may use, percent; those of the whole host where the recording does not tell them apart."""
+        """Utilization of the cores that the training may use, in percent.
+
+        It covers the complete host if the recording does not separate these cores.
+        """
         return self.means.get("cpu_usable_pct", self.means.get("cpu_pct"))
 
     def limit_of_loader(self) -> Limit | None:
-        """Return what a loader that the GPU waits for is limited by; None where its workers were not seen, or between the two.
+        """Return the limit of a loader for which the GPU waits.
 
-        cores: all that the training may use work. worker: each worker keeps a core busy while others are free. disk and elsewhere (a network file
-        system, say): workers wait for most of the time.
+        ``cores``: all cores that the training may use are busy. ``worker``: each worker keeps a core busy while others are
+        free. ``disk`` and ``elsewhere`` (for example a network file system): workers wait most of the time. None if the workers
+        were not sampled or are between these cases.
         """
         cpu, worker = self.cpu_pct, self.means.get("workers_cpu_pct")
         if cpu is None or worker is None or self.means.get("workers", 0) < 1:
@@ -61,7 +68,10 @@ class HostLoad:
 
 
 def host_load(recording: Recording, steady: Steady | None, clock: SampleClock = AS_RECORDED) -> HostLoad | None:
-    """Return the means of a telemetry recording's host, None where it holds none (recordings of before have no table for it)."""
+    """Return the means of a telemetry recording's host; None if it has none.
+
+    Older recordings have no table for them.
+    """
     with contextlib.suppress(duckdb.CatalogException):
         frame = recording.frame(
             f"SELECT time_ns, {recording.select_list('host_samples', HOST_COLUMNS)} FROM host_samples ORDER BY time_ns"

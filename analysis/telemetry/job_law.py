@@ -1,10 +1,11 @@
-"""The step time of a job from the utilization of all its GPUs: at every moment the GPU counts that waits least for the others.
+"""Step time of a job from the utilization of all its GPUs, using the least waiting GPU at each time.
 
-Inside a collective a GPU that waits counts as busy, so that each GPU's utilization ÷ its own work is at least 1 ÷ step. The least of them over
-the job's GPUs, sample by sample, comes near it: somebody is always the one the others wait for. On a pipeline every stage waits at times, and
-the law bounds the step from below only. Ranks that hold each other up by turns, many times in a step, all wait inside one sample: what even the one
-that waits least waits, as the ranks replayed together tell, counts as busy too. But a rank waits only while another's host is late, and that one's GPU
-idles meanwhile: where the others' GPUs are busy all the time, nobody waits by turns, whatever the profile shows.
+A GPU that waits inside a collective counts as busy, so each GPU's utilization ÷ its own work is at least 1 ÷ step. The minimum
+over the job's GPUs, sample by sample, is close to it, because the others always wait for some GPU. In a pipeline every stage
+waits at times, so the result is only a lower bound.
+Ranks that delay each other in turn, many times in a step, all wait inside one sample. The waiting time of even the least
+waiting rank, from the joint replay, then counts as busy too. But a rank waits only while another rank's host is late, and that
+rank's GPU is idle meanwhile. If the other GPUs are always busy, no rank waits in turn, even if the profile shows it.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from sawtooth.analysis.telemetry.signal.steady import Steady, find_steady, profi
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
 from sawtooth.analysis.units import in_words
 
-MOST_UNKNOWN = 4  # GPUs of which nobody knows whose they are: 24 orders to look at, which mostly say the same
-IN_TURN_AT_MOST = 1.6  # times what is replayed, as the interval of a replay without the profiler
-RANKS_OFF = 0.08  # of the step time: what even the rank that has most to do waits for is not all replayed
-ROUNDS = 20  # until the step and what may be waiting in it agree: each adds less than the one before
-APART = 1.5  # periods between the samples of two GPUs that still speak of one moment
+MOST_UNKNOWN = 4  # GPUs without a known device: 24 orders to try, most of which give the same result
+IN_TURN_AT_MOST = 1.6  # times the replayed value, like the interval of a replay without the profiler
+RANKS_OFF = 0.08  # of the step time: the replay does not contain all waits of the rank with the most work
+ROUNDS = 20  # iterations until step time and waiting time agree: each one adds less than the one before
+APART = 1.5  # periods between samples of two GPUs that still belong to one moment
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
 
 class Worker(NamedTuple):
-    """A traced device and its own work a step, without waiting in collectives."""
+    """A traced device and its own work per step, without waiting in collectives."""
 
     recording_id: str
     device: int
@@ -53,8 +54,11 @@ class Worker(NamedTuple):
 
 
 class _Moments(NamedTuple):
-    """What the GPUs of a job show moment by moment: the least utilization by work, in percent of the worker that has most, its ``mean`` over the steady
-    training ``part``, and in percent how long the others' GPUs idle (``spare``)."""
+    """The GPUs of a job at each sample time.
+
+    They are the minimum of utilization by work, in percent of the worker with the most work; its ``mean`` over the steady
+    training ``part``; and the other GPUs' idle time in percent (``spare``).
+    """
 
     times: I64
     spare: F64
@@ -62,7 +66,10 @@ class _Moments(NamedTuple):
     mean: Mean
 
     def waited_ns(self, own_ns: float, in_turn_ns: float) -> float:
-        """Return how much of ``in_turn_ns`` even the rank that waits least can have waited in a step: no longer than the others' GPUs idled."""
+        """Return how much of ``in_turn_ns`` even the least waiting rank can have waited per step.
+
+        It is at most the time that the other GPUs were idle.
+        """
         waited_ns = 0.0
         for _ in range(ROUNDS if in_turn_ns > 0 else 0):
             step_ns = (own_ns + waited_ns) / self.mean.value * 100
@@ -79,12 +86,12 @@ def by_utilization(
     in_turn_ns: float = 0.0,
     only_bounds: str | None = None,
 ) -> Witness | None:
-    """Return what the utilization of all GPUs of a job says of its step, None where not all of them were sampled.
+    """Return the step time evidence from the utilization of all GPUs; None if not all were sampled.
 
-    ``profiles`` are (first, last) times of the traces on the telemetry's clock: what they spoil is left out. ``in_turn_ns`` is what even the rank
-    that waits least waits in a step: it is replayed and no more than that, so that the interval holds the step without it, and no more of it counts than
-    the other GPUs idled. ``only_bounds`` says why the law
-    bounds this job's step from below only, None where it tells it.
+    ``profiles`` are (first, last) times of the traces on the telemetry's clock; samples that they affect are left out.
+    ``in_turn_ns`` is the time per step that even the least waiting rank waits. It is only replayed, so the interval also
+    contains the step without it. It counts at most for the time that the other GPUs were idle. ``only_bounds`` is the reason
+    why the result is only a lower bound, else None.
     """
     orders = _orders(telemetry, workers)
     works = [worker.work for worker in workers]
@@ -123,7 +130,10 @@ def by_utilization(
 
 
 def _orders(telemetry: RunTelemetry, workers: Sequence[Worker]) -> list[tuple[DeviceTelemetry, ...]]:
-    """Return the ways in which the sampled GPUs may be the workers': one where that is known, none where some were not sampled."""
+    """Return the possible assignments of sampled GPUs to the workers.
+
+    There is one if it is known, and none if some GPUs were not sampled.
+    """
     own = [telemetry.of(worker.recording_id, worker.device) for worker in workers]
     known = tuple(t for t in own if t is not None and not t.profiled)
     if len(known) == len(workers):
@@ -140,7 +150,7 @@ def _seen(
     profiles: Sequence[tuple[int, int]],
     column: str,
 ) -> list[_Moments]:
-    """Return what the GPUs show by ``column`` in each of ``orders``; nothing where one of them does not show enough."""
+    """Return the moments of ``column`` for each of ``orders``; empty if one has too few samples."""
     sampled = orders[0]
     if not all(column in t.period_s for t in sampled):
         return []
@@ -159,7 +169,7 @@ def _series(library: Library, sampled: DeviceTelemetry, column: str, clock: Samp
 def _least(
     series: Sequence[tuple[I64, F64]], works: Sequence[StepWork], most: StepWork, profiles: Sequence[tuple[int, int]]
 ) -> _Moments | None:
-    """Return what the GPUs show of the steady training, in percent of the worker that has ``most``."""
+    """Return the moments of the steady training, in percent of the worker with the ``most`` work."""
     times, _ = series[0]
     if len(times) < 2:
         return None

@@ -1,4 +1,4 @@
-"""Which of a training's loops its step marks are of: loops differ by optimizer, or by the place in the program that calls its step."""
+"""Loops of a training's step marks: they differ by optimizer or by the place that calls its step."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.leading import leading
 from sawtooth.ingest.loop.site import lines_of
 
-IN_A_ROW = 10  # steps on average: a place that steps less often in a row is part of the loop around it, as where an epoch's last batch has a line of its own
-LEAST_STEPS = 10  # of a loop that is told of
+IN_A_ROW = 10  # average steps in a row: a place with fewer belongs to the loop around it, such as an epoch's last batch
+LEAST_STEPS = 10  # steps of a loop that is mentioned
 TRAINING = frozenset({"train", "eval", "checkpoint"})
-SUPERSEDED = "superseded"  # phase of a profile's steps whose trace another one replaced
+SUPERSEDED = "superseded"  # phase of profiled steps whose trace was replaced by a later one
 
 
 class Mark(NamedTuple):
@@ -28,7 +28,7 @@ class Mark(NamedTuple):
 
 
 class MarkRow(NamedTuple):
-    """A row of ``step_marks``. ``site`` is None in recordings that were made before it was known."""
+    """A row of ``step_marks``; ``site`` is None in older recordings."""
 
     optimizer: int
     step: int
@@ -38,16 +38,16 @@ class MarkRow(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """What tells a loop: its optimizer's number and the lines that call its step, innermost first."""
+    """The identity of a loop: its optimizer's number and the lines that call its step, innermost first."""
 
     optimizer: int
     site: str | None
 
 
 class ChosenLoop(NamedTuple):
-    """The marks of the loop that is told of, in time order, and a sentence on the others; "" where there are none.
+    """The marks of the analysed loop, in time order, and a sentence on the others ("" if there are none).
 
-    ``line`` is the innermost line that ends its steps, None where that is not known.
+    ``line`` is the innermost line that ends its steps, None if unknown.
     """
 
     marks: list[Mark]
@@ -56,7 +56,10 @@ class ChosenLoop(NamedTuple):
 
 
 def choose_loop(rows: Sequence[MarkRow], traced_ns: tuple[int, int] | None = None) -> ChosenLoop:
-    """Return the loop that was profiled, else the one that led longest; ``rows`` are in time order, ``traced_ns`` is when the run's trace was taken."""
+    """Return the loop that was profiled, else the one that led longest.
+
+    ``rows`` are in time order; ``traced_ns`` is the time of the run's trace.
+    """
     loops: dict[Loop, list[Mark]] = defaultdict(list)
     for row, site in zip(rows, _sites(rows), strict=True):
         loops[Loop(row.optimizer, site)].append(Mark(row.step, row.end_ns, row.phase))
@@ -71,7 +74,10 @@ def choose_loop(rows: Sequence[MarkRow], traced_ns: tuple[int, int] | None = Non
 
 
 def _sites(rows: Sequence[MarkRow]) -> list[str | None]:
-    """Return the site of each row's loop: a place that steps only now and then belongs to the loop before it, or to the first."""
+    """Return the site of each row's loop.
+
+    A place that steps only occasionally belongs to the loop before it, or to the first loop.
+    """
     by_optimizer: dict[int, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         by_optimizer[row.optimizer].append(index)
@@ -89,7 +95,7 @@ def _sites(rows: Sequence[MarkRow]) -> list[str | None]:
 
 
 def _mark_superseded(loops: dict[Loop, list[Mark]], traced_ns: tuple[int, int] | None) -> None:
-    """Give the profiled steps of a loop another phase where the trace is of a loop that went on for longer, whose profile replaced theirs."""
+    """Change the phase of a loop's profiled steps if a longer loop's profile replaced their trace."""
     profiled = [loop for loop, marks in loops.items() if any(mark.phase == "profile" for mark in marks)]
     if traced_ns is None or len(profiled) < 2:
         return
@@ -101,17 +107,20 @@ def _mark_superseded(loops: dict[Loop, list[Mark]], traced_ns: tuple[int, int] |
 
 
 def _weight(marks: Sequence[Mark]) -> tuple[int, int]:
-    """Return what one loop is chosen before another by: steps that were profiled, then the time it took."""
+    """Return the sort key to choose a loop: number of profiled steps, then duration."""
     return sum(mark.phase == "profile" for mark in marks), sum(_spans_ns(marks))
 
 
 def _spans_ns(marks: Iterable[Mark]) -> list[int]:
-    """Return how long the loop's training steps took, ns."""
+    """Return the durations of the loop's training steps in ns."""
     return [b.end_ns - a.end_ns for a, b in pairwise(marks) if b.step == a.step + 1 and {a.phase, b.phase} <= TRAINING]
 
 
 def _others_in_words(chosen: Loop, loops: dict[Loop, list[Mark]]) -> str:
-    """Say which loop is told of and which is not: those of the same optimizer, and those of others that began after it had ended or ended before it began."""
+    """Return a sentence about the analysed loop and the other ones.
+
+    The other loops are those of the same optimizer, and those of other optimizers that ran completely before or after it.
+    """
     first_ns, last_ns = loops[chosen][0].end_ns, loops[chosen][-1].end_ns
     others = [
         loop
@@ -136,6 +145,6 @@ def _others_in_words(chosen: Loop, loops: dict[Loop, list[Mark]]) -> str:
 
 
 def _name(loop: Loop, other: Loop) -> str | None:
-    """Return the innermost line of ``loop`` that is not the other's too, else its innermost; None where no line is known."""
+    """Return the innermost line of ``loop`` that the other lacks, else its innermost; None if unknown."""
     lines, others = lines_of(loop.site), lines_of(other.site)
     return next((line for line in lines if line not in others), next(iter(lines), None))

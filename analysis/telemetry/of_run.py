@@ -1,4 +1,4 @@
-"""The telemetry attached to a run, brought onto its traces' clock, and what it says about each device of the traces."""
+"""The telemetry of a run on its traces' clock, and the step time evidence for each traced device."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sawtooth.analysis.telemetry.summary import DeviceTelemetry, summarize
 from sawtooth.analysis.units import significant
 from sawtooth.ingest.manifest import SAME_TIME_NS, Manifest
 
-# What a step time is told from.
+# Columns from which a step time can be computed.
 UTILIZATION = ("util_pct", "gr_active_pct")
 
 
 class Owned(NamedTuple):
-    """A traced device, and which of the sampled ones it is."""
+    """A traced device, and the index of its sampled device."""
 
     recording_id: str
     device: int
@@ -33,9 +33,10 @@ class Owned(NamedTuple):
 class RunTelemetry:
     """Summaries of every sampled device.
 
-    All times are on the traces' clock where ``clocks`` (by recording) could bring them there; ``origins`` say what the recordings told of it;
-    ``host`` what the first of them says of the host beside the GPUs. ``owners`` name the traced devices (recording and ordinal) whose GPU is
-    one of ``devices`` (its place there), ``possible`` the places of those that may be a traced one, and ``unknown`` says of whom that is not known.
+    All times are on the traces' clock if ``clocks`` (by recording) could convert them; ``origins`` have the recordings' own
+    clock data. ``host`` is the host load of the first recording that has one. ``owners`` assign traced devices (recording and
+    ordinal) to ``devices`` by index. ``possible`` are the indices of those that may be a traced device. ``unknown`` is the
+    sentence about devices without an assignment.
     """
 
     devices: tuple[DeviceTelemetry, ...]
@@ -47,24 +48,27 @@ class RunTelemetry:
     unknown: str | None = None
 
     def of(self, recording_id: str, device: int) -> DeviceTelemetry | None:
-        """Return the summary of a trace's device, None where nothing is known to be sampled of it."""
+        """Return the summary of a trace's device; None if no samples of it are known."""
         return next(
             (self.devices[o.sampled] for o in self.owners if (o.recording_id, o.device) == (recording_id, device)), None
         )
 
     def profile_ns(self, sampled: DeviceTelemetry | None, trace: RecordingRow) -> tuple[int, int] | None:
-        """Return (first, last) times of a trace's events on the clock of ``sampled``, None where they share none."""
+        """Return (first, last) times of a trace's events on the clock of ``sampled``.
+
+        None if they have no common clock.
+        """
         clock = self.clocks.get(sampled.recording_id) if sampled is not None else None
         return trace.span_ns if clock is not None and clock.shares(trace.clock) else None
 
     @property
     def busiest(self) -> DeviceTelemetry | None:
-        """The device that works most, None without telemetry: what a run without traces is about."""
+        """The device with the most work; None without telemetry. A run without traces shows this device."""
         return max(self.devices, key=lambda t: t.means.get("util_pct", t.means.get("gr_active_pct", 0.0)), default=None)
 
 
 def load(manifest: Manifest, library: Library, traces: Sequence[RecordingRow]) -> RunTelemetry:
-    """Read the run's telemetry, brought onto the clock of its traces."""
+    """Read the run's telemetry, converted to the clock of its traces."""
     origins: dict[str, Origin] = {}
     for ref in manifest.telemetry:
         with library.open(ref.id, derived=False) as recording:
@@ -101,12 +105,12 @@ def load(manifest: Manifest, library: Library, traces: Sequence[RecordingRow]) -
 
 
 def _profiles(traces: Iterable[RecordingRow], clock: SampleClock) -> list[tuple[int, int]]:
-    """Return (first, last) times of the traces that are of one clock with the telemetry."""
+    """Return (first, last) times of the traces that share a clock with the telemetry."""
     return [trace.span_ns for trace in traces if clock.shares(trace.clock) and trace.span_ns is not None]
 
 
 def witness(sampled: DeviceTelemetry | None, profile_ns: tuple[int, int] | None, work: StepWork) -> Witness | str | None:
-    """Return what telemetry says of the step time or why it says nothing; None without samples of the device."""
+    """Return telemetry's step time evidence, or why there is none; None without samples of the device."""
     if sampled is None or not any(column in sampled.period_s for column in UTILIZATION):
         return None
     if sampled.profiled:
@@ -115,7 +119,10 @@ def witness(sampled: DeviceTelemetry | None, profile_ns: tuple[int, int] | None,
 
 
 def elsewhere(sampled: DeviceTelemetry | None, profile_ns: tuple[int, int] | None) -> str | None:
-    """Return a sentence where a device was sampled SAME_TIME_NS and more away from the trace; None where it was not or clocks differ."""
+    """Return a sentence if a device was sampled at least SAME_TIME_NS away from the trace.
+
+    None if it was not, or if the clocks differ.
+    """
     if sampled is None or profile_ns is None:
         return None
     before, after = profile_ns[0] - sampled.last_ns, sampled.first_ns - profile_ns[1]

@@ -1,4 +1,7 @@
-"""Change points along a telemetry recording: before and after the loop, its start, pauses, checkpoints, shifts of level, throttling."""
+"""Phases of a telemetry recording, from its change points.
+
+They are the times outside the loop, warm-up, pauses, checkpoints, level changes and throttling.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,21 @@ from sawtooth.ingest.quantities.throttling import BY_LABEL, HOLDING, ReasonKind
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
-BLOCK_NS = 1_000_000_000  # levels are compared over blocks: NVML's longest window
-BLOCK_PERIODS = 3  # and over whole periods of a sawtooth, which is no change of level
-MIN_BLOCKS = 3  # a level must hold for this many
-MAX_BLOCKS = 400  # of a long recording; longer ones get longer blocks
-SHIFT = 0.15  # of the usual level: smaller shifts are not worth a person's look
-PENALTY = 3.0  # × variance × ln n, as in the Bayesian information criterion for a mean (2 parameters) and some
-REGULAR = 0.25  # scatter of the spacing of pauses, relative, up to which they are one recurring thing
+BLOCK_NS = 1_000_000_000  # levels are compared over blocks of NVML's longest window
+BLOCK_PERIODS = 3  # and over full periods of a sawtooth, which is no change of level
+MIN_BLOCKS = 3  # a level must last for this many blocks
+MAX_BLOCKS = 400  # for a long recording; longer ones get longer blocks
+SHIFT = 0.15  # of the usual level: smaller changes are not useful to a reader
+PENALTY = 3.0  # × variance × ln n: slightly more than the Bayesian information criterion for a mean (2 parameters)
+REGULAR = 0.25  # relative scatter of the intervals between pauses, up to which they recur regularly
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of the recording. ``kind``: not_running, warm_up, steady, pause, checkpoint, level. ``level_pct`` is its mean activity."""
+    """A part of the recording.
+
+    ``kind`` is one of not_running, warm_up, steady, pause, checkpoint, level. ``level_pct`` is its mean activity.
+    """
 
     kind: str
     start_ns: int
@@ -36,7 +42,10 @@ class Phase:
 
 @dataclass(frozen=True)
 class ThrottleBand:
-    """A time in which the driver held clocks down, the reason (a label of the registry), and the mean SM clock in it (MHz)."""
+    """A time in which the driver reduced clocks, with the reason and the mean SM clock in MHz.
+
+    The reason is a label of the registry.
+    """
 
     reason: str
     start_ns: int
@@ -45,12 +54,15 @@ class ThrottleBand:
 
     @property
     def kind(self) -> ReasonKind:
-        """What kind of reason it is: who can act."""
+        """The kind of reason, which shows who can act."""
         return BY_LABEL[self.reason].kind
 
 
 def phases(time_ns: I64, busy: F64, steady: Steady, period_s: float | None = None) -> list[Phase]:
-    """Return the phases in order. ``busy`` as given to ``find_steady``; ``period_s`` of its sawtooth, where there is one."""
+    """Return the phases in order.
+
+    ``busy`` is the same signal as for ``find_steady``; ``period_s`` is the period of its sawtooth, if there is one.
+    """
     known = np.isfinite(busy)
     times, values = time_ns[known], busy[known]
     if len(times) < 2 or steady.start_ns is None or steady.end_ns is None:
@@ -74,7 +86,7 @@ def phases(time_ns: I64, busy: F64, steady: Steady, period_s: float | None = Non
 
 
 def throttle_bands(time_ns: I64, mask: F64, clock_sm_mhz: F64) -> list[ThrottleBand]:
-    """Return the times in which a reason held the clocks down, one band per reason and stretch, in order of time."""
+    """Return the times of reduced clocks, one band per reason and time, in order."""
     known = np.isfinite(mask)
     times, bits = time_ns[known], mask[known].astype(np.int64)
     if len(times) == 0:
@@ -93,7 +105,7 @@ def throttle_bands(time_ns: I64, mask: F64, clock_sm_mhz: F64) -> list[ThrottleB
 
 
 def _recurring(pauses: tuple[tuple[int, int], ...]) -> bool:
-    """Tell whether the pauses come at regular times, as checkpoints and evaluations do."""
+    """Return whether the pauses come at regular times, like checkpoints and evaluations."""
     if len(pauses) < 3:
         return False
     spacing = np.diff([start for start, _ in pauses])
@@ -101,12 +113,12 @@ def _recurring(pauses: tuple[tuple[int, int], ...]) -> bool:
 
 
 def _levels(times: I64, values: F64, start: int, end: int, period_s: float | None) -> list[Phase]:
-    """Cut the steady part where its level shifts (binary segmentation of block means); one piece where it does not."""
+    """Cut the steady part at changes of its level (binary segmentation of block means)."""
     block = max(BLOCK_NS, int(BLOCK_PERIODS * (period_s or 0) * 1e9), (end - start) // MAX_BLOCKS)
     count = int(max(1, (end - start) // block))
     edges = [start + (end - start) * i // count for i in range(count + 1)]
     level = np.array([_level(times, values, a, b) or 0.0 for a, b in pairwise(edges)])
-    noise = float(np.median(np.abs(np.diff(level)))) / 0.954 if len(level) > 1 else 0.0  # sd from the median of |differences|
+    noise = float(np.median(np.abs(np.diff(level)))) / 0.954 if len(level) > 1 else 0.0  # standard deviation from median
     least = PENALTY * noise**2 * np.log(max(len(level), 2))
     cuts = sorted(_cut(level, 0, len(level), least, SHIFT * float(np.median(level))))
     bounds = [0, *cuts, len(level)]

@@ -1,4 +1,7 @@
-"""Do the profiled steps speak for the run? A profile of a few steps may find a prefetch queue full that the run keeps empty."""
+"""Comparison of the profiled steps with the run, which shows whether they are representative.
+
+For example, a profile of a few steps may find a full prefetch queue that the run keeps empty.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ from dataclasses import dataclass
 from sawtooth.analysis.metrics.witness import Witness, longer_than_profile
 from sawtooth.analysis.units import in_words, significant
 
-SHORT_KERNEL_NS = 20_000  # utilization counts a window busy while kernels below 20 µs follow each other: it reads too high
+SHORT_KERNEL_NS = 20_000  # utilization counts a window as busy while kernels below 20 µs follow each other, so it is too high
 
 
 @dataclass(frozen=True)
 class Representativeness:
-    """``represents`` is None where telemetry cannot tell, with the reason in ``sentence``. ``step_ns`` is the step telemetry suggests."""
+    """Whether the profile represents the run, and the step time from telemetry.
+
+    ``represents`` is None if telemetry does not show it, with the reason in ``sentence``. ``step_ns`` is telemetry's step time.
+    """
 
     represents: bool | None
     step_ns: float | None
@@ -22,9 +28,10 @@ class Representativeness:
 def judge_profile(
     telemetry: Witness | str, estimate_ns: float | None, profiled_ms: float | None = None, *, bounded: bool = True
 ) -> Representativeness:
-    """Compare the estimate of the unprofiled step, and the step as profiled, with what telemetry says (or why it says nothing).
+    """Compare the unprofiled step estimate and the profiled step with telemetry's evidence.
 
-    The estimate is not ``bounded`` where loader workers never waited in the profile.
+    ``telemetry`` may also be the reason why there is no evidence. The estimate is not ``bounded`` if loader workers never
+    waited in the profile.
     """
     if isinstance(telemetry, str):
         return Representativeness(None, None, telemetry)

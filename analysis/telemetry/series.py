@@ -1,4 +1,4 @@
-"""Telemetry as lines that a picture can show: thinned so that the teeth stay, broken where nothing was sampled."""
+"""Telemetry as lines for a chart: thinned without losing peaks, and broken at telemetry gaps."""
 
 from __future__ import annotations
 
@@ -20,17 +20,20 @@ from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import QUANTITIES
 from sawtooth.ingest.quantities.throttling import HOLDING_BITS, holding
 
-STRETCHES, FEWEST_OF_STRETCH = 10, 5  # of which the lowest is named, and samples in one
-LOW = 0.8  # of the mean: a stretch above it is no trough
-POINTS_MOST = 2000  # of a line; a screen is about 1,500 pixels wide, and the browser draws 4,000 points in 40 ms
+STRETCHES, FEWEST_OF_STRETCH = 10, 5  # number of parts, of which the lowest is named; least samples in one
+LOW = 0.8  # of the mean: a part with a higher level is no trough
+POINTS_MOST = 2000  # per line: a screen has about 1,500 pixels, and the browser draws 4,000 points in 40 ms
 OF_HOST = tuple(quantity.column for quantity in HOST if quantity.panel)
 SAME_TICK_NS = 1_000_000  # one tick reads the GPUs and the host
-DRAWN = tuple(quantity.column for quantity in QUANTITIES if quantity.panel)  # what a picture may show
+DRAWN = tuple(quantity.column for quantity in QUANTITIES if quantity.panel)  # quantities that a chart may show
 
 
 @dataclass(frozen=True)
 class Telemetry:
-    """One device of one telemetry recording in a span: samples (time_ns and a column per quantity), holes and throttled times."""
+    """One device of one telemetry recording in a span of time.
+
+    It has samples (time_ns and a column per quantity), holes (telemetry gaps) and throttled times.
+    """
 
     device: int
     name: str | None
@@ -41,12 +44,12 @@ class Telemetry:
     throttles: pd.DataFrame
 
     def has(self, column: str) -> bool:
-        """Tell whether the quantity was measured at least once."""
+        """Return whether the quantity was measured at least once."""
         return column in self.samples and bool(self.samples[column].notna().any())
 
     @property
     def interval_s(self) -> float | None:
-        """Median time between samples, None with fewer than two."""
+        """Median time between samples; None with fewer than two."""
         if len(self.samples) < 2:
             return None
         return float(np.median(np.diff(self.samples["time_ns"].to_numpy())) / 1e9)
@@ -60,7 +63,7 @@ def devices(recording: Recording) -> list[tuple[int, str | None]]:
 
 
 def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDED) -> Telemetry:
-    """Read one device's telemetry on ``clock``."""
+    """Read one device's telemetry, with times on ``clock``."""
     columns = recording.select_list("samples", DRAWN)
     samples = recording.frame(
         f"SELECT time_ns, {columns}, clock_event_mask FROM samples WHERE device = ? ORDER BY time_ns", [device]
@@ -80,7 +83,10 @@ def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDE
 
 
 def _with_host(recording: Recording, samples: pd.DataFrame) -> pd.DataFrame:
-    """Return ``samples`` with what is drawn of the host, at the samples that were taken with it; recordings of before have no table for it."""
+    """Return ``samples`` with the host quantities for charts, joined at equal times.
+
+    Older recordings have no table for them.
+    """
     with contextlib.suppress(duckdb.CatalogException):
         host = recording.frame(
             f"SELECT time_ns, {recording.select_list('host_samples', OF_HOST)} FROM host_samples ORDER BY time_ns"
@@ -91,13 +97,13 @@ def _with_host(recording: Recording, samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def last(telemetry: Telemetry, seconds: float) -> Telemetry:
-    """Return the last ``seconds`` of it."""
+    """Return the last ``seconds`` of the telemetry."""
     start = max(telemetry.span.end_ns - round(seconds * 1e9), telemetry.span.start_ns)
     return within(telemetry, Span(start, telemetry.span.end_ns))
 
 
 def within(telemetry: Telemetry, span: Span) -> Telemetry:
-    """Return the part of it inside ``span``."""
+    """Return the part of the telemetry inside ``span``."""
     times = telemetry.samples["time_ns"]
     samples = telemetry.samples[(times >= span.start_ns) & (times <= span.end_ns)].reset_index(drop=True)
     holes = telemetry.holes[(telemetry.holes["start_ns"] < span.end_ns) & (telemetry.holes["end_ns"] > span.start_ns)]
@@ -116,7 +122,7 @@ def within(telemetry: Telemetry, span: Span) -> Telemetry:
 
 
 def around(telemetry: Telemetry, span: Span) -> Telemetry:
-    """Return the samples of ``span`` and one more on each side, so that a line drawn over it has no loose end."""
+    """Return the samples of ``span`` and one more on each side, so that a line reaches both borders."""
     times = telemetry.samples["time_ns"].to_numpy()
     first = max(int(np.searchsorted(times, span.start_ns, side="right")) - 1, 0)
     last_ = min(int(np.searchsorted(times, span.end_ns, side="left")), len(times) - 1)
@@ -131,7 +137,7 @@ def seconds_span(view: tuple[float, float], origin_ns: int) -> Span:
 
 
 def throttled(samples: pd.DataFrame) -> pd.DataFrame:
-    """Return the times in which clocks were held down: start_ns, end_ns, reason. A band lasts while the same reasons hold."""
+    """Return the times of reduced clocks: start_ns, end_ns, reason; a band ends when the reasons change."""
     columns = ["start_ns", "end_ns", "reason"]
     mask = samples["clock_event_mask"] if "clock_event_mask" in samples else pd.Series(dtype=float)
     if mask.notna().sum() == 0:
@@ -149,9 +155,10 @@ def throttled(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def line(telemetry: Telemetry, column: str, points: int = POINTS_MOST) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return times and values of a quantity to draw, at most about ``points``; a NaN between two points is a hole in sampling.
+    """Return times and values of a quantity for a line, at most about ``points``.
 
-    Thinned by MinMaxLTTB, which keeps the extremes: a tooth of one sample survives.
+    A NaN between two points is a telemetry gap. MinMaxLTTB thins the samples and keeps extremes, so a peak of one sample
+    remains.
     """
     known = telemetry.samples[telemetry.samples[column].notna()]
     time, value = known["time_ns"].to_numpy(np.int64), known[column].to_numpy(np.float64)
@@ -171,7 +178,10 @@ def _rises(time: NDArray[np.int64], value: NDArray[np.float64], middle: float) -
 
 
 def one_tooth(telemetry: Telemetry, period_s: float, low: float, high: float, column: str) -> Span | None:
-    """Return one period of a sawtooth near the middle of what is shown: from a rise through the middle of its range on. None without a rise."""
+    """Return one period of a sawtooth near the middle of the span; None without a rise.
+
+    It starts where the signal rises through the middle of its range.
+    """
     known = telemetry.samples[telemetry.samples[column].notna()]
     time, value = known["time_ns"].to_numpy(np.int64), known[column].to_numpy(np.float64)
     starts = _rises(time, value, (low + high) / 2)
@@ -183,14 +193,14 @@ def one_tooth(telemetry: Telemetry, period_s: float, low: float, high: float, co
     return Span(start, end) if end <= telemetry.span.end_ns else None
 
 
-FOLD_BINS = 48  # of one period: finer than the samples of most recordings, coarse enough for each bin to hold some
-FOLD_BEFORE = 0.15  # of a period shown before the rise, so that the rise itself is in the picture
+FOLD_BINS = 48  # of one period: finer than the samples of most recordings, and each bin still contains some
+FOLD_BEFORE = 0.15  # of a period, shown before the rise, so that the chart contains the rise itself
 
 
 def folded(telemetry: Telemetry, period_s: float, low: float, high: float, column: str) -> pd.DataFrame:
-    """Return all periods of a sawtooth laid onto each other at their rises: after_s (from the rise), p10, median and p90, in order.
+    """Return all periods of a sawtooth, aligned at their rises: after_s (from the rise), p10, median, p90.
 
-    Aligned at each rise rather than at multiples of the period, since a loop's period wanders. Empty without a rise.
+    They are aligned at each rise instead of multiples of the period, because a loop's period varies. Empty without a rise.
     """
     known = telemetry.samples[telemetry.samples[column].notna()]
     time, value = known["time_ns"].to_numpy(np.int64), known[column].to_numpy(np.float64)
@@ -209,7 +219,7 @@ def folded(telemetry: Telemetry, period_s: float, low: float, high: float, colum
 
 
 def overlap(telemetry: Telemetry, other: Span, trace_clock: str) -> bool:
-    """Tell whether telemetry and a trace share a clock and a stretch of time."""
+    """Return whether telemetry and a trace share a clock and overlap in time."""
     return (
         telemetry.clock.shares(trace_clock)
         and telemetry.span.start_ns < other.end_ns
@@ -218,7 +228,10 @@ def overlap(telemetry: Telemetry, other: Span, trace_clock: str) -> bool:
 
 
 def facts(telemetry: Telemetry, column: str) -> dict[str, float]:
-    """Return mean (by the time each sample stands for, a usual period after a hole), p5 and p95 of a quantity."""
+    """Return mean, p5 and p95 of a quantity.
+
+    The mean is weighted by the time of each sample; after a telemetry gap, that is one usual period.
+    """
     known = telemetry.samples[telemetry.samples[column].notna()]
     if known.empty:
         return {}
@@ -229,8 +242,10 @@ def facts(telemetry: Telemetry, column: str) -> dict[str, float]:
 
 
 def lowest(telemetry: Telemetry, column: str) -> tuple[Span, float] | None:
-    """Return the tenth of the samples in a row in which a quantity is least on average, and that mean; None of few samples, or where it is hardly
-    less than over all of them."""
+    """Return the consecutive tenth of the samples with the lowest mean, and that mean.
+
+    None with too few samples, or if the mean is hardly below the overall mean.
+    """
     known = telemetry.samples[telemetry.samples[column].notna()]
     value, count = known[column].to_numpy(np.float64), len(known) // STRETCHES
     if count < FEWEST_OF_STRETCH:

@@ -1,4 +1,4 @@
-"""The last stretch of GPU utilization as a short series, for a picture the size of a thumb."""
+"""The last seconds of GPU utilization as a short series for a thumbnail."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.quantities.registry import GAP_PERIODS
 
-SPARKLINE_SECONDS = 30  # shows a dozen teeth of a one-second sawtooth at the 10 Hz most samplers run at
+SPARKLINE_SECONDS = 30  # shows a dozen periods of a one-second sawtooth at 10 Hz, the rate of most samplers
 POINTS = 240  # one per pixel of the thumbnail
 
 
 def recent_utilization(library: Library, manifest: Manifest) -> list[float | None]:
-    """Return the shares (0 to 1) of the run's last SPARKLINE_SECONDS of telemetry, of its first sampled device; None marks a hole. Empty without."""
+    """Return the run's last SPARKLINE_SECONDS of utilization as shares (0 to 1).
+
+    The first sampled device is used. None marks a telemetry gap. Empty without telemetry.
+    """
     for ref in manifest.telemetry:
         ensure_derived(library.folder, ref.id)
         with library.open(ref.id) as recording:

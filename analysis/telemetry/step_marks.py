@@ -1,4 +1,4 @@
-"""The step time by the loop's own marks: a stopwatch in the run's files, which outranks every estimate."""
+"""Step time from the loop's own step marks: a stopwatch in the run, stronger than every estimate."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.sign import step_in_words
 from sawtooth.ingest.manifest import Manifest
 
-LEAST_STEPS = 10  # between marks: fewer may all belong to a warm-up
-WARM_UP_WITHIN = 0.10  # leading steps this much above the median of the later half are the loop's warm-up
-SETTLING = 3  # steps after the profile, in which its trace is taken off the profiler
-SLOWED = 0.03  # less is no more than two stretches of one loop differ
-OTHERWISE = 1.5  # times as long after the profile: of a host alone, told although both count
-FAR_FROM_MEDIAN = 1.5  # the mean: then the median is no step that anybody knows
-WARM_UP_STEPS = 10  # of a host alone: it has caches and threads to fill, no queue; more slow steps than that are others' work on the host, and count
-PAUSE = 20.0  # times the median: evaluation or a wait for people, unless it comes again and again
-WAITS = 1.5  # times the mean: the host waits there for what it launched ahead
-STEPS_APART = 100  # on average between evaluations or checkpoints that are no part of the step: the host is a few steps ahead of a GPU, whose work ends within them
-STEPS_APART_ALONE = 10  # where the host is ahead of nothing; what comes more often than that is the loop's own
-PAUSES = 3  # a pause that comes as often is the loop's own: a checkpoint every hundred steps
-BATCHES = 10  # of consecutive steps, whose means show what the mean is worth although steps follow each other alike
-LEAST_HALF_WIDTH = 0.01  # the host's marks are a queue's length off the device's ends at both ends of the span
+LEAST_STEPS = 10  # between marks: fewer steps may all belong to a warm-up
+WARM_UP_WITHIN = 0.10  # leading steps that exceed the median of the later half by this share are the loop's warm-up
+SETTLING = 3  # steps after the profile, in which the profiler stores its trace
+SLOWED = 0.03  # smaller differences occur between any two parts of one loop
+OTHERWISE = 1.5  # ratio after the profile, without a GPU, from which a note is shown although both parts count
+FAR_FROM_MEDIAN = 1.5  # ratio of mean to median from which the median is no typical step
+WARM_UP_STEPS = 10  # without a GPU: only caches and threads fill; more slow steps are other work on the host, and count
+PAUSE = 20.0  # times the median: an evaluation or a wait for the user, unless it recurs
+WAITS = 1.5  # times the mean: there the host waits for work that it launched ahead
+STEPS_APART = 100  # mean distance of evaluations or checkpoints outside the step: the host is only a few steps ahead
+STEPS_APART_ALONE = 10  # without a GPU the host is not ahead; more frequent work belongs to the loop
+PAUSES = 3  # pauses that recur this often belong to the loop, such as a checkpoint every hundred steps
+BATCHES = 10  # of consecutive steps: their means give the error of the mean although neighbouring steps are similar
+LEAST_HALF_WIDTH = 0.01  # host marks differ from the device's ends by a queue's length at both ends of the span
 NORMAL_90 = 1.645
 
 
 def witness(manifest: Manifest, library: Library, rank: int | None, *, host_alone: bool = False) -> Witness | None:
-    """Return what the marks of ``rank`` say (of the run, where marks carry no rank); None without enough marks outside the profile.
+    """Return the step time evidence from the marks of ``rank``; None with too few unprofiled marks.
 
-    ``host_alone``: nothing runs on a GPU, as in ``by_marks``.
+    Marks without a rank apply to the run. ``host_alone`` means that nothing runs on a GPU, as in ``by_marks``.
     """
     refs = [ref for ref in manifest.recordings if ref.kind == "marks" and (ref.rank == rank or ref.rank is None)]
     traced_ns = _traced_ns(manifest, library, rank) if refs else None
@@ -61,7 +61,7 @@ def witness(manifest: Manifest, library: Library, rank: int | None, *, host_alon
 
 
 def _traced_ns(manifest: Manifest, library: Library, rank: int | None) -> tuple[int, int] | None:
-    """Return when the trace of ``rank`` was taken, Unix ns; None where there is none, or its clock is another."""
+    """Return the trace's time of ``rank`` in Unix ns; None without a trace or on another clock."""
     for ref in manifest.recordings:
         if ref.kind == "trace" and (ref.rank == rank or rank is None):
             with library.open(ref.id, derived=False) as recording:
@@ -71,17 +71,18 @@ def _traced_ns(manifest: Manifest, library: Library, rank: int | None) -> tuple[
 
 
 def names_gpu(manifest: Manifest, library: Library) -> bool:
-    """Tell whether a process named the GPU that it uses beside its marks."""
+    """Return whether a process named its GPU with its marks."""
     return any(marked_gpus(manifest, library).values())
 
 
 def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | None:
-    """Return the mean time between marks of consecutive training steps, with its interval; ``marks`` are in time order.
+    """Return the mean time between marks of consecutive training steps, with its interval.
 
-    Steps before and after the profile speak. Where they are slower after it, those before speak alone if they are enough, and the interval reaches to the
-    others: it may be the profiler, which older recorders left attached, or the host. What the model evaluates between steps is told apart where it is seldom.
-
-    ``host_alone``: nothing runs on a GPU, so the host is ahead of nothing and no profiler stays. Whoever else uses the host is part of every step.
+    ``marks`` are in time order. Steps before and after the profile count. If those after it are slower, only those before it
+    count, if there are enough, and the interval includes the others. The reason may be the profiler, which older recorders left
+    attached, or the host. Rare evaluations between steps are separated.
+    ``host_alone`` means that nothing runs on a GPU: the host is not ahead, and no profiler stays attached. Other users of the
+    host are part of every step.
     """
     spans = [
         Span(mark.step, mark.end_ns - before.end_ns, mark.phase)
@@ -102,7 +103,10 @@ def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | No
 
 
 class _Reading(NamedTuple):
-    """Times of the steps that count, ns, those of pauses that do not, notes, why some are much longer, and the mean of slower ones after the profile, ns."""
+    """Times of the counted steps and of left-out pauses in ns, notes, and why steps are uneven.
+
+    ``after_ns`` is the mean of slower steps after the profile, in ns.
+    """
 
     kept: npt.NDArray[np.float64]
     left_out: npt.NDArray[np.float64]
@@ -112,7 +116,7 @@ class _Reading(NamedTuple):
 
 
 def _of_queue(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> _Reading | None:
-    """Read stretches before and after the profile of a host that launches ahead of a GPU: whole bursts, and none that the profiler slowed."""
+    """Read the steps of a host that launches ahead of a GPU: full bursts, without profiler slowdown."""
     slower = _slower(before, after)
     parts = before if slower is not None else [*before, *after]
     settled = _settled(*parts)
@@ -132,7 +136,7 @@ def _of_queue(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDA
 
 
 def _of_host_alone(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> _Reading | None:
-    """Read stretches before and after the profile of a host with no GPU: no queue fills between evaluations, and a long step is no wait for many before it."""
+    """Read the steps of a host without a GPU: no queue fills, and a long step is no wait for earlier ones."""
     parts = [np.concatenate(before), np.concatenate(after)]
     settled = [
         rest if _is_warm_up(part[: len(part) - len(rest)], rest) else part
@@ -151,7 +155,7 @@ def _of_host_alone(before: Sequence[npt.NDArray[np.float64]], after: Sequence[np
 
 
 def _witness(reading: _Reading, pauses: tuple[Pauses, ...], rounds: Round | None, where: str) -> Witness:
-    """Return the mean of the steps that count with its interval, and notes on it; ``where`` says which were marked."""
+    """Return the mean of the counted steps with its interval and notes; ``where`` says which were marked."""
     kept = reading.kept
     mean = float(kept.mean())
     half = max(NORMAL_90 * _error(kept), LEAST_HALF_WIDTH * mean)
@@ -172,26 +176,30 @@ def _witness(reading: _Reading, pauses: tuple[Pauses, ...], rounds: Round | None
 
 
 def _slower(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> float | None:
-    """Return how many times as long steps take after the profile; None where they are no longer, or too few came before it to speak alone."""
+    """Return the ratio of step times after and before the profile; None if it is not larger.
+
+    It is also None if there are too few steps before or after the profile.
+    """
     if min(sum(map(len, before)), sum(map(len, after))) < 2 * LEAST_STEPS:
         return None
     sides = [_steady(part) for part in (before, after)]
     paused = [_paused(ns) for ns in sides]
-    if min(mask.sum() for mask in paused) < PAUSES:  # of one side alone they would make it the slower
+    if min(mask.sum() for mask in paused) < PAUSES:  # recurring pauses on one side only would make it the slower one
         sides = [ns[~mask] for ns, mask in zip(sides, paused, strict=True)]
     early, late = (float(ns.mean()) for ns in sides)
     return late / early if late > (1 + SLOWED) * early else None
 
 
 def _steady(part: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-    """Return the settled steps of all stretches in whole bursts."""
+    """Return the settled steps of all parts in full bursts."""
     return np.concatenate([_whole_bursts(ns) for ns in _settled(*part)])
 
 
 def _settled(*stretches: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
-    """Return each stretch of steps without its first steps that are slower, or quicker while the host fills the queue, than the later half of all.
+    """Return each part without leading steps that differ from the later half of all steps.
 
-    Steps that come in bursts, as from a loader's workers, are rarely like their median: where half of them would go, none is a warm-up.
+    Leading steps are slower, or faster while the host fills the queue. Steps in bursts, for example from a loader's workers,
+    are rarely close to their median. So if half of the steps would be removed, none is warm-up.
     """
     every = np.concatenate(stretches)
     if len(every) < LEAST_STEPS:
@@ -202,14 +210,14 @@ def _settled(*stretches: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64
 
 
 def _is_warm_up(first: npt.NDArray[np.float64], rest: npt.NDArray[np.float64]) -> bool:
-    """Tell whether a host alone warmed up in its ``first`` steps: few, and slower than the ``rest`` on average."""
+    """Return whether ``first`` is a warm-up without a GPU: few steps, slower than ``rest`` on average."""
     return 0 < len(first) <= WARM_UP_STEPS and len(rest) > 0 and bool(first.mean() > rest.mean())
 
 
 def _first_steps_in_words(
     stretch: npt.NDArray[np.float64], settled: npt.NDArray[np.float64], kept: npt.NDArray[np.float64]
 ) -> list[str]:
-    """Say of the first steps of a loop that are unlike the later whether they count, where that makes a difference; ``kept`` is all that counts."""
+    """Return a sentence on whether unusual first steps count, if it matters; ``kept`` is all that counts."""
     left_out = stretch[: len(stretch) - len(settled)]
     mean_ms = float(kept.mean()) / 1e6
     if len(left_out):
@@ -225,7 +233,7 @@ def _first_steps_in_words(
     first = stretch[: len(stretch) - len(later)]
     if len(first) <= WARM_UP_STEPS or abs(first.mean() / later.mean() - 1) <= SLOWED:
         return []
-    others = float(kept.sum()) - float(first.sum())  # after the profile too, so that both make the mean
+    others = float(kept.sum()) - float(first.sum())  # includes steps after the profile, so that both parts give the mean
     first_ms, later_ms = float(first.mean()) / 1e6, others / max(len(kept) - len(first), 1) / 1e6
     return [
         f"Its first {len(first):,} steps took {in_words(first_ms)} each, the later {in_words(later_ms)}, as where others use the host for a while: all of them count."
@@ -233,15 +241,15 @@ def _first_steps_in_words(
 
 
 def _first(among: npt.NDArray[np.bool_]) -> int:
-    """Return the index of the first that is true, the length where none is."""
+    """Return the index of the first true value, the length if there is none."""
     return int(np.argmax(among)) if among.any() else len(among)
 
 
 def _whole_bursts(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the steps from the end of the first wait to the end of the last, where the loop runs ahead and waits, in turns.
+    """Return the steps from the end of the first wait to the end of the last, if the loop waits in turns.
 
-    A host that reads the loss every tenth step launches nine and waits for all ten there: a stretch that ends between two waits holds launches
-    whose work it does not hold, and one that begins there the reverse.
+    A host that reads the loss every tenth step launches nine and then waits for all ten. A part that ends between two waits
+    contains launches without their work; a part that begins there contains work without its launches.
     """
     waits = np.flatnonzero(ns > ns.mean()) if len(ns) else ns
     if len(waits) <= PAUSES or ns[waits].mean() < WAITS * ns.mean():
@@ -251,7 +259,7 @@ def _whole_bursts(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _without_pauses(ns: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the steps without pauses, and these; all as steps where there are none, or so many that they are the loop's own."""
+    """Return the steps without pauses, and the pauses; frequent pauses belong to the loop and are steps."""
     paused = _paused(ns)
     own = paused.sum() >= PAUSES
     return ns[~paused | own], ns[paused & ~own]
@@ -262,9 +270,10 @@ def _paused(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
 
 
 def _error(ns: npt.NDArray[np.float64]) -> float:
-    """Return the standard error of the mean, from consecutive batches that end with a wait: steps next to each other are alike, and a wait ends a burst.
+    """Return the standard error of the mean, from consecutive batches that end with a wait.
 
-    Batches differ in length; this is the error of a ratio of two sums.
+    Neighbouring steps are similar, and a wait ends a burst. Batches differ in length, so this is the error of a ratio of two
+    sums.
     """
     ends = np.linspace(0, len(ns), min(BATCHES, len(ns) // 2) + 1).astype(int)
     waits = np.flatnonzero(ns > WAITS * ns.mean()) + 1
@@ -279,7 +288,7 @@ def _error(ns: npt.NDArray[np.float64]) -> float:
 
 
 def _median_in_words(kept_ns: npt.NDArray[np.float64], why_uneven: str) -> str:
-    """Say the median of the steps, or why it is not like their mean."""
+    """Return the median of the steps in words, or why it differs from the mean."""
     median, mean = float(np.median(kept_ns)), float(np.mean(kept_ns))
     if mean <= FAR_FROM_MEDIAN * median:
         return f"their median is {in_words(median / 1e6)}"

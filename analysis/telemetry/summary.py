@@ -1,4 +1,7 @@
-"""What telemetry says of a run, per device: means over its steady part, the sawtooth, phases, throttling, memory, and how much is missing."""
+"""Telemetry of a run, per device: means over its steady part, sawtooth, phases, throttling and memory.
+
+It also has the coverage of the samples.
+"""
 
 from __future__ import annotations
 
@@ -20,36 +23,38 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
-Series = dict[str, tuple[I64, F64]]  # by column of ``samples``: times (ns) and values, where it was recorded
+Series = dict[str, tuple[I64, F64]]  # by column of ``samples``, if recorded: times (ns) and values
 
 
 class Activity(NamedTuple):
-    """A signal that shows when the GPU works. ``tiles``: its windows cover all time."""
+    """A signal that shows when the GPU works; ``tiles`` means that its windows cover all time."""
 
     column: str
     label: str
     tiles: bool
 
 
-# Best first. SM activity shows the rhythm as well as GPU activity, yet it is the mean over the SMs: it says less than how much of the time the GPU works.
+# Best first. SM activity shows the period as well as GPU activity does. But it is the mean over the SMs, so it shows less about
+# the share of time in which the GPU works.
 ACTIVITY = tuple(
     Activity(column, BY_COLUMN[column].label, tile)
     for column, tile in (("gr_active_pct", True), ("sm_active_pct", True), ("util_pct", False))
 )
-# Which column says how much of the time the GPU works, best first.
+# Columns for the share of time in which the GPU works, best first.
 SHARES_AT_WORK = ("gr_active_pct", "util_pct", "sm_active_pct")
 MEANS = tuple(quantity.column for quantity in QUANTITIES if quantity.mean)
-POWER_CAP = 0x4  # NVML clocks event reason
+POWER_CAP = 0x4  # bit of NVML's clocks event reasons
 FAINT = ACTIVITY[1]
 
 
 @dataclass(frozen=True)
 class DeviceTelemetry:
-    """One device of one telemetry recording. Means are over the steady part outside the profiles, in the units of the columns.
+    """One device of one telemetry recording.
 
-    ``at_work`` holds, with intervals, the columns that say how much of the time the GPU works; ``capped``: the power cap held clocks down in it.
-    ``profiled``: the profiler itself took the samples, so all of them are of the profiled time.
-    ``pids`` are the processes that the sampler saw on the device.
+    Means are over the steady part outside the profiles, in the units of the columns. ``at_work`` has, with intervals, the
+    columns for the share of time in which the GPU works. ``capped`` means that the power cap reduced clocks in that time.
+    ``profiled`` means that the profiler itself took the samples, so all of them are from the profiled time. ``pids`` are the
+    processes that the sampler saw on the device.
     """
 
     recording_id: str
@@ -77,12 +82,12 @@ class DeviceTelemetry:
 
     @property
     def works_pct(self) -> float | None:
-        """How much of the time the GPU works, in percent, over the steady part."""
+        """The share of time in which the GPU works, in percent, over the steady part."""
         return next((self.means[c] for c in SHARES_AT_WORK if c in self.means), None)
 
     @property
     def clock_note(self) -> str:
-        """Say over which time the mean SM clock was taken."""
+        """The time over which the mean SM clock was computed, in words."""
         if self.steady.start_ns is None or self.steady.end_ns is None:
             return "the whole telemetry, which has no steady part"
         where = "under the profiler" if self.profiled else "outside the profile"
@@ -90,7 +95,10 @@ class DeviceTelemetry:
 
 
 def load_series(recording: Recording, device: int, column: str, clock: SampleClock = AS_RECORDED) -> tuple[I64, F64]:
-    """Return times (ns on ``clock``) and values of one column of ``samples``, in order, where it was recorded; of counters without their dropouts."""
+    """Return times (ns on ``clock``) and recorded values of one column of ``samples``, in order.
+
+    Counters are returned without their dropouts.
+    """
     columns = recording.cursor.execute(
         f'SELECT time_ns, "{column}"::DOUBLE AS value FROM samples WHERE device = ? AND "{column}" IS NOT NULL ORDER BY time_ns',
         [device],
@@ -110,8 +118,8 @@ def summarize(
 ) -> list[DeviceTelemetry]:
     """Summarize every device of a telemetry recording.
 
-    ``profiles`` are (first, last) times of the run's traces on ``clock``: what was sampled under the profiler is left out of the means.
-    ``marked`` are those of the steps that the training marked: what was sampled before and after is none of the loop's.
+    ``profiles`` are (first, last) times of the run's traces on ``clock``: samples under the profiler do not count in the means.
+    ``marked`` is the time of the marked steps: samples before and after it are not the loop's.
     """
     devices = recording.rows(
         "SELECT DISTINCT s.device, d.name, d.uuid FROM samples s LEFT JOIN devices d USING (device) ORDER BY 1"
@@ -173,7 +181,10 @@ def _most(series: Series, column: str) -> float | None:
 
 
 class _Rhythm(NamedTuple):
-    """How a device works over time, by the ``signal`` that shows it best; ``shadows`` are the (first, last) times, ns, that a profile disturbs."""
+    """The activity of a device over time, by the ``signal`` that shows it best.
+
+    ``shadows`` are the (first, last) times in ns that a profile affects.
+    """
 
     signal: Activity | None
     shadows: tuple[tuple[int, int], ...]
@@ -190,7 +201,7 @@ def _rhythm(series: Series, profiles: Sequence[tuple[int, int]], marked: tuple[i
     shadows = tuple(profile_shadow(times, values, profile) for profile in profiles)
     steady = find_steady(times, values, shadows, marked)
     tooth = _sawtooth(series, steady, shadows, signal)
-    # A few SMs at work are next to none on the mean of all.
+    # With only a few SMs at work, the mean over all SMs is almost zero.
     if signal == FAINT and tooth.period_s is None and "util_pct" in series:
         by_util = _sawtooth(series, steady, shadows, ACTIVITY[-1])
         if by_util.period_s is not None:
@@ -209,7 +220,7 @@ def _sawtooth(series: Series, steady: Steady, profiles: Sequence[tuple[int, int]
 
 
 def _coverage(recording: Recording, device: int, times: I64, stretch: float) -> float:
-    """Return the share of the recording's time that is not in a hole."""
+    """Return the share of the recording's time outside telemetry gaps."""
     if len(times) < 2:
         return 0.0
     lost = recording.rows("SELECT coalesce(sum(end_ns - start_ns), 0) FROM sample_gaps WHERE device = ?", [device])[0][0]
@@ -217,7 +228,7 @@ def _coverage(recording: Recording, device: int, times: I64, stretch: float) -> 
 
 
 def _capped(series: Series, steady: Steady) -> bool:
-    """Tell whether the power cap held clocks down in part of the steady time."""
+    """Return whether the power cap reduced clocks in part of the steady time."""
     if "clock_event_mask" not in series:
         return False
     times, mask = series["clock_event_mask"]

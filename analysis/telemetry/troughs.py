@@ -1,8 +1,9 @@
-"""What the sawtooth's troughs are: the trace's causes where both were recorded together, and steps by their period where not.
+"""The troughs of the sawtooth: the trace's causes inside them, or the number of steps per period.
 
-Under the profile a trough's idle time has causes, nanosecond by nanosecond. Outside it only the rhythm can tell: a tooth that takes as long as
-a whole number of steps is one wait of so many steps. Where the profiled steps do not represent the run, its step time is not known
-well enough to divide by; then the work of a tooth (period × the share of time at work) is divided by the kernel time of a step, which stays the same.
+Under the profile, a trough's idle time has exact causes. Outside it only the period shows something: if it is as long as a
+whole number of steps, there is one wait per that number of steps. If the profiled steps are not representative, the run's step
+time is too uncertain to divide by. Then the work of one period (period × share of time at work) is divided by the kernel time
+of a step, which stays the same.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
 
-CLOSE = 0.05  # of a whole number of steps: step times are known to 5 %
-CLOSE_BY_WORK = 0.15  # activity in whole percent, and windows that count a moment's work as more
-MOST_STEPS, MOST_BY_WORK = 9, 3  # above them the ranges of neighbouring whole numbers touch
+CLOSE = 0.05  # distance to a whole number of steps: step times are known to 5 %
+CLOSE_BY_WORK = 0.15  # larger, because activity has whole percents and its windows round up short work
+MOST_STEPS, MOST_BY_WORK = 9, 3  # above them, the ranges of neighbouring whole numbers touch
 
 
 @dataclass(frozen=True)
 class Troughs:
-    """``causes`` are (cause, ns) of the GPU's lost time inside ``count`` troughs that lie under the profile.
+    """The links between a sawtooth and a trace.
 
-    ``steps`` is how many steps one tooth takes, None where it is no whole number within the error; ``by_work`` tells that kernel time told it.
+    ``causes`` are (cause, ns) of the GPU's lost time inside ``count`` troughs under the profile. ``steps`` is the number of
+    steps per period, None if it is no whole number within the error. ``by_work`` is true if it comes from kernel time.
     """
 
     count: int = 0
@@ -38,11 +40,11 @@ class Troughs:
 
     @property
     def lost_ns(self) -> int:
-        """Lost time of the profile that lies in troughs."""
+        """Lost time of the profile inside troughs."""
         return sum(ns for _, ns in self.causes)
 
     def notes(self) -> tuple[str, ...]:
-        """Return what a report says, with the ledger's names of causes."""
+        """Return the sentences for a report, with the ledger's names of causes."""
         notes = []
         if self.causes:
             cause, ns = self.causes[0]
@@ -61,9 +63,9 @@ def link(
     step_ms: float | None,
     kernel_ms: float | None,
 ) -> Troughs | None:
-    """Link the sawtooth of a device's telemetry to its trace (recording, device), None where they are of different clocks.
+    """Link the sawtooth of a device's telemetry to its trace (recording, device).
 
-    ``step_ms`` and ``kernel_ms`` as for ``steps_of``. None without a sawtooth.
+    ``trace`` is None if the clocks differ. ``step_ms`` and ``kernel_ms`` are as in ``steps_of``. None without a sawtooth.
     """
     if telemetry.signal_column is None or telemetry.sawtooth.period_s is None:
         return None
@@ -84,7 +86,10 @@ def link(
 def troughs_of(
     tooth: Sawtooth, time_ns: NDArray[np.int64], value: NDArray[np.float64], windows: Intervals
 ) -> tuple[int, Intervals]:
-    """Return how many troughs (runs of samples below the middle of the sawtooth's range) lie in ``windows``, and their times inside."""
+    """Return the number of troughs in ``windows``, and their times inside.
+
+    A trough is a sequence of samples below the middle of the sawtooth's range.
+    """
     if tooth.period_s is None or tooth.low is None or tooth.high is None or not len(time_ns):
         return 0, union([], [])
     low = value <= (tooth.low + tooth.high) / 2
@@ -96,7 +101,7 @@ def troughs_of(
 def causes_in(
     troughs: Intervals, gap_starts: NDArray[np.int64], gap_ends: NDArray[np.int64], causes: list[str]
 ) -> tuple[tuple[str, int], ...]:
-    """Return the nanoseconds of each cause inside the troughs, largest first; gaps do not overlap one another."""
+    """Return the nanoseconds of each cause inside the troughs, largest first; gaps must not overlap."""
     starts, ends, which, _ = overlaps(Intervals(gap_starts, gap_ends), troughs)
     lost: dict[str, int] = {}
     for length, gap in zip((ends - starts).tolist(), which.tolist(), strict=True):
@@ -107,8 +112,10 @@ def causes_in(
 def steps_of(
     tooth: Sawtooth, works_pct: float | None, step_ms: float | None, kernel_ms: float | None
 ) -> tuple[int | None, bool]:
-    """Return how many steps a tooth takes, and whether kernel time told it. ``step_ms`` is None where the run's step
-    time is not well known; ``works_pct`` is how much of the time the GPU works."""
+    """Return the number of steps per period, and whether it comes from kernel time.
+
+    ``step_ms`` is None if the run's step time is uncertain; ``works_pct`` is the share of time in which the GPU works.
+    """
     if tooth.period_s is None:
         return None, False
     if step_ms:

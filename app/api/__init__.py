@@ -1,4 +1,4 @@
-"""HTTP routes beside the pages: uploads, jobs, pushed samples, traces, tiles of the timeline and reports, all under ``/api/v1``."""
+"""HTTP routes under ``/api/v1``: uploads, jobs, pushed samples, traces, timeline tiles and reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from sawtooth.app.api import jobs, live, runs, sessions, timeline, timeline_deta
 
 
 def routes() -> list[BaseRoute]:
-    """Return every route of the API. Methods that write are guarded by ``sawtooth.app.server.access`` (Origin and X-Sawtooth)."""
+    """Return every route of the API.
+
+    ``sawtooth.app.server.access`` guards the methods that write (Origin and X-Sawtooth).
+    """
     return [
         Route("/api/v1/uploads", uploads.put, methods=["PUT"]),
         Route("/api/v1/jobs", jobs.create, methods=["POST"]),

@@ -1,4 +1,4 @@
-"""What all of the API shares: the run that is asked for, JSON, and errors as one sentence with a status."""
+"""Shared parts of the API: the requested run, JSON, and errors as one sentence with a status."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.manifest import Manifest
 
-# What a system says of a disk or folder that takes nothing; a file that is gone is no reason to free space.
+# System errors of a disk or folder that cannot be written. A missing file is not among them, because free space would not help.
 NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Answer with ``content`` as JSON that no cache keeps."""
+    """Return a response with ``content`` as JSON that caches do not store."""
     return Response(
         msgspec.json.encode(content), status, {"cache-control": "no-store", **(headers or {})}, media_type="application/json"
     )
 
 
 def refusal(status: int, sentence: str, code: str = "refused", headers: dict[str, str] | None = None) -> Response:
-    """Answer with an error that says what to do."""
+    """Return an error response that says what to do."""
     return json({"error": {"code": code, "sentence": sentence}}, status, headers)
 
 
 def run_of(request: Request) -> Manifest:
-    """Return the manifest of the run that an address names. Raises NotFoundError, also for what is no id."""
+    """Return the manifest of the run in the address. Raises NotFoundError, also for an invalid id."""
     try:
         return settings().data.read_manifest(request.path_params["run"])
     except UsageError as error:
@@ -42,7 +42,7 @@ def run_of(request: Request) -> Manifest:
 
 
 def errors_answered(handler: Handler) -> Handler:
-    """Turn our errors into answers; anything else stays a 500 without a word about this server."""
+    """Turn Sawtooth's errors into responses; any other error is a 500 without details."""
 
     @wraps(handler)
     async def answer(request: Request) -> Response:

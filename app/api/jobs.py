@@ -1,4 +1,4 @@
-"""``/api/v1/jobs``: start reading uploaded files, see how far it is, cancel."""
+"""``/api/v1/jobs``: start reading uploads, show progress, cancel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.typed import from_json
 
 BODY_BYTES = 64 << 10  # a list of upload ids and names
-BODY_SECONDS = 30  # it is one packet or a few
+BODY_SECONDS = 30  # the body is one packet or a few
 
 
 class _File(msgspec.Struct):
@@ -34,7 +34,7 @@ class _Order(msgspec.Struct):
 
 @errors_answered
 async def create(request: Request) -> Response:
-    """Start a job: ``{"files": [{"upload": id, "name": …}], "separate": false}``. Answers 202 and the job."""
+    """Start a job: ``{"files": [{"upload": id, "name": …}], "separate": false}``. Returns 202 and the job."""
     try:
         body = await whole_body(request, BODY_BYTES, BODY_SECONDS)
     except BodyTooLongError:
@@ -56,25 +56,25 @@ async def create(request: Request) -> Response:
 
 @errors_answered
 async def index(request: Request) -> Response:
-    """Every job of this server, newest first."""
+    """Return every job of this server, newest first."""
     return json({"jobs": [as_json(job) for job in await run_in_threadpool(jobs().all)]})
 
 
 @errors_answered
 async def show(request: Request) -> Response:
-    """One job."""
+    """Return one job."""
     return json(as_json(await run_in_threadpool(jobs().get, request.path_params["job"])))
 
 
 @errors_answered
 async def cancel(request: Request) -> Response:
-    """Stop a job and answer what became of it."""
+    """Stop a job and return its final state."""
     await run_in_threadpool(jobs().cancel, request.path_params["job"])
     return json(as_json(jobs().get(request.path_params["job"])))
 
 
 def as_json(job: Job) -> dict[str, Any]:
-    """Return a job for the API; no path of this server is in it."""
+    """Return a job in its API form, which contains no path of this server."""
     return {
         "job": job.id,
         "stage": job.stage,

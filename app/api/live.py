@@ -1,4 +1,7 @@
-"""``/api/v1/live/<session>``: takes what samplers push, acknowledged once it is on disk. The protocol is in ``sawtooth.ingest.sampler``."""
+"""``/api/v1/live/<session>``: receives pushed samples and acknowledges them once they are on disk.
+
+The protocol is described in ``sawtooth.ingest.sampler``.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,19 @@ from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.receiver import MAX_BODY_BYTES, Receiver, RefusedError
 from sawtooth.ingest.telemetry.session import is_session_id
 
-IDLE_SECONDS = 20  # a batch of 1 MiB that takes longer between two packets has lost its sender
+IDLE_SECONDS = 20  # if a batch of 1 MiB pauses longer between two packets, its sender is gone
 BODY_SECONDS = 60  # 1 MiB at 140 kbit/s
-BATCHES_PER_SECOND = 40  # 40 MB/s of catching up; a sampler at work sends two a second
+BATCHES_PER_SECOND = 40  # 40 MB/s while catching up; a sampler usually sends two per second
 BURST = 80
-PUSHES_AT_ONCE = 4  # threads: however many samplers push, pages and the rest of the API keep theirs
+PUSHES_AT_ONCE = 4  # threads: with any number of samplers, pages and the rest of the API keep their own threads
 CRC = re.compile(r"[0-9a-fA-F]{8}")
 
 
 class Pace:
-    """Allows so many batches a second for each session, with a burst. ``SESSIONS`` bounds what it remembers."""
+    """A limit on batches per second for each session, with a burst.
+
+    ``SESSIONS`` limits the number of remembered sessions.
+    """
 
     SESSIONS = 4096
 
@@ -39,7 +45,7 @@ class Pace:
         self._left: dict[str, tuple[float, float]] = {}
 
     def allows(self, session: str, now: float) -> bool:
-        """Tell whether another batch may come now, and count it."""
+        """Return whether another batch may come now, and count it."""
         if len(self._left) > self.SESSIONS:
             self._left = {name: kept for name, kept in self._left.items() if now - kept[1] < self.burst / self.rate}
         left, then = self._left.get(session, (self.burst, now))
@@ -54,7 +60,7 @@ T = TypeVar("T")
 
 
 async def _in_turn(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do what waits for the disk on one of the pushes' own threads."""
+    """Run a call that waits for the disk on one of the threads for pushes."""
     return await asyncio.get_running_loop().run_in_executor(_threads(), lambda: call(*args, **kwargs))
 
 
@@ -75,7 +81,7 @@ def _receiver(options: Settings) -> Receiver:
 
 @errors_answered
 async def show(request: Request) -> Response:
-    """Bytes held per segment: ``{"segments": {"0": 812, "1": 40960}}``."""
+    """Return the received bytes per segment: ``{"segments": {"0": 812, "1": 40960}}``."""
     received_ns = time.time_ns()
     if not pace.allows(_session(request), time.monotonic()):
         return _too_many()
@@ -85,7 +91,10 @@ async def show(request: Request) -> Response:
 
 @errors_answered
 async def push(request: Request) -> Response:
-    """Take a batch: ``?segment=N&offset=K``, raw bytes, ``X-Content-CRC32``. Answers 200 or 409 with ``{"size": …}``."""
+    """Receive a batch: ``?segment=N&offset=K``, raw bytes, ``X-Content-CRC32``.
+
+    Returns 200 or 409 with ``{"size": …}``.
+    """
     received_ns = time.time_ns()
     session = _session(request)
     try:
@@ -112,7 +121,10 @@ async def push(request: Request) -> Response:
 
 
 def _session(request: Request) -> str:
-    """Return the session that is meant. Raises NotFoundError for what cannot name one, before anything is remembered of it."""
+    """Return the session in the address.
+
+    Raises NotFoundError for an invalid id, before anything about it is remembered.
+    """
     session = str(request.path_params["session"])
     if not is_session_id(session):
         raise NotFoundError("This is not a session id.")

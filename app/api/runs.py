@@ -1,4 +1,4 @@
-"""``/api/v1/runs``: what this server has, and the source trace of a run for Perfetto and for other tools."""
+"""``/api/v1/runs``: the runs of this server, and the source trace of a run for Perfetto and others."""
 
 from __future__ import annotations
 
@@ -19,26 +19,29 @@ ATTACHED = 'attachment; filename="ranks.json.gz"'
 
 @errors_answered
 async def index(request: Request) -> Response:
-    """Every run, newest first, as its manifest."""
+    """Return every run's manifest, newest first."""
     return json({"runs": await run_in_threadpool(settings().data.manifests)})
 
 
 @errors_answered
 async def show(request: Request) -> Response:
-    """One run's manifest."""
+    """Return one run's manifest."""
     return json(await run_in_threadpool(run_of, request))
 
 
 @errors_answered
 async def report(request: Request) -> Response:
-    """One run's report, as ``sawtooth report --format json`` prints it."""
+    """Return one run's report, as ``sawtooth report --format json`` prints it."""
     manifest = await run_in_threadpool(run_of, request)
     return json(await run_in_threadpool(lambda: report_json(result_of(manifest, library()))))
 
 
 @errors_answered
 async def trace(request: Request) -> Response:
-    """The source of a run's trace, gzip-compressed; ``?rank=k`` or ``?recording=id`` picks one of several, ``?merged=1`` is all of them as one."""
+    """Return the source of a run's trace, gzip-compressed.
+
+    ``?rank=k`` or ``?recording=id`` selects one of several. ``?merged=1`` returns all of them as one trace.
+    """
     manifest = await run_in_threadpool(run_of, request)
     if request.query_params.get("merged"):
         pieces = await run_in_threadpool(lambda: merged_trace(result_of(manifest, library()), settings().data))

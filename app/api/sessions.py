@@ -1,4 +1,4 @@
-"""``/api/v1/sessions``: what samplers send while a training runs, as numbers: for alarms, dashboards and schedulers of one's own."""
+"""``/api/v1/sessions``: numbers of running trainings, for alarms, dashboards and schedulers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ from sawtooth.ingest.errors import NotFoundError
 
 @errors_answered
 async def index(request: Request) -> Response:
-    """The newest sessions, those that live first."""
+    """Return the newest sessions, live ones first."""
     every = await run_in_threadpool(lambda: sessions(settings().data.create().live))
     return json({"sessions": [_described(info) for info in every]})
 
 
 @errors_answered
 async def show(request: Request) -> Response:
-    """One session now: means of each GPU over the last ten seconds, its sawtooth, alerts, and how the training steps where it sends marks."""
+    """Return the present state of one session.
+
+    It has means of each GPU over the last ten seconds, its sawtooth, alerts, and the step rate if the training sends step
+    marks.
+    """
     return json(await run_in_threadpool(_now, str(request.path_params["session"])))
 
 

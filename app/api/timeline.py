@@ -1,4 +1,4 @@
-"""``/api/v1/runs/{run}/timeline/tiles``: tiles of the timeline, as bytes that a canvas draws from."""
+"""``/api/v1/runs/{run}/timeline/tiles``: timeline tiles as bytes that a canvas can draw."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from sawtooth.app.library import library
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import Manifest
 
-NAME_LENGTH = 80  # characters of a name inside a slice; the drawer has the whole one
-_DEPTH_BITS = 16  # of a USMALLINT
-TILES_MOST = 8  # of one request: every source of one stretch of time
+NAME_LENGTH = 80  # characters of a name inside a slice; the drawer shows the full name
+_DEPTH_BITS = 16  # bits of a USMALLINT
+TILES_MOST = 8  # per request: every source of one time range
 _NAMES = lru_cache(maxsize=20_000)(short)
 _results: dict[str, RunResult] = {}
 _lock = threading.Lock()
@@ -37,10 +37,11 @@ RESULTS_KEPT = 8
 
 
 def encoded(tile: Tile) -> bytes:
-    """Return a tile as bytes: u32 length of a JSON header (padded to 8 bytes), the header, and columns, little-endian, each padded to 8 bytes.
+    """Return a tile as bytes: the u32 length of a JSON header, the header, and columns.
 
-    Columns: slices' start and dur (f64, ns after the recording's start), id and name (u32), row (u16), kind (u8); sums' busy (f64, ns), operations (u32),
-    column and row (u16), kind (u8). A row is a position in ``rows``, (lane, depth); a kind a position in ``kinds``.
+    Numbers are little-endian; the header and each column are padded to 8 bytes. Columns of slices: start and dur (f64, ns after
+    the recording's start), id and name (u32), row (u16), kind (u8). Columns of sums: busy (f64, ns), operations (u32), column
+    and row (u16), kind (u8). A row is a position in ``rows``, (lane, depth); a kind is a position in ``kinds``.
     """
     slices, sums = tile.slices, tile.sums
     lanes, *lane_of = _numbered([part["lane"].to_numpy(np.int64) for part in (slices, sums)])
@@ -78,7 +79,7 @@ def encoded(tile: Tile) -> bytes:
 
 
 def _numbered(columns: list[NDArray[Any]]) -> tuple[list[Any], NDArray[np.int64], NDArray[np.int64]]:
-    """Return what occurs in two columns, in order, and each column as positions in that."""
+    """Return the distinct values of two columns, sorted, and each column as positions in them."""
     of_first = len(columns[0])
     distinct, position = np.unique(np.concatenate(columns), return_inverse=True)
     return distinct.tolist(), position[:of_first], position[of_first:]
@@ -89,7 +90,7 @@ def _padded(data: bytes) -> bytes:
 
 
 def answered(find: Callable[[Request], Response]) -> Handler:
-    """Make a route of something that reads the store: off the event loop, errors as sentences."""
+    """Make a route of a function that reads the store: it runs in a thread; errors become sentences."""
 
     @errors_answered
     async def answer(request: Request) -> Response:
@@ -99,19 +100,19 @@ def answered(find: Callable[[Request], Response]) -> Handler:
 
 
 def _tiles(request: Request) -> Response:
-    """The tiles of ``sources`` (with commas) at ``level`` and ``index``, one after the other."""
+    """Return the tiles of ``sources`` (separated by commas) at ``level`` and ``index``, concatenated."""
     level, index = number(request, "level"), number(request, "index")
     sources = request.query_params.get("sources", "").split(",")
     if len(sources) > TILES_MOST:
         raise UsageError("A request asks for too many tiles of the timeline.")
     with opened(request) as rank:
         parts = [encoded(timeline_tiles.tile(rank.recording, source, rank.device, level, index)) for source in sources]
-    # what a recording holds never changes, and what analysis makes of it only with our code or the run's other ranks
+    # A recording never changes. Its analysis changes only with Sawtooth's version or the run's other ranks.
     return Response(b"".join(parts), headers={"cache-control": "private, max-age=600"}, media_type="application/octet-stream")
 
 
 def number(request: Request, name: str) -> int:
-    """Return a number of the query. Raises UsageError where it is none that the store can hold."""
+    """Return a number of the query. Raises UsageError if the store cannot hold it."""
     try:
         value = int(request.query_params[name][:20])
         if abs(value) >= 1 << 62:
@@ -123,7 +124,7 @@ def number(request: Request, name: str) -> int:
 
 @contextmanager
 def opened(request: Request) -> Iterator[RankView]:
-    """Open the recording and the device that a request names. Raises NotFoundError where the run has no such recording."""
+    """Open the requested recording and device. Raises NotFoundError if the run has no such recording."""
     result = result_asked(request)
     recording_id, device = request.query_params.get("recording", ""), request.query_params.get("device", "0")
     rank = _rank(result, recording_id, device)
@@ -142,12 +143,12 @@ def _rank(result: RunResult, recording_id: str, device: str) -> RankResult | Non
 
 
 def result_asked(request: Request) -> RunResult:
-    """Return the analysis of the run that a request names."""
+    """Return the analysis of the requested run."""
     return _result(run_of(request))
 
 
 def _result(manifest: Manifest) -> RunResult:
-    """Return the run's analysis; the last few are kept, since one screen asks for dozens of tiles."""
+    """Return the run's analysis; the last few are cached, because one screen requests dozens of tiles."""
     key = str(kept_file(library().folder, manifest, RESULT))
     with _lock:
         if key in _results:

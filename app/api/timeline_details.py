@@ -1,4 +1,4 @@
-"""``/api/v1/runs/{run}/timeline/…``: what a click, a selection or a search on the timeline asks, as JSON."""
+"""``/api/v1/runs/{run}/timeline/…``: details for a click, a selection or a search, as JSON."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sawtooth.app.theme import OWNERS, colour_of
 from sawtooth.app.words import timeline as words
 from sawtooth.ingest.errors import UsageError
 
-OPERATIONS_LISTED = 8  # of a stretch of time; the table under the timeline has the rest
+OPERATIONS_LISTED = 8  # operations of a time range; the table below the timeline has the others
 NAME_LENGTH = 60
-OCCURRENCES_MOST = 1000  # flags on the timeline: more are a line
+OCCURRENCES_MOST = 1000  # flags on the timeline: more would look like a line
 
 
 def _slice(request: Request) -> Response:
-    """A slice: its row, what is said of it, its links, its stack and all of its name."""
+    """Return a slice: its row, facts, links, stack and full name."""
     with opened(request) as rank:
         source = request.query_params.get("source", "")
         if source == "gaps":
@@ -44,7 +44,8 @@ def _slice(request: Request) -> Response:
             {
                 "slice": _placed(details.row, source),
                 "title": title,
-                "facts": [fact for fact in words.slice_facts(details) if fact[1] != title],  # a short name is whole
+                # Without the full name if it equals the short one.
+                "facts": [fact for fact in words.slice_facts(details) if fact[1] != title],
                 "links": links,
                 "stack": words.stack(details.stack),
                 "same": {**details.same, "name_id": details.row["name_id"]},
@@ -53,7 +54,7 @@ def _slice(request: Request) -> Response:
 
 
 def _placed(row: dict[str, Any], source: str) -> dict[str, Any]:
-    """Return a slice as the timeline knows it."""
+    """Return a slice in the timeline's form."""
     return {
         "source": source,
         "id": row.get("id", 0),
@@ -67,7 +68,7 @@ def _placed(row: dict[str, Any], source: str) -> dict[str, Any]:
 
 
 def _stretch(request: Request) -> Response:
-    """What lies between ``start`` and ``end``: who owned the time, what was lost, which operations took longest."""
+    """Return the content of ``start`` to ``end``: owners, lost time, and the longest operations."""
     with opened(request) as rank:
         contents = tables.stretch(rank, number(request, "start"), number(request, "end"))
     operations = contents.operations.head(OPERATIONS_LISTED)
@@ -89,7 +90,7 @@ def _stretch(request: Request) -> Response:
 
 
 def _by_label(lost: Iterable[tuple[str, str | None, float]]) -> list[dict[str, Any]]:
-    """Return lost time by what it is called, most first: a cause has several owners, which nobody asked for here."""
+    """Return lost time by label, largest first; the owners of a cause are added up."""
     rows: dict[str, dict[str, Any]] = {}
     for owner, cause, ms in lost:
         colour = colour_of(owner, cause)
@@ -99,7 +100,10 @@ def _by_label(lost: Iterable[tuple[str, str | None, float]]) -> list[dict[str, A
 
 
 def _find(request: Request) -> Response:
-    """The next slice after ``at`` whose name contains ``q`` (with ``back``, the last before it), how many there are and which one it is."""
+    """Return the next slice after ``at`` with ``q`` in its name, the number of hits and its position.
+
+    With ``back``, return the previous one instead.
+    """
     with opened(request) as rank:
         occurrence = tables.find(
             rank, request.query_params.get("q", ""), number(request, "at"), "back" not in request.query_params
@@ -109,7 +113,7 @@ def _find(request: Request) -> Response:
 
 
 def _occurrences(request: Request) -> Response:
-    """Every place of a finding, in order of time: the events that it speaks of, else the gaps with its causes."""
+    """Return every place of a finding in order of time: its events, else the gaps with its causes."""
     rule = request.query_params.get("rule", "")
     finding = next((f for f in result_asked(request).findings if f.rule == rule), None)
     if finding is None:
@@ -122,7 +126,10 @@ def _occurrences(request: Request) -> Response:
 
 
 def _longest(request: Request) -> Response:
-    """The longest piece of lost time between ``start`` and ``end``, with ``nth`` the next ones; null behind the last."""
+    """Return the longest piece of lost time between ``start`` and ``end``.
+
+    ``nth`` selects the next longest ones. The result is null after the last.
+    """
     with opened(request) as rank:
         piece = tables.longest(rank, number(request, "start"), number(request, "end"), max(number(request, "nth"), 0))
     if piece is None:

@@ -1,7 +1,6 @@
-"""``PUT /api/v1/uploads?name=…``: one file, streamed to disk. Memory does not grow with the file.
+"""``PUT /api/v1/uploads?name=…``: streams one file to disk, with constant memory.
 
-At most two uploads run at once (429 asks for patience); size, free disk and time are limited; whatever the end, a part file
-that is not whole is removed.
+At most two uploads run at once; others get a 429. Size, free disk and time are limited. An incomplete file is always removed.
 """
 
 from __future__ import annotations
@@ -26,24 +25,25 @@ from sawtooth.app.settings import Settings, settings
 from sawtooth.ingest.errors import NotFoundError, SourceError, UsageError
 from sawtooth.ingest.files import draft
 
-UPLOADS_AT_ONCE = 2  # each writes as fast as the disk takes it; more would only slow each other and the pages
-BLOCK_BYTES = 1 << 20  # one write to disk: large enough to be rare, small enough not to matter in memory
+UPLOADS_AT_ONCE = 2  # each writes as fast as the disk permits; more would slow down each other and the pages
+BLOCK_BYTES = 1 << 20  # one write to disk: large enough to be rare, small enough for memory
 CHECK_DISK_EVERY_BYTES = 64 << 20  # often enough to stop before the disk is full, at any network speed
-IDLE_SECONDS = 30  # a body that stops for longer has lost its sender
-SLOWEST_BYTES_PER_SECOND = 4096  # a trickle holds one of two places; even a bad mobile network brings ten times that
-SLOWEST_WHILE_OTHERS_WAIT = 100_000  # bytes a second: 1 GB would hold the place for three hours
-OTHERS_WAIT_SECONDS = 5.0  # who was refused asks again each second
+IDLE_SECONDS = 30  # if a body pauses longer, its sender is gone
+# A slower upload would occupy one of two places; even a bad mobile network is ten times as fast.
+SLOWEST_BYTES_PER_SECOND = 4096
+SLOWEST_WHILE_OTHERS_WAIT = 100_000  # bytes per second: without this limit, 1 GB could occupy a place for three hours
+OTHERS_WAIT_SECONDS = 5.0  # a refused client asks again each second
 TOTAL_SECONDS = 2 * 3600  # 32 GB at 36 Mbit/s
-NAME_LENGTH = 200  # characters of a file name worth keeping
+NAME_LENGTH = 200  # stored characters of a file name
 LENGTH = re.compile(r"[0-9]{1,18}")
 UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
 
 _running = 0
-_refused_at = float("-inf")  # when somebody was last asked to wait
+_refused_at = float("-inf")  # when a client was last asked to wait
 
 
 class UploadRefusedError(Exception):
-    """The upload must not go on; the status and sentence say why."""
+    """The upload must stop; the status and the sentence say why."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -52,7 +52,7 @@ class UploadRefusedError(Exception):
 
 @errors_answered
 async def put(request: Request) -> Response:
-    """Store the body and answer ``{"upload": id, "bytes": n, "name": …}``."""
+    """Store the body and return ``{"upload": id, "bytes": n, "name": …}``."""
     global _running, _refused_at
     if _running >= UPLOADS_AT_ONCE:
         _refused_at = time.monotonic()
@@ -150,20 +150,23 @@ async def _receive(request: Request, part: Path, options: Settings) -> int:
 
 
 def _slowest(now: float) -> int:
-    """Return the bytes a second below which an upload gives its place up."""
+    """Return the bytes per second below which an upload loses its place."""
     return SLOWEST_WHILE_OTHERS_WAIT if now - _refused_at < OTHERS_WAIT_SECONDS else SLOWEST_BYTES_PER_SECOND
 
 
 def sweep_uploads(folder: Path, clock: Callable[[], float] = time.time) -> None:
-    """Remove whole uploads that nobody started a job for within an hour; running jobs are left alone."""
+    """Remove complete uploads without a job after an hour; running jobs are not affected."""
     for entry in folder.iterdir():
-        with contextlib.suppress(OSError):  # a job may take it at this moment
+        with contextlib.suppress(OSError):  # a job may take the file at this moment
             if UPLOAD_ID.fullmatch(entry.name) and clock() - entry.stat().st_mtime > STALE_UPLOAD_SECONDS:
                 entry.unlink()
 
 
 def claimed(upload: str) -> Path:
-    """Return the path of a whole upload. Raises UsageError for what is no id, NotFoundError for an unknown one."""
+    """Return the path of a complete upload.
+
+    Raises UsageError for an invalid id, and NotFoundError for an unknown one.
+    """
     if not UPLOAD_ID.fullmatch(upload):
         raise UsageError("An upload's id is 32 hexadecimal digits.")
     path = settings().data.uploads / upload

@@ -33,7 +33,7 @@ METHOD = (
     "products, convolutions and attention, and the time of these. Of the last, 'needed at the peak' is their FLOPs ÷ the GPU's dense 16-bit peak: its share of "
     "the step is the MFU. What they take beyond that goes first to the lower peak of wider dtypes, then to a clock below the quoted one, and the rest to slow kernels."
 )
-# all three are time of the same kernels, so textures distinguish them
+# All three are time of the same kernels, so textures distinguish them.
 TEXTURES = {"dtype": "x", "clock": "-", "slow_kernels": "/"}
 
 

@@ -12,9 +12,9 @@ from sawtooth.app.charts.poster_bars import LETTER, Piece, StepBar
 from sawtooth.app.theme import ACCENT, MUTED, OWNERS
 
 HOLDERS = 12  # parts of the peak that are drawn one by one: narrower ones would be thin lines
-NUMBERED_FROM = 0.07  # of the peak: a wider piece has room for its number in the table, also on a narrow page
+NUMBERED_FROM = 0.07  # share of the peak: a wider piece has room for its number in the table, also on a narrow page
 EDGES = 6  # letters: the number, and the room around a name
-MOSTLY_USED = 0.85  # of the memory: above this, the rest of the bar has no room for words
+MOSTLY_USED = 0.85  # share of the memory: above this, the rest of the bar has no room for words
 SKY = OWNERS["other_compute"]
 
 

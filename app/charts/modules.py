@@ -10,14 +10,14 @@ from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.charts.waterfall import directed
 from sawtooth.app.theme import ACCENT, CAUSES, MUTED, OWNERS, PAGE, UNKNOWN, ink_on, mixed
 
-DRAWN_FROM = 0.004  # of a step's GPU time: narrower modules would be lines without a name
-BETWEEN = 0.012  # of the picture: the gap between forward and backward
+DRAWN_FROM = 0.004  # share of a step's GPU time: narrower modules would be lines without a name
+BETWEEN = 0.012  # share of the picture: the gap between forward and backward
 PALER = {
     False: 0.62,
     True: 0.72,
 }  # mix with the page's colour on a light and on a dark page, so that both ends differ clearly
 DRAWN_MOST = 300  # modules in each picture: the browser needs a second for more
-HALF = 0.5  # of A's time: a larger change has the same colour as this one
+HALF = 0.5  # share of A's time: a larger change has the same colour as this one
 PHASES = ("forward", "backward")
 ROOT = "step"
 

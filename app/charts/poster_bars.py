@@ -17,12 +17,12 @@ from sawtooth.app.charts.base import LegendEntry
 from sawtooth.app.charts.waterfall import Bar, directed
 from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of, place_of
 
-NAMED_FROM = 0.01  # of the step: a narrower part shows its name only on hover
-LETTER = 0.0078  # of the bar: width of a letter on a laptop's page; a part with less room is named below the bar
+NAMED_FROM = 0.01  # share of the step: a narrower part shows its name only on hover
+LETTER = 0.0078  # share of the bar: width of a letter on a laptop's page; a part with less room is named below the bar
 NARROW_LETTER = 0.035  # the same on a narrow page, whose bars are a third as long
 EDGES = 3  # letters: room around a number, so that it is not cut off
 FEW = 6  # bars: with more, the same numbers in each bar would be noise
-SMALL = 0.004  # of the longer step: smaller changes are added up as one, so that the sum remains exact
+SMALL = 0.004  # share of the longer step: smaller changes are added up as one, so that the sum remains exact
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ def plain(bars: Sequence[StepBar | Move | Piece]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Planned:
-    """The step after a whole plan: its name, such as "all 6 changes: 2.0 ×", its time in words, and ms.
+    """The step after all changes of a plan: its name, its time in words, and its ms.
 
-    The time in words may be a range.
+    An example of the name is "all 6 changes: 2.0 ×". The time in words may be a range.
     """
 
     name: str

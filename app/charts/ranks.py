@@ -17,7 +17,7 @@ from sawtooth.app.charts.base import Chart, entry_of, framed
 from sawtooth.app.charts.poster_bars import NAMED_FROM, BarChart, bars_of
 from sawtooth.app.theme import ACCENT, CAUSES, OWNERS, PAGE, Colour, ink_on, mixed
 
-# The ledger's parts in the order of a bar: useful time, communication by cause (if collectives of several ranks tell it), then
+# The ledger's parts in the order of a bar: useful time, communication by cause (if the collectives of several ranks show it), then
 # idle time by cause.
 PARTS: dict[str, Colour] = {
     **{owner: colour for owner, colour in OWNERS.items() if owner != "idle"},
@@ -33,7 +33,7 @@ BESIDE = {
     "overlap_share": "Communication overlapped by compute, as profiled",
     "last_share": "Collectives it joins last, as profiled",
 }
-HARDLY = 0.01  # of a step, or of another row's value: a smaller amount gets no number
+HARDLY = 0.01  # share of a step, or of another row's value: a smaller amount gets no number
 
 
 def labels_of(rows: pd.DataFrame) -> list[str]:
@@ -122,11 +122,11 @@ def _small_together(rows: pd.DataFrame) -> pd.DataFrame:
 
 MEASURES = {"own_ms": "Own time", "wait_ms": "Waiting for others"}
 SCALED_ROWS = 5  # rows: with fewer, the colour scale would be higher than the picture
-LEAST_RANGE = 0.1  # of the largest value: a smaller range gets no strong colour difference
-BELOW = 0.15  # of the range: so that the smallest value is not white
+LEAST_RANGE = 0.1  # share of the largest value: a smaller range gets no strong colour difference
+BELOW = 0.15  # share of the range: so that the smallest value is not white
 UNUSUAL = 1.5  # times the usual step: the text mentions a longer longest step
 UNDER_TEXT = 0.45  # mix of a colour with the page's colour: black on white and white on black remain readable on it
-SPREAD = 0.03  # of the median: rows that differ by less count as equal
+SPREAD = 0.03  # share of the median: rows that differ by less count as equal
 
 
 def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:

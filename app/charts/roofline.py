@@ -24,8 +24,8 @@ BESIDE = 4.0  # factor by which the axes extend beyond the points, so that the s
 FEW_DECADES = 2.2  # on an axis: with fewer, powers of ten alone would give one or two numbers
 HEIGHT = 350
 LINE, AWAY = 16, 30  # pixels: the height of a number, and its distance from the dot
-RIGHT = 0.6  # of an axis: to the right of this the roof has its name, so a number goes to the left of its dot
-WORTH = 0.001  # of the operators' time: dots of shorter operators would only hide others
+RIGHT = 0.6  # share of an axis: to the right of this the roof has its name, so a number goes to the left of its dot
+WORTH = 0.001  # share of the operators' time: dots of shorter operators would only hide others
 COLUMNS = {
     "name": "Operator", "shapes": "Input shapes", "dtype": "Type", "ms": "ms per step", "opportunity_ms": "Above the roof, ms per step",
     "attained_share": "Attained share", "achieved_tflops": "TFLOP/s", "attainable_tflops": "Attainable TFLOP/s", "gb_per_s": "GB/s",
@@ -240,7 +240,7 @@ def apart(heights: Sequence[float]) -> list[float]:
     placed: dict[int, float] = {}
     for rank, index in enumerate(order):
         placed[index] = heights[index] if not rank else max(heights[index], placed[order[rank - 1]] + LINE)
-    # centre the numbers, so that they are as far above their dots as below
+    # Centre the numbers, so that they are as far above their dots as below.
     lower = sum(placed[i] - heights[i] for i in order) / max(len(order), 1)
     return [placed[i] - lower for i in range(len(heights))]
 

@@ -23,11 +23,11 @@ PANEL_PX = 108
 FIRST = 2.0  # relative height of the lane with the signal of the sentence
 LINE_PX = 17  # pixels, of a line in a lane's heading
 IN_A_LINE = 3  # quantities in one line of a heading, which fits on a phone
-SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct")  # signals in which a sawtooth is searched, the fastest first
+SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct")  # signals in which a sawtooth is searched for, the fastest first
 # NVML's utilization: whole percent over windows of its own choice, so it is drawn faintly behind a fast counter
 SLOW = "util_pct"
 FAINT = 0.45  # opacity of a background line
-NAMED_SHARE = 0.2  # of the width: a narrower shaded range has no room for its text
+NAMED_SHARE = 0.2  # share of the width: a narrower shaded range has no room for its text
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""``sawtooth audit``: the checklist of one run, or the audit table over a chain of runs with each change's predicted and measured gain."""
+"""``sawtooth audit``: the checklist of one run, or the audit table of a chain of runs.
+
+The table has each change's predicted and measured gain.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def audit(
     data: DataOption = None,
     keep: KeepOption = False,
 ) -> None:
-    """Check a run against the tuning guides, or lay the audits of a chain of runs beside each other."""
+    """Check a run against the tuning guides, or show the audits of several runs side by side."""
     chosen = format_for(format, output, TableFormat)
     with ExitStack() as stack:
         runs = [stack.enter_context(opened([text], data, keep=keep)) for text in inputs]

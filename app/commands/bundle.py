@@ -46,7 +46,10 @@ def export(
     ] = False,
     data: DataOption = None,
 ) -> None:
-    """Write runs with their sources into one .sawtooth file, to drop on another dashboard or to read with sawtooth import."""
+    """Write runs with their sources into one .sawtooth file.
+
+    Drop the file on another dashboard, or read it with sawtooth import.
+    """
     folder = data_folder(data)
     ids = list(dict.fromkeys(run_named(folder, text).id for text in run))
     if perfetto and (redact or len(ids) > 1):
@@ -85,9 +88,9 @@ def import_(
     ] = False,
     data: DataOption = None,
 ) -> None:
-    """Bring in the runs of a .sawtooth file; they keep their names, facts and ids. Prints the run ids, one a line.
+    """Import the runs of a .sawtooth file; they keep their names, facts and ids. Prints the run ids.
 
-    A run that is here already stays as it is: what the file says differently is printed, and taken over with --apply only.
+    A run that is here already changes only with --apply. Otherwise the command prints what the file says differently.
     """
     if not is_bundle(file):
         raise UsageError(f"{file.name} is not a .sawtooth file. For traces and telemetry use sawtooth ingest.")
@@ -103,7 +106,7 @@ def import_(
 
 
 def _proposal(folder: DataFolder, run: Manifest, apply: bool) -> None:
-    """Print what the file would change of a run that is here, and change it where asked to."""
+    """Print how the file differs from an existing run, and change the run if requested."""
     proposal = proposal_for(folder, run.id)
     differences = changed(run, proposal) if proposal is not None else []
     if apply:

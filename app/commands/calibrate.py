@@ -1,4 +1,4 @@
-"""``sawtooth calibrate``: what telemetry's step time needs to know of this machine's GPU."""
+"""``sawtooth calibrate``: the property of this machine's GPU that the step time of telemetry needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def calibrate(
     seconds: Annotated[float, typer.Option(help="How long each of four rates is measured.", min=1.0, max=60.0)] = 3.0,
     data: Annotated[Path | None, typer.Option(help="Data folder in which the result is kept.")] = None,
 ) -> None:
-    """Measure how long this GPU counts as busy for a kernel beyond its recorded duration; needs PyTorch, and a GPU that nothing else uses."""
+    """Measure how much longer than its recorded duration a kernel keeps this GPU busy.
+
+    The command needs PyTorch, and a GPU that no other program uses.
+    """
     calibration = measure(TorchBench(device, _torch(device), _module("pynvml", "nvidia-ml-py")), seconds=seconds)
     keep(data_folder(data), calibration.name, (calibration.low_us, calibration.dispatch_us, calibration.high_us))
     say(

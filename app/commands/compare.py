@@ -1,4 +1,4 @@
-"""``sawtooth compare``: what changed between two runs, as text, JSON, Markdown or one HTML file; and gates for CI."""
+"""``sawtooth compare``: what changed between two runs, as text, JSON, Markdown or HTML; gates for CI."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def compare(
     data: DataOption = None,
     keep: KeepOption = False,
 ) -> None:
-    """Compare B with A: verdict, what the step's change is made of, kernels, operators and findings."""
+    """Compare B with A: the verdict, the parts of the step's change, kernels, operators and findings."""
     chosen = format_for(format, output, Format)
     gates = [parse_gate(text) for text in fail_on or []]
     if a is None:
@@ -74,7 +74,7 @@ def compare(
 
 
 def _newest_of_one_work(data: Path | None) -> tuple[str, str]:
-    """Return the ids of the newest two runs of the same work. Raises UsageError where the data folder has no two."""
+    """Return the ids of the newest two runs of the same work. Raises UsageError if there are none."""
     folder = data_folder(data)
     with Library(folder) as library:
 
@@ -91,7 +91,7 @@ def _newest_of_one_work(data: Path | None) -> tuple[str, str]:
 
 
 def _side(stack: ExitStack, text: str, data: Path | None, keep: bool) -> Side:
-    """Open, analyse and load one side; its runs come from one library each, so several are loaded one after the other."""
+    """Open, analyse and load one side; its runs are loaded one after the other."""
     loaded = []
     for part in _parts(text):
         runs = stack.enter_context(opened_all([part], data, keep=keep))
@@ -113,7 +113,7 @@ def _formatted(comparison: Comparison, outcomes: Sequence[Outcome], format: Form
         gates = [{"gate": o.gate.text, "exit_code": o.code, "sentence": o.sentence} for o in outcomes]
         return json_text({**compare_json(comparison), "gates": gates}, 1) + "\n"
     if format is Format.html:
-        from sawtooth.app.reports.html import comparison_html  # Jinja2, as in report
+        from sawtooth.app.reports.html import comparison_html  # needs Jinja2, as in report
 
         return comparison_html(comparison, outcomes)
     return (compare_text.markdown if format is Format.md else compare_text.text)(comparison, outcomes)

@@ -1,4 +1,4 @@
-"""``sawtooth doctor``: read everything in the data folder, and say what is damaged, missing or open to others."""
+"""``sawtooth doctor``: reads the whole data folder, and reports damaged, missing or unprotected files."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from sawtooth.ingest.manifest import is_id
 from sawtooth.ingest.schema import DataFolder
 
 PIECE_BYTES = 1 << 20
-LEAST_FREE_BYTES = 2_000_000_000  # a large trace and its recording
+LEAST_FREE_BYTES = 2_000_000_000  # room for a large trace and its recording
 
 
 def doctor(data: DataOption = None) -> None:
-    """Check the data folder and the settings; exit code 1 where something is wrong."""
+    """Check the data folder and the settings; the exit code is 1 if something is wrong."""
     settings_from(dict(os.environ))
     root = data_root(data)
     if not root.is_dir():

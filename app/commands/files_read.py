@@ -1,7 +1,7 @@
-"""Files that a command reads without keeping them as runs: what was derived and concluded of them stays for the next command on the same files.
+"""Files that a command reads without storing them as runs, cached for the next command.
 
-A set of files has a folder of its own in the data folder, as large as a data folder with that run alone. The folders used longest ago go when all
-together pass MOST_BYTES; deleting any of them, or all, costs time only.
+Each set of files has a folder of its own in the data folder, as large as a data folder with only that run. If all together
+exceed MOST_BYTES, the least recently used folders are deleted. Deleting any of them costs only time.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder
 from sawtooth.ingest.typed import from_json
 
 FOLDER = "read"
-COMPLETE = "read.json"  # written last: a folder that has it is whole
+COMPLETE = "read.json"  # written last: a folder that contains it is complete
 MOST_BYTES = 1_000_000_000
-ABANDONED_S = 86_400  # what a killed command left
+ABANDONED_S = 86_400  # after this time, a folder is a leftover of a killed command
 
 
 class Read(msgspec.Struct, frozen=True):
-    """The runs that came of a set of files, by id, and what their reader said of them (as ``Brought`` has it)."""
+    """The runs of a set of files, by id, and their reader's messages (as in ``Brought``)."""
 
     runs: tuple[str, ...]
     refused: tuple[str, ...]
@@ -40,7 +40,7 @@ class Read(msgspec.Struct, frozen=True):
 
 
 class FilesRead(NamedTuple):
-    """The data folder that holds the runs of a set of files, the runs, and what their reader said of the files."""
+    """The data folder with the runs of a set of files, the runs, and their reader's messages."""
 
     folder: DataFolder
     runs: list[Manifest]
@@ -49,19 +49,19 @@ class FilesRead(NamedTuple):
 
 @contextmanager
 def files_read(root: Path, files: Sequence[tuple[Path, str]], read: Callable[[DataFolder], Brought]) -> Iterator[FilesRead]:
-    """Give what ``files`` (path, name for people) hold: as an earlier command left it, or as ``read`` brings it in now.
+    """Yield the content of ``files`` (path, display name), cached or read by ``read``.
 
-    Where the data folder ``root`` cannot be written, nothing stays.
+    If the data folder ``root`` cannot be written, nothing is cached.
     """
     place = root / FOLDER
     kept = place / _key(files)
     before = _whole(kept)
     if before is not None:
-        with suppress(OSError):  # a folder that only others may write
+        with suppress(OSError):  # a folder that only other users may write
             os.utime(kept)
         try:
             yield before
-        except BaseException:  # it may be damaged: the next command reads the files anew
+        except BaseException:  # the cache may be damaged, so the next command reads the files again
             shutil.rmtree(kept, ignore_errors=True)
             raise
         return
@@ -85,7 +85,7 @@ def files_read(root: Path, files: Sequence[tuple[Path, str]], read: Callable[[Da
 
 
 def _key(files: Sequence[tuple[Path, str]]) -> str:
-    """Return what tells a set of files: their contents, their names, and the version that reads them."""
+    """Return the key of a set of files: their contents, their names, and the version that reads them."""
     parts = [TOOL_VERSION, str(SCHEMA_VERSION)]
     for path, name in files:
         with path.open("rb") as content:
@@ -101,7 +101,7 @@ def _brought(place: Path, read: Callable[[DataFolder], Brought]) -> FilesRead:
 
 
 def _whole(kept: Path) -> FilesRead | None:
-    """Return what an earlier command left there; None where that is nothing, or not whole any more."""
+    """Return what an earlier command cached; None if it is missing or incomplete."""
     folder = DataFolder(kept)
     try:
         before = from_json((kept / COMPLETE).read_bytes(), Read)
@@ -111,7 +111,7 @@ def _whole(kept: Path) -> FilesRead | None:
 
 
 def _make_room(place: Path) -> None:
-    """Delete what was used longest ago until MOST_BYTES hold the rest, and what a killed command left."""
+    """Delete the least recently used folders above MOST_BYTES, and leftovers of killed commands."""
     used: list[tuple[float, int, Path]] = []
     for path in place.iterdir():
         try:
@@ -122,7 +122,7 @@ def _make_room(place: Path) -> None:
                 continue
             used.append((at, sum(file.stat().st_size for file in path.rglob("*") if file.is_file()), path))
         except OSError:
-            continue  # another command deletes it
+            continue  # another command is deleting it
     left = sum(size for _, size, _ in used)
     for _, size, path in sorted(used, key=lambda one: one[0]):
         if left <= MOST_BYTES:

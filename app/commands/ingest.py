@@ -1,4 +1,4 @@
-"""``sawtooth ingest``: bring files in."""
+"""``sawtooth ingest``: imports files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ def ingest(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
 ) -> None:
-    """Ingest files; ranks of one job join one run, telemetry given with a trace attaches to it. Prints the run id on its last line."""
+    """Ingest files. Traces of one job become one run; telemetry given with a trace attaches to it.
+
+    The last line of the output is the run id.
+    """
     folder = data_folder(data)
     named_files: list[tuple[Path, str]] = []
     alone: list[str] = []
@@ -91,4 +94,4 @@ def ingest(
         say(f"{fmt.clean(run.name)}: {kinds}")
         say(run.id)
     if any(sentence.startswith(f"{shown}: ") for sentence in brought.refused for shown in alone):
-        raise typer.Exit(2)  # a file that was named could not be read; what could be is in
+        raise typer.Exit(2)  # a named file could not be read; the others are imported

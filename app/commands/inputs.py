@@ -1,4 +1,7 @@
-"""What a command is given: run ids, files or folders. Files are read on the fly, into a folder of their own unless kept as runs."""
+"""The inputs of a command: run ids, files or folders.
+
+Files are read on the fly into a cache, unless the user keeps them as runs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.recording import Progress
 from sawtooth.ingest.schema import DataFolder
 
-NAMED = 4  # runs in a sentence
+NAMED = 4  # runs that a sentence names
 
 
 @dataclass(frozen=True)
@@ -33,19 +36,19 @@ class Opened:
 
 
 def show_progress(name: str, progress: Progress) -> None:
-    """Show on stderr how far reading a file is."""
+    """Show the progress of reading a file on stderr."""
     total = f" of {fmt.bytes_(progress.bytes_total)}" if progress.bytes_total else ""
     say_over(f"{fmt.clean(name, 40)}: {fmt.bytes_(progress.bytes_done)}{total}, {progress.events:,} events")
 
 
 def show_first_look(look: FirstLook) -> None:
-    """Show on stderr what a trace says by itself, before it is analysed."""
+    """Show on stderr what a trace shows before its analysis."""
     say_over("")
     say(fmt.clean(first_seen(look), 200), err=True)
 
 
 def nothing_in(path: Path) -> UsageError:
-    """Return the error for a folder without a file that could be read."""
+    """Return the error for a folder without a readable file."""
     return UsageError(
         f"{path} contains neither a trace nor telemetry. Give the folder with the profiler's .json or .json.gz files, an Nsight export (.sqlite) or a telemetry log."
     )
@@ -53,9 +56,10 @@ def nothing_in(path: Path) -> UsageError:
 
 @contextmanager
 def opened(inputs: Sequence[str], data: Path | None, *, keep: bool = False, several_by: str = "") -> Iterator[Opened]:
-    """Open the one run that ``inputs`` name: a run id or name, or files and folders that belong to one run.
+    """Open the one run that ``inputs`` name: a run id or name, or files and folders of one run.
 
-    Raises UsageError for several, which names the option ``several_by`` that takes them, if there is one.
+    Raises UsageError if there are several runs. The message names the option ``several_by`` that accepts several, if there is
+    one.
     """
     with opened_all(inputs, data, keep=keep) as several:
         if len(several) > 1:
@@ -68,7 +72,10 @@ def opened(inputs: Sequence[str], data: Path | None, *, keep: bool = False, seve
 
 @contextmanager
 def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) -> Iterator[list[Opened]]:
-    """Open every run that ``inputs`` name: one run id or name, or the runs of files and folders. At least one."""
+    """Open every run that ``inputs`` name: one run id or name, or the runs of files and folders.
+
+    There is at least one.
+    """
     paths = [Path(text) for text in inputs]
     if not any(path.exists() for path in paths):
         if len(inputs) != 1:
@@ -100,7 +107,10 @@ def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) 
 
 
 def _files(paths: list[Path]) -> tuple[list[tuple[Path, str]], bool]:
-    """Return the files of ``paths`` with their names for people, and whether what cannot be read is left out, as where a folder is given."""
+    """Return the files of ``paths`` with display names, and whether unreadable files are left out.
+
+    Unreadable files are left out if a folder is among the paths.
+    """
     files: list[tuple[Path, str]] = []
     tolerant = False
     for path in paths:

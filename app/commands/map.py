@@ -1,4 +1,4 @@
-"""``sawtooth map``: summarise every rank of a large job where its trace lies."""
+"""``sawtooth map``: summarises every rank of a large job at the place of its trace."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.errors import SawtoothError, UsageError
 
-REPORT_EVERY_SECONDS = 0.5  # of a line that is written over; logs have one where a tenth more is done
-NAMED = 5  # sources that could not be summarised; of more, how many says enough
+REPORT_EVERY_SECONDS = 0.5  # for a progress line in a terminal; a log has one line per 10 %
+NAMED = 5  # sources that are named if they could not be summarised; of more, only the number is given
 
 
 class EngineName(StrEnum):
-    """Where the work runs."""
+    """The engine that runs the work."""
 
     local = "local"
     ray = "ray"
@@ -50,7 +50,10 @@ def map_(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
-    """Summarise each rank of a job, some 10 KB a rank; what is summarised already is not read again. `sawtooth reduce` makes a run of them."""
+    """Summarise each rank of a job (about 10 KB per rank); existing summaries are not made again.
+
+    `sawtooth reduce` makes a run of the summaries.
+    """
     share = _part(part)
     mapped = map_sources(sources, to, summarise, _engine(engine, address, jobs), part=share, progress=_progress())
     for outcome in mapped.refused[:NAMED]:
@@ -86,7 +89,7 @@ def _part(text: str) -> tuple[int, int]:
 
 def _engine(name: EngineName, address: str | None, jobs: int | None) -> Engine:
     if name is EngineName.ray:
-        from sawtooth.analysis.cluster.ray_tasks import on_ray  # only where it is asked for
+        from sawtooth.analysis.cluster.ray_tasks import on_ray  # imported only if requested
 
         return partial(on_ray, address=address, jobs=jobs)
     if address is not None:
@@ -95,7 +98,7 @@ def _engine(name: EngineName, address: str | None, jobs: int | None) -> Engine:
 
 
 def _progress() -> Callable[[Mapped], None]:
-    """Return what shows how far the map is on stderr: one line in a terminal, ten in a log."""
+    """Return a function that shows the progress on stderr: one line in a terminal, ten in a log."""
     began, last = time.monotonic(), {"at": 0.0, "tenth": 0}
 
     def show(mapped: Mapped) -> None:

@@ -1,4 +1,7 @@
-"""A run by the name that a command is given. Loads little, so that a wrong name is said before the libraries are loaded that would read a right one."""
+"""Look-up of a run by the name that a command receives.
+
+It imports little, so that a wrong name is reported before the large libraries are loaded.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,20 @@ SHOWN = 60  # characters of a name
 
 
 def data_root(data: Path | None) -> Path:
-    """Return where the data folder of ``--data``, or the default one, is or would be."""
+    """Return the path of the data folder of ``--data``, or of the default one, even if it does not exist."""
     return (data or default_data_folder()).expanduser().absolute()
 
 
 def data_folder(data: Path | None) -> DataFolder:
-    """Return the data folder of ``--data``, or the default one; created when missing."""
+    """Return the data folder of ``--data``, or the default one; create it if it is missing."""
     return DataFolder(data_root(data)).create()
 
 
 def run_named(folder: DataFolder, text: str) -> Manifest:
-    """Return the run whose id or name is ``text``. Raises NotFoundError with what there is instead, and UsageError for several."""
+    """Return the run whose id or name is ``text``.
+
+    Raises NotFoundError with suggestions, and UsageError if several runs match.
+    """
     try:
         return folder.resolve_run(text)
     except NotFoundError:
@@ -43,7 +49,7 @@ def run_named(folder: DataFolder, text: str) -> Manifest:
 
 
 def refuse_unknown(words: Sequence[str]) -> None:
-    """Raise NotFoundError where a command that reads a run is given one word before its options, and that is neither a file nor a run."""
+    """Raise NotFoundError if the only word before a command's options is neither a file nor a run."""
     if not words or words[0].startswith("-") or (len(words) > 1 and not words[1].startswith("-")):
         return
     data = next((Path(after) for word, after in pairwise(words) if word == "--data"), None)

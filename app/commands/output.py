@@ -1,4 +1,4 @@
-"""The options that several commands have, and how a command's result is written."""
+"""Options that several commands share, and the output of a command's result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KeepOption = Annotated[bool, typer.Option(help="Keep files that are ingested for
 
 
 class Format(StrEnum):
-    """Output formats of what a page can be made of."""
+    """Output formats of a page's content."""
 
     json = "json"
     md = "md"
@@ -48,7 +48,10 @@ SUFFIXES = {"json": "json", "md": "md", "markdown": "md", "html": "html", "htm":
 
 
 def format_for(asked: F | None, output: Path | None, known: type[F]) -> F:
-    """Return the format to write: the one ``asked`` for, else the file's, else text. Raises UsageError for a suffix that says none."""
+    """Return the output format: the one ``asked`` for, else the file's, else text.
+
+    Raises UsageError if the file's suffix has no known format.
+    """
     if asked is not None:
         return asked
     if output is None:
@@ -60,17 +63,20 @@ def format_for(asked: F | None, output: Path | None, known: type[F]) -> F:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print a line or some; a name in them moves no cursor and sets no window's title."""
+    """Print one or more lines; names in them cannot move the cursor or set the window's title."""
     typer.echo(printable(text, "\n"), err=err)
 
 
 def say_over(text: str) -> None:
-    """Write over the line of the terminal on which progress is shown."""
+    """Write over the terminal line that shows progress."""
     typer.echo(f"\r{printable(text)}\x1b[K", nl=False, err=True)
 
 
 def write(content: str, output: Path | None, *, bold_line: int | None = None) -> None:
-    """Write ``content`` to the file, or to the terminal, where line number ``bold_line`` stands out. Raises UsageError for an unwritable file."""
+    """Write ``content`` to the file or the terminal; the terminal shows line ``bold_line`` in bold.
+
+    Raises UsageError if the file cannot be written.
+    """
     if output is None:
         typer.echo(_emphasised(content, bold_line), nl=not content.endswith("\n"))
         return

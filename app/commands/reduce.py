@@ -1,4 +1,4 @@
-"""``sawtooth reduce``: make a run of the summaries of a job's ranks."""
+"""``sawtooth reduce``: makes a run from the summaries of a job's ranks."""
 
 from __future__ import annotations
 
@@ -34,8 +34,12 @@ def reduce(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what came of it as JSON.")] = False,
 ) -> None:
-    """Reduce a job's summaries to a run: who holds the job up, why, and what a step gains. At most 16 ranks get files of their own; ranks whose traces come
-    later join by a further map and reduce. Prints the run id on its last line."""
+    """Make a run from a job's summaries: which ranks delay the job, why, and the gain without it.
+
+    At most 16 ranks get recordings of their own. To add ranks whose traces arrive later, run map and reduce again.
+
+    The last line of the output is the run id.
+    """
     folder = data_folder(data)
     job = bring_in_job(folder, summaries, name, tuple(open_ or ()), sources=sources or ())
     for sentence in job.notices:

@@ -1,4 +1,4 @@
-"""``sawtooth report``: what one run's numbers are, as JSON, Markdown or text."""
+"""``sawtooth report``: one run's numbers as JSON, Markdown, HTML or text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def report(
     keep: KeepOption = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of --format json, and nothing else.")] = False,
 ) -> None:
-    """Report a run's step time, idle time and causes, tensor cores, MFU and findings."""
+    """Report a run's step time, idle time and its causes, tensor cores, MFU and findings."""
     if schema:
         say(json_text(report_schema(), 1))
         return
@@ -66,13 +66,16 @@ def report(
 
 
 def _html(result: RunResult) -> str:
-    from sawtooth.app.reports.html import run_html  # only here: its templates are a tenth of the start
+    from sawtooth.app.reports.html import run_html  # imported only here, because its templates take a tenth of the start time
 
     return run_html(result)
 
 
 def _tested(run: Opened, result: RunResult) -> str | None:
-    """Return what was predicted of the change that led to this run (its tag ``after=NAME``), beside what came; it is kept by rule."""
+    """Return the prediction for the change that led to this run, with the measured result, or None.
+
+    The run names its predecessor by the tag ``after=NAME``. The result is also stored by rule.
+    """
     folder = run.library.folder
     before = follows(run.manifest, folder.manifests())
     if before is None:

@@ -1,4 +1,4 @@
-"""``sawtooth run``: record a training command as it is, then say what its GPU waits for and where to read more."""
+"""``sawtooth run``: records a training command, then says what its GPU waits for."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from sawtooth.ingest.capture import commands
 from sawtooth.ingest.capture.command import launch
 from sawtooth.ingest.errors import SawtoothError
 
-HEALTH_SECONDS = 0.5  # a server of this machine answers in milliseconds
+HEALTH_SECONDS = 0.5  # a server on this machine answers within milliseconds
 
 
 def run(context: typer.Context) -> None:
-    """Run a training command and record why its GPU waits: `sawtooth run train.py --epochs 3`; `sawtooth run --help` lists the options."""
+    """Run a training command and record why its GPU waits: `sawtooth run train.py --epochs 3`.
+
+    `sawtooth run --help` lists the options.
+    """
     parser = commands.run_parser()
     parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder the run is kept in")
     arguments = parser.parse_args(context.args)
@@ -26,7 +29,10 @@ def run(context: typer.Context) -> None:
 
 
 def explain(launched: launch.Launched, data: Path | None) -> str | None:
-    """Say what is missing, bring the recording in and print the verdict; return the run's id. A failure leaves the file and the exit code as they are."""
+    """Print what is missing, import the recording, print the verdict and return the run's id.
+
+    A failure changes neither file nor exit code.
+    """
     for sentence in launched.at_end:
         say(f"sawtooth: {sentence}", err=True)
     if launched.bundle is None:
@@ -35,12 +41,12 @@ def explain(launched: launch.Launched, data: Path | None) -> str | None:
         return _explain(launched, data)
     except SawtoothError as error:
         say(f"sawtooth: recorded into {launched.bundle}, which cannot be explained: {error}", err=True)
-    except ImportError as error:  # a checkout without its packages records, and no more
+    except ImportError as error:  # a checkout without its packages can record, but not analyse
         say(
             f"sawtooth: recorded into {launched.bundle}. {error.name} is missing here: open the file where Sawtooth is installed.",
             err=True,
         )
-    except Exception as error:  # a bug of ours must not change how the training ended
+    except Exception as error:  # a bug in Sawtooth must not change the training's exit code
         say(f"sawtooth: recorded into {launched.bundle}; explaining it failed ({type(error).__name__}: {error}).", err=True)
     return None
 

@@ -1,4 +1,4 @@
-"""``sawtooth runs``: list the runs of the data folder, name, tag, open and remove them, and keep the folder below a size."""
+"""``sawtooth runs``: lists, names, tags, opens and removes runs, and limits the data folder's size."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from sawtooth.ingest.runs.manifests import delete_run, edit_run
 from sawtooth.ingest.runs.proposals import needed
 from sawtooth.ingest.schema import DataFolder
 
-UNITS = " kmgt"  # each a thousand times the one before, or with an i behind it 1024 times
-LEAST_SIZE = 10**6  # bytes: a smaller number without a unit lacks one
+UNITS = " kmgt"  # each is 1000 times the previous one, or 1024 times with a following i
+LEAST_SIZE = 10**6  # bytes: a smaller number without a unit is probably a mistake
 OLDER = "analysed by an older version: open it or run `sawtooth report {run}`"
-HEALTH_SECONDS = 2.0  # somebody waits for the browser
-WIDE = 400  # columns where the output is no terminal: programs cut for themselves
+HEALTH_SECONDS = 2.0  # the user waits for the browser
+WIDE = 400  # columns if the output is not a terminal: other programs cut lines themselves
 
 RunsArgument = Annotated[list[str], typer.Argument(metavar="RUN…", help="Ids or names of runs.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id or name of a run.")]
@@ -46,7 +46,7 @@ runs_app = typer.Typer(
 
 
 def plain(run: Manifest) -> dict[str, Any]:
-    """Return a run as JSON has it."""
+    """Return a run in its JSON form."""
     return {
         "id": run.id,
         "name": run.name,
@@ -78,7 +78,10 @@ def list_runs(
 
 
 def _cards(runs: Sequence[Manifest], folder: DataFolder) -> list[Card | None]:
-    """Return the card of each run, None where it is not analysed yet. Recordings are opened only where a kept analysis lacks its card."""
+    """Return the card of each run; None if it is not analysed yet.
+
+    A recording is opened only if its cached analysis has no card.
+    """
     cards = [kept_card(run, folder) for run in runs]
     lacking = [i for i, run in enumerate(runs) if cards[i] is None and kept_file(folder, run, RESULT).exists()]
     if lacking:
@@ -104,7 +107,7 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
 
 @runs_app.command()
 def rm(runs: RunsArgument, data: DataOption = None) -> None:
-    """Remove runs, with their recordings where no other run uses them."""
+    """Remove runs, and their recordings if no other run uses them."""
     folder = data_folder(data)
     for run in {run.id: run for run in [run_named(folder, text) for text in runs]}.values():
         _remove(folder, run)
@@ -125,7 +128,10 @@ def tag(
     ],
     data: DataOption = None,
 ) -> None:
-    """Add tags to a run: sawtooth runs tag RUN baseline batch_size=64; or remove them: sawtooth runs tag RUN -- -baseline."""
+    """Add tags to a run, or remove them.
+
+    Add: sawtooth runs tag RUN baseline batch_size=64. Remove: sawtooth runs tag RUN -- -baseline.
+    """
     folder = data_folder(data)
     manifest = run_named(folder, run)
     gone = {text[1:] for text in tags if text.startswith("-")}
@@ -140,7 +146,10 @@ def tag(
 
 @runs_app.command()
 def predictions(data: DataOption = None) -> None:
-    """List how right predictions have been here, by rule: those that a run after the change put to the test."""
+    """List how accurate predictions were in this data folder, by rule.
+
+    Only predictions that a later run has tested are counted.
+    """
     tested = records(data_folder(data))
     if not tested:
         say("No prediction was put to the test yet: compare a run with the one after its change, or tag that one after=NAME.")
@@ -153,7 +162,7 @@ def predictions(data: DataOption = None) -> None:
 
 @runs_app.command()
 def rename(run: RunArgument, name: Annotated[str, typer.Argument(metavar="NAME")], data: DataOption = None) -> None:
-    """Give a run another name; its id and links stay."""
+    """Rename a run; its id and links remain the same."""
     if not name.strip():
         raise UsageError("A run's name cannot be empty.")
     folder = data_folder(data)
@@ -172,7 +181,7 @@ def open_(
     """Open a run's verdict in the browser; the dashboard must be running."""
     folder = data_folder(data)
     manifest = run_named(folder, run)
-    # without a kept address it may still be a server of an older version
+    # A server of an older version has not stored its address, so the default is tried too.
     served = [each for each in addresses(folder) if port in (None, each.port)] or [Served(port=port or DEFAULT_PORT)]
     answers = next((each for each in served if each.answers(HEALTH_SECONDS)), None)
     if answers is None:
@@ -191,10 +200,13 @@ def prune(
     data: DataOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
 ) -> None:
-    """Remove the oldest runs until the rest is below a size. Runs with tags are kept; examples that are removed come back with `sawtooth demo`."""
+    """Remove the oldest runs until the others are below a size; runs with tags are kept.
+
+    Examples that are removed come back with `sawtooth demo`.
+    """
     folder, limit = data_folder(data), size_of(max_size)
     newest_first = folder.manifests()
-    takes = {run.id: needed(folder, run) | {run.id} for run in newest_first}  # by its own id its kept analysis is called
+    takes = {run.id: needed(folder, run) | {run.id} for run in newest_first}  # its own id is the name of its cached analysis
     users = Counter(chain.from_iterable(takes.values()))
     sizes = {identifier: _file_sizes(folder, identifier) for identifier in users}
     total = sum(sizes.values())
@@ -214,13 +226,16 @@ def prune(
 
 
 def size_of(text: str) -> int:
-    """Return the bytes that a person wrote: 20GB, 20GiB, 500 MB, 1e9. Raises UsageError, of small numbers without a unit too."""
+    """Return the bytes of a size such as 20GB, 20GiB, 500 MB or 1e9.
+
+    Raises UsageError if it is invalid, or small without a unit.
+    """
     parts = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*(?:([kmgt])(i?))?b?\s*", text.lower())
     try:
         size = int(float(parts[1]) * (1024 if parts[3] else 1000) ** UNITS.index(parts[2] or " ")) if parts else int(text)
     except (ValueError, OverflowError):
         raise UsageError(f"{text!r} is no size. Write 20GB or 500MB.") from None
-    if size < LEAST_SIZE and text.strip().isdigit():  # nobody means one byte by 1
+    if size < LEAST_SIZE and text.strip().isdigit():  # nobody means one byte by "1"
         raise UsageError(f"{text!r} has no unit. Write 20GB or 500MB.")
     return size
 

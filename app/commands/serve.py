@@ -1,4 +1,4 @@
-"""``sawtooth serve`` and ``sawtooth demo``: run the dashboard, let others in and out."""
+"""``sawtooth serve`` and ``sawtooth demo``: run the dashboard and manage its logins."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ def _folder(data: Path | None) -> DataFolder:
 
 
 def _link(data: DataFolder, asked: Served) -> None:
-    """Print a link to the server of ``data`` that runs, or to the one that ``asked`` describes: "" and 0 where nothing was asked for."""
+    """Print a link to the running server of ``data``, or to the server that ``asked`` describes.
+
+    "" and 0 stand for options that the user did not give.
+    """
     fits = [
         each
         for each in addresses(data)
@@ -93,7 +96,7 @@ def _link(data: DataFolder, asked: Served) -> None:
 
 
 def _list(data: DataFolder, token: str | None) -> None:
-    """List the logins; those of another token last, as only a server that is started with it lets them in."""
+    """List the logins; those of another token come last, because the present one does not accept them."""
     now = start.token_of(data, token)
     sessions = sessions_of(data).all()
     others = [listed for listed in sessions if not listed.session.stands_on(now)]
@@ -109,8 +112,8 @@ def _list(data: DataFolder, token: str | None) -> None:
 
 
 def row_of(listed: Listed) -> tuple[str, ...]:
-    """Return a session's id, when it was last used, when and how it began, and by whom."""
-    from sawtooth.app import format as fmt  # here and not above: a server that starts needs no pandas twice
+    """Return a session's id, when it was last used, when and how it began, and its user."""
+    from sawtooth.app import format as fmt  # here and not above, because a starting server need not import pandas twice
 
     session = listed.session
     used, began = (time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) for at in (listed.seen, session.created))

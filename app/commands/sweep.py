@@ -1,4 +1,4 @@
-"""``sawtooth sweep``: runs that differ in one setting, by throughput, and the setting to choose."""
+"""``sawtooth sweep``: runs that differ in one setting, by throughput, and the recommended value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sawtooth.app.printable import json_text, printable
 from sawtooth.app.reports.sweep import markdown
 from sawtooth.app.words.comparisons import sweep as words
 
-READINGS = ("best_step_time_ms", "mfu", "gpu_busy_share", "peak_memory_bytes")  # of each point, in the JSON
+READINGS = ("best_step_time_ms", "mfu", "gpu_busy_share", "peak_memory_bytes")  # readings of each point in the JSON
 
 
 def sweep(
@@ -39,7 +39,10 @@ def sweep(
     data: DataOption = None,
     keep: KeepOption = False,
 ) -> None:
-    """Arrange runs by the setting in which they differ (tags such as batch_size=64) and name the one to choose."""
+    """Arrange runs by the setting in which they differ, and name the one to choose.
+
+    A setting is a tag such as batch_size=64.
+    """
     chosen = format_for(format, output, TableFormat)
     with ExitStack() as stack:
         each = [stack.enter_context(opened([text], data, keep=keep)) for text in dict.fromkeys(runs)]

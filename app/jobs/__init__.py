@@ -1,1 +1,1 @@
-"""Bringing files in: a queue of ingest jobs, the child process that reads them, and the recordings that ship."""
+"""Ingest: a queue of jobs, the child process that reads files, and the bundled recordings."""

@@ -1,4 +1,4 @@
-"""The recordings that ship with Sawtooth: brought in at first start, so that the first screen is never empty."""
+"""The recordings that ship with Sawtooth, imported at the first start as examples."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("sawtooth")
 
 @dataclass(frozen=True)
 class Bundled:
-    """One recording that ships: its folder's name, trace and telemetry files, and the recording that shows its fix."""
+    """One bundled recording: its name, its trace and telemetry files, and the recording of its fix."""
 
     name: str
     files: tuple[Path, ...]
@@ -45,7 +45,7 @@ class _Marker(msgspec.Struct):
 
 
 def bundled(samples: Path = SAMPLES) -> list[Bundled]:
-    """Return the recordings in ``samples``: folders that hold at least a trace, in the order of their names."""
+    """Return the recordings in ``samples``, sorted by name: folders that contain at least a trace."""
     examples = []
     for folder in sorted(p for p in samples.iterdir() if p.is_dir()) if samples.is_dir() else ():
         traces = sorted(folder.glob("*trace.json.gz"))
@@ -55,7 +55,7 @@ def bundled(samples: Path = SAMPLES) -> list[Bundled]:
 
 
 def first_pair(manifests: Sequence[Manifest], samples: Path = SAMPLES) -> tuple[Manifest, Manifest] | None:
-    """Return the bundled run a newcomer looks at first and the one that shows its fix; None when either is not here."""
+    """Return the bundled run for new users and the run of its fix; None if either is missing."""
     here = {manifest.name: manifest for manifest in manifests if manifest.bundled}
     for item in bundled(samples):
         if item.name in here and item.fixed_by in here:
@@ -72,7 +72,10 @@ def _fixed_by(truth: Path) -> str | None:
 
 
 def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES, *, again: bool = False) -> list[str]:
-    """Start a job for every bundled recording this data folder never had; return their names. One that was deleted stays so unless ``again``."""
+    """Start a job for each bundled recording that this data folder never had; return their names.
+
+    A deleted recording is not imported again unless ``again``.
+    """
     marker = data.root / "bundled.json"
     try:
         known = set(from_json(marker.read_bytes(), _Marker).imported)
@@ -84,12 +87,12 @@ def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES, *, aga
     started = []
     now = time.time_ns()
     fixes = [item.fixed_by for item in fresh]
-    # a slow run comes first, then its fix, then the others
+    # A slow run first, then its fix, then the others.
     order = sorted(fresh, key=lambda item: (item.fixed_by is None, item.name not in fixes, item.name))
     for age, item in enumerate(order):
         try:
             copies = [(_copy(path, data.uploads), path.name) for path in item.files]
-            # the first alone: its answer is what a newcomer waits for, and beside another it takes twice as long
+            # The first one runs alone, because a new user waits for its answer. A second job would double its time.
             jobs.start(copies, name=item.name, bundled=True, created_ns=now - age, alone=age == 0)
             started.append(item.name)
         except (OSError, SawtoothError) as error:

@@ -1,4 +1,7 @@
-"""The child that reads uploaded files: ``python -m sawtooth.app.jobs.child FOLDER``. See ``sawtooth.app.jobs.queue``."""
+"""The child that reads uploads: ``python -m sawtooth.app.jobs.child FOLDER``.
+
+See ``sawtooth.app.jobs.queue``.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +32,19 @@ from sawtooth.ingest.runs.manifests import edit_run
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
 
-REPORT_EVERY_SECONDS = 0.2  # a bar that moves five times a second looks alive; more only wears the disk
+REPORT_EVERY_SECONDS = 0.2  # five updates per second look smooth; more would only wear the disk
 
-MEMORY_SHARE = 0.75  # of the machine's memory: the server and its pages need the rest
+MEMORY_SHARE = 0.75  # share of the machine's memory: the server and its pages need the rest
 # Address space, not resident memory: DuckDB, Arrow and thread stacks reserve about 2 GiB before any work.
 MEMORY_FLOOR = 3 << 30
-PROCESSOR_SECONDS = 2 * 3600  # as the wall-clock deadline in sawtooth.app.jobs.queue, in case the server cannot enforce it
-FILE_BYTES = 64 << 30  # the largest single file a job may write: a recording is smaller than its source
-OPEN_FILES = 256  # a job needs a dozen
+# Same as the wall-clock deadline in sawtooth.app.jobs.queue, in case the server cannot enforce that.
+PROCESSOR_SECONDS = 2 * 3600
+FILE_BYTES = 64 << 30  # the largest file that a job may write: a recording is smaller than its source
+OPEN_FILES = 256  # a job needs about twelve
 
 
 def main(folder: Path) -> int:
-    """Run the job in ``folder``; leave ``result.json`` there. Returns the exit status."""
+    """Run the job in ``folder`` and write ``result.json`` there; return the exit status."""
     _die_with_the_server()
     _limit_this_process()
     order = from_json((folder / "job.json").read_bytes(), JobOrder)
@@ -62,9 +66,10 @@ def main(folder: Path) -> int:
 
 
 def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
-    """Read the files of ``order`` into its data folder, analyse them and make runs of them; ``report`` gets how far it is.
+    """Read the files of ``order`` into its data folder, make runs of them and analyse them.
 
-    A file that cannot be read becomes a notice as long as another one can; raises its error when none can.
+    ``report`` receives the progress. A file that cannot be read becomes a notice if another one can be read. If none can be
+    read, its error is raised.
     """
     folder = DataFolder(Path(order.data)).create()
     if order.analyse:
@@ -87,7 +92,7 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
     if order.bundled:
         for manifest in brought.runs:
             edit_run(folder, manifest.id, partial(_as_bundled, order.created_ns, own.get(manifest.id)))
-    names = {manifest.id: manifest.name for manifest in brought.runs}  # a bundle may hold a run twice
+    names = {manifest.id: manifest.name for manifest in brought.runs}  # a bundle may contain a run twice
     runs = list(names)
     report(Progress("deriving", 1.0, runs=runs, seen=steady.seen))
     notices = _left_out(brought.refused) + [clean(s, 400) for s in brought.notices]
@@ -95,9 +100,9 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
     for run_id, name in names.items():
         try:
             _keep_analyses(folder, [run_id])
-        except SawtoothError:  # its page says so
+        except SawtoothError:  # the run's page shows this error
             continue
-        except Exception:  # the run is there, and so are the others
+        except Exception:  # this run and the others exist nevertheless
             notices.append(f"{clean(name, 80)} was read, but its analysis failed. This is a bug in Sawtooth.")
     return Outcome(runs, notices=notices)
 
@@ -107,12 +112,15 @@ def _left_out(refused: Sequence[str]) -> list[str]:
 
 
 def _as_bundled(created_ns: int, own: Manifest | None, run: Manifest) -> Manifest:
-    """Return the run as an example; as it was where the user had brought it in."""
+    """Return the run as an example, or unchanged if the user had already imported it."""
     return own or msgspec.structs.replace(run, bundled=True, created_ns=created_ns or run.created_ns)
 
 
 def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:
-    """Analyse the runs here and not in a page, and keep what pages and cards show of them. Raises SawtoothError for the first that fails."""
+    """Analyse the runs in this process and store the results for pages and cards.
+
+    Raises SawtoothError for the first run that fails.
+    """
     with Library(folder) as library:
         for run in runs:
             manifest = folder.read_manifest(run)
@@ -125,7 +133,10 @@ def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:
 
 
 def _sum_up(folder: DataFolder, runs: list[str]) -> None:
-    """Store what screens will read of large recordings, while the answer is read. What is not stored when this ends, the first such screen stores."""
+    """Store the sums of large recordings while the user reads the answer.
+
+    If this process ends earlier, the first screen that needs the sums stores them.
+    """
     with contextlib.suppress(SawtoothError, MemoryError, OSError):
         for run in runs:
             for ref in folder.read_manifest(run).traces:
@@ -133,7 +144,7 @@ def _sum_up(folder: DataFolder, runs: list[str]) -> None:
 
 
 class _SteadyProgress:
-    """Turns the progress of single files, which come one after the other, into the job's, at most a few times a second."""
+    """The progress of a job, combined from that of its consecutive files a few times per second."""
 
     def __init__(self, order: JobOrder, report: Callable[[Progress], None]) -> None:
         self._report = report
@@ -146,7 +157,7 @@ class _SteadyProgress:
         self.seen = ""
 
     def update(self, name: str, progress: IngestProgress) -> None:
-        """Take one file's progress and report the job's."""
+        """Store one file's progress and report the job's."""
         now = time.monotonic()
         done = progress.stage == "done"
         if now - self._last < REPORT_EVERY_SECONDS and progress.stage == "reading":
@@ -164,7 +175,7 @@ class _SteadyProgress:
             self._events_before += progress.events
 
     def see(self, look: FirstLook) -> None:
-        """Report what the last trace says by itself: its analysis is still to come."""
+        """Report what the last trace shows before its analysis."""
         self.seen = first_seen(look)
         self._report(msgspec.structs.replace(self._latest, seen=self.seen))
 
@@ -184,13 +195,13 @@ def _write(path: Path, content: msgspec.Struct) -> None:
 
 
 def _die_with_the_server() -> None:
-    """End at once when the server does: its end of our standard input closes with it."""
+    """End when the server ends, which closes this process's standard input."""
     if sys.stdin is None or sys.stdin.isatty():
         return
 
     def wait() -> None:
         with contextlib.suppress(OSError):
-            while os.read(0, 1):  # not sys.stdin: its lock, held at exit, would abort the process
+            while os.read(0, 1):  # not sys.stdin, because its lock, held at exit, would abort the process
                 pass
         os._exit(3)
 
@@ -218,11 +229,9 @@ def _limit_this_process() -> None:
         with contextlib.suppress(ValueError, OSError):  # macOS refuses RLIMIT_AS
             resource.setrlimit(which, (value, hard if which == resource.RLIMIT_CPU else value))
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(
-            "500"
-        )  # if memory runs out, the kernel takes this process and not the server
+        Path("/proc/self/oom_score_adj").write_text("500")  # if memory runs out, the kernel kills this process, not the server
     with contextlib.suppress(OSError, AttributeError):
-        os.nice(5)  # pages come first
+        os.nice(5)  # pages have priority
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
-"""How a job ended whose child left no word of it, in sentences."""
+"""Sentences about a job whose child process left no result."""
 
 from __future__ import annotations
 
 import signal
 
-DEADLINE_SECONDS = 2 * 3600  # 20 million events take minutes; beyond two hours the child is stuck
+DEADLINE_SECONDS = 2 * 3600  # 20 million events take minutes, so a child that runs longer than two hours is stuck
 
 
 def unstarted_sentence(error: OSError) -> str:
-    """Say that the system could not start a child: it lacks memory, processes or open files."""
+    """Return a sentence for a child that the system could not start.
+
+    It lacks memory, processes or open files.
+    """
     return (
         f"The system could not start the reader ({error.strerror}). Close other programs or restart the server, "
         "then dismiss this and try again."
@@ -16,9 +19,10 @@ def unstarted_sentence(error: OSError) -> str:
 
 
 def crash_sentence(code: int | None, *, kept: bool = False) -> str:
-    """Say in words how a child ended that left no result; ``code`` is its exit status, None for the deadline.
+    """Return in words how a child without a result ended.
 
-    ``kept``: it had read the files and made runs of them, and ended while it analysed these.
+    ``code`` is its exit status, or None for the deadline. ``kept`` means that it had already made runs of the files and ended
+    during their analysis.
     """
     if code is None:
         return f"Reading took longer than {DEADLINE_SECONDS // 3600} hours and was stopped. Profile fewer steps, or ingest the file with sawtooth ingest."

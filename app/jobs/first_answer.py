@@ -1,7 +1,7 @@
-"""The answer of the first bundled recording, made before the release: the first screen has it while the recording itself is read.
+"""The answer of the first bundled recording, for the first screen while the recording is read.
 
-It is what the analysis says of that recording, which a test holds: after a change ``python -m sawtooth.app.jobs.first_answer`` writes it
-anew. The page shows it only until the analysis of this machine is there.
+A test checks that it equals the analysis of that recording. After a change, ``python -m sawtooth.app.jobs.first_answer`` writes
+it again. The page shows it only until this machine's own analysis is finished.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILE = "answer.json"
 
 
 class FirstAnswer(msgspec.Struct, frozen=True):
-    """What the card of the recording called ``name`` says."""
+    """The text on the card of the recording called ``name``."""
 
     name: str
     headline: str
@@ -30,7 +30,7 @@ class FirstAnswer(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4)
 def first_answer(samples: Path = SAMPLES) -> FirstAnswer | None:
-    """Return the answer that ships; None where there is none, or it cannot be read."""
+    """Return the answer that ships with Sawtooth; None if it is missing or cannot be read."""
     for item in bundled(samples):
         try:
             return from_json((samples / item.name / FILE).read_bytes(), FirstAnswer)
@@ -40,7 +40,10 @@ def first_answer(samples: Path = SAMPLES) -> FirstAnswer | None:
 
 
 def made(samples: Path = SAMPLES) -> FirstAnswer:
-    """Analyse the first bundled recording that has a fix, and return its answer. Raises SawtoothError where it cannot be read."""
+    """Analyse the first bundled recording that has a fix, and return its answer.
+
+    Raises SawtoothError if it cannot be read.
+    """
     from sawtooth.analysis.store.library import Library
     from sawtooth.app.jobs.intake import bring_in
     from sawtooth.app.runs.card import card_of

@@ -1,4 +1,7 @@
-"""Bringing files in: ingest each, derive what pages need, and join them into runs. Used by the command line and the ingest child."""
+"""Ingest of files: it derives what pages need, and joins recordings into runs.
+
+The command line and the ingest child use it.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +28,20 @@ from sawtooth.ingest.runs.proposals import proposal_for
 from sawtooth.ingest.runs.recorders import recorder_of, too_new
 from sawtooth.ingest.schema import DataFolder
 
-# Never a trace or telemetry in a folder given whole.
+# Files with these suffixes are skipped in a folder: they are never a trace or telemetry.
 SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb")
-COMPILE_LOG = "dedicated_log_torch_trace"  # what TORCH_TRACE writes, with the suffix .log
+COMPILE_LOG = "dedicated_log_torch_trace"  # written by TORCH_TRACE, with the suffix .log
 KEPT_AS_IT_IS = "is here already and was left as it is; the file describes it differently."
 NO_CORRECTION = clocks.ClockCorrection()
 
 
 @dataclass(frozen=True)
 class Brought:
-    """The runs that came of the files, a sentence for each file that could not be read, and notices: of telemetry that cannot be placed in
-    time or seems to be of another job, of files by a recorder newer than this Sawtooth, and of runs that were here already by another name.
+    """The result of an ingest: runs, a sentence for each unreadable file, and notices.
 
-    ``proposals``: ids of those runs that were here already and stayed as they are, of which a bundle says otherwise.
+    Notices are about telemetry that cannot be placed in time, or that seems to belong to another job. Others are about files of
+    a recorder newer than this Sawtooth, and about runs that exist under another name. ``proposals`` are ids of existing runs
+    that did not change, although a bundle describes them differently.
     """
 
     runs: list[Manifest]
@@ -58,15 +62,18 @@ def bring_in(
     seen: Callable[[FirstLook], None] | None = None,
     correction: clocks.ClockCorrection = NO_CORRECTION,
 ) -> Brought:
-    """Ingest ``files`` (path, name for people) and register their runs; ``correction`` is what the user states of the telemetry's clock.
-    ``seen`` gets what each trace says by itself, as soon as it is read.
+    """Ingest ``files`` (path and display name) and register their runs.
 
-    The first file that cannot be read raises its SawtoothError, unless ``tolerant``: then it is named in ``refused`` and the others
-    go on. When no file can be read, the first error is raised in either case, with the other files in ``others``. What is wrong in ``correction`` is raised before anything is read.
+    ``correction`` is the user's statement about the telemetry's clock. ``seen`` receives a first look at each trace as soon as
+    it is read.
+
+    The first unreadable file raises its SawtoothError. With ``tolerant``, it is listed in ``refused`` and the other files
+    continue. If no file can be read, the first error is raised in either case, with the others in ``others``. An error in
+    ``correction`` is raised before any file is read.
     """
     correction.check()
     refs: list[RecordingRef] = []
-    file_names: dict[str, str] = {}  # by recording: what its file is called
+    file_names: dict[str, str] = {}  # by recording: the name of its file
     unpacked: list[Manifest] = []
     refused: list[str] = []
     notices: list[str] = []
@@ -107,9 +114,9 @@ def bring_in(
 
 
 def _logs_joined(folder: DataFolder, refs: list[RecordingRef], unpacked: list[Manifest]) -> list[RecordingRef]:
-    """Give logs of torch.compile that came without a trace of their own to the nearest of the unpacked runs; return the other recordings.
+    """Attach logs of torch.compile without a trace to the nearest run; return the other recordings.
 
-    ``unpacked`` has the changed runs in the place of those before.
+    ``unpacked`` is updated with the changed runs.
     """
     traced = [run for run in unpacked if run.traces]
     if not traced or any(ref.kind == "trace" for ref in refs):
@@ -123,7 +130,10 @@ def _logs_joined(folder: DataFolder, refs: list[RecordingRef], unpacked: list[Ma
 
 
 def _called(ref: RecordingRef, shown: str) -> RecordingRef:
-    """Return a recording that is called as all are, trace.json say, with the folder that tells it from others: what the recording keeps is the file's name."""
+    """Return a recording whose name contains its folder if the file name alone says nothing.
+
+    An example of such a file name is trace.json. The recording itself stores the plain file name.
+    """
     if telling_name(ref.source_name) is not None or (telling := telling_name(shown)) is None:
         return ref
     path = shown.replace("\\", "/")
@@ -131,7 +141,10 @@ def _called(ref: RecordingRef, shown: str) -> RecordingRef:
 
 
 def _known_as(before: Manifest, now: Manifest, file_names: Mapping[str, str]) -> list[str]:
-    """Return what became of a run that was here, where it or its trace is called otherwise now; ``file_names`` are by recording."""
+    """Return a notice for an existing run whose name, or whose trace's name, is different now.
+
+    ``file_names`` are by recording.
+    """
     if now.name != before.name:
         return [f"{before.name} is here already, and is called {now.name} now."]
     return [
@@ -154,7 +167,7 @@ def _too_new(shown: str, recorder: str) -> list[str]:
 def _placed(
     ref: RecordingRef, shown: str, folder: DataFolder, correction: clocks.ClockCorrection
 ) -> tuple[RecordingRef, list[str]]:
-    """Return the recording, telemetry with its place in time, and notices about it."""
+    """Return the recording (telemetry with its place in time) and notices about it."""
     notices = _cut_off(shown, folder, ref)
     if ref.kind == "telemetry":
         clock, first_ns = clocks.clock_of(folder, ref)
@@ -167,9 +180,9 @@ def _placed(
 def _unpack(
     path: Path, shown: str, folder: DataFolder, keep_source: bool, progress: Callable[[str, Progress], None] | None
 ) -> tuple[list[Manifest], str]:
-    """Bring in the runs of a ``.sawtooth`` file, which keep their names and facts; return them and the version that wrote the file.
+    """Import the runs of a ``.sawtooth`` file; return them and the version that wrote the file.
 
-    All that is derived is written first, so that a full disk leaves no run.
+    Runs keep their names and facts. All derived files are written first, so that a full disk leaves no incomplete run.
     """
     with open_bundle(path) as bundle:
         recorder = bundle.manifest.tool_version
@@ -189,7 +202,7 @@ def _skipped(path: Path) -> bool:
 
 
 def files_of(path: Path) -> tuple[list[tuple[Path, str]], bool]:
-    """Return the files that ``path`` (a file, or a folder with all below it) stands for, and whether it is a folder."""
+    """Return the files of ``path`` (a file, or a folder with all files below), and whether it is a folder."""
     if path.is_dir():
         inside = sorted((p.relative_to(path), p) for p in path.rglob("*") if p.is_file() and not _skipped(p))
         return [(p, shown_path(p, path)) for at, p in inside if not any(part.startswith(".") for part in at.parts)], True

@@ -1,4 +1,4 @@
-"""What a server and the child that reads its uploads write for each other: the order, the progress and the outcome of a job."""
+"""The files between a server and its ingest child: the order, the progress and the outcome of a job."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Literal
 import msgspec
 
 Stage = Literal["waiting", "reading", "deriving", "done", "failed", "cancelled"]
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)  # of files that a power cut damaged
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)  # errors of files that a power failure damaged
 ACTIVE: tuple[Stage, ...] = ("waiting", "reading", "deriving")
 
 
 class JobFile(msgspec.Struct, frozen=True):
-    """One uploaded file: where it lies and what the user called it."""
+    """One uploaded file: its path, and the name that the user gave it."""
 
     path: str
     name: str
@@ -20,7 +20,7 @@ class JobFile(msgspec.Struct, frozen=True):
 
 
 class JobOrder(msgspec.Struct, frozen=True):
-    """What the child is to do (``job.json``)."""
+    """The task of the child (``job.json``)."""
 
     data: str
     files: list[JobFile]
@@ -34,9 +34,10 @@ class JobOrder(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far the child is (``progress.json``). ``share`` is None where it cannot be known; ``runs`` are published and being analysed.
+    """The child's progress (``progress.json``).
 
-    ``seen`` is what is known of the trace by now, in words.
+    ``share`` is None if it is not known. ``runs`` are registered and being analysed. ``seen`` is what is known about the trace
+    so far, in words.
     """
 
     stage: Stage
@@ -48,7 +49,10 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How the child ended (``result.json``): run ids, or the code and sentence of an error. ``notices`` are for the user either way."""
+    """The child's result (``result.json``): run ids, or the code and sentence of an error.
+
+    ``notices`` are for the user in both cases.
+    """
 
     run_ids: list[str] = []
     code: str = ""

@@ -1,7 +1,7 @@
-"""Ingest jobs: uploaded files are read in a child process, so that a hostile or huge file can take only the child down.
+"""Ingest jobs, each in a child process, so that a hostile or huge file can crash only the child.
 
-A job is a folder ``uploads/job-<id>/`` with the files, ``job.json`` (what to do) and, written by the child, ``progress.json`` and
-``result.json``. The child is started by exec, limits itself (memory, processor time, file size) and dies with the server.
+A job is a folder ``uploads/job-<id>/`` with the files and ``job.json`` (the order). The child writes ``progress.json`` and
+``result.json``. It limits its memory, processor time and file size, and ends with the server.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import write_atomically
 from sawtooth.ingest.typed import from_json
 
-RUNNING_AT_ONCE = 2  # one child keeps about one core busy; more would only slow each other and the pages
-WAITING_AT_MOST = 50  # a folder of ranks dropped at once fits; a flood does not
-FORGET_AFTER_SECONDS = 24 * 3600  # finished jobs stay visible a day
+RUNNING_AT_ONCE = 2  # one child needs about one core; more would slow down each other and the pages
+WAITING_AT_MOST = 50  # enough for a folder of ranks that is dropped at once, but not for a flood
+FORGET_AFTER_SECONDS = 24 * 3600  # finished jobs remain visible for a day
 
 
 @dataclass
 class Job:
-    """A job as people see it."""
+    """A job as users see it."""
 
     id: str
     files: list[JobFile]
@@ -47,17 +47,17 @@ class Job:
     finished: float | None = None
     process: subprocess.Popen[bytes] | None = None
     analyses: tuple[str, ...] = ()
-    alone: bool = False  # the first example: what ships tells its answer meanwhile
-    called: str = ""  # what the run will be called, where that is known before
+    alone: bool = False  # for the first example, whose shipped answer is shown meanwhile
+    called: str = ""  # the future name of the run, if it is known
 
     @property
     def active(self) -> bool:
-        """The job still runs or waits."""
+        """Whether the job runs or waits."""
         return self.stage in ACTIVE
 
     @property
     def name(self) -> str:
-        """The run's name, else its files', for people; a stranger's text."""
+        """The name of the run or of its files; the text is untrusted."""
         if self.called:
             return self.called
         if not self.files:
@@ -72,7 +72,7 @@ def child_command(folder: Path) -> list[str]:
 
 
 class Jobs:
-    """The jobs of this server. All methods may be called from any thread."""
+    """The jobs of this server; all methods are thread-safe."""
 
     def __init__(
         self,
@@ -99,9 +99,9 @@ class Jobs:
         created_ns: int = 0,
         alone: bool = False,
     ) -> Job:
-        """Start a job for uploaded files (path, name); the files move into the job's folder. No job runs beside one that is ``alone``.
+        """Start a job for uploads (path, name), which move into its folder; ``alone`` excludes other jobs.
 
-        Raises UsageError for no files or when too many jobs wait already.
+        Raises UsageError for no files or too many jobs.
         """
         if not uploads:
             raise UsageError("A job needs at least one uploaded file.")
@@ -120,8 +120,8 @@ class Jobs:
             return self._begin(folder, order, alone=alone)
 
     def analyse(self, run_id: str) -> Job:
-        """Analyse a run in a child, for runs too large to analyse in a page; returns the job that does so already, if one does."""
-        with self._lock:  # from the look to the start: who asks at the same moment finds this job
+        """Start a child that analyses a large run; return the job that does so already, if there is one."""
+        with self._lock:  # locked until the job has started, so that a simultaneous request finds this job
             for job in self.all():
                 analysing = run_id in job.progress.runs and job.active
                 if analysing or (run_id in job.analyses and (job.active or job.stage == "failed")):
@@ -167,7 +167,7 @@ class Jobs:
         return sorted(jobs, key=lambda job: job.started, reverse=True)
 
     def cancel(self, job_id: str) -> None:
-        """Stop a job that is not finished. What it had published before stays: recordings are whole or absent."""
+        """Stop an unfinished job; recordings that it has published remain, and are always complete."""
         job = self.get(job_id)
         with self._lock:
             if job.active:
@@ -182,7 +182,7 @@ class Jobs:
                 del self._jobs[job_id]
 
     def close(self) -> None:
-        """Stop every child: the server ends."""
+        """Stop every child, because the server ends."""
         with self._lock:
             self._closing = True
             for job in self._jobs.values():
@@ -197,7 +197,7 @@ class Jobs:
                 del self._jobs[job.id]
 
     def _read_progress(self, job: Job) -> None:
-        if job.active and (outcome := _left(job)) is not None:  # before the child has ended: it goes on for the screens
+        if job.active and (outcome := _left(job)) is not None:  # before the child ends: it still works for the screens
             self._end(job, outcome)
         if not job.active:
             return
@@ -211,7 +211,7 @@ class Jobs:
     def _run(self, job: Job) -> None:
         try:
             with contextlib.ExitStack() as held:
-                with self._entrance:  # two jobs that are alone would wait for ever with one slot each
+                with self._entrance:  # otherwise two jobs that run alone could each hold one slot and wait forever
                     for _ in range(RUNNING_AT_ONCE if job.alone else 1):
                         held.enter_context(self._slots)
                 self._run_child(job)
@@ -234,7 +234,7 @@ class Jobs:
         job.process = None
 
     def _child(self, job: Job) -> subprocess.Popen[bytes] | None:
-        """Start the job's child; None where the job was cancelled before, or has failed as the system starts none."""
+        """Start the job's child; None if the job was cancelled before, or the system cannot start it."""
         with self._lock:
             if not job.active:
                 return None
@@ -243,7 +243,7 @@ class Jobs:
             try:
                 job.process = subprocess.Popen(
                     list(self._command(job.folder)),
-                    stdin=subprocess.PIPE,  # the child ends when this pipe does, so that none outlives the server
+                    stdin=subprocess.PIPE,  # the child ends when this pipe closes, so it cannot outlive the server
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     env=environment,
@@ -262,25 +262,25 @@ class Jobs:
 
     def _outcome(self, job: Job, code: int | None) -> Outcome:
         self._read_progress(job)
-        runs = job.progress.runs  # published before the child ended
+        runs = job.progress.runs  # registered before the child ended
         return _left(job) or Outcome(runs, "E-CHILD", crash_sentence(code, kept=bool(runs)))
 
 
 def _left(job: Job) -> Outcome | None:
-    """Return what the job's child has left as its outcome, None where there is none yet."""
+    """Return the outcome that the job's child has written; None if there is none yet."""
     with contextlib.suppress(OSError, *UNREADABLE):
         return from_json((job.folder / "result.json").read_bytes(), Outcome)
     return None
 
 
 def _taken(folder: Path, uploads: list[tuple[Path, str]]) -> list[JobFile]:
-    """Move uploads into a job's folder and return its files. Raises NotFoundError, with nothing moved, where one is gone."""
+    """Move uploads into a job's folder; if one is missing, undo the moves and raise NotFoundError."""
     files: list[JobFile] = []
     for number, (path, called) in enumerate(uploads):
         target = folder / f"file-{number}"
         try:
             path.replace(target)
-        except FileNotFoundError:  # two orders for one upload: this one comes second, and gives back what it took
+        except FileNotFoundError:  # another order took the upload first, so this one returns its files
             for (taken, _), file in zip(uploads, files, strict=False):
                 Path(file.path).replace(taken)
             shutil.rmtree(folder, ignore_errors=True)
@@ -290,7 +290,7 @@ def _taken(folder: Path, uploads: list[tuple[Path, str]]) -> list[JobFile]:
 
 
 def _stop(process: subprocess.Popen[bytes] | None) -> None:
-    """Kill a child with everything it started; it holds nothing that needs a goodbye."""
+    """Kill a child and all processes that it started; none of them needs a clean shutdown."""
     if process is None or process.poll() is not None:
         return
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""One source to its summary: a pure task that any process of any machine may run, and run again."""
+"""The summary of one source: a pure task that any process on any machine may run, also repeatedly."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from sawtooth.ingest.errors import SawtoothError, SourceError
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 
-THREADS = 1  # of DuckDB: as many sources are read at a time as there are cores
+THREADS = 1  # threads of DuckDB: one is enough, because all cores read sources in parallel
 NOT_OF_A_RANK = "It is neither a trace nor telemetry."
 
 
 def summarise(source: Source, to: str) -> Outcome:
-    """Read ``source`` and write its summary into the place ``to``; nothing else is left behind.
+    """Read ``source`` and write its summary to the place ``to``; nothing else is left behind.
 
-    What cannot be read has a summary that says why, so that nobody reads it again. What fails otherwise has none.
+    If a source cannot be read, its summary says why, so that it is not read again. After any other failure, there is no
+    summary.
     """
     try:
         try:
@@ -35,7 +36,7 @@ def summarise(source: Source, to: str) -> Outcome:
         return Outcome(source.url, failed=str(error))
     except (OSError, MemoryError) as error:
         return Outcome(source.url, failed=f"{type(error).__name__}: {error}")
-    except Exception as error:  # a bug costs its source, not the others
+    except Exception as error:  # a bug affects only this source, not the others
         last = traceback.extract_tb(error.__traceback__)[-1]
         return Outcome(source.url, failed=f"This is a bug in Sawtooth ({type(error).__name__} in {Path(last.filename).name}).")
     whys = [row["why"] for row in rows if row.get("why")]

@@ -1,4 +1,7 @@
-"""The summaries of a job's ranks brought in as one run, with files of their own for the ranks that speak for the others."""
+"""One run from the summaries of a job's ranks.
+
+Only representative ranks get recordings of their own.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ MOST_SAMPLED = 16  # telemetry files, as many as there are representatives
 
 @dataclass(frozen=True)
 class WholeJob:
-    """The run of a job, what its ranks say together, and sentences about sources that could not be opened again."""
+    """The run of a job, the overview of its ranks, and notices about sources that could not be opened."""
 
     manifest: Manifest
     overview: JobOverview
@@ -38,10 +41,11 @@ class WholeJob:
 def bring_in_job(
     folder: DataFolder, summaries: str, name: str | None = None, opened: Sequence[int] = (), *, sources: Sequence[str] = ()
 ) -> WholeJob:
-    """Make a run of the summaries at ``summaries``, or bring the run of the same job up to date. ``opened`` are ranks to open beside the representatives.
+    """Make a run of the summaries at ``summaries``, or update the existing run of the same job.
 
-    Summaries may come from anybody, and they name files: only those below ``summaries`` and the places ``sources`` are opened.
-    Raises UsageError where there are none, or a rank in ``opened`` is not among them.
+    ``opened`` are ranks to open besides the representatives. Summaries are not trusted, and they name files. Only files below
+    ``summaries`` and the places ``sources`` are opened. Raises UsageError if there are no summaries, or if a rank in ``opened``
+    is not among them.
     """
     summaries_id = gather(place_of(summaries), folder)
     overview = overview_of(folder.summaries_file(summaries_id))
@@ -66,12 +70,15 @@ def bring_in_job(
         known.id if known is not None else None,
         name or (None if known is not None else _name_of(summaries)),
     )
-    remove_kept(folder, manifest.id)  # an analysis made while the summaries were damaged says so
+    remove_kept(folder, manifest.id)  # a cached analysis may be from a time when the summaries were damaged
     return WholeJob(manifest, overview, notices + further)
 
 
 def _run_of(folder: DataFolder, recordings: set[str]) -> Manifest | None:
-    """Return the run of the same job: the one with most of the ranks in ``recordings``, or with their id where its summaries cannot be read."""
+    """Return the run of the same job, or None.
+
+    It has the most ranks in common with ``recordings``. If its summaries cannot be read, its id must match.
+    """
     whole = run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in recordings])
     shared = {}
     for manifest in folder.manifests():
@@ -86,7 +93,10 @@ def _run_of(folder: DataFolder, recordings: set[str]) -> Manifest | None:
 
 
 def _open(folder: DataFolder, named: Iterable[tuple[str, str]], places: Sequence[str]) -> tuple[list[RecordingRef], list[str]]:
-    """Ingest the sources (address and id) that lie in ``places``; return their recordings, and a sentence for each that cannot be opened."""
+    """Ingest the sources (address and id) below ``places``; return recordings and notices.
+
+    There is one notice for each source that cannot be opened.
+    """
     refs, notices = [], []
     with tempfile.TemporaryDirectory(prefix="sawtooth-rank-") as temporary:
         for url, recording_id in dict.fromkeys(named):

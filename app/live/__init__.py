@@ -1,1 +1,1 @@
-"""Sampler sessions while they grow: what they are, their series, their sentences, and how they become runs."""
+"""Sampler sessions while they grow: their data, series and sentences, and how they become runs."""

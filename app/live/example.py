@@ -1,4 +1,4 @@
-"""The bundled recording as a session that has ended: what the Live screen shows before there is one to look at."""
+"""The bundled recording as an ended session, shown on the Live screen if there is no other."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sawtooth.ingest.sampler.clock import Clock
 from sawtooth.ingest.sampler.replay import Replay, ReplayError, read_recording
 from sawtooth.ingest.sampler.sinks import SessionSink
 
-AT_ONCE = 1e6  # times as fast as recorded: half a minute takes no time to play
+AT_ONCE = 1e6  # speed-up of the replay: half a minute of samples is read at once
 
 
 @lru_cache(maxsize=1)
 def example(path: Path) -> LiveSession | None:
-    """Return a recording's samples as a session, read once and kept in memory; None where the file holds none."""
+    """Return a recording's samples as a session, cached in memory; None if the file has none."""
     try:
         recording = read_recording(path)
     except ReplayError:

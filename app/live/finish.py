@@ -1,4 +1,4 @@
-"""From a live session to a run: what was sampled so far is read like a dropped file."""
+"""The step from a live session to a run: its samples are read like a dropped file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def delete(info: SessionInfo) -> None:
 
 
 def finish(info: SessionInfo, name: str) -> Job:
-    """Stop the session's sampler where it is ours, and start reading what it sampled. Raises SawtoothError for a session without samples."""
+    """Stop the session's sampler if this server started it, and start reading its samples.
+
+    Raises SawtoothError if the session has no samples.
+    """
     if info.pid is not None and info.pid == local_sampler().pid:
         local_sampler().stop()
     source = settings().data.create().uploads / secrets.token_hex(16)

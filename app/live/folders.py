@@ -1,4 +1,4 @@
-"""The folders of live sessions: the newest ones, and how one is removed."""
+"""The folders of live sessions: the newest ones, and removing one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sawtooth.ingest.sampler.segments import SEGMENT, segment_name
 from sawtooth.ingest.schema import DRAFT_PREFIX
 from sawtooth.ingest.telemetry.session import is_session_id
 
-LISTED = 200  # nobody chooses among more; each costs the Live page some 0.1 ms a second
+LISTED = 200  # listed sessions: each costs the Live page about 0.1 ms per second, and nobody chooses among more
 
 
 def newest(live: Path) -> list[Path]:
-    """Return the folders of the sessions that grew last, in no order."""
+    """Return the folders of the sessions that grew most recently, unordered."""
     if not live.is_dir():
         return []
     grown = [(_grown(folder), folder) for folder in live.iterdir() if is_session_id(folder.name)]
@@ -25,7 +25,10 @@ def newest(live: Path) -> list[Path]:
 
 
 def _grown(folder: Path) -> float:
-    """Return when a session last got a sample, 0 where it has none; a flood of names alone hides nobody's session."""
+    """Return when a session last got a sample, or 0 without samples.
+
+    Many empty sessions can therefore not hide a real one.
+    """
     with contextlib.suppress(OSError):
         if (segment := newest_segment(folder)) is not None:
             return segment.stat().st_mtime
@@ -33,14 +36,15 @@ def _grown(folder: Path) -> float:
 
 
 def newest_segment(folder: Path) -> Path | None:
-    """Return the segment that a session's sampler wrote last, None where there is none. Raises OSError for no folder."""
-    with os.scandir(folder) as entries:  # by number: to ask for the times of thousands takes a hundred times as long
+    """Return the newest segment of a session, or None. Raises OSError if the folder does not exist."""
+    # By number, because reading the times of thousands of files takes a hundred times as long.
+    with os.scandir(folder) as entries:
         last = max((int(match[1]) for entry in entries if (match := SEGMENT.fullmatch(entry.name))), default=None)
     return folder / segment_name(last) if last is not None else None
 
 
 def delete_session(live: Path, session: str) -> None:
-    """Remove a session with its samples, at once for every reader. Raises NotFoundError."""
+    """Remove a session with its samples, at once for all readers. Raises NotFoundError."""
     doomed = live / f"{DRAFT_PREFIX}{secrets.token_hex(8)}"
     try:
         if not is_session_id(session):

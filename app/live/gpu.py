@@ -1,4 +1,4 @@
-"""One GPU of a live session: its series, its sawtooth, and what somebody should know of it now."""
+"""One GPU of a live session: its series, its sawtooth, and its alerts."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
 from sawtooth.ingest.quantities.throttling import holding
 from sawtooth.ingest.telemetry.session import is_time
 
-PROCESSES_KEPT = 16  # of a GPU; more than that is no training
-MEMORY_NEAR = 0.95  # of the GPU's memory: the next larger batch or a fragmented allocator ends the run
-CLOCK_HELD = 0.95  # of the fastest SM clock seen: smaller drops cost nobody anything, and idle GPUs report power caps too
-BUSY_PCT = 20.0  # a GPU that does less lowers its clocks by itself
+PROCESSES_KEPT = 16  # processes of a GPU; a training has fewer
+MEMORY_NEAR = 0.95  # share of the GPU's memory: above it, a larger batch or a fragmented allocator can end the run
+CLOCK_HELD = 0.95  # share of the fastest SM clock seen: smaller drops have no effect, and idle GPUs report power caps too
+BUSY_PCT = 20.0  # a GPU with less work lowers its clocks by itself
 
 
 @dataclass
 class LiveGpu:
-    """One GPU of a session: what it is and its series by column."""
+    """One GPU of a session, with its series by column."""
 
     device: int
     name: str
@@ -29,7 +29,7 @@ class LiveGpu:
     processes: list[tuple[str, float | None]] = field(default_factory=list)  # name and memory, largest first
     sawtooth: Sawtooth | None = None
     sawtooth_at_ns: int = 0
-    rhythm_in: str = "activity"  # the quantity that the sawtooth was looked for in
+    rhythm_in: str = "activity"  # the quantity in which a sawtooth was searched for
 
     def latest(self, column: str) -> float | None:
         """Return the newest value of a quantity."""
@@ -38,21 +38,21 @@ class LiveGpu:
 
     @property
     def at_work(self) -> str | None:
-        """Return the quantity that says how much of the time the GPU works."""
+        """Return the quantity that shows how much of the time the GPU works."""
         return next((column for column in SHARES_AT_WORK if column in self.series), None)
 
     @property
     def signal(self) -> Activity | None:
-        """Return the quantity that shows best when the GPU works."""
+        """Return the quantity that shows most clearly when the GPU works."""
         return next((activity for activity in ACTIVITY if activity.column in self.series), None)
 
     def add(self, column: str, time_ns: int, value: float) -> None:
-        """Take a sample of a quantity that is sampled here, unless it is nothing a GPU reports: pushes come from anywhere."""
+        """Add a sample; impossible values and unknown quantities are ignored, because anyone may push."""
         if column in SAMPLE_COLUMNS and possible(column, value) is not None and is_time(time_ns):
             self.series.setdefault(column, LiveSeries()).add(time_ns, value)
 
     def alerts(self) -> list[str]:
-        """Return what somebody should know now, a sentence each: the GPU gone, memory near its end, clocks held down."""
+        """Return one sentence for each alert: GPU lost, memory nearly full, clocks throttled."""
         alerts = []
         if self.lost:
             alerts.append(f"GPU {self.device} no longer answers: the driver has lost it.")

@@ -1,4 +1,4 @@
-"""What a session is, by its files alone: name, host, GPUs, since when, and whether it still grows."""
+"""The facts about a session from its files: name, host, GPUs, start, and whether it still grows."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from sawtooth.ingest.seals import unsealed
 from sawtooth.ingest.telemetry.session import ODD, is_time
 from sawtooth.ingest.typed import from_json
 
-FRESH_SECONDS = 10.0  # a sampler writes each tick and a push brings it within two seconds; longer is silence, not jitter
-NAME_LENGTH = 200  # characters: who pushes may write thousands, and every look at the page would escape them anew
-INFOS_KEPT = 4096  # twice the sessions that a receiver takes
+FRESH_SECONDS = 10.0  # a sampler writes at each tick, and a push takes up to two seconds: a longer pause is not jitter
+NAME_LENGTH = 200  # characters: a pusher may send thousands, and each refresh of the page would escape them again
+INFOS_KEPT = 4096  # twice the number of sessions that a receiver accepts
 
 
 @dataclass(frozen=True)
 class SessionInfo:
-    """One session as its files tell: id, name, host, GPUs, when it began (its own wall clock), when it last grew (ours), how it ended."""
+    """One session according to its files.
+
+    ``started_ns`` is the session's own wall clock. ``grown_s`` is this machine's clock when the session last grew.
+    """
 
     id: str
     folder: Path
@@ -37,12 +40,12 @@ class SessionInfo:
     pid: int | None
 
     def live(self, now_s: float) -> bool:
-        """Tell whether samples still arrive."""
+        """Return whether samples still arrive."""
         return not self.ended and now_s - self.grown_s <= FRESH_SECONDS
 
 
 def session_info(folder: Path) -> SessionInfo | None:
-    """Return a session's facts, None where the folder holds none or its first bytes have not come yet."""
+    """Return a session's facts, or None if the folder has no session or its first bytes are missing."""
     try:
         about = (folder / "meta.json").stat()
         meta = _meta(folder / "meta.json", about.st_mtime_ns, about.st_size)
@@ -61,7 +64,7 @@ def session_info(folder: Path) -> SessionInfo | None:
 
 
 class _Meta(msgspec.Struct, frozen=True):
-    """What is shown of a session's meta.json; the rest may be anything and is passed over without being built."""
+    """The fields of a session's meta.json that are shown; all others are skipped."""
 
     devices: list[msgspec.Raw]
     started_w: int
@@ -73,12 +76,12 @@ class _Meta(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=INFOS_KEPT)
 def _meta(path: Path, changed_ns: int, size: int) -> _Meta:
-    """Return a meta.json, read once as long as it does not change: the Live page asks for all of them each second."""
+    """Return a meta.json, cached until it changes: the Live page asks for all of them each second."""
     return from_json(unsealed(path.read_bytes()), _Meta)
 
 
 def sessions(live: Path) -> list[SessionInfo]:
-    """Return the newest sessions, those that live first."""
+    """Return the newest sessions, live ones first."""
     infos = [session_info(folder) for folder in newest(live)]
     now = time.time()
     return sorted((s for s in infos if s is not None), key=lambda s: (s.live(now), s.grown_s), reverse=True)

@@ -1,4 +1,7 @@
-"""Samples of a running session in bounded memory: the last minutes as sampled, the whole session as lows and highs of buckets."""
+"""Samples of a running session in bounded memory.
+
+The last minutes are stored as sampled, and the whole session as lows and highs of buckets.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,20 @@ from array import array
 import numpy as np
 from numpy.typing import NDArray
 
-KEPT_NS = 330 * 10**9  # as sampled: the five-minute window and some
-TRIMMED_AT_NS = KEPT_NS * 11 // 10  # cutting copies the arrays: every half minute is rare enough, and memory stays level
-SAMPLES_MOST = 40_000  # as sampled: 330 s at 100 Hz are fewer; a pushed clock may stand still
-BUCKETS = 1000  # of the whole session: a low and a high each, 2000 points to draw
-FIRST_BUCKET_NS = 10**8  # one sample; buckets double as the session grows
-POINTS_MOST = 2000  # of a line; a screen is about 1,500 pixels wide
+KEPT_NS = 330 * 10**9  # as sampled: slightly more than the five-minute window
+# Cutting copies the arrays: once per half minute is rare enough, and memory remains about constant.
+TRIMMED_AT_NS = KEPT_NS * 11 // 10
+SAMPLES_MOST = 40_000  # as sampled: 330 s at 100 Hz are fewer, but a pushed clock may stand still
+BUCKETS = 1000  # for the whole session: each has a low and a high, so 2000 points are drawn
+FIRST_BUCKET_NS = 10**8  # one sample; the buckets double in length as the session grows
+POINTS_MOST = 2000  # points of a line; a screen is about 1,500 pixels wide
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 
 
 class LiveSeries:
-    """One quantity of one GPU. Times are nanoseconds and rise; a sample that does not is left out."""
+    """One quantity of one GPU; times are increasing nanoseconds, and other samples are ignored."""
 
     def __init__(self) -> None:
         self._time, self._value = array("q"), array("d")
@@ -29,7 +33,7 @@ class LiveSeries:
         self.peak: float | None = None
 
     def add(self, time_ns: int, value: float) -> None:
-        """Take a sample."""
+        """Add a sample."""
         if self.last_ns is not None and time_ns <= self.last_ns:
             return
         self.last_ns = time_ns
@@ -43,11 +47,11 @@ class LiveSeries:
         self._into_buckets(time_ns, value)
 
     def __len__(self) -> int:
-        """Return how many samples are kept."""
+        """Return the number of stored samples."""
         return len(self._time)
 
     def halve(self) -> None:
-        """Forget the older half of what is kept as sampled."""
+        """Discard the older half of the samples that are stored as sampled."""
         self._forget(len(self) // 2)
 
     def _forget(self, first: int) -> None:
@@ -58,13 +62,16 @@ class LiveSeries:
         return self._value[-1] if self._value else None
 
     def since(self, start_ns: int) -> tuple[I64, F64]:
-        """Return times and values from ``start_ns`` on, as sampled, of the last minutes."""
+        """Return times and values from ``start_ns`` on, as sampled, within the last minutes."""
         time, value = np.array(self._time, np.int64), np.array(self._value, np.float64)
         first = int(np.searchsorted(time, start_ns))
         return time[first:], value[first:]
 
     def line(self, start_ns: int) -> tuple[I64, F64]:
-        """Return what to draw from ``start_ns`` on: at most about POINTS_MOST points, whose lows and highs are the samples'."""
+        """Return the points to draw from ``start_ns`` on, about POINTS_MOST at most.
+
+        Their lows and highs are those of the samples.
+        """
         reaches = not self._time or self._time[0] <= start_ns or len(self._bucket) == 0 or self._oldest() >= self._time[0]
         if reaches:
             return thinned(*self.since(start_ns))
@@ -101,7 +108,7 @@ class LiveSeries:
 
 
 def thinned(time: I64, value: F64, points: int = POINTS_MOST) -> tuple[I64, F64]:
-    """Return at most about ``points`` samples: of each part the first of its lowest and highest, in their order."""
+    """Return about ``points`` samples at most: the first lowest and highest of each part, in order."""
     if len(time) <= points:
         return time, value
     size = -(-len(time) // (points // 2))

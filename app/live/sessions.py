@@ -1,6 +1,6 @@
-"""Sampler sessions in the data folder's ``live/``, of this machine and pushed ones, and what the Live screen says of them.
+"""Sampler sessions in the data folder's ``live/``, local and pushed ones, for the Live screen.
 
-A server keeps one reader per session, whoever looks: each look reads what was appended since the last one.
+A server has one reader per session for all viewers. Each look reads what was appended since the last one.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from sawtooth.ingest.quantities.registry import possible
 from sawtooth.ingest.sampler.segments import segments_of
 from sawtooth.ingest.telemetry.session import ODD, SessionClock, SessionReader, is_session_id, is_time
 
-READERS = 16  # sessions kept in memory; eight GPUs take about 60 MB each after hours
-SAWTOOTH_NS = 60 * 10**9  # the stretch in which a sawtooth is looked for: a hundred steps, and what is true now
-SAWTOOTH_EVERY_NS = 5 * 10**9  # a period of a minute's samples hardly changes faster, and the search takes 50 ms
-SAWTOOTH_SAMPLES = 700  # of a minute at 10 Hz; faster signals are only looked at over a shorter stretch
-CATCH_UP_BYTES = 32 << 20  # of a long session read at first look, some seconds; what is older is not drawn, and that is said
-LOOK_BYTES = 4 << 20  # read at a later look, a second after the one before: 200 times what eight GPUs write
-SAMPLES_KEPT = 4_000_000  # of one session, 64 MB: sixteen GPUs have 1.3 million in the last minutes
+READERS = 16  # sessions in memory; one with eight GPUs takes about 60 MB after hours
+SAWTOOTH_NS = 60 * 10**9  # time range in which a sawtooth is searched for: it is recent and has about a hundred steps
+SAWTOOTH_EVERY_NS = 5 * 10**9  # the period in a minute of samples hardly changes faster, and the search takes 50 ms
+SAWTOOTH_SAMPLES = 700  # a minute at 10 Hz; for faster signals, a shorter range is searched
+# Part of a long session that the first look reads, in a few seconds; older samples are not drawn, and the page says so.
+CATCH_UP_BYTES = 32 << 20
+LOOK_BYTES = 4 << 20  # read by each later look, one second after the previous one: 200 times what eight GPUs write
+SAMPLES_KEPT = 4_000_000  # samples of one session, 64 MB: sixteen GPUs have 1.3 million in the last minutes
 EVENTS_KEPT = 50
-GPUS_MOST = 64  # of one host; the largest have 16
+GPUS_MOST = 64  # GPUs of one host; the largest hosts have 16
 
 
 class LiveSession:
-    """A session as it grows. ``look`` reads what is new; everything else answers from memory."""
+    """A session as it grows: ``look`` reads new samples, and all other methods answer from memory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,14 +60,14 @@ class LiveSession:
 
     @property
     def ended(self) -> str | None:
-        """Why the session ended, None while it goes on or when its sampler was killed."""
+        """Why the session ended; None while it continues, or if its sampler was killed."""
         return self._reader.ended
 
     def look(self) -> None:
-        """Read what was appended since the last look."""
+        """Read the data that was appended since the last look."""
         with self.lock:
             for record in self._reader.poll(LOOK_BYTES if self._looked else CATCH_UP_BYTES):
-                with contextlib.suppress(*ODD):  # a record that no sampler of ours writes costs itself
+                with contextlib.suppress(*ODD):  # an invalid record is ignored
                     self._take(record)
             self._looked = True
             every = [series for gpu in self.gpus.values() for series in gpu.series.values()]
@@ -80,7 +81,7 @@ class LiveSession:
             return self.gpus[device].series[column].line(start_ns)
 
     def mean(self, device: int, column: str, seconds: float) -> float | None:
-        """Return the mean of a quantity over the last ``seconds``, None where it has no sample in them."""
+        """Return the mean of a quantity over the last ``seconds``; None without samples."""
         with self.lock:
             series = self.gpus[device].series.get(column)
             if series is None or self.last_ns is None:
@@ -89,7 +90,7 @@ class LiveSession:
             return float(values.mean()) if len(values) else None
 
     def sawtooth(self, device: int) -> Sawtooth | None:
-        """Return the sawtooth of the last minute as it forms, None where nothing shows when the GPU works."""
+        """Return the sawtooth of the last minute; None if no quantity shows when the GPU works."""
         gpu = self.gpus[device]
         with self.lock:
             signal, last = gpu.signal, self.last_ns
@@ -108,7 +109,7 @@ class LiveSession:
         return tooth
 
     def alerts(self) -> list[str]:
-        """Return what somebody should know now, a sentence each: clocks held down, memory near its end, a GPU that is gone."""
+        """Return one sentence for each alert: throttled clocks, memory nearly full, a lost GPU."""
         with self.lock:
             return [sentence for gpu in self.gpus.values() for sentence in gpu.alerts()]
 
@@ -155,7 +156,7 @@ class LiveSession:
             self._processes(record["p"])
 
     def _processes(self, listed: list[Any]) -> None:
-        """Take the processes of all GPUs: device, pid, memory bytes or null, name or null."""
+        """Store the processes of all GPUs: device, pid, memory bytes or null, name or null."""
         for gpu in self.gpus.values():
             own = [
                 (str(name or f"process {int(pid)}"), possible("mem_used_bytes", float(held or 0)))
@@ -172,7 +173,7 @@ class LiveSession:
 
 
 def _first_segment(folder: Path) -> tuple[int, int]:
-    """Return the first segment to read of a long session, and the bytes before it."""
+    """Return the first segment to read of a long session, and the number of bytes before it."""
     sizes = [(number, path.stat().st_size) for number, path in segments_of(folder).items()]
     total, first = 0, 1
     for number, size in reversed(sizes):
@@ -193,7 +194,7 @@ def _sawtooth(times: NDArray[np.int64], values: NDArray[np.float64], tile: bool)
 
 
 class LiveSessions:
-    """The sessions this server has looked at; the least recently used go first."""
+    """The sessions that this server has read; the least recently used are closed first."""
 
     def __init__(self, live: Path) -> None:
         self.live = live
@@ -201,12 +202,12 @@ class LiveSessions:
         self._lock = threading.Lock()
 
     def forget(self, session: str) -> None:
-        """Let go of a session that was removed."""
+        """Close a session that was removed."""
         with self._lock:
             self._open.pop(session, None)
 
     def get(self, session: str) -> LiveSession | None:
-        """Return a session with everything that is on disk by now; None for one that is not here."""
+        """Return a session with all data that is on disk now; None if it does not exist."""
         if not is_session_id(session):
             return None
         with self._lock:

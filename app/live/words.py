@@ -1,4 +1,4 @@
-"""The sentences of the Live screen, with the numbers of the last minute in them."""
+"""The sentences of the Live screen, with numbers of the last minute."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from sawtooth.app.live.info import SessionInfo
 from sawtooth.app.live.sessions import SAWTOOTH_NS, LiveSession
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
-RECENT_SECONDS = 10.0  # of the large numbers: two or three steps of a slow loop, so that they do not flicker
-# What shows how much of the time the GPU works, then the rest; memory has a form of its own
+RECENT_SECONDS = 10.0  # for the large numbers: two or three steps of a slow loop, so that they do not flicker
+# First the share of time at work, then the others; memory has a different form.
 NUMBERS = (*SHARES_AT_WORK, *(column for column in DRAWN if column not in (*SHARES_AT_WORK, "mem_used_bytes")))
-PROCESSES_NAMED = 2  # of a GPU: training has one, and a forgotten notebook is the other
-BUSY_PCT, FULL = 90.0, 0.9  # at work and in use: from here on there is little left of either
-IDLE_PCT = 0.5  # below it a GPU does nothing that anybody trains
+PROCESSES_NAMED = 2  # processes of a GPU: a training has one, and a second may be a forgotten notebook
+BUSY_PCT, FULL = 90.0, 0.9  # limits for utilization and memory: above them, little of either is free
+IDLE_PCT = 0.5  # below this, a GPU does no work of a training
 
 
 def duration(seconds: float) -> str:
-    """Return seconds for people."""
+    """Return seconds as text."""
     return fmt.duration_ns(seconds * 1e9)
 
 
 def sentence(session: LiveSession, gpu: LiveGpu, tooth: Sawtooth | None, *, live: bool) -> str:
-    """Say what the GPU does, in one sentence."""
+    """Return what the GPU does, in one sentence."""
     name = f"GPU {gpu.device}"
     if gpu.signal is None:
         return f"{name} reports no activity."
@@ -45,7 +45,7 @@ def sentence(session: LiveSession, gpu: LiveGpu, tooth: Sawtooth | None, *, live
 
 
 def describe_rhythm(tooth: Sawtooth, gpu: LiveGpu) -> str:
-    """Say the sawtooth's period, duty, depth and how sure they are, or why there is none."""
+    """Return the sawtooth's period, duty, depth and confidence, or why there is none."""
     label = gpu.rhythm_in
     if tooth.period_s is None:
         return f"No sawtooth in {label} over the last minute: {tooth.why_none}."
@@ -60,7 +60,7 @@ def describe_rhythm(tooth: Sawtooth, gpu: LiveGpu) -> str:
 
 
 def now_numbers(session: LiveSession, gpu: LiveGpu) -> list[tuple[str, str, str]]:
-    """Return column, label and mean of the last ten seconds, of what was measured."""
+    """Return column, label and mean of the last ten seconds, for measured quantities."""
     numbers = []
     for column in NUMBERS:
         mean = session.mean(gpu.device, column, RECENT_SECONDS)
@@ -81,7 +81,7 @@ def now_of(gpu: LiveGpu, column: str) -> str:
 
 
 def held_by(gpu: LiveGpu) -> str:
-    """Return how much of a GPU's memory is in use and by which processes: 38.1 of 151 GB, python 37.6 GB."""
+    """Return the used memory and its processes, such as "38.1 of 151 GB, python 37.6 GB"."""
     used = gpu.latest("mem_used_bytes")
     total = f" of {fmt.bytes_(gpu.memory_bytes)}" if gpu.memory_bytes else ""
     parts = [f"{fmt.bytes_(used)}{total}"] if used is not None else []
@@ -92,7 +92,7 @@ def held_by(gpu: LiveGpu) -> str:
 
 
 def standing(session: LiveSession, gpu: LiveGpu) -> str | None:
-    """Say what utilization and memory together mean for somebody who wants more of this GPU; None where one is not measured."""
+    """Return what utilization and memory together mean for a user; None if either is not measured."""
     mean = session.mean(gpu.device, gpu.at_work, SAWTOOTH_NS / 1e9) if gpu.at_work else None
     used = gpu.latest("mem_used_bytes")
     if mean is None or used is None or not gpu.memory_bytes or mean < IDLE_PCT:
@@ -108,14 +108,17 @@ def standing(session: LiveSession, gpu: LiveGpu) -> str | None:
 
 
 def steps(session: LiveSession, gpu: LiveGpu, tooth: Sawtooth | None) -> str | None:
-    """Say how the training steps: by its marks, else by the period of the sawtooth, which usually is a step; None without either."""
+    """Return the step rate from step marks, else from the sawtooth's period, which usually is a step.
+
+    The result is None without either.
+    """
     if session.pace is not None and session.last_ns is not None:
         return session.pace.sentence(gpu.name, session.last_ns)
     return f"About {duration(tooth.period_s)} a step, by its rhythm." if tooth is not None and tooth.period_s else None
 
 
 def about_session(info: SessionInfo, session: LiveSession | None = None, live: bool = False) -> str:
-    """Say where a session comes from, how much of it there is and how old the newest sample is."""
+    """Return where a session comes from, its length, and the age of the newest sample."""
     parts = [fmt.clean(info.name, 40)] if info.name else []
     parts.append(f"{'pushed by ' if info.pushed else ''}{fmt.clean(info.host, 40) or 'unknown host'}")
     if session is None or session.first_ns is None or session.last_ns is None:

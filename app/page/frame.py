@@ -52,7 +52,7 @@ class Screen:
         return SCREENS_FOLDER / f"{self.name}.py"
 
 
-# screens without content if the run has no GPU work
+# Screens without content if the run has no GPU work.
 OF_THE_GPU = frozenset({"audit", "idle", "kernels", "operators", "modules", "efficiency", "memory"})
 SECTIONS = ("Answer", "Why it waits", "What it works on", "All runs")
 SCREENS: tuple[Screen, ...] = (
@@ -120,8 +120,9 @@ def link(name: str, label: str, *, run: str | None = None, icon: str | None = No
 def run_selector(page_name: str) -> None:
     """Let the viewer choose the run: the ``run`` of the address, else the newest.
 
-    A page that is not about one run shows a link back to the run instead. Streamlit's own binding would write the option's
-    label into the address. A link must contain the run's id, which is the same on every server.
+    The choice survives navigation, reload and Back. A page that is not about one run shows a link back to the run instead.
+    Streamlit's own binding would write the option's label into the address. A link must contain the run's id, which is the same
+    on every server.
     """
     asked = st.query_params.get("run")
     names = {manifest.id: manifest.name for manifest in listed(data_folder().manifests(), (asked,) if asked else ())}

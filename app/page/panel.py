@@ -18,7 +18,7 @@ from sawtooth.app.page import cards, frame
 
 _HTML = templates.pieces("poster.html")
 TALL = 560  # pixels of a screen's main table: it fills a laptop's page below the headline
-# characters, pixels: limits a column of long names, so that the numbers have room on a narrow page
+# Characters, pixels: limits a column of long names, so that the numbers have room on a narrow page.
 LONG_TEXT, LONG_TEXT_WIDTH = 40, 300
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet reads a cell as a formula if it begins with one of these
 PERCENT = "%.1f\u00a0%%"  # for a share that is multiplied by 100
@@ -129,7 +129,7 @@ def number_column(heading: str, values: pd.Series | None, *, help_: str | None =
     known = values.dropna()
     largest = float(known.abs().max()) if len(known) else 0.0
     whole = bool((known == known.round()).all())
-    # so that 9.98 µs do not become 0.0100 ms
+    # So that 9.98 µs do not become 0.0100 ms.
     small = 3 if largest >= 0.1 or not largest else max(5, 2 - math.floor(math.log10(largest)))
     decimals = 0 if whole else small if largest < 1 else 3 if largest < 10 else 2 if largest < 100 else 1
     return st.column_config.NumberColumn(heading, format=f"%.{decimals}f", help=help_)

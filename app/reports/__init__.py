@@ -1,1 +1,1 @@
-"""What leaves the app as a file: HTML, Markdown and text of a run or a comparison."""
+"""Reports of a run or a comparison as files: HTML, Markdown and text."""

@@ -1,4 +1,4 @@
-"""The audit as Markdown, for a pull request: the checklist of a run, or the table over a chain of runs."""
+"""The audit as Markdown for a pull request: a run's checklist, or the table of a chain of runs."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def of_run(result: RunResult, checked: Sequence[Checked]) -> str:
 
 
 def of_chain(made: Chain) -> str:
-    """Return the table as GitHub-flavoured Markdown, under its title."""
+    """Return the table as GitHub-flavoured Markdown, with its title."""
     return table(f"## {as_written(chain.title(made))}", chain.heads(made), chain.rows(made))

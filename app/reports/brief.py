@@ -7,11 +7,14 @@ from sawtooth.app import format as fmt
 from sawtooth.app.words.advice import below
 from sawtooth.app.words.headline import headline
 
-NOTES = 3  # of the step: what it is the mean of, of which loop, and what was left out
+NOTES = 3  # notes about the step: its average, its loop, and what was left out
 
 
 def lines(result: RunResult) -> list[str]:
-    """Return the change to make or else where the time goes, the step, and what the GPU does in it; fewer where less is known."""
+    """Return the change (or where the time goes), the step time, and the GPU's utilization.
+
+    There are fewer lines if less is known.
+    """
     metrics = result.metrics
     out = [headline(result), *filter(None, [below(result)])]
     step = metrics["best_step_time_ms"]

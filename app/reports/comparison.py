@@ -1,4 +1,4 @@
-"""A comparison for people outside the app: Markdown for pull requests, text for terminals."""
+"""Reports of a comparison: Markdown for pull requests, text for terminals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from sawtooth.app.words.comparisons import comparison as words
 
 
 def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
-    """Return the comparison as GitHub-flavoured Markdown; the marker lets a bot find and replace its own comment."""
+    """Return the comparison as GitHub-flavoured Markdown.
+
+    Its marker lets a bot find and replace its own comment.
+    """
     lines = [
         MARKER,
         f"## {_plain(words.headline(comparison))}",
@@ -60,7 +63,7 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
 
 
 def _blocks(comparison: Comparison) -> list[str]:
-    """Return both steps as bars of blocks on one scale: work and lost time."""
+    """Return both steps as bars of block characters on one scale: work and lost time."""
     steps = two_steps.steps_divided(comparison)
     if not steps:
         return []

@@ -1,6 +1,6 @@
-"""One self-contained HTML file of a run or a comparison, without a script: it opens from disk, asks the network for nothing, and prints.
+"""One self-contained HTML file of a run or a comparison, without scripts and network requests.
 
-What it looks like stands in ``sawtooth/app/templates``; this module says what goes into the templates.
+The layout is in ``sawtooth/app/templates``; this module provides the content.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from sawtooth.app.words.comparisons import audit, basis, changed, changes, two_s
 from sawtooth.app.words.comparisons import comparison as words
 
 _POSTER = templates.pieces("poster.html")
-FIRST = 3  # changes shown in full, as on the page; the rest is folded
-DOTS = 200  # of a side: more cover each other
-ROWS = 25  # of each table of kernels and operators; the JSON has them all
+FIRST = 3  # changes shown in full, as on the page; the others are folded
+DOTS = 200  # per side: more would overlap
+ROWS = 25  # rows of each table of kernels and operators; the JSON has all of them
 
 
 @dataclass(frozen=True)
 class Table:
-    """Headings and rows of text; with ``words`` its cells are sentences, which wrap, else numbers, which do not."""
+    """Headings and rows of text; ``words`` means that cells are sentences, which wrap, not numbers."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -48,7 +48,7 @@ class Table:
 
 @dataclass(frozen=True)
 class BarPart:
-    """A part of a step's bar: its label with time and share, its width as CSS, its colour and texture."""
+    """A part of a step's bar: its label with time and share, its width (CSS), colour and texture."""
 
     label: str
     width: str
@@ -58,7 +58,7 @@ class BarPart:
 
 @dataclass(frozen=True)
 class Bar:
-    """A step as a bar; ``alt`` says the same in words."""
+    """A step as a bar; ``alt`` describes it in words."""
 
     caption: str
     alt: str
@@ -67,7 +67,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Change:
-    """A finding with its number, what to do in short, its code as lines of diffs, what it brings, and the rows that prove it."""
+    """A finding with its number, short action, diffs, gain, and evidence."""
 
     number: int
     finding: Finding
@@ -79,7 +79,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Dots:
-    """Every counted step of one side as a dot: where it lies on the scale, as CSS."""
+    """Every counted step of one side as a dot, with its position on the scale (CSS)."""
 
     name: str
     colour: str
@@ -96,7 +96,10 @@ class MatchTable:
 
 
 def run_html(result: RunResult) -> str:
-    """Return the report of a run in the page's order: the poster, what to change with code and evidence, and every reading. It holds no script."""
+    """Return the report of a run in the page's order, without scripts.
+
+    It has the poster, the changes with code and evidence, and every reading.
+    """
     rank = result.lead
     verdict = judge(rank) if rank is not None else None
     numbered = [_change(number, finding, result) for number, finding in advice.numbered(result)]
@@ -131,7 +134,7 @@ def run_html(result: RunResult) -> str:
 
 
 def _poster(result: RunResult) -> Markup | None:
-    """Return what a step takes now and after the change of the headline; None where no step time is known."""
+    """Return the step now and after the headline's change; None if no step time is known."""
     change, forecast, before = headline_words.first_change(result), headline_words.forecast(result), savings.step(result)
     if before is None:
         return None
@@ -151,14 +154,14 @@ def _poster(result: RunResult) -> Markup | None:
 
 
 def _bars(rank: RankResult) -> list[Bar]:
-    """Return the columns of the ledger as bars, the one that speaks for the run first; one that shows the same is left out."""
+    """Return the ledger's columns as bars, the run's column first; an identical second one is left out."""
     first, *others = [_bar(rank, column) for column in columns_of(rank)]
     shown = [part.label for part in first.parts]
     return [first, *(bar for bar in others if [part.label for part in bar.parts] != shown)]
 
 
 def _bar(rank: RankResult, column: Column) -> Bar:
-    """Return a column of the ledger as a bar whose every part is named under it."""
+    """Return a column of the ledger as a bar with a label for every part."""
     parts = parts_of(rank, column)
     name = step_bar.ROWS[column]
     caption = f"{name[0].upper()}{name[1:]}, {run_words.unit_of(rank)}"
@@ -186,7 +189,7 @@ def _reading(key: str, result: RunResult) -> tuple[str, str, str]:
 
 
 def comparison_html(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
-    """Return the report of a comparison in the page's order. It holds no script."""
+    """Return the report of a comparison in the page's order, without scripts."""
     names = words.names(comparison)
     steps = two_steps.steps_divided(comparison)
     return templates.render(
@@ -221,7 +224,7 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[Outcome] = ()) ->
 
 @dataclass(frozen=True)
 class Way:
-    """The way from A's step to B's: its finding, how it is computed, both steps as bars, each move, and all in numbers."""
+    """The change from A's step to B's: finding, method, both steps as bars, each part, and all numbers."""
 
     title: str
     method: str
@@ -244,7 +247,7 @@ def _way(bars: list[waterfall.Bar], step: two_steps.Step, *, shown: bool) -> Way
 
 
 def _dots(a: Sequence[float], b: Sequence[float]) -> list[Dots]:
-    """Return the counted steps of both sides on one scale from 0; of very many, evenly chosen ones."""
+    """Return the counted steps of both sides on one scale from 0; of very many, every n-th one."""
     top = max((*a, *b), default=0.0)
     sides = []
     for name, steps, colour in (("A", a, MUTED), ("B", b, ACCENT)):

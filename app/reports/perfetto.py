@@ -1,4 +1,4 @@
-"""A run's traces as one file for Perfetto: every rank on the clock that the ranks' collectives say they share."""
+"""A run's traces as one file for Perfetto, on the common clock that the ranks' collectives show."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from sawtooth.ingest.source import Source
 from sawtooth.ingest.trace.torch_json.merging import RankSource, merged
 from sawtooth.ingest.trace.torch_json.reader import sniff
 
-LEVEL = 1  # of zlib: a viewer waits for it, and keeps nothing of it
-BEFORE_NS = 1_000_000_000  # marks may stand before the first event that is stored, and Perfetto knows no time below 0
+LEVEL = 1  # level of zlib: it is low, because a viewer waits for the file and does not store it
+BEFORE_NS = 1_000_000_000  # marks may be earlier than the first stored event, and Perfetto has no time below 0
 UNKNOWN_CLOCKS = "The traces share no clock: each rank's begins at the same time."
 
 
 def viewable(folder: DataFolder, ref: RecordingRef) -> bool:
-    """Tell whether a trace's source is kept, and is one that Perfetto reads: not an export of Nsight Systems."""
+    """Return whether a trace's source is stored and Perfetto can read it (not an Nsight Systems export)."""
     path = folder.source_file(ref.id)
     return path.is_file() and sniff(Source(path).head())
 
 
 def mergeable(folder: DataFolder, manifest: Manifest) -> bool:
-    """Tell whether a run has several traces, all of which Perfetto reads."""
+    """Return whether a run has several traces that Perfetto can read."""
     return len(manifest.traces) > 1 and all(viewable(folder, ref) for ref in manifest.traces)
 
 
 def shifts(result: RunResult) -> tuple[list[int], bool]:
-    """Return what to add to the times in each trace's file (ns), and whether they are on one clock then.
+    """Return what to add to the times of each trace's file (ns), and whether they then share a clock.
 
-    The first rank's clock is that of all; others are moved by what the ends of shared collectives say, or stay on the time of day where they share none.
+    The first rank's clock is the common one. Others are shifted by the ends of shared collectives. Without these, they use the
+    time of day.
     """
     rows = {row.id: row for row in result.recordings if row.kind == "trace"}
     waits = result.communication.ranks if result.communication else ()
@@ -47,7 +48,10 @@ def shifts(result: RunResult) -> tuple[list[int], bool]:
 
 
 def merged_trace(result: RunResult, folder: DataFolder) -> Generator[bytes]:
-    """Yield one trace of all of a run's, gzipped JSON. Raises NotFoundError, before anything is yielded, where a source cannot be read."""
+    """Yield all traces of a run as one, as gzipped JSON.
+
+    Raises NotFoundError before the first piece if a source cannot be read.
+    """
     manifest = result.manifest
     if not all(viewable(folder, ref) for ref in manifest.traces) or not manifest.traces:
         raise NotFoundError(
@@ -69,7 +73,7 @@ def _label(traces: Sequence[RecordingRef], number: int) -> str:
 
 
 def _first_in_file(row: RecordingRow) -> int:
-    """Return when a trace's first event begins, as its file has it (ns)."""
+    """Return the start of a trace's first event, as in its file (ns)."""
     return (row.first_ns or 0) - (row.base_time_ns or 0)
 
 

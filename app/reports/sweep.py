@@ -1,4 +1,4 @@
-"""A sweep as Markdown, for a pull request: what to choose and why, and the table."""
+"""A sweep as Markdown for a pull request: the recommended value, the reason, and the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report for people: Markdown for pull requests and job summaries, text for terminals."""
+"""The report of a run: Markdown for pull requests and job summaries, text for terminals."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from sawtooth.app.words.savings import between_predicted
 MARKER = "<!-- sawtooth-report -->"  # lets a bot find and replace its own comment
 BUSY_OF_RUN = "GPU busy"
 HEADS: dict[Column, str] = {"unprofiled": "a step of the run", "recorded": "a profiled step"}
-ADVISED = 3  # changes written out with their code, as on the page
-BLOCKS = 40  # of a bar in Markdown: it fits beside its time in a comment's width
+ADVISED = 3  # changes that are shown with their code, as on the page
+BLOCKS = 40  # width of a bar in Markdown: together with its time it fits into a comment
 WORK, LOST = "█", "░"
-NAMED_FROM = 0.02  # of the step: a smaller loss is less than a block
-TOP = 8  # rows of a table in a comment; the JSON has them all
+NAMED_FROM = 0.02  # share of the step: a smaller loss is less than a block
+TOP = 8  # rows of a table in a comment; the JSON has all of them
 
 
 def markdown(result: RunResult) -> str:
-    """Return the report as GitHub-flavoured Markdown: the answer, the step as a bar, what to change; the numbers folded."""
+    """Return the report as GitHub-flavoured Markdown: answer, step as a bar, changes, folded numbers."""
     lines = [
         MARKER,
         f"## {as_written(fmt.clean(result.manifest.name, fmt.NAME_LENGTH))}",
@@ -81,7 +81,7 @@ def markdown(result: RunResult) -> str:
 
 
 def _blocks(result: RunResult) -> list[str]:
-    """Return the step now, and after the change of the headline where one is known, as bars of blocks: work and lost time."""
+    """Return the step now and after the headline's change as bars of block characters."""
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is None or not verdict.step.value:
         return []
@@ -100,7 +100,7 @@ def _blocks(result: RunResult) -> list[str]:
 
 
 def text(result: RunResult) -> str:
-    """Return the report for a terminal: the answer, what to change, where a step goes; then the numbers it rests on."""
+    """Return the report for a terminal: the answer, what to change, the parts of a step, the numbers."""
     lines = [fmt.clean(result.manifest.name), headline(result), *filter(None, [below(result), result.manifest.failure])]
     lines += _findings_text(result)
     if result.lead is not None and result.lead.ledger:
@@ -117,7 +117,7 @@ def text(result: RunResult) -> str:
 
 
 def _readings_text(result: RunResult) -> list[str]:
-    """Return a line a reading; a reason for little trust that several share stands with the first."""
+    """Return a line per reading; a reason for low trust is given only once."""
     lines = ["", "Numbers"]
     width = max(len(_label(key)) for key in METRICS)
     if (busy := _busy_of_run(result)) is not None:
@@ -148,7 +148,7 @@ def _ledger_text(rank: RankResult) -> list[str]:
 
 
 def gain(result: RunResult, finding: Finding) -> str:
-    """Return what a finding's change brings, for people: 312 ms → ≈ 47 ms; or its ceiling where no prediction is made."""
+    """Return a finding's gain, such as "312 ms → ≈ 47 ms", or its ceiling without a prediction."""
     step_ms = best_ms(result)
     if finding.claims == "gain" and finding.predicted_step_ms is not None and step_ms:
         return fmt.step_change(step_ms, finding.predicted_step_ms)
@@ -208,23 +208,26 @@ def _findings_text(result: RunResult) -> list[str]:
 
 
 def _range_without_plan(result: RunResult, finding: Finding) -> str:
-    """Return a prediction's range where no plan says it, as of a host alone."""
+    """Return a prediction's range if there is no plan that gives it, as for a run without a GPU."""
     return f" ({between})" if not result.plan and (between := between_predicted(finding)) else ""
 
 
 def worth_knowing(result: RunResult) -> list[Diagnostic]:
-    """Return what limits the numbers. Events that Sawtooth measures nothing with are no limit; the JSON names them."""
+    """Return what limits the numbers, without events that no number uses; the JSON lists these."""
     return [diagnostic for diagnostic in result.diagnostics if not diagnostic.key.startswith("not_stored")]
 
 
 def listed(result: RunResult) -> list[str]:
-    """Return the keys of the readings to list, the run's own step time first; of a run without GPU work those that are known."""
+    """Return the keys of the readings to list, the run's step time first.
+
+    For a run without GPU work, only the known ones are listed.
+    """
     keys = sorted(METRICS, key=lambda key: key != "best_step_time_ms")
     return keys if result.lead is not None else [key for key in keys if result.metrics[key].value is not None]
 
 
 def unlisted(result: RunResult) -> str | None:
-    """Return one sentence in place of the readings that are not listed."""
+    """Return one sentence about the readings that are not listed."""
     left_out = [result.metrics[key].why_missing for key in METRICS.keys() - set(listed(result))]
     return f"{len(left_out)} more are not known: {Counter(left_out).most_common(1)[0][0]}" if left_out else None
 
@@ -243,13 +246,13 @@ def _label(key: str) -> str:
 
 
 def _busy_of_run(result: RunResult) -> str | None:
-    """Return the share of the run's own step in which the GPU is busy, as the headline has it; None where nothing is known."""
+    """Return the GPU's busy share of the run's own step, as in the headline, or None."""
     share = busy_share_of_best(result.lead) if result.lead is not None and result.lead.ledger else None
     return fmt.share(share) if share is not None else None
 
 
 def _ledger_table(rank: RankResult) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Return heads and rows of where a step goes: the column that speaks for the run with its share, and the other one, labelled."""
+    """Return headings and rows of the parts of a step: the run's column with its share, and the other."""
     columns = columns_of(rank)
     rows = sorted(_with_outside(rank), key=lambda row: -(_ms(row, columns[0]) or 0.0))
     whole = sum(_ms(row, columns[0]) or 0.0 for row in rows)
@@ -266,7 +269,7 @@ def _ledger_table(rank: RankResult) -> tuple[list[str], list[tuple[str, ...]]]:
 
 
 def _with_outside(rank: RankResult) -> list[LedgerRow]:
-    """Return the ledger's rows, and apart from them what no profiled step shows, as on the page."""
+    """Return the ledger's rows, with the time outside the profiled steps as a row of its own."""
     outside = next((part.ms for part in parts_of(rank, "unprofiled") if part.owner == OUTSIDE_PROFILE), 0.0)
     if not outside:
         return list(rank.ledger)

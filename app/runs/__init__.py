@@ -1,1 +1,1 @@
-"""The list of runs: what a card says of each, and finding and ordering them."""
+"""The list of runs: the content of cards, searching and ordering."""

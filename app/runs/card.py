@@ -1,6 +1,7 @@
-"""What a run's card says: analysed once, by the ingest child where it can be, and kept in a small file beside the derived ones.
+"""The content of a run's card, computed once and stored next to the derived files.
 
-The Runs page shows dozens of cards, and the first analysis of a large trace takes seconds: no page may wait for it twice.
+The ingest child computes it if possible. The Runs page shows dozens of cards, and the first analysis of a large trace takes
+seconds. A page must not wait for it twice.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_msgpack
 
-INLINE_BYTES = 24 << 20  # of recordings: analysed within 0.2 s; above, a page would hold up every viewer
+INLINE_BYTES = 24 << 20  # size of recordings that are analysed within 0.2 s; with larger ones, a page would delay all viewers
 KEPT = "card.msgpack"
-FORM = 8  # counts up when cards hold more, or say it in other words: older ones are then made anew
+FORM = 8  # increased when the content or the wording of cards changes, so that older ones are made again
 READINGS = ("best_step_time_ms", "mfu")
 
 
 class Card(msgspec.Struct, frozen=True):
-    """GPU, the verdict's headline and the line below it, readings by metric key, the last utilization (shares; None a hole), or what is wrong.
+    """The GPU, the Verdict's headline, the line below it, readings by metric key, or what is wrong.
 
-    ``parts`` are owner, cause and share of the step, largest first. ``lost_to`` names in words what most of the step is lost to (waiting for the data loader), "" where the GPU is at work or nobody knows.
+    ``utilization`` has the last shares; None is a telemetry gap. ``parts`` are owner, cause and share of the step, largest
+    first. ``lost_to`` is the main loss in words, such as "waiting for the data loader". It is "" if the GPU works or the cause
+    is not known.
     """
 
     gpu: str = ""
@@ -49,7 +52,7 @@ class Card(msgspec.Struct, frozen=True):
 
 
 def kept_card(manifest: Manifest, folder: DataFolder) -> Card | None:
-    """Return the card of ``manifest`` from its file, None where that is missing, damaged or out of date."""
+    """Return the stored card of ``manifest``; None if it is missing, damaged or out of date."""
     with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
         card = from_msgpack(unsealed(kept_file(folder, manifest, KEPT).read_bytes()), Card)
         return card if card.form == FORM else None
@@ -57,20 +60,20 @@ def kept_card(manifest: Manifest, folder: DataFolder) -> Card | None:
 
 
 def is_large(manifest: Manifest, folder: DataFolder) -> bool:
-    """Tell whether analysing the run takes too long for a page."""
+    """Return whether the analysis of the run takes too long for a page."""
     files = [folder.recording_file(ref.id) for ref in manifest.recordings]
     return sum(file.stat().st_size for file in files if file.exists()) > INLINE_BYTES
 
 
 def card_of(manifest: Manifest, library: Library) -> Card:
-    """Return the card of ``manifest``, made where none is kept. A missing or damaged recording is the card's ``problem``."""
+    """Return the card of ``manifest``, made if there is none; an unreadable recording is its ``problem``."""
     if (kept := kept_card(manifest, library.folder)) is not None:
         return kept
     try:
         card = _made(manifest, library)
     except SawtoothError as error:
         return Card(problem=str(error))
-    with contextlib.suppress(OSError):  # a full disk costs time, not the page
+    with contextlib.suppress(OSError):  # a full disk costs time, but not the page
         write_atomically(kept_file(library.folder, manifest, KEPT), sealed(msgspec.msgpack.encode(card)))
     return card
 
@@ -93,7 +96,10 @@ def _made(manifest: Manifest, library: Library) -> Card:
 
 
 def _parts(result: RunResult) -> list[tuple[str, str | None, float]]:
-    """Return owner, cause and share of what the step goes to, as the Verdict's bar has it; without GPU work what the host's does."""
+    """Return owner, cause and share of the step's parts, as in the Verdict's bar.
+
+    Without GPU work, the parts are those of the host.
+    """
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is not None:
         return [(part.owner, part.cause, part.share) for part in verdict.parts]

@@ -1,4 +1,4 @@
-"""Finding and ordering runs, and what became of step time and MFU from run to run of one tag."""
+"""Searching and ordering runs, and the history of step time and MFU of a tag."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sawtooth.analysis.metrics.registry import ALIASES
 from sawtooth.app import format as fmt
 from sawtooth.ingest.manifest import Manifest
 
-# What is chosen stands in links, so these keys stay.
+# Links contain these keys, so they must not change.
 ORDERS = {
     "newest": "Newest first",
     "name": "Name",
@@ -29,13 +29,16 @@ Readings = Mapping[str, Mapping[str, Reading]]  # by run id, then by metric key
 
 
 def listed(manifests: Sequence[Manifest], asked: Collection[str] = ()) -> list[Manifest]:
-    """Return the runs that lists show: the user's own and those ``asked`` for by id; the bundled examples too while there are no others."""
+    """Return the runs for lists: the user's own ones and those ``asked`` for by id.
+
+    The bundled examples are included as long as there are no other runs.
+    """
     own = [m for m in manifests if not m.bundled]
     return [m for m in manifests if not m.bundled or m.id in asked] if own else list(manifests)
 
 
 def matching(manifests: Sequence[Manifest], wanted: str, tag: str | None = None) -> list[Manifest]:
-    """Return the runs that hold ``wanted`` in name, tags, notes or id, whatever its case, and that carry ``tag`` where one is given."""
+    """Return the runs with ``wanted`` in name, tags, notes or id, ignoring case, and with ``tag``."""
     sought = wanted.strip().lower()
     return [
         m
@@ -47,7 +50,10 @@ def matching(manifests: Sequence[Manifest], wanted: str, tag: str | None = None)
 def ordered(
     manifests: Sequence[Manifest], by: str, readings: Readings, busy: Mapping[str, float | None] = MappingProxyType({})
 ) -> list[Manifest]:
-    """Return the runs in one of ORDERS; those whose reading (``busy``: share of the step by run id) is not known come last, newest first."""
+    """Return the runs in one of ORDERS; runs without the reading come last, newest first.
+
+    ``busy`` is the share of the step by run id.
+    """
     newest = sorted(manifests, key=lambda m: -m.created_ns)
     if by == "name":
         return sorted(newest, key=lambda m: m.name.casefold())
@@ -72,7 +78,10 @@ def tags(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def headline(lost_to: Sequence[str]) -> str | None:
-    """Return what most runs lose their time to, ``lost_to`` of each run ("": to nothing in particular); None where no two share it."""
+    """Return the most common loss of the runs; None if no two runs share one.
+
+    ``lost_to`` has the main loss of each run, or "".
+    """
     most = Counter(filter(None, lost_to)).most_common(1)
     if not most or most[0][1] < 2:
         return None
@@ -80,7 +89,10 @@ def headline(lost_to: Sequence[str]) -> str | None:
 
 
 def grouped(manifests: Sequence[Manifest], by: str, lost_to: Mapping[str, str]) -> list[tuple[str, list[Manifest]]]:
-    """Return the runs in groups, in their order: by tag (a run with several stands in each), by what they lose most to, or all in one."""
+    """Return the runs in ordered groups: by tag, by their main loss, or all in one.
+
+    A run with several tags is in each of their groups.
+    """
     groups: dict[str, list[Manifest]] = {}
     for manifest in manifests:
         names = {"tag": list(manifest.tags) or [NO_TAG], "loss": [lost_to.get(manifest.id) or AT_WORK]}.get(by, [""])
@@ -90,7 +102,7 @@ def grouped(manifests: Sequence[Manifest], by: str, lost_to: Mapping[str, str]) 
 
 
 def history(manifests: Sequence[Manifest], readings: Readings) -> pd.DataFrame:
-    """Return run, name, step_ms and mfu (NaN where unknown) of the runs, in the order in which they were brought in."""
+    """Return run, name, step_ms and mfu (NaN if unknown), in the order of import."""
     runs = sorted(manifests, key=lambda m: m.created_ns)
     rows = [(m.id, m.name, *(_value(readings, m, key) for key in HISTORY)) for m in runs]
     frame = pd.DataFrame(rows, columns=["run", "name", "step_ms", "mfu"])
@@ -98,7 +110,7 @@ def history(manifests: Sequence[Manifest], readings: Readings) -> pd.DataFrame:
 
 
 def history_title(tag: str, rows: pd.DataFrame) -> str:
-    """Return what became of the step time and the MFU from the first run of a tag to the last."""
+    """Return the change of step time and MFU from a tag's first run to its last."""
     parts = []
     for column, name, text in (("step_ms", "step", fmt.duration_ms), ("mfu", "MFU", fmt.share)):
         known = rows[column].dropna()

@@ -28,7 +28,7 @@ WHAT: dict[tables.KernelGroup, str] = {
     "operator": "operator",
     "shape": "operator and shape",
 }
-STANDS_OUT = 0.3  # of GPU work: if the largest kernel has a smaller share, the headline names a category
+STANDS_OUT = 0.3  # share of GPU work: if the largest kernel has a smaller share, the headline names a category
 METHOD = (
     "Durations of single operations inside the steady window are added up and divided by the counted steps. Operations that run at the "
     "same time on two streams count twice here; the ledger on the Verdict counts each nanosecond once."

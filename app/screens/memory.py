@@ -32,8 +32,8 @@ sizes = find_batch_size(
 )"""
 MEMORY = "mem_used_bytes"
 FEW = 2  # operators that are named in words
-DRAWN_FROM = 0.1  # of the GPU's memory: a smaller part would be a thin line in an empty bar, and the headline has its number
-FLAT = 0.01  # of the use: smaller changes are one step of NVML's own rounding on a large GPU
+DRAWN_FROM = 0.1  # share of the GPU's memory: a smaller part would be a thin line, and the headline has its number
+FLAT = 0.01  # share of the use: smaller changes are one step of NVML's own rounding on a large GPU
 RECORD = "with torch.profiler.profile(\n    profile_memory=True, record_shapes=True\n) as profiler:"
 
 

@@ -16,7 +16,7 @@ from sawtooth.app.page.parts import first_change, rank_panels
 from sawtooth.app.words import ranks as rank_words
 from sawtooth.app.words import run as words
 
-SKEW_SHARE = 0.03  # of a profiled step: a smaller difference is not mentioned
+SKEW_SHARE = 0.03  # share of a profiled step: a smaller difference is not mentioned
 MOST_BARS = 16  # ledgers side by side: of more ranks, the most important are shown
 FEW = 4  # ranks: the bars of so few ranks already show everything
 HARDLY_MS = 0.0005  # ms that would be shown as 0

@@ -22,7 +22,7 @@ from sawtooth.ingest.manifest import Manifest
 
 FAILED_SHOWN = 5  # failed files in the list; the API has the others
 
-# time in which the page makes cards itself: after an upgrade all are missing, and the rest appear one by one
+# Time in which the page makes cards itself: after an upgrade all are missing, and the rest appear one by one.
 CARDS_SECONDS = 2.0
 LOOK_EVERY_SECONDS = 0.8  # between checks for runs that arrive in other ways than through this page
 
@@ -38,7 +38,7 @@ def main() -> None:
     if started:
         st.session_state["my_jobs"] = [*st.session_state.get("my_jobs", []), started]
     until = time.monotonic() + CARDS_SECONDS
-    # before the list of jobs, so that the list contains the jobs that this starts
+    # Before the list of jobs, so that the list contains the jobs that this starts.
     for manifest in manifests[: run_list.FIRST_PAGE]:
         run_list.known(manifest, at_once=time.monotonic() < until)
     _job_list()
@@ -60,7 +60,7 @@ def _state() -> tuple[object, ...]:
 
 @st.fragment(run_every=LOOK_EVERY_SECONDS)
 def _arrivals(shown: tuple[object, ...]) -> None:
-    """Show the page again when a run appears or disappears, whatever caused it."""
+    """Show the page again when a run appears or disappears, for any reason."""
     if _state() != shown:
         st.rerun(scope="app")
 

@@ -14,7 +14,7 @@ from sawtooth.app.page.reference import columns
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import RecordingRef
 
-# length of a query that is still written into the address: mail programs and proxies cut longer addresses
+# Length of a query that is still written into the address: mail programs and proxies cut longer addresses.
 LINK_CHARACTERS = 2_000
 FIRST_TABLE = "gpu_ops"  # the table that most queries use
 KEPT_RESULTS = 12  # cached answers of a few MB each: viewers sort and reload

@@ -124,7 +124,7 @@ def _head(telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
         cards.headline(sentence, f"{_under(telemetry)}{where}")
         return
     column, name = _activity(telemetry)
-    # the steady part of the run, as on every other screen: without start, end and profile
+    # The steady part of the run, as on every other screen: without start, end and profile.
     steady = telemetry_strip.steady(telemetry, summary)
     facts = series.facts(steady, column) if column else {}
     if facts:
@@ -185,7 +185,7 @@ def _lanes(telemetry: Telemetry, run_id: str, summary: DeviceTelemetry | None) -
         cards.small(
             f"Averages are of the whole recording, since no part of it is known to be steady: {summary.steady.why_none}."
         )
-    # without a range, the chart below shows the whole recording
+    # Without a range, the chart below shows the whole recording.
     strip = _overview(telemetry, view) if view is not None else None
     shown = series.within(telemetry, series.seconds_span(view, origin)) if view else telemetry
     steady = telemetry_strip.steady(telemetry, summary)

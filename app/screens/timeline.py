@@ -21,7 +21,7 @@ from sawtooth.app.page.timeline import beside, perfetto, views
 from sawtooth.app.page.timeline import picture as timeline_picture
 from sawtooth.app.words import timeline as words
 
-# share of the time between the first and the last counted step: if less is in counted steps, there are others between them
+# Share of the time between the first and the last counted step: if less is in counted steps, there are others between them.
 WITHOUT_GAPS = 0.99
 METHOD = (
     "Slices are as recorded. One that is too short to be told apart is part of a sum: each pixel is as high as its time is filled, in the colour "

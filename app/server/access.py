@@ -40,14 +40,14 @@ OPEN_PATHS = ("/_stcore/health",)  # returns only "ok": health checks of contain
 NESTED = ("_stcore", "api", "app", "component", "media", "static")  # first path components that have addresses below them
 PEER = "sawtooth.peer"  # key in the scope
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-# a browser sends it to another origin only after a preflight request, which this server never grants
+# A browser sends it to another origin only after a preflight request, which this server never grants.
 WRITE_HEADER = "x-sawtooth"
 NO_PUSH = "This is not the server's push token. sawtooth serve prints it, and the Live page shows it."
 FAILED = "This is a bug in Sawtooth; the server's log has the details."
 
 
 class AccessMiddleware:
-    """Check every HTTP request and WebSocket first, and add the security headers."""
+    """The middleware that checks every HTTP request and WebSocket, and adds the security headers."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self.app = app
@@ -165,7 +165,7 @@ class AccessMiddleware:
     def _host_allowed(self, name: str) -> bool:
         if self.settings.allowed_hosts:
             return name in self.settings.allowed_hosts or is_loopback(name)
-        # with a token, a page of a DNS-rebinding attack still lacks the cookie
+        # With a token, a page of a DNS-rebinding attack still lacks the cookie.
         return is_loopback(name) or self.settings.token is not None
 
     def _no_push(self, scope: Scope, headers: Headers) -> Refusal | None:
@@ -223,7 +223,7 @@ def _netloc(origin: str) -> str | None:
 
 
 class PeerMiddleware(ProxyHeadersMiddleware):
-    """Store the address from which a request came.
+    """The middleware that stores the address from which a request came.
 
     For requests from this machine, uvicorn replaces this address with the one in X-Forwarded-For.
     """

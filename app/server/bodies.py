@@ -1,4 +1,4 @@
-"""Reads the whole body of a request, with limits on size and time."""
+"""Reading the complete body of a request, with limits on size and time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def whole_body(request: Request, most_bytes: int, seconds: float, idle_sec
     async with asyncio.timeout(seconds):
         while True:
             try:
-                # wait_for is not usable: before Python 3.12 it loses the outer timeout if a chunk arrives at the same moment
+                # Not wait_for: before Python 3.12 it loses the outer timeout if a chunk arrives at the same moment.
                 async with asyncio.timeout(idle_seconds):
                     chunk = await anext(stream)
             except StopAsyncIteration:

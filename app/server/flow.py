@@ -34,7 +34,7 @@ MOST_CONNECTIONS = 3000  # pages have about five each; slow_clients closes most 
 
 
 class Bucket:
-    """Let ``rate`` messages per second through, ``burst`` at once; earlier ones wait in order."""
+    """A rate limit: ``rate`` messages per second, ``burst`` at once; earlier ones wait in order."""
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.rate, self.burst = rate, burst
@@ -89,7 +89,7 @@ class Sockets:
         async def at_its_pace() -> Message:
             message = await receive()
             if message["type"] == "websocket.receive":
-                # also for 0 seconds, so that other sockets get a turn between two waiting messages
+                # Also for 0 seconds, so that other sockets get a turn between two waiting messages.
                 await asyncio.sleep(own.wait_s())
                 await self._place()
             return message
@@ -108,7 +108,7 @@ class Sockets:
 
 
 class WaitingRunner(ScriptRunner):
-    """Runs a page's script, or a refreshing part of it, when one of SCRIPTS_AT_ONCE places is free.
+    """A runner that starts a page's script, or a part of it, when one of SCRIPTS_AT_ONCE places is free.
 
     Reruns that are requested meanwhile are combined into one.
     """

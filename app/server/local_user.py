@@ -18,7 +18,7 @@ USER_COLUMN = 7
 def user_of(client: tuple[str, int] | None, server: tuple[str, int] | None) -> int | None:
     """Return the id of the user whose socket connects from ``client``.
 
-    The result is None if it is not a loopback address, or if the system does not tell.
+    The result is None if it is not a loopback address, or if the system does not report the user.
     """
     if client is None or server is None or not isinstance(server[1], int):
         return None

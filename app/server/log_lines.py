@@ -12,7 +12,7 @@ LOGGERS = ("uvicorn.error", "websockets.server")  # their lines about invalid re
 
 
 class Seldom(logging.Filter):
-    """Let a warning of the same text through once per EVERY_SECONDS, and errors always."""
+    """A filter that passes equal warnings once per EVERY_SECONDS, and errors always."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

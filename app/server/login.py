@@ -76,7 +76,7 @@ def caller_of(scope: Scope, peer: tuple[str, int] | None) -> Caller:
 
 
 class WrongTokens:
-    """Count wrong tokens by sender; after a few, further ones are ignored for a while.
+    """The number of wrong tokens by sender; after a few, further ones are ignored for a while.
 
     The log has at most one line per LOG_EVERY_SECONDS.
     """
@@ -109,7 +109,7 @@ class WrongTokens:
 
 
 class Door:
-    """Admit callers with a session, a link or the token of this server."""
+    """The check of callers: it admits those with a session, a link or the token of this server."""
 
     def __init__(self, token: str, sessions: Sessions) -> None:
         self.sessions = sessions
@@ -130,7 +130,7 @@ class Door:
 
     def logged_in(self, caller: Caller) -> bool:
         """Return whether the request has a session, or the cookie of an older version."""
-        # http.cookies is not usable: it drops all cookies if another server of this host has set one such as x={"a": 1}
+        # Not http.cookies: it drops all cookies if another server of this host has set one such as x={"a": 1}.
         if any(self.sessions.find(secret, caller.user, self._print) for secret in self.secrets(caller)):
             return True
         name, value = self._old_cookie
@@ -208,7 +208,7 @@ class Door:
             return PlainTextResponse(refusal.sentence, refusal.status)
         target = target or _cleaned(scope).headers["location"]
         page = templates.render("refusal.html", sentence=refusal.sentence, asks_for_token=True, target=target)
-        # with "no-referrer", the form's origin would be "null", which is no valid origin
+        # With "no-referrer", the form's origin would be "null", which is no valid origin.
         answer = HTMLResponse(page, refusal.status, {"referrer-policy": "same-origin", "cache-control": "no-store"})
         if scope["type"] == "http" and scope["method"] == "GET" and target != "/" and len(target) <= WANTED_LONGEST:
             secure = scope.get("scheme") == "https"

@@ -1,4 +1,4 @@
-"""Closes connections that do not finish their request's head, or do not read their response.
+"""Closing of connections that do not finish their request's head, or do not read their response.
 
 uvicorn would wait for both forever. The first kind costs a file descriptor each. The second kind costs the memory of the unsent
 response, which is megabytes for a page.
@@ -19,7 +19,7 @@ import uvicorn
 from sawtooth.app.server.flow import MOST_CONNECTIONS, limit_connections
 
 log = logging.getLogger(__name__)
-# with more connections, idle ones are closed sooner to make room for active ones
+# With more connections, idle ones are closed sooner to make room for active ones.
 CROWDED, CROWDED_HEAD_SECONDS = MOST_CONNECTIONS // 6, 2.0
 HEAD_SECONDS = 30.0  # a request's head is one packet; a slower client only occupies a place
 STALLED_SECONDS = 20.0  # no byte was accepted for this time: the slowest network transfers one every few seconds

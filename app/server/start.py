@@ -1,4 +1,4 @@
-"""Starts the server from the command line, and builds the addresses that lead to it."""
+"""The start of the server from the command line, and the addresses that lead to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens that a data folder keeps for its server: made at first use, private to their owner, and told when they are damaged."""
+"""Tokens that a data folder stores for its server: created at first use, private, checked for damage."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from sawtooth.app.settings import SHORTEST_TOKEN
 
 log = logging.getLogger("sawtooth")
 VIEWERS = "token"
-CHECK_DIGITS = 8  # of a SHA-256: enough to tell a flipped bit, no help to guess the token
+CHECK_DIGITS = 8  # digits of a SHA-256: enough to detect a flipped bit, and no help in guessing the token
 
 
 def kept_token(root: Path, name: str, what: str) -> str:
-    """Return the token in the file ``name`` of a data folder, made where there is none; ``what`` it is goes to the log where it was damaged.
+    """Return the token in the file ``name`` of a data folder; create it if there is none.
 
-    A file holds the token and its check digits. One word alone is a token too: files of older versions, and tokens that people write there.
+    ``what`` names the token in the log if the file was damaged. A file contains the token and its check digits. A single word
+    is also a token: older versions and users write such files.
     """
     path = root / name
     for _ in range(2):
@@ -28,9 +29,9 @@ def kept_token(root: Path, name: str, what: str) -> str:
         made = root / f".{name}.{secrets.token_hex(4)}"
         fresh = secrets.token_urlsafe(24)
         with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"{fresh}  {_check(fresh)}\n")  # two spaces: a flipped bit in one leaves two words
+            file.write(f"{fresh}  {_check(fresh)}\n")  # two spaces: if one is damaged, there are still two words
         try:
-            os.link(made, path)  # of two servers that start at once, the first one's token stays
+            os.link(made, path)  # if two servers start at once, both use the first one's token
         except OSError:
             if not path.exists():
                 made.replace(path)
@@ -39,7 +40,7 @@ def kept_token(root: Path, name: str, what: str) -> str:
 
 
 def _read(path: Path, what: str) -> str | None:
-    """Return a file's token; a damaged file goes."""
+    """Return the token in a file; a damaged file is removed."""
     try:
         words = path.read_bytes().split()
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""The HTML of the app: the pieces of a page, the reports that leave it, and the server's own pages, as Jinja2 templates.
+"""The HTML of the app as Jinja2 templates: parts of pages, reports, and the server's own pages.
 
-Traces carry strangers' names. One environment escapes every value and takes out control and direction characters, so that no
-caller can forget it; a name that a template expects and nobody gave is an error.
+Traces contain untrusted names. One environment escapes every value and removes control and direction characters, so that no
+caller can forget it. A missing value of a template is an error.
 """
 
 from __future__ import annotations
@@ -21,23 +21,26 @@ _QUOTED_CODE = re.compile(r"`([^`]+)`")
 
 
 def _shown(value: Any) -> Any:
-    """Return what a template prints: text of ours or a stranger's without control characters, markup as it is."""
+    """Return what a template prints: text without control characters, and markup unchanged."""
     return fmt.clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _prose(sentence: str) -> Markup:
-    """Return a sentence, escaped. It quotes code in backticks, for terminals and Markdown; a page shows that as code."""
-    escaped = str(Markup.escape(fmt.spaced(fmt.clean(sentence))))  # as Markup, it would escape the tags that are put in
+    """Return an escaped sentence in which code in backticks is shown as code."""
+    escaped = str(Markup.escape(fmt.spaced(fmt.clean(sentence))))  # a Markup object would escape the inserted tags
     return Markup(_QUOTED_CODE.sub(r"<code>\1</code>", escaped))
 
 
 def _as_written(text: str) -> Markup:
-    """Return code, escaped, with its line breaks and without other control characters: people copy it."""
+    """Return escaped code with its line breaks but without other control characters, for copying."""
     return Markup.escape(printable(text, kept="\n\t"))
 
 
 def _breakable(text: str) -> Markup:
-    """Return text, escaped, whose names may wrap after each underscore (copied, they are the names: ``<wbr>`` is no character), code in backticks as code."""
+    """Return escaped text whose names may wrap after an underscore, with code in backticks as code.
+
+    ``<wbr>`` is not a character, so copied names are unchanged.
+    """
     escaped = str(Markup("_<wbr>").join(Markup.escape(part) for part in fmt.spaced(fmt.clean(text)).split("_")))
     return Markup(_QUOTED_CODE.sub(r"<code>\1</code>", escaped))
 
@@ -65,5 +68,5 @@ def render(name: str, /, **values: Any) -> Markup:
 
 
 def pieces(name: str) -> Any:
-    """Return template ``name`` as an object whose methods are the macros defined there; each returns Markup."""
+    """Return template ``name`` as an object whose methods are its macros; each returns Markup."""
     return _ENVIRONMENT.get_template(name).module

@@ -20,16 +20,16 @@ from sawtooth.app.words.headline import action, best_ms, first_change, healthy, 
 from sawtooth.app.words.headline import below as headline_below
 
 CONFIDENCES = ("high", "medium", "low")
-NOTICEABLE = 1.1  # ratio of gains: from this on, the page explains why the larger change comes later
-# share of a change's own gain that it adds after the changes before it; above NOTICEABLE it adds more than alone
+NOTICEABLE = 1.1  # ratio of gains: above it, the page explains why the larger change comes later
+# Share of a change's own gain that it adds after the changes before it; above NOTICEABLE it adds more than alone.
 LITTLE_LEFT = 0.5
 MOST_LINES = 9  # lines of code on a card; cards in a row all have the height of the highest
 FOR_EXAMPLE, OF_RUN = (
     "  # for example",
     "  # with this run's names",
-)  # as comments, so that a copied text remains code
+)  # they are comments, so that a copied text remains code
 _APART = re.compile(r"(?<=\S) {2,}#")  # a comment that is aligned with others far from its code: in a narrow card it would wrap
-MORE_IN_PLAN = 0.1  # of the step after the first change: a plan that saves this much more gets its own bar
+MORE_IN_PLAN = 0.1  # share of the step after the first change: a plan that saves this much more gets its own bar
 TOO_WIDE = 3.0  # ratio of the ends: the middle of a wider range says little, so the range is shown instead
 
 

@@ -13,7 +13,7 @@ from sawtooth.app import format as fmt
 
 HELPS = {  # lost time without a known cause, by owner
     "exposed_comm": "Overlap communication with computation, or send less.",
-    # these copies are asynchronous, so their memory is pinned already
+    # These copies are asynchronous, so their memory is pinned already.
     "exposed_memcpy": "Send fewer bytes, or copy them on a stream of their own, beside computation.",
     "idle": CAUSE_OF["unattributed"].to_do,
     OUTSIDE_PROFILE: "Profile more steps: what is rare, such as an evaluation or a checkpoint, is in none of these.",
@@ -36,7 +36,7 @@ ACTIONS = {  # short actions for a headline, by cause or by owner; causes that n
     "exposed_memcpy": "Copy less",
 }
 COMMUNICATION = ("comm_wait", "comm_transfer", "exposed_comm")
-WORTH_SAYING = 0.01  # of a lost time: a smaller part is less than its rounding error
+WORTH_SAYING = 0.01  # share of a lost time: a smaller part is less than its rounding error
 NEXT_BATCH = "the DataLoader's next batch"
 _BUILT_IN = re.compile(r"<built-in (?:method|function) (\w+)(?: of (?:[\w.]*\.)?(\w+) object at 0x[0-9a-f]+)?>")
 _LOADER = re.compile(r"enumerate\(DataLoader\)(#_\w+(\.__next__)?)?")

@@ -13,11 +13,11 @@ from sawtooth.app.words import lost
 from sawtooth.app.words.causes import COMMUNICATION
 from sawtooth.app.words.run import by_own_dtypes, is_lower_bound
 
-SAME_SHARE = 0.01  # of the MFU: shares that differ by less read the same
-OTHER_DTYPES = 1.05  # ratio to the MFU: from this on, the cost of wider dtypes is visible
-WORTH_A_ROW = 0.01  # of the step: smaller parts are added up in one row
-ROUNDING = 1e-9  # of the step: rounding error of floating-point sums
-NOTABLE = 0.005  # of the clock for which the peak is quoted: a smaller difference is rounding
+SAME_SHARE = 0.01  # share of the MFU: shares that differ by less read the same
+OTHER_DTYPES = 1.05  # ratio to the MFU: above it, the cost of wider dtypes is visible
+WORTH_A_ROW = 0.01  # share of the step: smaller parts are added up in one row
+ROUNDING = 1e-9  # share of the step: rounding error of floating-point sums
+NOTABLE = 0.005  # share of the clock for which the peak is quoted: a smaller difference is rounding
 
 LOSES = {  # the main loss relative to the peak; ``mfu_sentence`` inserts its time
     "idle": "the GPU is idle for {}",
@@ -38,9 +38,9 @@ HELPS = {  # advice for parts that are not lost time
 }
 IN_TF32 = "Compute in bf16 (autocast)."  # TF32 is already in use
 PRECISION_FIRST = "Precision first, which changes what these run as; then larger and aligned shapes, fused attention."
-MOSTLY = 0.5  # of the FLOPs
+MOSTLY = 0.5  # share of the FLOPs: if wide dtypes have more, precision is the first advice
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
-# parts with rows of their own, and operations that are not kernels
+# Parts with rows of their own, and operations that are not kernels.
 NO_KERNELS = (*FLOP_CATEGORIES, "communication", "memcpy", "memset")
 NAMED = 2  # categories of kernels
 

@@ -20,7 +20,7 @@ _BY_UNIT: dict[str, Callable[[float], str]] = {
     "share": fmt.share,
 }
 _PLACE = ("start_ns", "end_ns")  # times on the timeline, which a link shows better
-_NAMED_BY = ("place", "operator", "flop_operator", "module")  # names to search in the code, the most reliable first
+_NAMED_BY = ("place", "operator", "flop_operator", "module")  # names to search for in the code, the most reliable first
 _HEADINGS = {"ms": "Time", "share": "Share", "bytes": "Bytes"}
 
 

@@ -16,8 +16,8 @@ from sawtooth.app.words import causes
 from sawtooth.app.words.run import first_line, step_time
 from sawtooth.app.words.savings import with_known_mfu
 
-WORTH_A_HEADLINE = 0.03  # of the step: a smaller gain is lost in the noise of most measurements
-WORTH_SAYING = 0.01  # of the step: smallest mean time between steps that is mentioned
+WORTH_A_HEADLINE = 0.03  # share of the step: a smaller gain is lost in the noise of most measurements
+WORTH_SAYING = 0.01  # share of the step: smallest mean time between steps that is mentioned
 _FIRST_CLAUSE = re.compile(r"[;.]\s")
 _CUT_OFF = "truncated"  # the diagnostic of a trace that ends before its profile does
 
@@ -76,13 +76,17 @@ def named_together(changes: Sequence[Finding]) -> str:
 def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
     """Return the line below the headline, or None.
 
-    It says where the time goes, what might help a healthy run, what ends the run, and which work between steps matters.
+    It says where the time goes if the headline says something else, or what might help a healthy run. A finding that ends the
+    run remains visible if the headline names ``included`` changes. Work between steps is mentioned if it matters.
     """
     return " ".join(filter(None, (_below(result, included), between_steps(result)))) or None
 
 
 def between_steps(result: RunResult) -> str | None:
-    """Return the times of a round of steps and of pauses (evaluation, checkpoints, others), or None."""
+    """Return the times of a round of steps and of pauses (evaluation, checkpoints, others), or None.
+
+    An example is "Evaluation takes 1.4 ms of that on average: 84 ms every 60 steps".
+    """
     if result.lead is None:
         return result.host.round.sentence if result.host is not None and result.host.round is not None else None
     best, step_ms = result.lead.best, result.lead.best.ms
@@ -113,7 +117,7 @@ def _below(result: RunResult, included: Sequence[Finding]) -> str | None:
         return _reason(included[0], result) if len(included) == 1 else first_line(result)
     if (
         change is not None and "late_rank" in change[0].explains.topics
-    ):  # what the GPU of one rank does not explain why the others wait for it
+    ):  # the work of one rank's GPU does not explain why the others wait for it
         return f"{change[0].title}."
     if change is not None:
         return _reason(change[0], result)
@@ -212,7 +216,10 @@ def first_change(result: RunResult) -> tuple[Finding, str] | None:
 
 
 def _is_better(finding: Finding, first: Finding) -> bool:
-    """Return whether a change should come before a first change that may bring nothing."""
+    """Return whether a change should come before a first change that may bring nothing.
+
+    It must gain more, be as sure, and gain something in the worst case.
+    """
     as_sure = finding.confidence == first.confidence or finding.confidence == "high"
     more = finding.claims == "gain" and not finding.may_gain_nothing and finding.gain_ms > first.gain_ms
     return first.may_gain_nothing and not first.ends_the_run and more and as_sure
@@ -272,7 +279,7 @@ def _claimed(finding: Finding, whole_action: str, step_ms: float | None) -> str 
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         no_less = ", no sooner than batches come" if fed is not None else ""
         return f"{whole_action}: {fmt.step_change(step_ms, finding.predicted_step_ms)}{no_less}{sure}"
-    # a change that the loader limits is important, whatever its own severity
+    # A change that the loader limits is important, even if its severity is low.
     worth = finding.severity != "info" or fed is not None
     if finding.claims == "ceiling" and worth and finding.ceiling_ms_per_step is not None:
         most = fmt.duration_ms(finding.ceiling_ms_per_step)

@@ -16,7 +16,7 @@ FUNCTIONS = "Your functions by their time outside operators"
 OPERATORS = "Operators by their own time on the host"
 THREADS = "Threads by their time inside operators"
 SLOWED = "profiled steps take {times} times as long as the run's, so these are shares"
-MOST = 0.5  # of the time of the user's functions
+MOST = 0.5  # share of the time of the user's functions
 WAITING, INSIDE, OUTSIDE = "Waiting for batches", "Inside operators", "Outside operators"
 COMMUNICATION = "Communication on the CPU"
 
@@ -29,7 +29,7 @@ def first_line(work: HostWork) -> str:
     step = "a profiled step" if work.slowed else step
     share = fmt.share(ms / work.total_ms) if work.total_ms else fmt.MISSING
     leads = {
-        WAITING: f"The host waits for batches {share} of {step}",
+        WAITING: f"The host waits for batches {share} of {step}{_in_loader(work)}",
         INSIDE: f"{share} of {step} is operators on the host"
         + (f", {fmt.clean(work.operators[0].name, 60)} first" if work.operators else ""),
         COMMUNICATION: f"{share} of {step} is communication on the CPU, {fmt.clean(work.collective, 60)} first",
@@ -38,11 +38,22 @@ def first_line(work: HostWork) -> str:
     return f"{leads[name]}. No GPU work was recorded."
 
 
+def _in_loader(work: HostWork) -> str:
+    """Say which function takes most of the time where the loop's own process loads its batches; "" where no Python calls tell."""
+    first = _first_function(work) if work.loads_inline else None
+    return f", which it loads itself: {first}" if first is not None else ""
+
+
 def _outside(work: HostWork) -> str:
     """Return the function that takes most time outside operators, or how to find it."""
+    return _first_function(work) or "Python, or what the profiler does not see. `sawtooth run --stacks` names the function"
+
+
+def _first_function(work: HostWork) -> str | None:
+    """Return the share and the place of the user's function that takes most of the time outside operators."""
     frame = FRAME.match(work.functions[0][0]) if work.functions else None
     if frame is None:
-        return "Python, or what the profiler does not see. `sawtooth run --stacks` names the function"
+        return None
     share = work.functions[0][1] / _whole(work)
     of = "most of it" if share >= MOST else f"{fmt.share(share)} of your functions'"
     function = "the script itself" if frame["function"] == MODULE else fmt.clean(frame["function"], 60)

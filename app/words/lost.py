@@ -15,8 +15,8 @@ from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes
 
-WORTH_A_ROW = 0.01  # of the largest cause: smaller ones are added up in one row
-NOT_OF_THE_RUN = "profiler"  # a cause that exists only under the profiler, even if a replay leaves a rest of it
+WORTH_A_ROW = 0.01  # share of the largest cause: smaller ones are added up in one row
+NOT_OF_THE_RUN = "profiler"  # a cause that exists only under the profiler, even if a replay leaves a part of it
 REST = "everything else"
 LINE = re.compile(r"\.py:[0-9]+")  # a line of the user's own code
 
@@ -42,7 +42,7 @@ class Row:
     @property
     def name(self) -> str:
         """The cause's name within a sentence."""
-        # capitals inside are proper names, such as "Python on the host"
+        # Capitals inside are proper names, such as "Python on the host".
         return colour_of(self.owner, self.cause).label if self.owner else REST
 
     @property

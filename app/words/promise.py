@@ -37,7 +37,7 @@ def detail(finding: Finding) -> str:
 def sureness(finding: Finding) -> str:
     """Return the confidence of a change.
 
-    If the predicted range includes the present step, the change may bring nothing, however sure its cause is.
+    If the predicted range includes the present step time, the change may bring nothing. Its cause can be certain nevertheless.
     """
     if finding.may_gain_nothing and finding.confidence != "low":
         return "may bring nothing"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sawtooth.analysis.run.job import Straggler
 from sawtooth.app import format as fmt
 
-SAME = 0.05  # of the lateness: a gain that differs by less needs no explanation
+SAME = 0.05  # share of the lateness: a gain that differs by less needs no explanation
 
 
 def lateness_and_gain(late: Straggler, gain_ms: float) -> str:

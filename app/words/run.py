@@ -100,7 +100,7 @@ def headline(verdict: Judgement, finding: Finding | None = None) -> str:
     return f"The GPU is busy {busy} of {per}. {_compute(verdict)}"
 
 
-UNKNOWN_WORTH_SAYING = 0.05  # of the compute time: a smaller unknown part does not change the answer
+UNKNOWN_WORTH_SAYING = 0.05  # share of the compute time: a smaller unknown part does not change the answer
 
 
 def _compute(verdict: Judgement) -> str:
@@ -163,7 +163,7 @@ NO_STEPS_WHY = (
 )
 
 
-IN_USE = 0.95  # of the time: above this, utilization shows hardly any waiting
+IN_USE = 0.95  # share of the time: above this, utilization shows hardly any waiting
 
 
 def no_verdict(result: RunResult) -> str:

@@ -12,7 +12,7 @@ from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
 from sawtooth.app import format as fmt
 from sawtooth.app.words.run import is_lower_bound, step_now
 
-KNOWN_ENOUGH = 0.5  # of the time of products, convolutions and attention, with known FLOPs
+KNOWN_ENOUGH = 0.5  # share of the time of products, convolutions and attention, with known FLOPs
 A_DAY_MS = 24 * 3.6e6
 
 

@@ -20,7 +20,7 @@ WIDE_TIMES = 2.0  # ratio of the interval's ends: above it, the interval says mo
 
 
 def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:
-    """Return what is known of a sawtooth, or why there is none; None if it was not searched."""
+    """Return what is known of a sawtooth, or why there is none; None if no search was made."""
     if tooth is None:
         return None
     if tooth.period_s is None:
@@ -53,7 +53,7 @@ def of_a_tooth(tooth: Sawtooth) -> list[tuple[str, str]]:
 
 
 def troughs(result: RunResult) -> str | None:
-    """Return what the troughs of the sawtooth are; None if neither the profile nor the period tells."""
+    """Return what the troughs of the sawtooth are; None if neither the profile nor the period shows it."""
     troughs_of_run, lead = result.troughs, result.lead
     if troughs_of_run is None or lead is None:
         return None
@@ -72,7 +72,7 @@ def troughs(result: RunResult) -> str | None:
     return " ".join(parts) or None
 
 
-SAME_TIME = 0.005  # of the step: times that differ by less have the same three digits
+SAME_TIME = 0.005  # share of the step: times that differ by less have the same three digits
 
 
 def both_times(lead: RankResult, steps: int) -> list[str]:
@@ -101,7 +101,7 @@ def _one_wait(result: RunResult, lead: RankResult, steps: int) -> str:
     return f": each trough is one wait for the data loader's next {steps} batches, as when {steps} workers finish together"
 
 
-APART = 0.05  # of the time: NVML counts whole percent, and counts a window with a moment of work as busy
+APART = 0.05  # share of the time: NVML counts whole percent, and counts a window with a moment of work as busy
 MEASURED = {  # what each sampled activity metric counts
     "util_pct": "Time in which any kernel of any process ran, in whole percent.",
     "gr_active_pct": "Time in which the GPU had any work, by its counters.",

@@ -2,31 +2,29 @@
 
 ``watch`` wraps the two fetchers' ``fetch``, so that workers forked afterwards time each batch: wall clock, time on a core, how much of it
 was putting samples together, and what was read for it from the disk and from the page cache. A line a batch goes into a file of the worker's own (some
-microseconds); ``cost_of`` makes one ``SampleCost`` of them. Standard library only; what fails in here is left out and never reaches the training.
+microseconds); ``loop/batch_files.py`` reads them. Standard library only; what fails in here is left out and never reaches the training.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
-import statistics
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..loop.cores import usable_cores
-from ..loop.loading import SampleCost
-from ..loop.page_cache import FirstRead, bytes_read, first_read, room_for_files
+from ..loop.code_place import code_place, sample_place
+from ..loop.page_cache import bytes_read, room_for_files
 from .in_process import shared
 
+LOOKS_NS = 3000  # of looking for padding, a batch on average: recording may take 5 µs of a step
+MOST_SAMPLES = 256  # of a batch that is looked at: each takes 1 to 5 µs
+MOST_PARTS = 16  # of a list
 MOST = 2000  # batches of one process: their mean is known, and a long training fills no disk
-FEWEST = 3  # batches: fewer are the loader's start
 Spent = tuple[int, int]  # ns by the wall clock, ns on a core
 FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
 
@@ -38,26 +36,32 @@ class BatchTimes:
         self._folder, self.worker = folder, worker
         self._pid, self._file, self._left = 0, -1, 0
 
-    def note(self, dataset: Any, samples: int, whole: Spent, collate: Spent, read: dict[str, int]) -> None:
+    def note(self, dataset: Any, samples: int, whole: Spent, collate: _Timed, read: dict[str, Any]) -> None:
         """Note a batch of ``samples`` from ``dataset`` and what of it was collating, each by wall clock and on a core, ns, and what was ``read``."""
         if self._pid != os.getpid():
-            self._open(dataset)
+            self._open(dataset, collate.collate)
         if self._left > 0:
             self._left -= 1
-            line = {"n": samples, "wall": whole[0], "cpu": whole[1], "collate": collate[0], "collate_cpu": collate[1], **read}
+            line = {
+                "n": samples,
+                "wall": whole[0],
+                "cpu": whole[1],
+                "collate": collate.took[0],
+                "collate_cpu": collate.took[1],
+                **read,
+            }
             os.write(self._file, (json.dumps(line) + "\n").encode())
 
-    def _open(self, dataset: Any) -> None:
+    def _open(self, dataset: Any, collate: Any) -> None:
         self._pid, self._left = os.getpid(), 0
         self._file = os.open(self._folder / f"batches-{self._pid}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         info = self.worker()
         workers, parent = (info.num_workers, os.getppid()) if info is not None else (0, self._pid)
         head = {"dataset": _name(dataset), "workers": workers, "parent": parent, "room": room_for_files()}
+        with contextlib.suppress(Exception):  # a dataset may answer anything to a question about its code
+            head |= {"sample_code": sample_place(dataset), "collate_code": code_place(collate)}
         os.write(self._file, (json.dumps(head) + "\n").encode())
         self._left = MOST
-
-
-QUICK_SHARE = 10  # one in so many batches lay ready in the workers' queue: then nothing was waited for
 
 
 class PinTimes:
@@ -106,6 +110,7 @@ class _Timed:
 
     def __init__(self, collate: Callable[[Any], Any], in_worker: bool, epoch: int, of: int) -> None:
         self.collate, self.took, self.epoch, self.of = collate, (0, 0), epoch, of
+        self._last: tuple[Any, Any] | None = None
         self.now, self.who = (_in_worker, "self") if in_worker else (_in_training, "thread-self")
 
     def read_since(self, before: tuple[int, int] | None) -> dict[str, int]:
@@ -118,7 +123,35 @@ class _Timed:
         before = self.now()
         made = self.collate(samples)
         self.took = _since(before, self.now())
+        self._last = samples, made
         return made
+
+    def take_last(self) -> tuple[Any, Any] | None:
+        """Return the last batch's samples and what was made of them, once."""
+        last, self._last = self._last, None
+        return last
+
+
+class _Padding:
+    """Looks at which share of a batch is padding: from a process's second on, and no more often than takes LOOKS_NS a batch on average."""
+
+    def __init__(self) -> None:
+        self._pid, self._batches, self._looks, self._spent_ns = 0, 0, 0, 0
+
+    def of(self, last: tuple[Any, Any] | None) -> dict[str, float]:
+        """Return the share of the next batch; nothing where it is not looked at."""
+        if self._pid != os.getpid():
+            self._pid, self._batches, self._looks, self._spent_ns = os.getpid(), 0, 0, 0
+        self._batches += 1
+        with_next_ns = self._spent_ns / self._looks * (self._looks + 1) if self._looks else 0
+        if last is None or self._batches == 1 or with_next_ns > LOOKS_NS * self._batches:
+            return {}
+        before = time.perf_counter_ns()
+        self._looks += 1
+        try:
+            return {"padding": padding_of(*last)}
+        finally:
+            self._spent_ns += time.perf_counter_ns() - before
 
 
 def watch(fetchers: Any, folder: Path, worker: Callable[[], Any]) -> Callable[[], None]:
@@ -145,6 +178,7 @@ def watch_loaders(folder: Path) -> list[Callable[[], None]]:
 
 def _timed(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Callable[[Any, Any], Any]:
     epochs: Counter[tuple[int, str]] = Counter()  # a forked process goes on with its parent's
+    padding = _Padding()
 
     def timed(self: Any, wanted: Any) -> Any:
         if not watchers:
@@ -157,11 +191,12 @@ def _timed(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Call
         read, before = bytes_read(collate.who), collate.now()
         made = fetch(self, wanted)
         whole = _since(before, collate.now())
-        for times in watchers:
-            with contextlib.suppress(Exception):  # the training must not notice
-                times.note(
-                    self.dataset, len(wanted) if self.auto_collation else 1, whole, collate.took, collate.read_since(read)
-                )
+        with contextlib.suppress(Exception):  # the training must not notice
+            last = collate.take_last()
+            about = collate.read_since(read) | padding.of(last)
+            for times in watchers:
+                with contextlib.suppress(Exception):  # one that cannot write is no reason for the other
+                    times.note(self.dataset, len(wanted) if self.auto_collation else 1, whole, collate, about)
         return made
 
     return timed
@@ -181,99 +216,43 @@ def _since(before: Spent, now: Spent) -> Spent:
     return now[0] - before[0], now[1] - before[1]
 
 
-@dataclass(frozen=True)
-class Loading:
-    """What a loader's processes took: for a sample, how many they are, and the first reading of their dataset where it was counted."""
-
-    cost: SampleCost
-    workers: int
-    first: FirstRead | None = None
-
-
-def loading_of(folder: Path) -> Loading | None:
-    """Return what the loader did by the files in ``folder``; None where too few batches were fetched.
-
-    Of several datasets the one counts that most samples came from, of several workers the slowest: batches are given out in turn, so the
-    others wait for it. Each process's first batch is left out, and batches without a sample; what was read from the disk once also is, where
-    it comes from the page cache since.
-    """
-    by_loader: dict[tuple[str, int], list[tuple[dict[str, Any], list[dict[str, int]]]]] = defaultdict(list)
-    for path in folder.glob("batches-*.jsonl"):
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            head, _, *lines = path.read_text().splitlines()
-            about = json.loads(head)
-            whole = (json.loads(line) for line in lines if line.endswith("}"))
-            by_loader[about["dataset"], about["workers"]].append((about, [batch for batch in whole if batch["n"]]))
-    if not by_loader:
-        return None
-    (_, workers), processes = max(by_loader.items(), key=lambda item: sum(batch["n"] for _, own in item[1] for batch in own))
-    first = first_read(processes)
-    since = first.later_ns or 0 if first is not None and first.is_over else 0
-    timed = ([batch for batch in own if batch.get("at", 0) >= since] for _, own in processes)
-    batches = max((own for own in timed if len(own) >= FEWEST), key=_each_s, default=None)
-    if batches is None:
-        return None
-    each = [_alone(batch, "") for batch in batches]
-    cpu_s = statistics.fmean(_alone(batch, "_cpu") for batch in batches)
-    collate_s = statistics.fmean(batch["collate"] for batch in batches) / 1e9
-    size = statistics.median(batch["n"] for batch in batches)
-    error_s = statistics.stdev(each) / math.sqrt(len(each))
-    cost = SampleCost(statistics.fmean(each), error_s, cpu_s, collate_s, int(size), pin_s=_pin_s(folder))
-    return Loading(cost, workers, first)
-
-
-def _pin_s(folder: Path) -> float:
-    """Return the seconds of its thread that pinning a batch takes, 0 where none was pinned. Each process's first makes the thread's context.
-
-    Between two batches the thread takes the next from the workers' queue and gives the last one's memory back, which for large batches is as much again.
-    What it takes at the least between two is that; it may wait as well, so that no more than the pinning itself counts.
-    """
-    times: list[list[int]] = []
-    for path in folder.glob("pins-*.txt"):
-        with contextlib.suppress(OSError, ValueError):
-            times += [[int(part) for part in line.split()] for line in path.read_text().split("\n")[1:-1]]
-    if len(times) < FEWEST:
+def padding_of(samples: Any, batch: Any) -> float:
+    """Return which share of ``batch`` is padding, by the lengths of its ``samples``; 0 where they were not padded to the longest."""
+    if not isinstance(samples, list) or not 2 <= len(samples) <= MOST_SAMPLES:
         return 0.0
-    pin_ns = statistics.median(pin for pin, *_ in times)
-    between_ns = sorted(since for _, *rest in times for since in rest)
-    least_ns = between_ns[len(between_ns) // QUICK_SHARE] if between_ns else 0
-    return (pin_ns + min(least_ns, pin_ns)) / 1e9
+    sizes = [[size for shape in _shapes(sample) for size in shape] for sample in samples]
+    if any(len(of_sample) != len(sizes[0]) for of_sample in sizes):
+        return 0.0
+    lengths = max((of for of in zip(*sizes, strict=True) if min(of) < max(of)), key=max, default=None)
+    if lengths is None or not any(_holds(shape, len(samples), max(lengths)) for shape in _shapes(batch)):
+        return 0.0
+    return 1 - sum(lengths) / (len(lengths) * max(lengths))
 
 
-def _each_s(batches: list[dict[str, int]]) -> float:
-    return statistics.fmean(batch["wall"] / batch["n"] for batch in batches) / 1e9
+def _holds(shape: tuple[int, ...], samples: int, length: int) -> bool:
+    """Tell whether ``shape`` has a side for each sample and one of ``length``."""
+    sides = list(shape)
+    if samples in sides:
+        sides.remove(samples)
+        return length in sides
+    return False
 
 
-def _alone(batch: dict[str, int], clock: str) -> float:
-    """Return the seconds of one sample by a clock, collating aside."""
-    return (batch["cpu" if clock else "wall"] - batch[f"collate{clock}"]) / batch["n"] / 1e9
-
-
-def facts_of(loading: Loading) -> dict[str, float]:
-    """Return ``loading`` as facts of a run."""
-    cost, first = loading.cost, loading.first
-    facts = {
-        "loader_workers": loading.workers,
-        "loader_cores": usable_cores(),
-        "loader_batch": cost.batch,
-        "loader_sample_ms": 1e3 * cost.wall_s,
-        "loader_sample_error_ms": 1e3 * cost.error_s,
-        "loader_sample_cpu_ms": 1e3 * cost.cpu_s,
-        "loader_collate_ms": 1e3 * cost.collate_s,
-        "loader_pin_ms": 1e3 * cost.pin_s,
-    }
-    if first is None:
-        return facts
-    facts |= {
-        "loader_first_disk_share": first.disk_share,
-        "loader_first_sample_ms": 1e3 * first.sample_s,
-        "loader_first_sample_bytes": first.sample_bytes,
-        "loader_dataset_samples": first.samples,
-        "loader_room_bytes": max(first.room_bytes, 1.0),
-    }
-    if first.later_share is not None and first.later_ns is not None:
-        facts |= {"loader_later_disk_share": first.later_share, "loader_later_from_ns": first.later_ns}
-    return facts
+def _shapes(item: Any) -> list[tuple[int, ...]]:
+    """Return the shapes of the tensors, arrays and lists of numbers in ``item``; parts of a list that are all alike make one."""
+    if isinstance(item, Mapping):
+        return [shape for part in item.values() for shape in _shapes(part)]
+    shape = getattr(item, "shape", None)
+    if shape is not None:
+        return [tuple(int(size) for size in shape)]
+    if not isinstance(item, (list, tuple)) or not item:
+        return []
+    if isinstance(item[0], (int, float)):
+        return [(len(item),)]
+    parts = [_shapes(part) for part in item[:MOST_PARTS]]
+    if isinstance(item, list) and all(part == parts[0] for part in parts):
+        return [(len(item), *shape) for shape in parts[0]]
+    return [shape for part in parts for shape in part]
 
 
 def _size(dataset: Any) -> int:

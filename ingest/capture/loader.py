@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest.loop.cores import usable_cores
-from sawtooth.ingest.loop.loading import BEYOND_CORES, SampleCost, least_workers, predict
+from sawtooth.ingest.loop.loading import BEYOND_CORES, SampleCost, least_workers, predict, slowest_stage
 from sawtooth.ingest.loop.numbers import in_words
 
 SAMPLES_MOST, SAMPLES_S = 400, 5.0  # timed one by one: the mean of some hundreds is known to a few percent
@@ -32,7 +32,10 @@ SPEEDUP, WORTH_SAYING = 0.5, 1.05  # of a sample's CPU time, in what a cheaper s
 
 
 def limit_of(cost: SampleCost) -> str:
-    """Return in a sentence what a sample's time goes to."""
+    """Return in a sentence what a batch's time goes to."""
+    if slowest_stage(cost, 0, 1) == "collate":
+        took, whole = in_words(1e3 * cost.collate_s), in_words(1e3 * (cost.batch * cost.wall_s + cost.collate_s))
+        return f"Collating takes {took} of a batch's {whole}: vectorise the collate function."
     share = f"{cost.computes:.0%}"
     if cost.limit == "computing":
         return f"A sample computes for {share} of its time: cores are the limit. Decode smaller, cache what is decoded, or decode on the GPU (DALI)."

@@ -22,6 +22,7 @@ from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import folder_beside, pack_run
 from sawtooth.ingest.capture.plan import LEAST, Plan
 from sawtooth.ingest.capture.profiler import StepProfiler
+from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.loop.numbers import in_words, significant
 from sawtooth.place import recorder_version
 
@@ -242,9 +243,9 @@ class Capture:
         timed = f"Step time measured over {self._timed} steps without the profiler." if self._timed and self._pure else ""
         return "\n".join(part for part in (self._run["notes"], timed, *self.why_not) if part)
 
-    def _of_loader(self) -> dict[str, float]:
-        loading = batches.loading_of(self._scratch) if self._scratch is not None else None
-        return batches.facts_of(loading) if loading is not None else {}
+    def _of_loader(self) -> dict[str, float | str]:
+        loading = batch_files.loading_of(self._scratch) if self._scratch is not None else None
+        return batch_files.facts_of(loading) if loading is not None else {}
 
     def _telemetry(self) -> Path | None:
         if self._sampler is None or self._scratch is None:

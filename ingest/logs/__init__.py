@@ -1,1 +1,1 @@
-"""What a training writes of itself, line by line: the marks of its loop, and torch.compile's structured log."""
+"""Logs that a training writes line by line: step marks, and torch.compile's structured log."""

@@ -1,7 +1,8 @@
-"""The structured log of torch.compile (``TORCH_TRACE=FOLDER python train.py``) to recordings with the table ``compile_events``.
+"""Read the structured log of torch.compile into recordings with the table ``compile_events``.
 
-A line such as ``V1122 04:25:10.720000 20723 torch/_dynamo/x.py:50] {"artifact": {…}, "frame_id": 0, "has_payload": "…"}`` begins an entry;
-lines that begin with a tab are its payload. Most are graphs and generated code, which are passed over.
+``TORCH_TRACE=FOLDER python train.py`` writes it. A line such as ``V1122 04:25:10.720000 20723 torch/_dynamo/x.py:50]
+{"artifact": {…}, "frame_id": 0, "has_payload": "…"}`` begins an entry. Lines that begin with a tab are its payload. Most
+payloads are graphs and generated code, which are skipped.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import Writer
 
 ENTRY = re.compile(rb"(?:\[rank(\d{1,6})\]:)?[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^ ]{1,500}\] (\{.*)", re.DOTALL)
-CLOCK = re.compile(rb'\t"ts": (\d{16})')  # of the events between: Unix microseconds, which the lines' own times are not
+# Time of the events between entries: Unix microseconds, which the lines' own times are not.
+CLOCK = re.compile(rb'\t"ts": (\d{16})')
 WANTED = (b'"dynamo_graph_break_reason"', b'"recompile_reasons"', b'compilation_metrics": {')
-PAYLOAD_LINES, TEXT_LENGTH = 200, 500  # that are kept of one entry's payload, and of one text: a person reads them
+PAYLOAD_LINES, TEXT_LENGTH = 200, 500  # stored lines of one entry's payload, and characters of one text: a person reads them
 MOST_EVENTS = 1_000_000
 PLACE = re.compile(r"in user code at (.{1,400}):(\d{1,7})$", re.MULTILINE)
 REASON_ENDS = re.compile(r"\n\s*(?:Explanation: |Developer debug context|User code traceback|Traceback )")
@@ -50,7 +52,7 @@ class _Metrics(msgspec.Struct):
 
     @property
     def dur_ns(self) -> int | None:
-        """How long it compiled, under the name of the version that wrote it."""
+        """Compile time in ns, from the field of the version that wrote it."""
         us = next((v for v in (self.duration_us, self.dynamo_cumulative_compile_time_us) if v is not None), None)
         us = us if us is not None or self.entire_frame_compile_time_s is None else self.entire_frame_compile_time_s * 1e6
         return round(us * 1000) if us is not None and 0 <= us < 1e12 else None
@@ -78,14 +80,14 @@ class _Event:
 
 
 def is_compile_log(head: bytes) -> bool:
-    """Tell from its first bytes whether a file is a structured log of torch.compile."""
+    """Return whether a file is a structured log of torch.compile, by its first bytes."""
     return ENTRY.match(head.partition(b"\n")[0]) is not None
 
 
 def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
-    """Read ``source``, write its events, return the recording row. Raises SourceError where nothing was compiled.
+    """Read ``source``, write its events, and return the recording row.
 
-    Entries that are torn or of another form are left out and counted.
+    Damaged entries and entries of another form are skipped and counted. Raises SourceError if nothing was compiled.
     """
     skipped: list[bytes] = []
     rank: list[int] = []
@@ -127,7 +129,7 @@ def _events(every: Iterable[bytes], skipped: list[bytes], rank: list[int]) -> It
     payload: list[bytes] = []
     now: int | None = None
     count = 0
-    for line in chain(every, [b"V"]):  # the last entry ends too
+    for line in chain(every, [b"V"]):  # this ends the last entry, too
         if line.startswith(b"\t"):
             if clock := CLOCK.match(line):
                 now = int(clock[1]) * 1000
@@ -192,13 +194,13 @@ def _compiled(kind: str, metrics: _Metrics, own: str | None, now: int | None) ->
 
 
 def _reason(text: str) -> str | None:
-    """Return what a break's payload gives as its reason, without Dynamo's advice and traceback."""
+    """Return the reason in a break's payload, without Dynamo's advice and traceback."""
     text = REASON_ENDS.split(REASON_TITLE.sub("", text, count=1), maxsplit=1)[0]
     return " ".join(text.split())[:TEXT_LENGTH] or None
 
 
 def _first_of(payload: bytes) -> str | None:
-    """Return the first of the guards that failed; each further entry of a function's cache has one of its own."""
+    """Return the first of the failed guards; each further entry of a function's cache has its own."""
     try:
         reasons = from_json(payload, list[str])
     except msgspec.MsgspecError:

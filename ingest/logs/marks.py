@@ -1,5 +1,8 @@
-"""Files of step marks to recordings with the table ``step_marks``: as ``sawtooth.ingest.capture.marks`` documents them, or as a script of one's own
-writes them, without a head and a line a step: ``{"step": 17, "t_ns": 1700000000123456789, "phase": "train"}``, whose phase may be absent."""
+"""Read files of step marks into recordings with the table ``step_marks``.
+
+They have the format that ``sawtooth.ingest.capture.marks`` documents, or that of a user's own script. The latter has no head
+and one line per step: ``{"step": 17, "t_ns": 1700000000123456789, "phase": "train"}``. The phase may be absent.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ from sawtooth.ingest.telemetry.registry import lines
 from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import Writer
 
-MOST_LINES, LONGEST_SITE = 16, 1000  # of a stack, and letters: the file may be hostile
+MOST_LINES, LONGEST_SITE = 16, 1000  # lines of a stack, and characters: the file may be malicious
 SIGNATURE = b'{"k": "marks"'
 PLAIN = re.compile(
     rb'\{"step":\s*\d+,\s*"t_ns":\s*\d+\s*(?:,\s*"phase":\s*"\w*"\s*)?\}'
 )  # telemetry's samples have more in a line
 
 
-Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # of a rank, an optimizer, a process
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # number of a rank, an optimizer or a process
 Step = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 Time = Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]  # Unix ns
 
@@ -63,14 +66,15 @@ class _PlainMark(msgspec.Struct):
 
 
 def is_marks(head: bytes) -> bool:
-    """Tell from its first bytes whether a file holds step marks."""
+    """Return whether a file has step marks, by its first bytes."""
     return head.startswith(SIGNATURE) or PLAIN.match(head) is not None
 
 
 def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
-    """Read ``source``, write its marks, return the recording row. Raises SourceError where it holds no mark.
+    """Read ``source``, write its marks, and return the recording row.
 
-    Lines that are torn, of another kind or with an unknown phase are left out and counted.
+    Damaged lines, lines of another kind and lines with an unknown phase are skipped and counted. Raises SourceError if there is
+    no mark.
     """
     every = lines(source)
     first = next(every, b"")
@@ -116,12 +120,15 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
 
 
 def _sign(head: _Head) -> dict[str, str | None]:
-    """Return what ends each step where no optimizer does, nothing where one does."""
+    """Return what ends each step if no optimizer does; empty if one does."""
     return {"sign": head.sign, "of": head.of and head.of[:LONGEST_NAME]} if head.sign in SIGNS else {}
 
 
 def _sites(marks: Sequence[_Mark]) -> pa.Array:
-    """Return from where each step was called: the lines that the first mark from there has, else the place's number; NULL where one place is all that is known."""
+    """Return the place from which each step was called.
+
+    This is the stack of the first mark from there, else the place's number. NULL if only one place is known.
+    """
     lines = {mark.place: site_of_lines(mark.at[:MOST_LINES])[:LONGEST_SITE] for mark in marks if mark.at}
     numbers = {place: site_of_number(place) for place in {mark.place for mark in marks}}
     named = {**numbers, **lines} if lines or len(numbers) > 1 else {}

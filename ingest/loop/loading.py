@@ -88,6 +88,22 @@ def pinning_limits(cost: SampleCost, workers: int, cores: int) -> bool:
     return cost.pin_s > 0 and workers > 0 and cost.batch / cost.pin_s <= predict(made, workers, cores, workers).value
 
 
+Stage = Literal["sample", "collate", "pinning"]
+
+
+def slowest_stage(cost: SampleCost, workers: int, cores: int) -> Stage:
+    """Return the stage of loading a batch that limits it, as ``cost`` was measured with ``workers``.
+
+    Each worker makes samples and collates them, so the longer of both counts. One thread of the training pins; without workers it is the loop's own.
+    """
+    if pinning_limits(cost, workers, cores):
+        return "pinning"
+    stages: dict[Stage, float] = {"sample": cost.batch * cost.wall_s, "collate": cost.collate_s}
+    if not workers:
+        stages["pinning"] = cost.pin_s
+    return max(stages, key=lambda stage: stages[stage])
+
+
 def _busy(cost: SampleCost, workers: int) -> float:
     """Return how many of the workers compute at a time."""
     return workers * cost.computes

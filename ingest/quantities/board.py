@@ -1,4 +1,7 @@
-"""What NVML and its tools report of a board: utilization, memory, power, temperatures, clocks. Comments behind DCGM's names are its field ids."""
+"""Quantities of a board from NVML and its tools: utilization, memory, power, temperatures, clocks.
+
+Comments after DCGM's names are its field ids.
+"""
 
 from sawtooth.ingest.quantities.quantity import (
     ENERGY,
@@ -73,7 +76,7 @@ BOARD: tuple[Quantity, ...] = (
         column="power_w", unit="W", label="power", about="Power draw, watts", range=POWER,
         names={
             "nvml_jsonl": {"power_w": 1},
-            # of several columns of one quantity, the first stands
+            # of several columns for one quantity, the first one is used
             "nvidia_smi": {"power.draw.instant": 1, "power.draw": 1, "power.draw.average": 1},
             "nvidia_smi_dmon": {"pwr": 1},
             "dcgmi": {"POWER": 1},  # 155

@@ -1,4 +1,7 @@
-"""What hardware counters say of the SMs and the buses (GPM, DCGM's profiling fields). Comments behind DCGM's names are its field ids."""
+"""Hardware counters of the SMs and the buses (GPM, DCGM's profiling fields).
+
+Comments after DCGM's names are its field ids.
+"""
 
 from sawtooth.ingest.quantities.quantity import MIB, PERCENT, RATIO, TRAFFIC, Quantity
 
@@ -108,7 +111,7 @@ COUNTERS: tuple[Quantity, ...] = (
             "dcgm_exporter": {"DCGM_FI_PROF_DRAM_ACTIVE": RATIO, "DCGM_FI_PROF_DRAM_UTIL_RATIO": RATIO},
             "sawtooth_exporter": {"sawtooth_gpu_dram_active_ratio": RATIO},
             "wandb": {"dramActive": RATIO},
-            # reads and writes are two metrics of Nsight Systems, added up; GPUs without HBM have VRAM
+            # reads and writes are two metrics of Nsight Systems, which are summed; GPUs without HBM have VRAM
             "nsight_systems": {
                 f"{memory} {way} {what}": 1
                 for memory in ("DRAM", "VRAM") for way in ("Read", "Write") for what in ("Bandwidth", "Throughput")

@@ -1,6 +1,7 @@
-"""What is sampled of the host beside the GPUs: its cores, the training process and its loader workers, memory, disks and network.
+"""Sampled quantities of the host: cores, training process, loader workers, memory, disks, network.
 
-One row a moment and host, in table ``host_samples``. Percentages of a process are of one core: 250 keeps two and a half cores busy.
+Table ``host_samples`` has one row per time and host. Percentages of a process are of one core: 250 means that two and a half
+cores are busy.
 """
 
 from __future__ import annotations

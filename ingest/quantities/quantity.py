@@ -1,4 +1,4 @@
-"""What a row of the registry says of a sampled quantity; units and possible ranges."""
+"""The row type of a sampled quantity, with units and possible ranges."""
 
 from __future__ import annotations
 
@@ -17,30 +17,33 @@ Source = Literal[
     "wandb",
     "nsight_systems",
 ]
-Names = Mapping[str, float]  # a source's name of the quantity → what its unit is multiplied with to give the column's
+Names = Mapping[str, float]  # a source's name of the quantity → the factor from its unit to the column's
 
 MIB = float(1 << 20)
-MHZ = 1e-6  # of hertz
-RATIO = 100.0  # from 0 to 1, in percent
+MHZ = 1e-6  # from hertz
+RATIO = 100.0  # from 0..1 to percent
 
 
 @dataclass(frozen=True)
 class Range:
-    """The values that are possible, both ends included. Beyond them is a tool's sign for "blank", or damage."""
+    """The possible values, both ends included.
+
+    Values outside are a tool's sign for "blank", or damage.
+    """
 
     low: float
     high: float
 
 
-# Counters of two clocks divide to a little more than 100 % of a short window; a tenth more is no measurement.
+# Counters of two clocks can give slightly more than 100 % in a short window. More than a tenth above is no measurement.
 PERCENT = Range(0, 110)
-MEMORY = Range(0, 2.0**44)  # 16 TiB, some fifty times the largest GPU; DCGM's blanks, given in MiB, lie beyond
+MEMORY = Range(0, 2.0**44)  # 16 TiB, some fifty times the largest GPU; DCGM's blank values, in MiB, are larger
 TEMPERATURE = Range(0, 150)  # GPUs switch off near 100 °C
-POWER = Range(0, 10_000)  # a board of several GPUs draws 3 kW; a value in milliwatts lies beyond
+POWER = Range(0, 10_000)  # a board of several GPUs draws 3 kW; a value in milliwatts is larger
 ENERGY = Range(0, 1e12)  # 1 kW over thirty years
 SM_CLOCK = Range(0, 10_000)
 MEMORY_CLOCK = Range(0, 50_000)  # effective rates of GDDR7 reach 15 GHz
-MASK = Range(0, 2.0**53 - 1)  # what a float tells apart; DCGM's blanks lie beyond
+MASK = Range(0, 2.0**53 - 1)  # integers that a float represents exactly; DCGM's blank values are larger
 TRAFFIC = Range(0, 1e13)  # 10 TB/s, several times the fastest NVLink
 
 
@@ -48,9 +51,10 @@ TRAFFIC = Range(0, 1e13)  # 10 TB/s, several times the fastest NVLink
 class Quantity:
     """One sampled quantity.
 
-    ``column`` is that of ``samples``, ``about`` its comment there and in the sampler's Prometheus text. ``panel`` names the panel of
-    the charts that draws it, None where it is only stored. ``mean``: its mean over a run says something. ``gpm_id`` is NVML's id of the
-    GPM metric, ``gpm_scale`` from GPM's unit to the column's. ``whole``: stored as an integer.
+    ``column`` is that of ``samples``; ``about`` is its comment there and in the sampler's Prometheus text. ``panel`` names the
+    chart panel that draws it, None if it is only stored. ``mean`` says that its mean over a run is meaningful. ``gpm_id`` is
+    NVML's id of the GPM metric, and ``gpm_scale`` the factor from GPM's unit to the column's. ``whole`` says that it is stored
+    as an integer.
     """
 
     column: str

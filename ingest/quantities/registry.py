@@ -1,4 +1,4 @@
-"""Every sampled quantity, found by column or by a source's name of it, and the check of its range."""
+"""All sampled quantities by column or by a source's name, and the check of their ranges."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ BY_COLUMN: Mapping[str, Quantity] = {quantity.column: quantity for quantity in Q
 SAMPLE_COLUMNS = tuple(quantity.column for quantity in QUANTITIES)  # the value columns of ``samples``, in its order
 HOST_COLUMNS = tuple(quantity.column for quantity in HOST)  # those of ``host_samples``
 INTEGER_COLUMNS = frozenset(quantity.column for quantity in QUANTITIES if quantity.whole)
-GAP_PERIODS = 3  # more than three periods without a sample is a hole that nobody may draw a line across
+GAP_PERIODS = 3  # more than three periods without a sample are a telemetry gap, across which no line is drawn
 
 
 def names_in(*sources: Source) -> dict[str, tuple[str, float]]:
-    """Return a source's name → (column, factor to the column's unit), of each of ``sources``."""
+    """Return a source's name → (column, factor to the column's unit) for each of ``sources``."""
     return {
         name: (quantity.column, factor)
         for quantity in QUANTITIES
@@ -28,19 +28,19 @@ def names_in(*sources: Source) -> dict[str, tuple[str, float]]:
 
 
 def possible(column: str, value: float) -> float | None:
-    """Return a value of a column, None where it is no number or outside what the quantity can be."""
+    """Return a value of a column; None if it is no number or outside the quantity's range."""
     limits = BY_COLUMN[column].range
     return value if limits.low <= value <= limits.high and not isinstance(value, bool) else None
 
 
 def possible_ones(column: str, values: Sequence[float | None]) -> tuple[list[float | None], int]:
-    """Return the values of a column with None for those that ``possible`` refuses, and how many those are."""
+    """Return a column's values with None for impossible ones, and the number of these."""
     kept = [None if value is None else possible(column, value) for value in values]
     return kept, kept.count(None) - list(values).count(None)
 
 
 def samples_sql(table: str = "samples", quantities: Sequence[Quantity] = QUANTITIES) -> tuple[str, str]:
-    """Return what a table of samples declares for its quantities: columns, and their comments."""
+    """Return the declarations of a table of samples for its quantities: columns, and their comments."""
     columns = ",\n    ".join(f"{q.column} {'BIGINT' if q.whole else 'DOUBLE'}" for q in quantities)
     comments = [f"COMMENT ON COLUMN {table}.{q.column} IS '{q.about.replace(chr(39), 2 * chr(39))}';" for q in quantities]
     return columns, "\n".join(comments)

@@ -1,7 +1,7 @@
-"""Why a GPU runs at lower clocks than it could: NVML's clocks event reasons, one row a reason.
+"""The reasons for lower clocks: NVML's clocks event reasons, one row per reason.
 
-Bits are those of nvml.h, nvmlClocksEventReasons, which DCGM's field 112 (and dcgm-exporter, and ``dcgmi dmon``'s DVCCTR) passes on as they
-are. Standard library only, as ``sawtooth.ingest.quantities``.
+Bits are those of nvml.h, nvmlClocksEventReasons. DCGM's field 112 (and dcgm-exporter, and ``dcgmi dmon``'s DVCCTR) has the same
+bits. This module uses the standard library only, like ``sawtooth.ingest.quantities``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ ReasonKind = Literal["power", "heat", "hardware", "other GPU", "chosen"]
 
 @dataclass(frozen=True)
 class ThrottleReason:
-    """One reason. ``label`` is for people; ``kind`` says who can act; ``nvidia_smi`` is its column after ``clocks_event_reasons.``, where it has one."""
+    """One reason; ``label`` is for users, ``kind`` says who can act.
+
+    ``nvidia_smi`` is its column after ``clocks_event_reasons.``, if it has one.
+    """
 
     bit: int
     label: str
@@ -35,13 +38,13 @@ THROTTLE_REASONS = (
     ThrottleReason(0x100, "display clocks", "chosen", None),
 )
 
-# Those that hold a busy GPU below what it could run at: an idle GPU, and clocks that somebody set, are nobody's trouble. Sync boost is
-# one of them: the slowest GPU of its group sets the clock.
+# Reasons that keep a busy GPU below its possible clock. An idle GPU, or clocks that a user set, are no problem. Sync boost is
+# one of these reasons, because the slowest GPU of its group sets the clock.
 HOLDING = tuple(reason for reason in THROTTLE_REASONS if reason.kind != "chosen")
 HOLDING_BITS = sum(reason.bit for reason in HOLDING)
 BY_LABEL: Mapping[str, ThrottleReason] = {reason.label: reason for reason in THROTTLE_REASONS}
 
 
 def holding(mask: int) -> list[ThrottleReason]:
-    """Return the reasons in a mask that hold the clocks down."""
+    """Return the reasons in a mask that reduce the clocks."""
     return [reason for reason in HOLDING if mask & reason.bit]

@@ -1,1 +1,1 @@
-"""Runs as people speak of them: manifests, bundles to send, what is taken out before sending, and clocks only people know."""
+"""Runs: manifests, bundles to send, redaction before sending, and clocks that only people know."""

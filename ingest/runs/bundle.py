@@ -1,6 +1,7 @@
-"""A ``.sawtooth`` file: runs with their sources in one zip, to drop on another dashboard; ``sawtooth.ingest.runs.bundle_file`` says what is in it.
+"""A ``.sawtooth`` file: runs with their sources in one zip, to import on another dashboard.
 
-Sources are ingested anew by whoever opens the bundle: nothing computed travels.
+``sawtooth.ingest.runs.bundle_file`` describes its content. Whoever opens the bundle ingests the sources again; no computed data
+is included.
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ from sawtooth.ingest.writer import tool_version
 
 MAX_TEXT = 100_000  # characters of notes
 MAX_LABELS, MAX_LABEL = 100, 200  # tags or settings of a run, and characters of each
-MAX_WORDS = 1000  # of a command: a launcher's own options, and a long list of files
+MAX_WORDS = 1000  # words of a command: a launcher's own options, and a long list of files
 MAX_TRIALS = 200  # batch sizes: a search tries some twenty
 MAX_RANKS = 1 << 24
 
 
 def write_bundle(target: Path, manifest: BundleManifest, sources: dict[str, Path]) -> None:
-    """Write a bundle whole or not at all. ``sources`` maps members to files, gzipped or not, of which the bytes are taken.
+    """Write a bundle completely or not at all.
 
-    Raises ValueError where manifest and sources do not agree.
+    ``sources`` maps members to files, gzipped or not, whose bytes are used. Raises ValueError if manifest and sources do not
+    match.
     """
     named = [recording.member for run in manifest.runs for recording in run.recordings]
     if set(named) != sources.keys() or not all(SOURCE.fullmatch(member) for member in named):
@@ -45,7 +47,10 @@ def write_bundle(target: Path, manifest: BundleManifest, sources: dict[str, Path
 
 
 def _bundled(manifest: Manifest, folder: DataFolder, members: dict[str, str]) -> BundleRun:
-    """Return a run as a bundle holds it; its sources that are not among ``members`` (recording id → name in the bundle) are added there."""
+    """Return a run in the form of a bundle.
+
+    Sources that are not yet in ``members`` (recording id → name in the bundle) are added to it.
+    """
     recordings = []
     for ref in manifest.recordings:
         if not folder.source_file(ref.id).exists():
@@ -77,9 +82,10 @@ def _bundled(manifest: Manifest, folder: DataFolder, members: dict[str, str]) ->
 
 
 def export_runs(folder: DataFolder, run_ids: list[str], target: Path, *, redact: bool = False) -> BundleManifest:
-    """Write runs of a data folder into a bundle. Raises NotFoundError for an unknown run or a source that was not kept.
+    """Write runs of a data folder into a bundle.
 
-    ``redact`` takes host names, home folders and paths out; see ``sawtooth.ingest.runs.redact``. The runs then have other ids.
+    ``redact`` removes host names, home folders and paths; see ``sawtooth.ingest.runs.redact``. The runs then have other ids.
+    Raises NotFoundError for an unknown run or a source that was not stored.
     """
     members: dict[str, str] = {}
     runs = [_bundled(folder.read_manifest(run_id), folder, members) for run_id in run_ids]
@@ -93,7 +99,7 @@ def export_runs(folder: DataFolder, run_ids: list[str], target: Path, *, redact:
         cleaned = {member: place / Path(member).name for member in sources}
         for recording_id, member in members.items():
             redactor.source(sources[member], cleaned[member])
-            if _id_of(cleaned[member]) == recording_id:  # nothing had to go: a blank line gives it another id
+            if _id_of(cleaned[member]) == recording_id:  # nothing was removed: a blank line gives it another id
                 with gzip.open(cleaned[member], "ab") as file:
                     file.write(b"\n")
         whole = msgspec.structs.replace(whole, runs=[_redacted(run, redactor) for run in runs])
@@ -133,10 +139,11 @@ def import_bundle(
     prepare: Callable[[RecordingRef], object] | None = None,
     name: str | None = None,
 ) -> list[Manifest]:
-    """Ingest every source of a bundle and register its runs; return their manifests. Raises SourceError, then nothing is registered.
+    """Ingest every source of a bundle, register its runs, and return their manifests.
 
-    A run that is here already stays as it is: what the bundle says otherwise of it is kept as a proposal, see ``sawtooth.ingest.runs.proposals``.
-    ``prepare`` is called with each recording before any run is registered; what it raises leaves no run. ``name``: the bundle's, for people.
+    A run that exists here stays unchanged. Differences in the bundle are stored as a proposal, see
+    ``sawtooth.ingest.runs.proposals``. ``prepare`` is called with each recording before any run is registered; if it raises, no
+    run is left. ``name`` is the bundle's name for users. Raises SourceError; then nothing is registered.
     """
     folder.create()
     with open_bundle(path) as bundle:
@@ -159,7 +166,7 @@ def import_bundle(
         try:
             for run in bundle.manifest.runs:
                 registered.append(_register(folder, run, refs, known, clean_name(name or path.name)))
-        except BaseException:  # a disk that filled up: all of its runs, or none
+        except BaseException:  # such as a full disk: register all of its runs, or none
             for manifest in registered:
                 if manifest.id not in known:
                     delete_run(folder, manifest.id)
@@ -168,7 +175,7 @@ def import_bundle(
 
 
 def _register(folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef], known: set[str], bundle_name: str) -> Manifest:
-    """Make a run that is new; what the bundle says of one in ``known`` becomes a proposal, and the run stays as it is."""
+    """Register a new run; for a run in ``known``, store the bundle's differences as a proposal."""
     recordings = [
         msgspec.structs.replace(ref, rank=_rank(ref, r), offset_ns=r.offset_ns, interval_ns=r.interval_ns)
         for r in run.recordings
@@ -202,10 +209,13 @@ def _register(folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef],
 
 
 def _rank(ref: RecordingRef, bundled: BundleRecording) -> int | None:
-    """Return the rank that a source tells, else the one that its recorder told of it: a trace without a process group tells none."""
+    """Return the rank from a source, else the rank from its recorder.
+
+    A trace without a process group has no rank.
+    """
     if (
         ref.rank is not None or bundled.rank is None or not 0 <= bundled.rank < MAX_RANKS
-    ):  # a range compares None with each of its numbers
+    ):  # a range would compare None with each of its numbers
         return ref.rank
     return bundled.rank
 

@@ -1,7 +1,7 @@
-"""What is in a ``.sawtooth`` file, and how one from anywhere is opened: checked, and read member by member.
+"""The content of a ``.sawtooth`` file, and opening one safely: checked, and read member by member.
 
-Members, and no others: ``manifest.json`` (``BundleManifest`` below) and ``sources/0001.gz``, ``sources/0002.gz`` …, each one source's
-uncompressed bytes, gzipped.
+The only members are ``manifest.json`` (``BundleManifest`` below) and ``sources/0001.gz``, ``sources/0002.gz`` …. Each of the
+latter has the uncompressed bytes of one source, gzipped.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from sawtooth.ingest.source import Limits
 from sawtooth.ingest.typed import from_json
 
 __all__ = ["Bundle", "BundleManifest", "BundleRecording", "BundleRun", "is_bundle", "open_bundle"]
-MAX_SOURCES = 4096  # ranks of the largest jobs people profile whole
-MAX_MANIFEST_BYTES = 4 << 20  # some hundred bytes a recording, and notes
-MAX_RUNS = 1000  # of the largest sweeps people share whole
-PACKED_TWICE = 4  # sources are packed already: a zip that packs one far smaller holds a bomb
+MAX_SOURCES = 4096  # the number of ranks in the largest jobs that people profile completely
+MAX_MANIFEST_BYTES = 4 << 20  # some hundred bytes per recording, and notes
+MAX_RUNS = 1000  # the number of runs in the largest sweeps that people share
+PACKED_TWICE = 4  # sources are already compressed: a member that shrinks more than this looks like a zip bomb
 KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# What zipfile raises for a list of members that was damaged or made up: also an OSError, where a member begins before the file does.
+# Errors of zipfile for a damaged or forged list of members. It also raises OSError if a member begins before the file does.
 READING = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, KeyError, struct.error, zlib.error)
 OPENING = (*READING, OSError)
 BROKEN = "The .sawtooth file is damaged or cut off. Copy or export it again."
@@ -37,7 +37,7 @@ LIES = "The .sawtooth file's list of members does not fit what it holds: it is d
 
 
 class BundleRecording(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One source: its member, the file name it had, its kind (a ``RecordingKind``), rank, host, and what was said of its clock."""
+    """One source: its member, file name, kind (a ``RecordingKind``), rank, host and clock corrections."""
 
     member: str
     source_name: str
@@ -49,7 +49,7 @@ class BundleRecording(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BundleRun(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One run, as its manifest has it."""
+    """One run, as in its manifest."""
 
     name: str
     recordings: list[BundleRecording]
@@ -62,7 +62,7 @@ class BundleRun(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BundleManifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the bundle holds."""
+    """The content of the bundle."""
 
     runs: list[BundleRun]
     format: int = FORMAT
@@ -77,7 +77,10 @@ class Bundle:
     archive: zipfile.ZipFile
 
     def copy_source(self, member: str, target: Path) -> None:
-        """Copy one source (gzipped) to ``target``. Raises SourceError where the member is damaged or larger than a source may be."""
+        """Copy one source (gzipped) to ``target``.
+
+        Raises SourceError if the member is damaged or larger than a source may be.
+        """
         left = Limits().uncompressed_bytes
         try:
             with _opened(self.archive, member) as source, target.open("wb") as out:
@@ -99,7 +102,10 @@ def _opened(archive: zipfile.ZipFile, member: str) -> IO[bytes]:
 
 @contextmanager
 def open_bundle(path: Path) -> Iterator[Bundle]:
-    """Open and check a bundle. Raises SourceError with one sentence for anything that is not exactly what ``write_bundle`` writes."""
+    """Open and check a bundle.
+
+    Raises SourceError with one sentence for a file that ``write_bundle`` could not have written.
+    """
     try:
         archive = zipfile.ZipFile(path)
     except OPENING as error:
@@ -143,6 +149,9 @@ def _manifest(archive: zipfile.ZipFile, members: set[str]) -> BundleManifest:
 
 
 def _unreadable(error: Exception) -> SourceError:
-    """Return what is said of a zip that cannot be read; zipfile's own words tell a list that lies from a file that is cut off."""
+    """Return the error for a zip that cannot be read.
+
+    zipfile's message separates a forged list of members from a truncated file.
+    """
     lies = any(word in str(error) for word in ("differ", "Overlapped", "overlap"))
     return SourceError("E-TRUNC", LIES if lies else BROKEN)

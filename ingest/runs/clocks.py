@@ -1,6 +1,6 @@
-"""What only people know about the clock of a telemetry file: the zone of its local times, when it began, how far it is off.
+"""Users' corrections of a telemetry file's clock: time zone of local times, start and offset.
 
-A recording keeps its times as its source has them; the run's manifest keeps what was said about them (``RecordingRef.offset_ns``).
+A recording keeps the times of its source. The run's manifest stores the correction (``RecordingRef.offset_ns``).
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.schema import DataFolder
 
 NS = 1_000_000_000
-LONGEST_OFFSET_S = 200 * 366 * 86_400  # of a file counted from 0: the year 2170; more is a slip
+LONGEST_OFFSET_S = 200 * 366 * 86_400  # seconds from 0: the year 2170; a larger number is a mistake
 _UNIX = re.compile(r"\d{9,11}(?:\.\d+)?")
 _OFFSET = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
 
 
 @dataclass(frozen=True)
 class ClockCorrection:
-    """What somebody states of telemetry's times. ``time_zone``: an IANA name or ``+02:00``; ``start``: when a file without times began (Unix
-    seconds, or a date and time with or without a zone); ``interval_s``: between its samples; ``shift_s``: added to all of it."""
+    """A user's statement about the times of telemetry.
+
+    ``time_zone`` is an IANA name or ``+02:00``. ``start`` is when a file without times began (Unix seconds, or a date and time
+    with or without a zone). ``interval_s`` is the time between its samples. ``shift_s`` is added to all times.
+    """
 
     time_zone: str | None = None
     start: str | None = None
@@ -39,7 +42,7 @@ class ClockCorrection:
         return self != ClockCorrection()
 
     def check(self) -> None:
-        """Raise UsageError for what is no zone, no time or no interval, whatever file it is meant for."""
+        """Raise UsageError if the zone, time or interval is not valid for any file."""
         zone = zone_of(self.time_zone) if self.time_zone else None
         _nanoseconds(self.shift_s or 0.0, "shift")
         if self.interval_s is not None and not 0 < self.interval_s < 86_400:
@@ -49,10 +52,10 @@ class ClockCorrection:
 
 
 def apply(ref: RecordingRef, clock: str, first_ns: int, correction: ClockCorrection) -> RecordingRef:
-    """Return ``ref`` with the offset that follows from ``correction``; ``clock`` and ``first_ns`` are its recording's.
+    """Return ``ref`` with the offset that follows from ``correction``.
 
-    What does not fit the file (a zone for times that are absolute) changes nothing; ``needs`` says what is missing then. Raises UsageError
-    for what is no zone, no time or no interval.
+    ``clock`` and ``first_ns`` are those of its recording. A correction that does not fit the file (a zone for absolute times)
+    changes nothing; ``needs`` then says what is missing. Raises UsageError for an invalid zone, time or interval.
     """
     correction.check()
     shift = _nanoseconds(correction.shift_s or 0.0, "shift")
@@ -71,7 +74,10 @@ def apply(ref: RecordingRef, clock: str, first_ns: int, correction: ClockCorrect
 
 
 def needs(ref: RecordingRef, clock: str) -> str | None:
-    """Return what telemetry still needs to be laid over a trace, as the end of a sentence about the file; None where nothing."""
+    """Return what telemetry still needs for alignment with a trace; None if nothing.
+
+    The text is the end of a sentence about the file.
+    """
     if ref.kind != "telemetry" or ref.offset_ns is not None:
         return None
     if clock == "local":
@@ -82,7 +88,10 @@ def needs(ref: RecordingRef, clock: str) -> str | None:
 
 
 def clock_of(folder: DataFolder, ref: RecordingRef) -> tuple[str, int]:
-    """Return the clock of a recording and its first time. Raises NotFoundError."""
+    """Return the clock of a recording and its first time.
+
+    Raises NotFoundError.
+    """
     try:
         row = first_row(folder.recording_file(ref.id), "SELECT clock, first_ns FROM recording")
     except duckdb.Error:
@@ -93,7 +102,10 @@ def clock_of(folder: DataFolder, ref: RecordingRef) -> tuple[str, int]:
 
 
 def zone_of(name: str) -> tzinfo:
-    """Return the zone of an IANA name or an offset such as ``+02:00``. Raises UsageError for what is neither."""
+    """Return the zone of an IANA name or of an offset such as ``+02:00``.
+
+    Raises UsageError for any other text.
+    """
     if offset := _OFFSET.fullmatch(name.strip()):
         minutes = int(offset.group(2)) * 60 + int(offset.group(3) or 0)
         if minutes < 24 * 60:
@@ -107,7 +119,10 @@ def zone_of(name: str) -> tzinfo:
 
 
 def start_ns(text: str, zone: tzinfo | None) -> int:
-    """Return Unix nanoseconds of Unix seconds or of a date and time. Raises UsageError, also for a local time without a zone."""
+    """Return Unix nanoseconds of Unix seconds or of a date and time.
+
+    Raises UsageError for other texts, and for a local time without a zone.
+    """
     trimmed = text.strip()
     if _UNIX.fullmatch(trimmed):
         return int(Decimal(trimmed) * NS)

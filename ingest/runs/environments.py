@@ -1,4 +1,7 @@
-"""Takes the values of environment variables out of JSON text that is read in pieces, in bounded memory however long they are."""
+"""Remove the values of environment variables from JSON text that is read in pieces.
+
+Memory is bounded, however long the values are.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 _NAME = rb"env(?:iron(?:ment)?)?(?:_?var(?:iable)?s)?"
-# One pattern each, as a search for one literal beginning is thirty times as quick. JSON, also inside a text of JSON (\"env\": {);
-# Python's notation ('env': {), and what it prints of os.environ.
+# One pattern each, because a search for one literal beginning is thirty times as fast. They match JSON, also inside a JSON text
+# (\"env\": {), Python's notation ('env': {), and Python's output for os.environ.
 OPENINGS = (
     re.compile(rb'"%b(?P<slashes>\\{0,63})"\s{0,64}:\s{0,64}[{\[]' % _NAME, re.IGNORECASE),
     re.compile(rb"'%b'\s{0,64}:\s{0,64}[{\[]" % _NAME, re.IGNORECASE),
@@ -17,13 +20,14 @@ OPENINGS = (
 OPENING_BYTES = 256  # no opening is longer
 OUTSIDE_TEXT = re.compile(rb"""(\\*)(["'])|[{}\[\]]""")
 INSIDE_TEXT = {quote: re.compile(rb"(\\*)([%b\"])" % quote) for quote in (b'"', b"'")}
-REPR_IN_JSON = 2  # Python's notation stands in a text of JSON, which doubles its backslashes
+REPR_IN_JSON = 2  # Python's notation inside a JSON text, which doubles its backslashes
 
 
 def without_environments(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the text of ``pieces`` with each object or list under a key such as ``env`` or ``environment`` empty.
+    """Yield the text of ``pieces`` without the objects and lists under keys such as ``env``.
 
-    One that never ends goes to the end of the text: a file that was cut off inside it keeps none of its values.
+    If such an object never ends, it extends to the end of the text. So a file that was cut off inside it keeps none of its
+    values.
     """
     body: _Body | None = None
     rest = b""
@@ -50,14 +54,17 @@ def without_environments(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class _Openings:
-    """Where environments begin in one text. A pattern is searched for again only behind its own last match, so many of them take one pass."""
+    """The positions in one text at which environments begin.
+
+    A pattern is searched again only after its own last match, so many openings need one pass.
+    """
 
     def __init__(self, text: bytes) -> None:
         self._text = text
         self._ahead = {pattern: pattern.search(text) for pattern in OPENINGS}
 
     def first_from(self, at: int) -> re.Match[bytes] | None:
-        """Return the first opening that begins at ``at`` or later; ``at`` may not become smaller from call to call."""
+        """Return the first opening at ``at`` or later; ``at`` must not decrease from call to call."""
         for pattern, match in self._ahead.items():
             if match is not None and match.start() < at:
                 self._ahead[pattern] = pattern.search(self._text, at)
@@ -65,20 +72,24 @@ class _Openings:
 
 
 class _Body:
-    """How far the object or list is read that goes: its brackets, but for those inside quotes.
+    """The state of reading an object or list that is removed: its brackets outside quotes.
 
-    ``unit`` backslashes stand for one: each text of JSON around doubles them. ``quotes`` are those that begin a text.
+    ``unit`` backslashes represent one, because each enclosing JSON text doubles them. ``quotes`` are the characters that begin
+    a text.
     """
 
     def __init__(self, unit: int, quotes: bytes) -> None:
-        self.unread = b""  # backslashes at the end of a piece: what follows them is in the next one
+        self.unread = b""  # backslashes at the end of a piece: the next piece has what follows them
         self._unit = unit
         self._quotes = quotes
         self._depth = 1
         self._quoted: bytes | None = None
 
     def end(self, text: bytes, at: int) -> int | None:
-        """Return where in ``text``, from ``at`` on, the closing bracket stands, or the quote that ends the text around; None where it comes later."""
+        """Return the position of the closing bracket in ``text`` from ``at`` on; None if it comes later.
+
+        The closing quote of the enclosing text also ends it.
+        """
         while mark := (INSIDE_TEXT[self._quoted] if self._quoted else OUTSIDE_TEXT).search(text, at):
             at = mark.end()
             if mark[0] in b"{[":
@@ -94,9 +105,12 @@ class _Body:
         return None
 
     def _passed_quote(self, quote: bytes, backslashes: int) -> bool:
-        """Go into or out of quotes at one with ``backslashes`` before it, unless they escape it; tell whether it ends the text around instead."""
+        """Enter or leave quotes at a quote after ``backslashes``, unless it is escaped.
+
+        Return whether it ends the enclosing text instead.
+        """
         if quote == b'"':
-            backslashes += 1  # JSON puts one before its quote, and doubles those there are
+            backslashes += 1  # JSON puts one before its quote, and doubles the existing ones
             if backslashes % self._unit:
                 return True
             backslashes -= self._unit

@@ -1,4 +1,4 @@
-"""Whether telemetry that came with a trace can be of the same job: sampled at that time, on that host, of such a GPU."""
+"""Check whether telemetry fits a trace: the same time, host and GPU model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ ANOTHER_JOB = "it may be of another job, and is not used for the profiled steps.
 
 @dataclass(frozen=True)
 class _Taken:
-    """When, where and of which GPUs a recording was taken; ``span`` (Unix ns) and ``host`` are None, and ``gpus`` empty, where it does not tell."""
+    """The time, host and GPUs of a recording.
+
+    ``span`` (Unix ns) and ``host`` are None, and ``gpus`` empty, where not known.
+    """
 
     span: tuple[int, int] | None
     host: str | None
@@ -24,7 +27,11 @@ class _Taken:
 
 
 def misfits(folder: DataFolder, run: Manifest, came: Collection[str]) -> list[str]:
-    """Return a sentence for each recording of telemetry among ``came`` (ids) that shows another time, host or GPU than every trace of ``run``."""
+    """Return a sentence for each telemetry recording that does not fit any trace of ``run``.
+
+    Only recordings among ``came`` (ids) are checked. They do not fit if their time, host or GPU differs from those of every
+    trace.
+    """
     came_too = [ref for ref in run.telemetry if ref.kind == "telemetry" and ref.id in came]
     traces = [taken for ref in run.traces if came_too and (taken := _taken(folder, ref)) is not None]
     if not traces:
@@ -52,7 +59,7 @@ def _reason(telemetry: _Taken, traces: list[_Taken]) -> str | None:
 
 
 def _taken(folder: DataFolder, ref: RecordingRef) -> _Taken | None:
-    """Return what a recording tells, on the clock that its correction puts it; None where it cannot be read."""
+    """Return the facts of a recording, on its corrected clock; None where it cannot be read."""
     file = folder.recording_file(ref.id)
     try:
         row = first_row(file, "SELECT clock, first_ns, last_ns, host FROM recording")

@@ -1,4 +1,4 @@
-"""Which recordings make a run: ranks of one job, and telemetry with the trace nearest to it in time."""
+"""Group recordings into runs: ranks of one job, and telemetry with the trace nearest in time."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from sawtooth.ingest.manifest import SAME_TIME_NS, Manifest, RecordingRef
 from sawtooth.ingest.runs.naming import RANK_IN_NAME
 from sawtooth.ingest.schema import DataFolder
 
-CLOSE_NS = 120 * 1_000_000_000  # ranks start the same profiled step within seconds; two minutes forgive unsynchronised clocks
+CLOSE_NS = 120 * 1_000_000_000  # ranks start the same profiled step within seconds; two minutes allow for unsynchronized clocks
 GROUPS = "SELECT concat(group_name, ' ', group_ranks), max(group_size) FROM collectives WHERE group_size > 1 AND group_ranks IS NOT NULL GROUP BY 1"
 
 
 @dataclass(frozen=True)
 class _About:
-    """What grouping needs to know of one recording."""
+    """The facts of one recording that grouping needs."""
 
     ref: RecordingRef
-    job: tuple[Any, ...] | None  # equal for ranks of one job; None for a trace that is no part of one, or does not tell
+    job: tuple[Any, ...] | None  # equal for ranks of one job; None for a trace that is not part of a job or does not name one
     first_ns: int
     last_ns: int
-    # of a trace that tells no rank: its process groups with their sizes
+    # the process groups with their sizes, for a trace without a rank
     groups: Mapping[str, int] = field(default_factory=dict)
 
 
 def group(folder: DataFolder, refs: list[RecordingRef], *, separate: bool = False) -> list[list[RecordingRef]]:
-    """Return ``refs`` as the runs they make: ranks of one job together, telemetry with the nearest trace."""
+    """Return ``refs`` grouped into runs: ranks of one job, and telemetry with the nearest trace."""
     known = [_about(folder, ref) for ref in {ref.id: ref for ref in refs}.values()]
     traces = sorted((a for a in known if a.ref.kind == "trace"), key=lambda a: (a.first_ns, a.ref.id))
     groups = [[a] for a in traces] if separate else sorted(_jobs(traces), key=lambda g: min(a.first_ns for a in g))
@@ -46,7 +46,10 @@ def group(folder: DataFolder, refs: list[RecordingRef], *, separate: bool = Fals
 
 
 def _ranked(refs: list[RecordingRef]) -> list[RecordingRef]:
-    """Return traces of one job that tell no ranks with those that their files are called by, where each has one of its own."""
+    """Return traces of one job without ranks with the ranks in their file names.
+
+    Each trace must have a different one.
+    """
     traces = [ref for ref in refs if ref.kind == "trace"]
     called = {ref.id: int(numbers[-1]) for ref in traces if (numbers := RANK_IN_NAME.findall(ref.source_name))}
     if len(traces) < 2 or any(ref.rank is not None for ref in traces) or len(set(called.values())) < len(traces):
@@ -55,7 +58,7 @@ def _ranked(refs: list[RecordingRef]) -> list[RecordingRef]:
 
 
 def _jobs(traces: list[_About]) -> list[list[_About]]:
-    """Return traces, sorted by their start, as the jobs that they are of."""
+    """Return traces, sorted by their start, grouped by job."""
     ranked: dict[tuple[Any, ...], list[_About]] = {}
     unranked: list[list[_About]] = []
     for trace in traces:
@@ -63,13 +66,16 @@ def _jobs(traces: list[_About]) -> list[list[_About]]:
             ranked.setdefault(trace.job, []).append(trace)
             continue
         mates = [members for members in unranked if _share_group(members, trace)]
-        # ranks that share no group themselves may each share one with this trace
+        # ranks that share no group with each other may each share one with this trace
         unranked = [members for members in unranked if members not in mates] + [[*chain(*mates), trace]]
     return [*unranked, *chain.from_iterable(map(_profiles, ranked.values()))]
 
 
 def _profiles(traces: list[_About]) -> list[list[_About]]:
-    """Return the traces of one job, sorted by their start, as its profiles: what started nearest together first, and each rank once."""
+    """Return the traces of one job, sorted by their start, as separate profiles.
+
+    Traces that started nearest to each other are joined first. Each profile has a rank only once.
+    """
     profile_of = {trace.ref.id: [trace] for trace in traces}
     for before, after in sorted(pairwise(traces), key=lambda pair: pair[1].first_ns - pair[0].first_ns):
         one, other = profile_of[before.ref.id], profile_of[after.ref.id]
@@ -81,7 +87,10 @@ def _profiles(traces: list[_About]) -> list[list[_About]]:
 
 
 def _share_group(members: list[_About], trace: _About) -> bool:
-    """Tell whether a trace without a rank is of the same job: it has a process group with one of ``members``, which has room for it, at the same time."""
+    """Return whether a trace without a rank belongs to the job of ``members``.
+
+    It must share a process group with one of them, the group must have room for it, and it must have run at the same time.
+    """
     together = all(m.first_ns < trace.last_ns and trace.first_ns < m.last_ns for m in members)
     shared = {group: sum(group in m.groups for m in members) for group in trace.groups}
     return together and any(shared.values()) and all(taken < trace.groups[group] for group, taken in shared.items())
@@ -93,7 +102,7 @@ def _distance(members: list[_About], extra: _About) -> int:
 
 
 def nearest_run(folder: DataFolder, runs: list[Manifest], ref: RecordingRef) -> Manifest:
-    """Return the one of ``runs``, all with traces, of which a trace is nearest to the recording in time."""
+    """Return the one of ``runs``, all with traces, whose trace is nearest to the recording in time."""
     extra = _about(folder, ref)
     return min(runs, key=lambda run: _distance([_about(folder, trace) for trace in run.traces], extra))
 
@@ -125,7 +134,10 @@ def _default_group(metadata: str | None) -> str:
 
 
 def overlapping_telemetry(folder: DataFolder, run: Manifest) -> list[Manifest]:
-    """Return the runs of telemetry alone that were sampled less than SAME_TIME_NS from one of ``run``'s traces, and that it does not hold already."""
+    """Return telemetry-only runs sampled less than SAME_TIME_NS from one of ``run``'s traces.
+
+    Runs whose recordings it already has are left out.
+    """
     spans = [_span(folder, ref) for ref in run.traces]
     own = {ref.id for ref in run.recordings}
     return [
@@ -143,7 +155,7 @@ def overlapping_telemetry(folder: DataFolder, run: Manifest) -> list[Manifest]:
 
 
 def _span(folder: DataFolder, ref: RecordingRef) -> tuple[int, int]:
-    """Return first and last ns of a recording, on the clock that its correction puts it; an empty span where it cannot be read."""
+    """Return first and last ns of a recording on its corrected clock; an empty span if unreadable."""
     try:
         about = _about(folder, ref)
     except NotFoundError:

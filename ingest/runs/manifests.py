@@ -1,4 +1,4 @@
-"""Keep the manifests of runs: register, attach, edit, delete."""
+"""Register, extend, edit and delete runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def register_run(
 ) -> Manifest:
     """Make one run of ``refs`` and return its manifest.
 
-    A run that exists already keeps its name, notes and facts unless new ones are given, and gains the telemetry and the settings.
+    An existing run keeps its name, notes and facts unless new ones are passed. The telemetry and the settings are added to it.
     """
     if not refs:
         raise UsageError("A run needs at least one recording.")
@@ -48,17 +48,17 @@ def register_run(
             notes=notes or manifest.notes,
             tags=list(dict.fromkeys([*manifest.tags, *(tags or [])])),
             settings={**manifest.settings, **(settings or {})},
-            facts=manifest.facts if facts is None else facts,  # a Struct is true even where it holds nothing
+            facts=manifest.facts if facts is None else facts,  # a Struct is true even if it is empty
             batches=batches or manifest.batches,
             command=command or manifest.command,
-            bundled=False,  # whoever brings it in has made it a run of their own
+            bundled=False,  # importing it makes it a run of its own
         )
         folder.write_manifest(manifest)
     return manifest
 
 
 def _new_name(folder: DataFolder, refs: list[RecordingRef]) -> str:
-    """Return a name for a run that nobody named, with its time where another run has the name already."""
+    """Return a name for a run without one, with its time if another run has the same name."""
     name = of_rank(folder, refs, name_of(folder, refs))
     return dated(folder, refs, name) if any(run.name == name for run in folder.manifests()) else name
 
@@ -70,9 +70,9 @@ def register_runs(
     *,
     separate: bool = False,
 ) -> list[Manifest]:
-    """Group recordings that came together into runs, register them, and return the manifests.
+    """Group recordings that arrived together into runs, register them, and return the manifests.
 
-    Ranks of one job become one run, telemetry joins the run that is nearest in time; ``separate`` makes a run of every trace.
+    Ranks of one job become one run, and telemetry joins the run nearest in time. ``separate`` makes a run of every trace.
     """
     groups = group(folder, refs, separate=separate)
     return [register_run(folder, members, name if len(groups) == 1 else None) for members in groups]
@@ -81,13 +81,14 @@ def register_runs(
 def attach(folder: DataFolder, run_id: str, refs: list[RecordingRef]) -> Manifest:
     """Add recordings to a run and return its manifest.
 
-    Telemetry leaves the id as it is. A further rank makes another run id; the old manifest stays, so that links to it keep their meaning.
+    Telemetry does not change the id. A further rank gives another run id; the old manifest stays, so that links to it keep
+    working.
     """
     with changing(folder):
         still_here(folder, refs)
         old = folder.read_manifest(run_id)
         recordings = joined(old.recordings, refs)
-        # a job of many ranks is the same job whichever of them have files of their own
+        # a job of many ranks has the same id, whichever ranks have files of their own
         new_id = run_id_of(recordings) if old.summaries is None else old.id
         name = old.name if of_rank(folder, recordings, "") else old.name.removesuffix(of_rank(folder, old.recordings, ""))
         manifest = msgspec.structs.replace(old, id=new_id, recordings=recordings, name=name)
@@ -96,7 +97,10 @@ def attach(folder: DataFolder, run_id: str, refs: list[RecordingRef]) -> Manifes
 
 
 def edit_run(folder: DataFolder, run_id: str, edit: Callable[[Manifest], Manifest]) -> Manifest:
-    """Write what ``edit`` makes of a run as it is now, so that nobody's words are lost and no deleted run comes back. Raises NotFoundError."""
+    """Write the result of ``edit`` on a run's current manifest.
+
+    So no concurrent change is lost, and a deleted run stays deleted. Raises NotFoundError.
+    """
     with changing(folder):
         manifest = edit(folder.read_manifest(run_id))
         folder.write_manifest(manifest)
@@ -106,10 +110,11 @@ def edit_run(folder: DataFolder, run_id: str, edit: Callable[[Manifest], Manifes
 def register_job(
     folder: DataFolder, refs: list[RecordingRef], summaries_id: str, trace_ids: list[str], known: str | None, name: str | None
 ) -> Manifest:
-    """Make or renew the run of a job of many ranks, of which ``refs`` have recordings, and return its manifest.
+    """Make or renew the run of a job of many ranks, and return its manifest.
 
-    ``summaries_id`` names the file of all ranks' summaries, ``trace_ids`` their traces. The run that the job has already, ``known``, keeps its
-    id, and its name where ``name`` is None. Raises NotFoundError where somebody deleted it meanwhile.
+    ``refs`` are the ranks with recordings. ``summaries_id`` names the file of all ranks' summaries, ``trace_ids`` their traces.
+    If the job already has a run, ``known``, it keeps its id, and its name if ``name`` is None. Raises NotFoundError if it was
+    deleted meanwhile.
     """
     run_id = known or run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in trace_ids])
     with changing(folder):
@@ -130,7 +135,10 @@ def register_job(
 
 
 def delete_run(folder: DataFolder, run_id: str) -> None:
-    """Remove a run, and its recordings, derived files and sources where no other run uses them. Raises NotFoundError."""
+    """Remove a run with its recordings, derived files and sources, unless another run uses them.
+
+    Raises NotFoundError.
+    """
     with changing(folder):
         path = folder.manifest_file(run_id)
         if not path.exists():

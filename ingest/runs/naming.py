@@ -1,4 +1,4 @@
-"""What a run is called: after the file, else the folder, that tells its recording from others; else what ran, and when."""
+"""Name a run by its file or folder if that identifies its recording, else by what ran and when."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sawtooth.ingest.schema import DataFolder
 
 HOME = re.compile(r"(?:^|/)(?:(?:home|Users)/[^/]+|root)$")
 SUFFIXES = re.compile(r"(?:\.(?:pt|trace|json|jsonl|gz|csv|txt|sqlite|part))+$", re.I)
-SAYS_NOTHING = re.compile(  # what scripts, tutorials and machines call every trace and the folder it lies in
+SAYS_NOTHING = re.compile(  # common names of traces and their folders from scripts, tutorials and machines
     r"(?:(?:chrome|torch|pytorch|kineto|gpu|my|nsys)[_-]?)?(?:trace|profile|prof|profiler|profiling|marks|nvml|telemetry|report|output|out|log|tb"
     r"|tmp|temp|data|result|plugin|download|desktop|home|mnt|src|code|work|workspace|app|tensorboard)s?(?:[_-]?(?:rank|worker)?[_-]?\d*)"
     r"|(?:rank|worker|gpu|node|step)?[_-]?\d+|tmp\w{8}|\.*"
@@ -23,13 +23,14 @@ SAYS_NOTHING = re.compile(  # what scripts, tutorials and machines call every tr
 )
 RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,7})", re.I)
 SCRIPT = r"SELECT name FROM names WHERE regexp_matches(name, '^[^<>]+\.py\(\d+\): <module>$') ORDER BY name_id LIMIT 1"
-FOLDERS_UP = 3  # above a file: farther up folders tell of the machine, not of the run
+FOLDERS_UP = 3  # above a file: further folders describe the machine, not the run
 
 
 def telling_name(path: str) -> str | None:
-    """Return what tells a recording from others: its file's name without suffixes, or its folder's where the file is called ``trace`` or so.
+    """Return a name that identifies a recording: its file's name without suffixes, or its folder's.
 
-    None where neither says anything; a home folder's name is its user's and says nothing of a recording.
+    The folder is used if the file has a common name such as ``trace``. None if neither identifies it. A home folder has its
+    user's name, which does not identify a recording.
     """
     folder, _, file = path.replace("\\", "/").rpartition("/")
     if _tells(name := SUFFIXES.sub("", file)):
@@ -48,7 +49,10 @@ def _tells(name: str) -> bool:
 
 
 def shown_path(path: Path, below: Path | None = None) -> str:
-    """Return what a file is called for people: its name (its path ``below`` a folder), from the folder on that tells it from others where it does not."""
+    """Return a file's name for users: its name, or its path ``below`` a folder.
+
+    If that does not identify it, the path starts at the folder that does.
+    """
     shown = path.relative_to(below).as_posix() if below is not None else path.name
     full = (path.parent.resolve() / path.name).as_posix()
     name = telling_name(full)
@@ -58,20 +62,23 @@ def shown_path(path: Path, below: Path | None = None) -> str:
 
 
 def name_of(folder: DataFolder, refs: list[RecordingRef]) -> str:
-    """Return the name of a run of ``refs``: its trace's, where it has one."""
+    """Return the name of a run of ``refs``, from its trace if it has one."""
     main = _main(refs)
     written_to = _first(folder, main, "SELECT metadata ->> 'traceName' FROM recording")
     return telling_name(main.source_name) or telling_name(written_to) or _by_what_ran(folder, main)
 
 
 def of_rank(folder: DataFolder, refs: list[RecordingRef], name: str) -> str:
-    """Return ``name`` with the rank where ``refs`` have the trace of one rank of a job alone."""
+    """Return ``name`` with the rank if ``refs`` have the trace of only one rank of a job."""
     rank = _only_rank(folder, refs)
     return name if rank is None or RANK_IN_NAME.search(name) else f"{name}, rank {rank}"
 
 
 def _only_rank(folder: DataFolder, refs: list[RecordingRef]) -> int | None:
-    """Return the rank that a run of one trace is of, by the trace or its file's name; None for a training of one process, and for a whole job."""
+    """Return the rank of a run of one trace, from the trace or its file name.
+
+    None for a training of one process, and for a whole job.
+    """
     traces = [ref for ref in refs if ref.kind == "trace"]
     if len(traces) != 1:
         return None
@@ -82,7 +89,7 @@ def _only_rank(folder: DataFolder, refs: list[RecordingRef]) -> int | None:
 
 
 def dated(folder: DataFolder, refs: list[RecordingRef], name: str) -> str:
-    """Return ``name`` with the time at which ``refs`` were recorded, where that is known: two runs may be called alike."""
+    """Return ``name`` with the recording time of ``refs`` if known, because two runs may have one name."""
     return f"{name}, {when}" if (when := _when(folder, _main(refs))) else name
 
 
@@ -91,7 +98,7 @@ def _main(refs: list[RecordingRef]) -> RecordingRef:
 
 
 def _by_what_ran(folder: DataFolder, ref: RecordingRef) -> str:
-    """Return the script, else the kind of recording, and when it was recorded: train, 21 Nov 14:03:09 UTC."""
+    """Return the script, else the kind of recording, with its time: train, 21 Nov 14:03:09 UTC."""
     script = _first(folder, ref, SCRIPT).partition("(")[0].rpartition("/")[2].removesuffix(".py")
     return dated(folder, [ref], script if _tells(script) else ref.kind)
 

@@ -1,7 +1,7 @@
-"""What a bundle says otherwise of a run that is here: kept beside the run, shown before and after, and taken over only when somebody says so.
+"""Proposals: changes that a bundle has for an existing run, applied only if the user accepts them.
 
-A bundle comes from somebody else. It may bring new runs; a run that is here keeps its recordings, clocks, name, notes, tags, settings and
-facts until its owner takes the proposal.
+A bundle comes from another person. It may add new runs. A run that exists here keeps its recordings, clocks, name, notes, tags,
+settings and facts until its owner accepts the proposal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ CLOCK_FIELDS = {"offset_ns": "time added (s)", "interval_ns": "time between samp
 
 
 class Proposal(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What one bundle says of run ``run_id``. Empty texts, lists and facts of None are not given and change nothing."""
+    """The content of one bundle for run ``run_id``.
+
+    Empty texts, empty lists and facts of None change nothing.
+    """
 
     run_id: str
     bundle_name: str
@@ -38,7 +41,7 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that taking a proposal would change, as texts; "" where there was nothing."""
+    """One change of a proposal, as texts; "" where there was nothing."""
 
     what: str
     before: str
@@ -46,7 +49,10 @@ class Difference:
 
 
 def propose(folder: DataFolder, proposal: Proposal) -> None:
-    """Keep a proposal in place of an older one of the same run. One that would change nothing is not kept."""
+    """Store a proposal, replacing an older one for the same run.
+
+    A proposal that would change nothing is not stored.
+    """
     with changing(folder):
         still_here(folder, proposal.recordings)
         replaced = _recordings_of(folder, proposal.run_id)
@@ -58,7 +64,10 @@ def propose(folder: DataFolder, proposal: Proposal) -> None:
 
 
 def proposal_for(folder: DataFolder, run_id: str) -> Proposal | None:
-    """Return what a bundle proposes for a run, None where nothing is, or nothing that can be read or would still change it."""
+    """Return a bundle's proposal for a run.
+
+    None if there is none, if it cannot be read, or if it would no longer change the run.
+    """
     proposal = _kept(folder, run_id)
     with contextlib.suppress(NotFoundError):
         if proposal is not None and changed(folder.read_manifest(run_id), proposal):
@@ -67,7 +76,7 @@ def proposal_for(folder: DataFolder, run_id: str) -> Proposal | None:
 
 
 def accepted(manifest: Manifest, proposal: Proposal) -> Manifest:
-    """Return ``manifest`` with everything that the proposal gives."""
+    """Return ``manifest`` with all changes of the proposal."""
     facts = {key: value for key, value in msgspec.structs.asdict(proposal.facts).items() if value is not None}
     return msgspec.structs.replace(
         manifest,
@@ -83,7 +92,7 @@ def accepted(manifest: Manifest, proposal: Proposal) -> Manifest:
 
 
 def changed(manifest: Manifest, proposal: Proposal) -> list[Difference]:
-    """Return what taking the proposal would change."""
+    """Return what accepting the proposal would change."""
     after = accepted(manifest, proposal)
     pairs = [(what, getattr(manifest, what), getattr(after, what)) for what in ("name", "notes")]
     pairs.append(("tags", ", ".join(manifest.tags), ", ".join(after.tags)))
@@ -103,7 +112,10 @@ def changed(manifest: Manifest, proposal: Proposal) -> list[Difference]:
 
 
 def accept(folder: DataFolder, run_id: str) -> Manifest:
-    """Take a run's proposal over and return the run's manifest. Raises NotFoundError where there is none."""
+    """Apply a run's proposal and return the run's manifest.
+
+    Raises NotFoundError if there is none.
+    """
     with changing(folder):
         proposal = proposal_for(folder, run_id)
         if proposal is None:
@@ -116,20 +128,20 @@ def accept(folder: DataFolder, run_id: str) -> Manifest:
 
 
 def dismiss(folder: DataFolder, run_id: str) -> None:
-    """Forget a run's proposal, with the recordings that only it needs."""
+    """Delete a run's proposal, with the recordings that only the proposal needs."""
     with changing(folder):
         forget(folder, run_id)
 
 
 def forget(folder: DataFolder, run_id: str) -> None:
-    """Do what ``dismiss`` does, for who holds the runs already."""
+    """Do the same as ``dismiss``, for a caller that has locked the runs already."""
     recordings = _recordings_of(folder, run_id)
     folder.proposal_file(run_id).unlink(missing_ok=True)
     remove_unused(folder, recordings)
 
 
 def needed(folder: DataFolder, run: Manifest) -> set[str]:
-    """Return the ids of what ``run`` needs of the folder: its recordings, its ranks' summaries, and what is proposed for it."""
+    """Return the ids that ``run`` needs: its recordings, its ranks' summaries, and its proposal's."""
     return {ref.id for ref in run.recordings} | ({run.summaries} if run.summaries else set()) | _recordings_of(folder, run.id)
 
 

@@ -1,4 +1,4 @@
-"""Which Sawtooth recorded a file: a recorder newer than this one may have written what this one does not know."""
+"""The Sawtooth version that recorded a file; a newer recorder may write data unknown to this version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ class _Metadata(msgspec.Struct):
 
 
 def recorder_of(folder: DataFolder, ref: RecordingRef) -> str:
-    """Return the version that recorded telemetry or marks, "" where the file names none. Raises NotFoundError."""
+    """Return the version that recorded telemetry or marks, "" where the file has none.
+
+    Raises NotFoundError.
+    """
     if ref.kind == "trace":
         return ""
     try:
@@ -36,7 +39,10 @@ def recorder_of(folder: DataFolder, ref: RecordingRef) -> str:
 
 
 def too_new(recorder: str, here: str | None = None) -> str | None:
-    """Return what to say of a file by ``recorder`` where that is a later release than this Sawtooth (``here``); None where not, or unknown."""
+    """Return a sentence if ``recorder`` is a later release than this Sawtooth (``here``), else None.
+
+    None also if a version is not known.
+    """
     theirs, ours = _release(recorder), _release(here or tool_version())
     if not any(ours) or theirs <= ours:
         return None

@@ -1,4 +1,4 @@
-"""The recordings of a run: that they are here while it changes, and what new ones add to it."""
+"""The recordings of a run: locks and checks while it changes, and joining new ones."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ CHANGING = "runs.lock"
 
 @contextmanager
 def changing(folder: DataFolder) -> Iterator[None]:
-    """Hold the data folder's runs: what is read of them inside is so until the end, and who removes recordings waits for who writes of them.
+    """Lock the data folder's runs.
 
-    Not to be nested. Raises SourceError where the folder cannot be written.
+    What is read inside stays valid until the end. Code that removes recordings waits for code that writes them. Must not be
+    nested. Raises SourceError if the folder cannot be written.
     """
     try:
         lock = (folder.root / CHANGING).open("wb")
@@ -34,21 +35,24 @@ def changing(folder: DataFolder) -> Iterator[None]:
 
 
 def still_here(folder: DataFolder, refs: list[RecordingRef]) -> None:
-    """Raise NotFoundError where somebody deleted one of ``refs`` meanwhile, as the last run that had it."""
+    """Raise NotFoundError if one of ``refs`` was deleted meanwhile with the last run that had it."""
     for ref in refs:
         if not folder.recording_file(ref.id).exists() and not folder.source_file(ref.id).exists():
             raise NotFoundError(f"{ref.source_name} was deleted while it was read in. Read it in again.")
 
 
 def recorded_ns(folder: DataFolder, run: Manifest) -> int | None:
-    """Return when the first of a run's traces began, Unix ns; None where no trace is there that tells."""
+    """Return when the first of a run's traces began, Unix ns; None where no trace shows it."""
     began = [ns for ref in run.traces if (ns := _began_ns(folder.recording_file(ref.id))) is not None]
     return min(began, default=None)
 
 
 @lru_cache(maxsize=1024)
 def _began_ns(file: Path) -> int | None:
-    """Return when a recording began. Its file never changes, and a page asks for a dozen each time."""
+    """Return when a recording began.
+
+    The result is cached: the file never changes, and a page asks for a dozen each time.
+    """
     try:
         row = first_row(file, "SELECT first_ns FROM recording WHERE clock = 'unix'")
     except duckdb.Error:
@@ -57,7 +61,7 @@ def _began_ns(file: Path) -> int | None:
 
 
 def joined(old: list[RecordingRef], new: list[RecordingRef]) -> list[RecordingRef]:
-    """Return ``old`` and what ``new`` adds: recordings, and what was said anew of the clock of a known one."""
+    """Return ``old`` with the recordings and clock corrections that ``new`` adds."""
     corrected = {ref.id: ref for ref in new if ref.offset_ns is not None or ref.interval_ns is not None}
     known = {ref.id for ref in old}
     kept = [

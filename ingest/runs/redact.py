@@ -1,10 +1,12 @@
-"""Takes host names, home folders, paths and secrets out of a source before it leaves: what the analysis needs stays.
+"""Remove host names, home folders, paths and secrets from a source, but keep what the analysis needs.
 
-A path keeps its file name and line, or what follows ``site-packages/`` or ``lib/python3.x/``; the folders before become one short name that
-is the same wherever they stood in this export, so that two files called ``train.py`` stay two. Hosts become ``host-1``, ``host-2`` ….
-Environments go whole; of a command line and anywhere else, values of what is called a token, key, secret, password or user, and what looks like a key of
-a well-known service. A secret that has neither name nor form stays: a name in a trace is the training's own.
-A redacted source has other bytes, so the run that comes of it has another id.
+A path keeps its file name and line, or what follows ``site-packages/`` or ``lib/python3.x/``. The folders before become one
+short name. It is the same wherever they occur in this export, so that two files called ``train.py`` stay distinct. Hosts become
+``host-1``, ``host-2`` ….
+
+Environments are removed completely. In a command line and anywhere else, values are removed if their name is token, key,
+secret, password or user, or if they look like a key of a well-known service. A secret with neither a known name nor a known
+form stays, because names in a trace are the training's own. A redacted source has other bytes, so its run has another id.
 """
 
 from __future__ import annotations
@@ -26,23 +28,24 @@ from sawtooth.ingest.typed import from_json
 
 DATABASE = b"SQLite format 3\x00"
 CHUNK_BYTES = 4 << 20
-LONGEST_TEXT = 64 << 10  # a text that is longer than this is cut where no line, quote or comma ends nearby
+LONGEST_TEXT = 64 << 10  # a longer text is cut if no line, quote or comma ends nearby
 
-# Values of keys that name a machine, in any of the formats we read. Kubernetes and DCGM call it Hostname, our sessions host and boot.
+# Values of keys that name a machine, in all formats that we read. Kubernetes and DCGM use Hostname, our sessions host and boot.
 _HOST_KEYS = rb'("(?:host_?name|host|node|boot|instance|kubernetes_node|exported_pod|pod)"\s*:\s*")((?:[^"\\]|\\.)+)(")'
 HOST_VALUE = re.compile(_HOST_KEYS, re.IGNORECASE)
 # An absolute path: after a quote, a space, "(" or "="; JSON doubles each backslash of a Windows path.
 POSIX = re.compile(rb'(?<![\w./<>~-])~?/(?!/)((?:[^/"\\\s:,;()<>|*?\[\]{}]+/)+)(?=[^/"\\\s:,;()<>|*?\[\]{}])')
 WINDOWS = re.compile(rb'[A-Za-z]:(?:\\\\|/)((?:[^/"\\:<>|*?]+(?:\\\\|/))+)')
 HOME = re.compile(rb"(?<![\w.])/(?:home|Users)/[^/\"\\\s:,;()]+(?=[\"\s:,;()\\]|$)")
-HOME_WITHIN = re.compile(rb'(?<![\w.])/(?:home|Users)/[^/"\\\n]{1,64}/')  # a user's name may hold a space
-REDACTED = re.compile(rb"redacted(?:-[0-9a-f]{6})?/")  # what stands for folders, in a text that is cleaned twice
+HOME_WITHIN = re.compile(rb'(?<![\w.])/(?:home|Users)/[^/"\\\n]{1,64}/')  # a user's name may contain a space
+REDACTED = re.compile(rb"redacted(?:-[0-9a-f]{6})?/")  # the replacement for folders, in a text that is redacted twice
 LIBRARY = re.compile(rb"(?:site-packages|dist-packages|lib/python[\d.]+)/(.*)$", re.DOTALL)
 _SECRET_KEYS = rb"(?:[\w-]{0,64}(?:api[_-]?key|access[_-]?key|private[_-]?key|secret|passw(?:or)?d|credential)[\w-]{0,64}|[\w-]{0,64}[_-]token|token|user(?:[_-]?name)?|logname)"
-# A value in quotes ends with the closing quote: in JSON within a text of JSON (\"), in JSON, in Python's and the shell's notation (').
+# A value in quotes ends with the closing quote: in JSON inside a JSON text (\"), in JSON, or in Python's and the shell's
+# notation (').
 _QUOTE = rb"""(?:(?P<inner>\\")|(?P<json>")|(?P<single>'))"""
 _TO_QUOTE = rb"""(?!\d+\\?["'])(?(inner)(?:\\{4}|\\{3}"|\\[^"]|[^"\\])+|(?(json)(?:\\.|[^"\\])+|(?:\\[^"]|[^'"\\])+))"""
-# `"--api-key=X"`, `"API_KEY=X"`: a whole argument or variable
+# `"--api-key=X"`, `"API_KEY=X"`: a complete argument or variable
 QUOTED_ARGUMENT = re.compile(
     rb"(?P<kept>%b(?=[\w-]{1,200}=)(?:--)?%b=)%b" % (_QUOTE, _SECRET_KEYS, _TO_QUOTE), re.IGNORECASE | re.DOTALL
 )
@@ -64,7 +67,10 @@ CHECKSUM = re.compile(rb',"crc":"[0-9a-f]{8}"\}\s*$')
 
 
 class Redactor:
-    """One export's replacements: the same name becomes the same word in every source of it, and in no other export."""
+    """The replacements of one export.
+
+    The same name becomes the same word in every source of the export, and another word in other exports.
+    """
 
     def __init__(self, hosts: list[str] | None = None, salt: bytes | None = None) -> None:
         self._salt = salt or secrets.token_bytes(16)
@@ -73,22 +79,23 @@ class Redactor:
             self._host(host.encode())
 
     def text(self, text: str) -> str:
-        """Return a person's text without hosts, paths, environments and secrets."""
+        """Return a user's text without hosts, paths, environments and secrets."""
         return self._as_written(self._json(text, str, REDACTED_TEXT))
 
     def words(self, command: list[str]) -> list[str]:
-        """Return a command's words as ``text`` would, but together: a flag's value stands in the word after it."""
+        """Return a command's words like ``text``, but together, because a flag's value is in the next word."""
         return [self._as_written(word) for word in self._json(command, list[str], [REDACTED_TEXT])]
 
     def settings(self, settings: dict[str, str]) -> dict[str, str]:
-        """Return settings as ``text`` would, but together: a key says whether its value is a secret."""
+        """Return settings like ``text``, but together, because a key says whether its value is a secret."""
         cleaned = self._json(settings, dict[str, str], {})
         return {self._as_written(key): self._as_written(value) for key, value in cleaned.items()}
 
     def _json(self, content: T, kind: type[T], unknown: T) -> T:
-        """Clean content as JSON: its notation is the one that environments, flags and Windows' paths are known by.
+        """Redact content as JSON, the notation in which environments, flags and Windows paths are recognized.
 
-        ``unknown`` stands for content that ends inside a secret's name, whose closing quote would be read as the one before its value.
+        ``unknown`` replaces content that ends inside a secret's name. Its closing quote would be read as the one before a
+        value.
         """
         cleaned = self._plain(b"".join(without_environments([msgspec.json.encode(content)])))
         try:
@@ -97,31 +104,37 @@ class Redactor:
             return unknown
 
     def _as_written(self, text: str) -> str:
-        r"""Clean a text of what only its plain form shows: JSON writes what begins a line behind the letter of ``\n``."""
+        r"""Redact what only a text's plain form shows.
+
+        In JSON, the letter of an escape such as ``\n`` comes directly before the first word of a line.
+        """
         return self._plain(text.encode()).decode(errors="replace")
 
     def host(self, name: str | None) -> str | None:
-        """Return what stands for a host."""
+        """Return the replacement for a host."""
         return None if name is None else self._host(name.encode()).decode()
 
     def line(self, line: bytes) -> bytes:
-        """Return a line of a source without hosts and paths; a checksum of our own sampler's is made anew."""
+        """Return a line of a source without hosts and paths; our own sampler's checksum is computed again."""
         if (checksum := CHECKSUM.search(line)) is None:
             return self._plain(line)
         body = line[: checksum.start()]
         if int(line[checksum.start() + 8 : checksum.start() + 16], 16) != zlib.crc32(body):
-            return b"\n"  # a damaged line is skipped by every reader; what it holds is unknown
+            return b"\n"  # every reader skips a damaged line, whose content is unknown
         new = self._plain(body)
         return b'%s,"crc":"%08x"}\n' % (new, zlib.crc32(new))
 
     def source(self, source: Path, target: Path) -> None:
-        """Write ``source`` (gzipped or not) to ``target``, gzipped, without hosts and paths. Raises UsageError for a database."""
+        """Write ``source`` (gzipped or not) to ``target``, gzipped, without hosts and paths.
+
+        Raises UsageError for a database.
+        """
         with source.open("rb") as file:
             gzipped = file.read(2) == b"\x1f\x8b"
         with gzip.open(source) if gzipped else source.open("rb") as original, gzip.open(target, "wb", compresslevel=6) as out:
             if (
                 original.read(len(DATABASE)) == DATABASE
-            ):  # replaced bytes would break it, and its environment variables would stay
+            ):  # replaced bytes would damage it, and its environment variables would stay
                 raise UsageError(
                     "A Nsight Systems export cannot be redacted: it holds the environment and the command line of the job. "
                     "Export the run without its names removed, or record it with torch.profiler."
@@ -146,7 +159,7 @@ class Redactor:
         text = KNOWN_SECRET.sub(b"redacted", text)
         text = HOST_VALUE.sub(lambda m: m[1] + self._host(m[2]) + m[3], text)
         for name, word in self._hosts.items():
-            if len(name) > 3:  # a host called "gpu" would take words apart
+            if len(name) > 3:  # a host called "gpu" would split words
                 text = re.sub(rb"(?<![\w-])" + re.escape(name) + rb"(?![\w-])", word, text)
         text = HOME.sub(b"/redacted", HOME_WITHIN.sub(b"/home/", WINDOWS.sub(self._folder, text)))
         return POSIX.sub(self._folder, text)
@@ -166,7 +179,10 @@ class Redactor:
 
 
 def _cut(text: bytes) -> int:
-    """Return where a text can be cut without parting a name, or a flag from its value: after a line, else at a quote or comma, else near its end."""
+    """Return where a text can be cut without splitting a name, or a flag from its value.
+
+    This is after a line, else at a quote or comma, else near the end.
+    """
     end = len(text)
     while cut := _border(text, end):
         if FLAG_AT_END.search(text, max(0, cut - FLAG_BYTES), cut) is None:
@@ -176,7 +192,7 @@ def _cut(text: bytes) -> int:
 
 
 def _border(text: bytes, end: int) -> int:
-    """Return the last place before ``end`` where no name goes on; 0 where there is none."""
+    """Return the last position before ``end`` where no name continues; 0 without one."""
     cut = text.rfind(b"\n", 0, end) + 1
     if cut == 0 or len(text) - cut > CHUNK_BYTES:
         cut = max(text.rfind(b'",', 0, end), text.rfind(b"},", 0, end)) + 1

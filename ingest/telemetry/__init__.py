@@ -1,1 +1,1 @@
-"""Telemetry files of every tool: a registry of formats, the table each is turned into, and our own sampler's sessions."""
+"""Telemetry files of all tools: a registry of formats, their common table, and sampler sessions."""

@@ -1,4 +1,4 @@
-"""What a telemetry format is: a name, how to know it, and how to read it into columns of the store's ``samples``."""
+"""The interface of a telemetry format: its name, how to recognize it, and how to read it into columns."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ INTEGERS = INTEGER_COLUMNS | {"device", "time_ns"}
 
 @dataclass
 class Telemetry:
-    """What a reader returns.
+    """The result of a reader.
 
-    ``columns`` holds equally long arrays by the names of table ``samples``: int64 with NULL (sawtooth.ingest.decode.NULL) for
-    INTEGERS, else float64 with NaN, for what was not recorded; ``device`` and ``time_ns`` are required. ``devices``
-    are rows of table ``devices``; ``host_columns`` columns of table ``host_samples``; ``diagnostics`` rows of that table; ``gaps`` rows of ``sample_gaps`` the source names itself.
+    ``columns`` has equally long arrays by the names of table ``samples``. INTEGERS are int64 with NULL
+    (sawtooth.ingest.decode.NULL) where not recorded, the others float64 with NaN. ``device`` and ``time_ns`` are required.
+    ``devices`` and ``diagnostics`` are rows of those tables, ``host_columns`` are columns of table ``host_samples``. ``gaps``
+    are rows of ``sample_gaps`` that the source itself states.
     """
 
     columns: dict[str, NDArray[Any]]
@@ -33,12 +34,16 @@ class Telemetry:
     diagnostics: list[dict[str, Any]] = field(default_factory=list)
     gaps: list[dict[str, Any]] = field(default_factory=list)
     host_columns: dict[str, NDArray[Any]] = field(default_factory=dict)
-    gaps_complete: bool = False  # the reader found every hole itself: rows of several rates hide or feign them
+    # The reader found every telemetry gap itself, because rows of several rates hide gaps or look like them.
+    gaps_complete: bool = False
 
 
 @dataclass(frozen=True)
 class Reader:
-    """One telemetry format. ``sniff`` looks at the first uncompressed bytes; ``read`` gets the lines of the whole source."""
+    """One telemetry format.
+
+    ``sniff`` gets the first uncompressed bytes, ``read`` the lines of the whole source.
+    """
 
     name: str
     sniff: Callable[[bytes], bool]

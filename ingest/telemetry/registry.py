@@ -1,4 +1,4 @@
-"""Telemetry: a registry of readers, and what every format needs done once (clock order, gaps, storing)."""
+"""The registry of telemetry readers, and the steps that all formats share: clock order, gaps, storing."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ from sawtooth.ingest.telemetry.reader import Reader
 from sawtooth.ingest.telemetry.table import find_gaps
 from sawtooth.ingest.writer import Writer
 
-# Of readers given nonsense.
+# Errors of readers on invalid content.
 READ_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, csv.Error)
 
 
 def readers() -> list[Reader]:
-    """Return every reader; a new format is a module under ``sawtooth.ingest.telemetry.formats`` and its line here."""
+    """Return every reader.
+
+    A new format is a module in ``sawtooth.ingest.telemetry.formats`` and one line here.
+    """
     return [
         sampler_session.READER,
         nvml_jsonl.READER,
@@ -43,12 +46,15 @@ def readers() -> list[Reader]:
 
 
 def reader_for(head: bytes) -> Reader | None:
-    """Return the reader that knows ``head``, None where it is no telemetry."""
+    """Return the reader that recognizes ``head``; None if it is no telemetry."""
     return next((reader for reader in readers() if reader.sniff(head)), None)
 
 
 def lines(source: Source) -> Generator[bytes]:
-    """Yield the lines of ``source`` without their ends. Close the generator where it is not read to its end."""
+    """Yield the lines of ``source`` without their ends.
+
+    Close the generator if it is not read to its end.
+    """
     rest = b""
     with closing(source.pieces()) as pieces:
         for piece in pieces:
@@ -68,7 +74,7 @@ def _diagnostic(key: str, severity: str, sentence: str, count: int) -> dict[str,
 
 
 def _each_once(columns: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
-    """Return samples by device and time, one of each, and how many were delivered twice."""
+    """Return samples sorted by device and time without duplicates, and the number of duplicates."""
     order = np.lexsort((columns["time_ns"], columns["device"]))
     columns = {name: values[order] for name, values in columns.items()}
     same = (np.diff(columns["device"]) == 0) & (np.diff(columns["time_ns"]) == 0)
@@ -79,7 +85,10 @@ def _each_once(columns: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], i
 
 
 def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
-    """Read ``source``, write its tables, return the recording row. Raises SourceError where it holds no sample."""
+    """Read ``source``, write its tables, and return the recording row.
+
+    Raises SourceError if it has no sample.
+    """
     try:
         with closing(lines(source)) as text:
             telemetry = reader.read(text)
@@ -125,14 +134,14 @@ def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any])
 
 
 def vendor_of(devices: list[dict[str, Any]]) -> str | None:
-    """Return the maker of the devices where a name tells."""
+    """Return the manufacturer of the devices if a name shows it."""
     names = " ".join(str(d.get("name") or "") for d in devices).lower()
     makers = {"nvidia": "nvidia", "tesla": "nvidia", "geforce": "nvidia", "amd": "amd", "instinct": "amd", "intel": "intel"}
     return next((maker for sign, maker in makers.items() if sign in names), None)
 
 
 def _gaps(device: I64, time_ns: I64) -> Iterator[dict[str, Any]]:
-    """Yield the holes of samples that are ordered by (device, time)."""
+    """Yield the telemetry gaps of samples that are sorted by (device, time)."""
     for number in np.unique(device):
         for start, end in find_gaps(time_ns[device == number]):
             yield {"device": int(number), "start_ns": start, "end_ns": end, "reason": None}

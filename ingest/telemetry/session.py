@@ -1,6 +1,6 @@
-"""Reads sampler sessions: a growing one incrementally, a finished one as a telemetry recording.
+"""Read sampler sessions: a growing one incrementally, a finished one as a telemetry recording.
 
-The format is the one ``sawtooth.ingest.sampler`` documents. A line that is torn or whose checksum fails is skipped, for ever.
+``sawtooth.ingest.sampler`` documents the format. A line that is incomplete or has a wrong checksum is always skipped.
 """
 
 from __future__ import annotations
@@ -20,26 +20,30 @@ from sawtooth.ingest.seals import unsealed
 from sawtooth.ingest.telemetry.table import SampleTable
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
-READ_BYTES = 4 << 20  # per look and segment, so that one look at a long session stays short
-KEPT_EVENTS = 1000  # in the recording's metadata; a session of a sick GPU can hold thousands
-# What strange JSON does to code that reads it.
+READ_BYTES = 4 << 20  # per read and segment, so that one read of a long session stays short
+KEPT_EVENTS = 1000  # in the recording's metadata; a session of a faulty GPU can have thousands
+# Errors of our code on unexpected JSON.
 ODD = (ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError)
-DEVICES_MOST = 1024  # numbers of a host's GPUs; the largest have 16
-SLEW_NS, SLEW_SHARE = 1_000_000, 0.001  # NTP slews by at most 0.05 %; a larger change of wall against monotonic time is a step
+DEVICES_MOST = 1024  # numbers of a host's GPUs; the largest hosts have 16
+# NTP slews by at most 0.05 %. A larger change of wall time against monotonic time is a step.
+SLEW_NS, SLEW_SHARE = 1_000_000, 0.001
 
 
 def is_session_id(text: str) -> bool:
-    """Tell whether ``text`` can name a session."""
+    """Return whether ``text`` is a possible name of a session."""
     return SESSION_ID.fullmatch(text) is not None
 
 
 def is_time(value: object) -> TypeGuard[int]:
-    """Tell whether ``value`` can be a clock's nanoseconds: beyond, no calendar has it and 64 bits do not hold sums with it."""
+    """Return whether ``value`` is a possible time in ns, small enough for sums in 64 bits."""
     return isinstance(value, int) and 0 <= value < 1 << 62
 
 
 class SessionReader:
-    """Tails one session folder from ``segment`` on. ``poll`` returns the records that are new; ``damaged`` counts lines skipped."""
+    """Follows one session folder from ``segment`` on.
+
+    ``poll`` returns new records; ``damaged`` counts skipped lines.
+    """
 
     def __init__(self, folder: Path, segment: int = 1) -> None:
         self.folder = folder
@@ -51,7 +55,10 @@ class SessionReader:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """The session's meta.json. Raises SourceError while it is not there or not whole."""
+        """The session's meta.json.
+
+        Raises SourceError while it is missing or incomplete.
+        """
         if self._meta is None:
             try:
                 content = unsealed((self.folder / "meta.json").read_bytes())
@@ -65,11 +72,14 @@ class SessionReader:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Segment and byte offset up to which has been read."""
+        """The segment and byte offset up to which it has been read."""
         return self._segment, self._offset
 
     def poll(self, most_bytes: int | None = None) -> list[dict[str, Any]]:
-        """Return the whole records appended since the last call, in order; the others the next time where they are more than about ``most_bytes``."""
+        """Return the complete records appended since the last call, in order.
+
+        If they are more than about ``most_bytes``, the next call returns the rest.
+        """
         records: list[dict[str, Any]] = []
         left = most_bytes
         while left is None or left > 0:
@@ -81,13 +91,13 @@ class SessionReader:
                 continue
             if not following.exists() and not self._skip_missing():
                 return records
-            # The segment is complete once a later one exists: look once more, then what is left of it is a torn line.
+            # The segment is complete once a later one exists. After one more read, its rest is an incomplete line.
             if following.exists() and not self._read_segment(records):
                 self._leave_segment()
         return records
 
     def _skip_missing(self) -> bool:
-        """Go on past segments that were deleted (pushed and acknowledged elsewhere)."""
+        """Skip segments that were deleted after they were pushed and acknowledged."""
         later = [number for number in segments_of(self.folder) if number > self._segment]
         if not later or (self.folder / segment_name(self._segment)).exists():
             return False
@@ -103,7 +113,7 @@ class SessionReader:
         self._segment, self._offset = self._segment + 1, 0
 
     def _read_segment(self, records: list[dict[str, Any]]) -> int:
-        """Add the next whole records of the segment; return how many bytes they are."""
+        """Add the next complete records of the segment, and return their size in bytes."""
         try:
             with (self.folder / segment_name(self._segment)).open("rb") as file:
                 file.seek(self._offset)
@@ -124,16 +134,16 @@ class SessionReader:
 
 
 class SessionClock:
-    """Turns a record's monotonic time into wall time: follows slews of the wall clock, never its steps."""
+    """Convert a record's monotonic time to wall time; follow slews of the wall clock, but not its steps."""
 
     def __init__(self) -> None:
         self.offset_ns: int | None = None
-        self.stepped_ns = 0  # sum of the steps seen: recorded, not followed
+        self.stepped_ns = 0  # sum of the steps, which are recorded but not followed
         self.steps = 0
         self._last_m = 0
 
     def time_ns(self, m: int, w: int) -> int:
-        """Return the time of a record; times rise as ``m`` does."""
+        """Return the time of a record; times rise like ``m``."""
         offset = w - m
         if self.offset_ns is None:
             self.offset_ns, self._last_m = offset, m
@@ -149,7 +159,7 @@ class SessionClock:
 
 @dataclass
 class SessionTable:
-    """Collects records into a SampleTable; ``table()`` may be asked at any time."""
+    """Collects records into a SampleTable; ``table()`` may be called at any time."""
 
     table_: SampleTable = field(default_factory=SampleTable)
     clock: SessionClock = field(default_factory=SessionClock)
@@ -159,7 +169,7 @@ class SessionTable:
     expected: int | None = None
 
     def add(self, records: Iterable[dict[str, Any]]) -> None:
-        """Take records in order. A record of an unknown kind is left for later versions; one that no sampler writes costs itself."""
+        """Add records in order; skip records of unknown kinds, and count invalid ones as damaged."""
         for record in records:
             try:
                 self._take(record)
@@ -187,7 +197,7 @@ class SessionTable:
             self._event(record, time_ns)
 
     def table(self) -> SampleTable:
-        """Return what has been collected."""
+        """Return the collected table."""
         if self.clock.steps:
             note = f"The wall clock was set {self.clock.steps} times while sampling ({self.clock.stepped_ns / 1e9:+.3f} s); samples stayed in place."
             self.table_.diagnostics.pop("clock_step", None)
@@ -197,7 +207,7 @@ class SessionTable:
         return self.table_
 
     def _by_device(self) -> dict[str, list[int]]:
-        """Return the ids of the processes that used each device, at any time."""
+        """Return the ids of all processes that used each device."""
         processes: dict[str, set[int]] = {}
         for rows in self.processes.values():
             for device, pid, *_ in rows:
@@ -236,7 +246,8 @@ class SessionTable:
             total = self.table_.devices.get(device, {}).get("memory_bytes")
             self.table_.add(device, time_ns, values | ({"mem_total_bytes": total} if total is not None else {}))
         assert self.clock.offset_ns is not None
-        shift = self.clock.offset_ns - (record["w"] - record["m"])  # the driver stamps wall time: bring it onto the session's
+        # The driver's timestamps are wall time; convert them to the session's time.
+        shift = self.clock.offset_ns - (record["w"] - record["m"])
         for device, column, times, values in record.get("s", []):
             if column in SAMPLE_COLUMNS:
                 for t_us, value in zip(times, values, strict=False):
@@ -267,16 +278,17 @@ def _text(value: object) -> str | None:
 
 
 def note_damage(table: SampleTable, lines: int) -> None:
-    """Say how many lines were left out."""
+    """Note how many lines were skipped."""
     if lines:
         note = "Lines of the session were torn or damaged and have been left out."
         table.note("damaged_lines", "data_loss", note, count=lines)
 
 
 def write_session_file(folder: Path, target: Path, behind_ns: int | None = None) -> int:
-    """Write the whole lines of a session's segments, one after the other, as one file that can be ingested; return its bytes.
+    """Join the complete lines of a session's segments into one file for ingest; return its bytes.
 
-    ``behind_ns``: how far this host found the sampling host's clock behind its own while the session was pushed; it goes with the file. Raises SourceError where the folder holds no session or no sample.
+    ``behind_ns`` is how far the sampling host's clock was behind this host's during the push; it is written into the file.
+    Raises SourceError if the folder has no session or no sample.
     """
     assert SessionReader(folder).meta
     if not join_segments(folder, target):

@@ -1,4 +1,4 @@
-"""What every telemetry format is turned into: rows of the store's ``samples``, devices, gaps and what to say about the import."""
+"""The common table of all telemetry formats: rows of ``samples``, devices, gaps and diagnostics."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.quantities.registry import BY_COLUMN, GAP_PERIODS, HOST_COLUMNS, INTEGER_COLUMNS, SAMPLE_COLUMNS, possible
 from sawtooth.ingest.telemetry.reader import Telemetry
 
-BUFFER_HOLE_NS = 3_000_000_000  # a driver buffer silent for longer has failed, and polled values stand in
-SHORTEST_GAP_NS = 1_000_000  # below a millisecond there are no holes, only jitter
-MOST_DEVICES = 4096  # numbers beyond are damage: hosts have at most some dozens of GPUs
+BUFFER_HOLE_NS = 3_000_000_000  # a driver buffer without values for longer has failed, and polled values replace it
+SHORTEST_GAP_NS = 1_000_000  # below a millisecond there is only jitter
+MOST_DEVICES = 4096  # larger numbers are damage: hosts have at most some dozens of GPUs
 LAST_NS = 1 << 62  # the year 2116
-# What is said of values outside the range of their quantity: DCGM writes "not measured" as numbers near 2^31, 2^47 or 2^63
+# The diagnostic for impossible values. DCGM writes "not measured" as numbers near 2^31, 2^47 or 2^63.
 BLANK = {"key": "blank_value", "severity": "info", "sentence": "Blank or impossible values were left out as not recorded."}
 
 
@@ -27,7 +27,7 @@ UNREADABLE = "Lines that are no whole sample were left out."
 
 @dataclass
 class Diagnostic:
-    """One kind of trouble met on import; becomes a row of ``diagnostics``."""
+    """One kind of problem during import; becomes a row of ``diagnostics``."""
 
     key: str
     severity: str  # info | data_loss | error
@@ -37,7 +37,7 @@ class Diagnostic:
 
 
 class Series:
-    """Times and values of one column of one device, in the order they came; 16 bytes a value."""
+    """Times and values of one column of one device, in order of arrival; 16 bytes per value."""
 
     def __init__(self) -> None:
         self.times = array("q")
@@ -49,17 +49,17 @@ class Series:
         self.values.append(value)
 
     def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return times and values, sorted by time; of values given for one time, the first."""
+        """Return times and values, sorted by time; the first value of each time."""
         times, first = np.unique(np.array(self.times, np.int64), return_index=True)
         return times, np.array(self.values, np.float64)[first]
 
 
 @dataclass
 class SampleTable:
-    """Values in any order while reading; ``columns`` sorts them and uses what is given twice once.
+    """Values in any order; ``columns`` sorts them and removes duplicates.
 
-    ``devices`` are rows of the store's ``devices`` table as dicts; ``clock`` is 'unix', 'local' or 'unknown'. ``polled`` holds what was
-    read at the sampler's ticks, ``finer`` what came from a buffer with times of its own and replaces it.
+    ``devices`` are rows of the store's ``devices`` table as dicts. ``clock`` is 'unix', 'local' or 'unknown'. ``polled`` has
+    the values read at the sampler's ticks. ``finer`` has values from a buffer with times of its own, which replace them.
     """
 
     clock: str = "unix"
@@ -74,7 +74,10 @@ class SampleTable:
     diagnostics: dict[str, Diagnostic] = field(default_factory=dict)
 
     def add(self, device: int, time_ns: int, values: dict[str, float | None]) -> None:
-        """Add values of one device and time. None is not recorded; what is impossible is left out and counted."""
+        """Add values of one device and time.
+
+        None means not recorded. Impossible values are left out and counted.
+        """
         if not self._takes(device, time_ns):
             return
         for column, value in values.items():
@@ -82,19 +85,25 @@ class SampleTable:
                 self._keep(self.polled, device, time_ns, column, value)
 
     def add_finer(self, device: int, time_ns: int, column: str, value: float) -> None:
-        """Add a value of a buffer that is finer than polling. What is impossible is left out and counted."""
+        """Add a value of a buffer that is finer than polling.
+
+        Impossible values are left out and counted.
+        """
         if self._takes(device, time_ns):
             self._keep(self.finer, device, time_ns, column, value)
 
     def _takes(self, device: object, time_ns: object) -> bool:
-        """Tell whether there can be such a device and time, and note it where not."""
+        """Return whether device and time are possible, and note it if not."""
         if isinstance(device, int) and isinstance(time_ns, int) and 0 <= device < MOST_DEVICES and 0 <= time_ns < LAST_NS:
             return True
         self.note("line_unreadable", "data_loss", UNREADABLE, example=f"device {device}, {time_ns} ns")
         return False
 
     def add_host(self, time_ns: int, values: dict[str, Any]) -> None:
-        """Add values of the host; what is not one of HOST_COLUMNS is of a later version."""
+        """Add values of the host.
+
+        Columns outside HOST_COLUMNS come from a later version and are ignored.
+        """
         for column, value in values.items():
             if column in HOST_COLUMNS and value is not None and 0 <= time_ns < LAST_NS:
                 self._keep_in(self.of_host, column, time_ns, column, value)
@@ -111,14 +120,14 @@ class SampleTable:
         store[key].add(time_ns, kept)
 
     def note(self, key: str, severity: str, sentence: str, *, example: str | None = None, count: int = 1) -> None:
-        """Count occurrences of a kind of trouble."""
+        """Count a problem of this kind."""
         if key in self.diagnostics:
             self.diagnostics[key].count += count
         else:
             self.diagnostics[key] = Diagnostic(key, severity, sentence, count, example[:200] if example else None)
 
     def is_empty(self) -> bool:
-        """Tell whether not one value has been kept."""
+        """Return whether the table has no value."""
         return not self.polled and not self.finer
 
     def device_numbers(self) -> list[int]:
@@ -127,7 +136,10 @@ class SampleTable:
         return sorted(described | {device for device, _ in self.polled} | {device for device, _ in self.finer})
 
     def series(self, device: int, column: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return times and values of a column, the finer ones where they exist. Empty arrays where nothing is known."""
+        """Return times and values of a column, from the finer buffer if it exists.
+
+        The arrays are empty where nothing is known.
+        """
         times, values = self.polled.get((device, column), Series()).arrays()
         if (device, column) not in self.finer:
             return times, values
@@ -142,7 +154,10 @@ class SampleTable:
         return order, np.concatenate([fine_values, values[keep]])[first]
 
     def telemetry(self) -> Telemetry:
-        """Return what the store takes. The holes are found here, where a column that is read rarely does not feign one."""
+        """Return the table in the store's form.
+
+        Telemetry gaps are found here, where a column that is read rarely does not look like a gap.
+        """
         columns = self.columns()
         for name in INTEGER_COLUMNS:
             known = np.isfinite(columns[name])
@@ -167,13 +182,15 @@ class SampleTable:
         )
 
     def polled_times(self, device: int) -> NDArray[np.int64]:
-        """Return the times at which anything of a device was read, in order, each once."""
+        """Return the distinct times at which any value of a device was read, in order."""
         known = [np.array(s.times, np.int64) for (d, _), s in self.polled.items() if d == device]
         return np.unique(np.concatenate(known)) if known else np.empty(0, np.int64)
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Return ``device`` (int32), ``time_ns`` (int64) and every column of SAMPLE_COLUMNS (float64, NaN where not recorded),
-        sorted by device and time."""
+        """Return the columns, sorted by device and time.
+
+        They are ``device`` (int32), ``time_ns`` (int64) and every column of SAMPLE_COLUMNS (float64, NaN where not recorded).
+        """
         parts: dict[str, list[NDArray[Any]]] = {name: [] for name in ("device", "time_ns", *SAMPLE_COLUMNS)}
         for device in self.device_numbers():
             known = {column: self.series(device, column) for column in SAMPLE_COLUMNS}
@@ -189,7 +206,10 @@ class SampleTable:
 
 
 def host_columns(series: dict[str, Series]) -> dict[str, NDArray[Any]]:
-    """Return the columns of ``host_samples``: time_ns and every one of HOST_COLUMNS, NaN or NULL where not recorded; empty without samples."""
+    """Return the columns of ``host_samples``; empty without samples.
+
+    They are time_ns and all of HOST_COLUMNS, NaN or NULL where not recorded.
+    """
     known = {column: of_column.arrays() for column, of_column in series.items()}
     if not known:
         return {}
@@ -206,7 +226,10 @@ def host_columns(series: dict[str, Series]) -> dict[str, NDArray[Any]]:
 
 
 def find_gaps(time_ns: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return (last sample before, first sample after) of each hole longer than GAP_PERIODS median periods; ``time_ns`` sorted."""
+    """Return (last sample before, first sample after) of each telemetry gap; ``time_ns`` is sorted.
+
+    A gap is longer than GAP_PERIODS median periods.
+    """
     if len(time_ns) < 3:
         return []
     steps = np.diff(time_ns)

@@ -1,4 +1,4 @@
-"""Cells of other tools' tables: numbers with units, blanks, and local times."""
+"""Values in the tables of other tools: numbers with units, blanks, and local times."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from sawtooth.ingest.telemetry.table import SampleTable
 
 MIB = 1 << 20
-MOST_CHARACTERS = 1 << 16  # of a line; the widest W&B tables have some thousand columns
+MOST_CHARACTERS = 1 << 16  # characters of a line; the widest W&B tables have some thousand columns
 EPOCH = datetime(1970, 1, 1)
-HOUR = timedelta(hours=1)  # summer time is an hour everywhere but on Lord Howe Island
+HOUR = timedelta(hours=1)  # summer time is an hour everywhere except on Lord Howe Island
 SET_BACK_SLACK = timedelta(minutes=5)  # samples are seconds apart, at most some minutes
-# Unit in a header or a cell → factor to the store's unit of the columns that use it
+# Unit in a header or a cell → factor to the store's unit of the columns that use it.
 UNITS = {
     "%": 1.0,
     "w": 1.0,
@@ -38,9 +38,9 @@ _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 
 def number(cell: str, factor: float = 1.0) -> float | None:
-    """Return a cell as a number in the store's unit; None for blanks such as ``[N/A]``, ``-`` or ``[Not Supported]``.
+    """Return a cell as a number in the store's unit; None for blanks such as ``[N/A]`` or ``-``.
 
-    A unit in the cell wins over ``factor``, which stands for the header's.
+    A unit in the cell has precedence over ``factor``, which is the header's.
     """
     text = cell.strip()
     if text[:2].lower() == "0x":
@@ -61,14 +61,15 @@ def number(cell: str, factor: float = 1.0) -> float | None:
 
 
 def cells(line: str, delimiter: str = ",") -> list[str]:
-    """Return the cells of one line of CSV; a quote that is never closed costs this line only."""
+    """Return the cells of one line of CSV; an unclosed quote affects only this line."""
     return next(csv.reader([line[:MOST_CHARACTERS]], delimiter=delimiter, skipinitialspace=True), [])
 
 
 class LocalTimes:
-    """Turns local times of one file into nanoseconds as if they were UTC: the recording's clock is ``local`` until somebody gives the zone.
+    """Convert local times of one file into nanoseconds as if they were UTC.
 
-    Where the clock was set back by an hour (the end of summer time), times go on rising.
+    The recording's clock is ``local`` until a user enters the zone. If the clock was set back by an hour (the end of summer
+    time), times continue to rise.
     """
 
     def __init__(self, table: SampleTable) -> None:
@@ -77,7 +78,7 @@ class LocalTimes:
         self._back = timedelta(0)
 
     def ns(self, text: str, patterns: Sequence[str]) -> int | None:
-        """Return the time that ``text`` gives in the first of ``patterns`` (strptime) that fits; None where none does."""
+        """Return the time of ``text`` by the first of ``patterns`` (strptime) that matches; else None."""
         for pattern in patterns:
             try:
                 local = datetime.strptime(text, pattern)
@@ -99,7 +100,10 @@ class LocalTimes:
 
 
 class Clockless:
-    """Times of a file that has none: counted from 0 on an unknown clock, ``default_ns`` apart until somebody gives start and interval."""
+    """Times for a file without any: counted from 0 on an unknown clock.
+
+    Samples are ``default_ns`` apart until a user enters start and interval.
+    """
 
     def __init__(self, default_ns: int, table: SampleTable, tool: str) -> None:
         self._interval = default_ns

@@ -1,2 +1,5 @@
-"""Traces to the tables of a recording. Each format is a source with a room of its own, which gives tables and facts; ids, nesting and links
-are made here for all of them, in bounded memory."""
+"""Read traces into the tables of a recording.
+
+Each format is a source with a package of its own, which returns tables and facts. Ids, nesting and links are made here for all
+formats, in bounded memory.
+"""

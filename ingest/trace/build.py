@@ -1,4 +1,4 @@
-"""Turn the tables of one trace into a recording: clock, ids, links. One pass over each table, a slice of time at a time."""
+"""Turn the tables of one trace into a recording (clock, ids, links), slice by slice of time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from sawtooth.ingest.trace.source import GPU_KINDS, MOST_DEVICES, TABLES, Facts,
 from sawtooth.ingest.trace.spool import Columns, slices
 from sawtooth.ingest.writer import Writer
 
-GPU_SLICE_ROWS = 1 << 18  # GPU operations have twice the columns of others
+GPU_SLICE_ROWS = 1 << 18  # GPU operations have twice as many columns as others
 UNIX_NS = 10**14 * 1000  # times beyond 1e14 microseconds (1973) are Unix time: no uptime lasts 3 years in microseconds
 
 
 def store(trace: TraceTables, facts: Facts, writer: Writer) -> dict[str, Any]:
-    """Write every table of ``trace``; return the columns of its recording row. Raises SourceError where it names too many GPUs."""
+    """Write every table of ``trace`` and return the columns of its recording row.
+
+    Raises SourceError if it names too many GPUs.
+    """
     base = facts.base_ns or 0
     duplicates = _Linking(trace, facts, writer, base).run()
     stored = [trace.tables[key] for key in TABLES]
@@ -46,14 +49,14 @@ def store(trace: TraceTables, facts: Facts, writer: Writer) -> dict[str, Any]:
 
 
 class _Linking:
-    """The passes: calls and GPU operations find each other by correlation, then operators are nested and calls placed in them."""
+    """Match calls and GPU operations by correlation, then nest operators and place calls in them."""
 
     def __init__(self, trace: TraceTables, facts: Facts, writer: Writer, base: int) -> None:
         self._trace, self._tables, self._writer, self._base = trace, trace.tables, writer, base
         self._tolerance, self._shapes = facts.tolerance_ns, facts.shapes
 
     def run(self) -> int:
-        """Write all event tables; return how many duplicates were left out."""
+        """Write all event tables; return the number of duplicates left out."""
         launches = self._launch_table()
         call_of, kept, wanted, duplicates = self._gpu_launches(launches)
         if launches.repeated:
@@ -76,7 +79,7 @@ class _Linking:
         return Launches(correlation, start)
 
     def _gpu_launches(self, launches: Launches) -> tuple[I64, list[NDArray[np.bool_]], I64, int]:
-        """Return of every kept GPU operation its call; which rows to keep, by slice; the External ids to look for; the duplicates."""
+        """Return each kept operation's call, the kept rows by slice, the External ids, the duplicates."""
         none, devices, overruns = np.empty(0, np.int64), set[int](), Overruns()
         calls, kept, wanted = [none], [], [none]
         for (gpu,) in slices(self._tables["gpu"], slice_rows=GPU_SLICE_ROWS):
@@ -104,7 +107,7 @@ class _Linking:
         return total, kept, _distinct(np.concatenate(wanted)), duplicates
 
     def _host(self, launched: I64, wanted: I64) -> tuple[I64, tuple[I64, I64]]:
-        """Write operators and calls; return each call's operator, and the operators that carry the ``wanted`` External ids."""
+        """Write operators and calls; return each call's operator, and operators by ``wanted`` External id."""
         nesting, none = Nesting(self._tolerance), np.empty(0, np.int64)
         call_op, externals, carriers, op_id, call_id = np.empty(self._tables["calls"].rows, np.int64), [none], [none], 0, 0
         for ops, calls in slices(self._tables["ops"], self._tables["calls"]):
@@ -230,7 +233,7 @@ class _Linking:
 
 
 def _kept(gpu: Columns) -> NDArray[np.bool_]:
-    """Tell which operations to keep: not those that two profilers recorded, equal in stream, times, name and correlation."""
+    """Return which operations are no duplicates (equal in stream, times, name and correlation)."""
     again = np.flatnonzero((np.diff(gpu["start"]) == 0) & (np.diff(gpu["dur"]) == 0) & (gpu["dur"][1:] > 0)) + 1
     kept = np.ones(len(gpu["start"]), bool)
     if not len(again):
@@ -245,7 +248,7 @@ def _kept(gpu: Columns) -> NDArray[np.bool_]:
 
 
 def _by_external_id(externals: I64, carriers: I64, asked: I64) -> I64:
-    """Return for each External id the operator that carries it, else -1; ``externals`` are sorted."""
+    """Return for each External id its operator, else -1; ``externals`` are sorted."""
     if not len(externals):
         return np.full(len(asked), -1, np.int64)
     at = np.minimum(np.searchsorted(externals, asked), len(externals) - 1)

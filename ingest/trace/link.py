@@ -1,6 +1,6 @@
-"""Link what belongs together: parents by nesting, launches by correlation, operators by time on the launching thread.
+"""Link related rows: parents by nesting, launches by correlation, operators by time on the thread.
 
-Rows come in slices of time, so an interval that is still open at the end of a slice is carried into the next.
+Rows arrive in slices of time. An interval that is still open at the end of a slice is carried into the next slice.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ I32 = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Nested:
-    """Intervals of one slice with their links, behind those carried into it.
+    """Intervals of one slice with their links, after those carried into it.
 
-    ``carried`` rows stand before the slice's own; ``parent`` is a row of these arrays, -1 for none; ``id`` is the row's id.
+    ``carried`` rows come before the slice's own. ``parent`` is a row of these arrays, -1 for none. ``id`` is the row's id.
     """
 
     carried: int
@@ -39,8 +39,8 @@ class Nested:
 class Nesting:
     """Finds parents slice by slice.
 
-    The parent of an interval is the innermost earlier one of its thread that is still open at its start and encloses it; an
-    interval may end up to ``tolerance`` ns after its parent (clocks of whole microseconds round both ends).
+    The parent of an interval is the innermost earlier interval of its thread that is still open at its start and encloses it.
+    An interval may end up to ``tolerance`` ns after its parent, because clocks of whole microseconds round both ends.
     """
 
     def __init__(self, tolerance: int = 0) -> None:
@@ -49,7 +49,10 @@ class Nesting:
         self._open: Nested | None = None
 
     def add(self, thread: I32, start: I64, dur: I64, since: int | None = None) -> Nested:
-        """Link the next slice; rows are in the order of ids. ``since`` is where the slice begins, if that is before its first row."""
+        """Link the next slice; rows are in the order of ids.
+
+        ``since`` is the start of the slice, if that is before its first row.
+        """
         if not len(start) and self._open is not None:
             return replace(self._open, carried=len(self._open.id))
         ids = np.arange(self._next_id, self._next_id + len(start))
@@ -81,16 +84,17 @@ class Nesting:
 
 
 def _link(*, rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
-    """Fill ``parent`` and ``depth`` of one thread's ``rows``, of which the first ``known`` have theirs."""
+    """Fill ``parent`` and ``depth`` of one thread's ``rows``; the first ``known`` have theirs already."""
     if not _link_nested(rows=rows, known=known, start=start, dur=dur, parent=parent, depth=depth):
         _link_overlapping(rows=rows, known=known, start=start, dur=dur, parent=parent, depth=depth, tolerance=tolerance)
 
 
 def _link_nested(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32) -> bool:
-    """Link intervals that nest without partial overlaps, all at once; say whether they did.
+    """Link intervals that nest without partial overlaps, all at once; return whether they did.
 
-    Then an interval's depth is how many earlier ones are open at its start, and its parent the last one with a depth of one
-    less. If the parents found so enclose their children, the chain of parents is all that is open, so none is closer.
+    Then the depth of an interval is the number of earlier intervals open at its start. Its parent is the last one whose depth
+    is smaller by one. If the parents found this way enclose their children, the open intervals are exactly the chain of
+    parents, so no other interval is closer.
     """
     begin, end = start[rows], start[rows] + dur[rows]
     lasting = end > begin  # an empty interval encloses nothing
@@ -116,7 +120,7 @@ def _link_nested(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth
 
 
 def _link_overlapping(*, rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
-    """Link any intervals, one by one, as the definition says."""
+    """Link any intervals, one by one, by the definition."""
     ends = start[rows] + dur[rows]
     stack: list[tuple[int, int, int]] = []  # (end, row, depth), outermost first
     for i, (row, begin, end) in enumerate(zip(rows.tolist(), start[rows].tolist(), ends.tolist(), strict=True)):
@@ -154,12 +158,12 @@ def enclosing(outer: Nested, thread: I32, start: I64, dur: I64, tolerance: int =
 class Launches:
     """Finds the call that launched a GPU operation, by correlation.
 
-    Correlations are unique in a process; where one is repeated all the same, the last call before the operation is taken,
-    or the first call where there is none before. 0 and missing are no correlations.
+    Correlations are unique in a process. If one is repeated anyway, the last call before the operation is used, or the first
+    call if none is before it. 0 and missing are no correlations.
     """
 
     def __init__(self, correlation: I64, start: I64) -> None:
-        """``correlation`` and ``start`` of every call, in the order of ids, which is that of time."""
+        """Index the ``correlation`` and ``start`` of every call, in the order of ids, which is that of time."""
         order = np.argsort(correlation, kind="stable")
         keys = correlation[order]
         known = (keys != NULL) & (keys != 0)

@@ -1,7 +1,8 @@
-"""GPU operations whose recorded duration runs into the next operation of their stream, which a stream does not allow.
+"""Find GPU operations with a recorded duration that overlaps the next one of their stream.
 
-Such a duration is cut off where the next operation begins. Two overlaps are legal: with programmatic dependent launch a kernel begins some
-microseconds before its predecessor ends, and branches of a CUDA graph run side by side on the stream that launched it.
+A stream runs its operations one after the other, so such a duration is wrong. It is cut where the next operation begins. Two
+overlaps are legal. With programmatic dependent launch, a kernel begins some microseconds before its predecessor ends. Branches
+of a CUDA graph run concurrently on the stream that launched it.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ LEGAL_NS = 20_000  # the largest overlap in 150 intact recordings is 7.8 µs
 
 
 class Overruns:
-    """Finds operations that end after the next one of their stream has begun, a slice of time after the other."""
+    """Finds operations that end after the next one of their stream began, slice by slice."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, int], tuple[int, int, int]] = {}  # of each stream the last operation: row, start, end
+        self._open: dict[tuple[int, int], tuple[int, int, int]] = {}  # the last operation of each stream: row, start, end
         self._rows: list[I64] = []
         self._lengths: list[I64] = []
         self._seen = 0
 
     def add(self, gpu: Columns, kept: NDArray[np.bool_]) -> None:
-        """Look at the kept rows of a slice; rows are numbered in the order of ids."""
+        """Check the kept rows of a slice; rows are numbered in the order of ids."""
         device, stream, start = (gpu[name][kept].astype(np.int64) for name in ("device", "stream", "start"))
         end = start + gpu["dur"][kept]
         in_graph = gpu["graph_id"][kept] != NULL
@@ -48,7 +49,10 @@ class Overruns:
         self._lengths.append((following - start)[over])
 
     def cuts(self, call_of: I64) -> tuple[I64, I64]:
-        """Return the rows to cut, ascending, with their right durations. ``call_of`` is each row's launch, -1 for none: one with many operations is a graph."""
+        """Return the rows to cut, ascending, with their correct durations.
+
+        ``call_of`` is each row's launch, -1 for none. A launch with many operations is a graph.
+        """
         rows = np.concatenate([np.empty(0, np.int64), *self._rows])
         lengths = np.concatenate([np.empty(0, np.int64), *self._lengths])
         if not len(rows):

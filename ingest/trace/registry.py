@@ -1,4 +1,4 @@
-"""The trace formats that are read."""
+"""The registry of trace formats."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from sawtooth.ingest.trace.nsight import reader as nsight
 from sawtooth.ingest.trace.source import TraceSource
 from sawtooth.ingest.trace.torch_json import reader as torch_json
 
-DEFAULT = torch_json.SOURCE  # of what nobody knows: it salvages what it can and says best what is wrong
+DEFAULT = torch_json.SOURCE  # for unknown files: it recovers what it can and has the best error messages
 
 
 def sources() -> list[TraceSource]:
-    """Return every trace source; a new format is a folder beside ``torch_json`` and its line here."""
+    """Return every trace source.
+
+    A new format is a folder next to ``torch_json`` and one line here.
+    """
     return [
         torch_json.SOURCE,
         nsight.SOURCE,
@@ -18,5 +21,5 @@ def sources() -> list[TraceSource]:
 
 
 def source_for(head: bytes) -> TraceSource | None:
-    """Return the source that knows ``head``, None where none does."""
+    """Return the source that recognizes ``head``; None without one."""
     return next((source for source in sources() if source.sniff(head)), None)

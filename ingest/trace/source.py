@@ -1,6 +1,6 @@
-"""What a trace format is: a name, how to know it, and how to read it into tables and facts.
+"""The interface of a trace format: its name, how to recognize it, and how to read it.
 
-What is the same for every format (clock, ids, links between operators, calls and GPU operations) is ``sawtooth.ingest.trace.build``.
+``sawtooth.ingest.trace.build`` does what all formats share (clock, ids, links between operators, calls and GPU operations).
 """
 
 from __future__ import annotations
@@ -17,27 +17,30 @@ from sawtooth.ingest.source import Source
 from sawtooth.ingest.trace.spool import Table
 
 TABLES = ("ops", "calls", "gpu", "gpu_annotations", "python", "syncs", "overheads", "memory")
-GPU_KINDS = ("kernel", "memcpy", "memset")  # what the ids in column ``kind`` of table ``gpu`` are of
-MOST_DEVICES = 256  # of one host, MIG instances counted; each costs an analysis of its own
+GPU_KINDS = ("kernel", "memcpy", "memset")  # the meaning of the ids in column ``kind`` of table ``gpu``
+MOST_DEVICES = 256  # GPUs of one host, including MIG instances; each needs an analysis of its own
 
 
 class TraceTables(Protocol):
-    """Event tables by the names in TABLES (all there, some empty), times in nanoseconds on the trace's own clock.
+    """Event tables by the names in TABLES (all exist, some are empty), in ns on the trace's own clock.
 
-    ``ids`` holds what the ids in their columns are of, in order: names, threads (pid, tid), signatures, extras and sync_kinds.
+    ``ids`` has the values of the ids in their columns, in order: names, threads (pid, tid), signatures, extras and sync_kinds.
     """
 
     @property
     def tables(self) -> dict[str, Table]:
-        """Columns are those of the store's tables, with ids in place of texts; see ``sawtooth.ingest.trace.tables`` for each."""
+        """Columns are those of the store's tables, with ids instead of texts.
+
+        ``sawtooth.ingest.trace.tables`` lists them.
+        """
 
     @property
     def ids(self) -> Mapping[str, Mapping[Any, int]]:
-        """By kind, what ids are of."""
+        """The values of ids, by kind."""
 
     @property
     def collectives(self) -> list[Any]:
-        """Arguments of collectives; column ``collective`` of ops and gpu counts them, -1 for none."""
+        """Arguments of collectives, indexed by column ``collective`` of ops and gpu; -1 for none."""
 
     @property
     def thread_names(self) -> dict[tuple[str, str], str]:
@@ -48,16 +51,17 @@ class TraceTables(Protocol):
         """Names of processes by pid."""
 
     def note(self, key: str, example: str, count: int = 1) -> None:
-        """Count one kind of trouble, for the diagnostics."""
+        """Count one kind of problem for the diagnostics."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a trace says of itself.
+    """The facts in a trace about itself.
 
-    ``base_ns`` is added to its times (None: nothing is said), ``tolerance_ns`` what its times are rounded to. ``recording`` are columns
-    of table ``recording``, ``devices`` rows of that table, ``shapes`` grid and block sizes by shape id. ``diagnostics`` is asked last,
-    since linking meets trouble too. ``samples`` are columns of that table, by device and time, where the file holds telemetry as well.
+    ``base_ns`` is added to its times (None: not recorded). ``tolerance_ns`` is the rounding of its times. ``recording`` are
+    columns of table ``recording``, ``devices`` rows of that table, ``shapes`` grid and block sizes by shape id. ``diagnostics``
+    is called last, because linking also finds problems. ``samples`` are columns of that table, by device and time, if the file
+    also contains telemetry.
     """
 
     base_ns: int | None
@@ -75,10 +79,10 @@ Read = Callable[[Source, Path, Callable[[int], None]], AbstractContextManager[tu
 
 @dataclass(frozen=True)
 class TraceSource:
-    """One trace format. ``sniff`` looks at the first uncompressed bytes.
+    """One trace format; ``sniff`` gets the first uncompressed bytes.
 
-    ``read`` gets the source, a folder for temporary files, and what to tell the number of events read so far; its tables last as long as
-    its context. Raises SourceError for a source that cannot be used.
+    ``read`` gets the source, a folder for temporary files, and a function that it calls with the number of events read so far.
+    Its tables exist only inside its context. Raises SourceError for a source that cannot be used.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Tables larger than memory: rows arrive in file order and are read back in the order of time, a slice at a time.
+"""Tables larger than memory: rows arrive in file order and are read in order of time, in slices.
 
-Blocks are sorted into runs; runs beyond a budget go to one nameless temporary file, which the system removes even when
-the process is killed. A slice is the same stretch of time cut out of every run, so reading merges the runs.
+Blocks are sorted into runs. Runs beyond a budget go to one unnamed temporary file, which the system removes even if the process
+is killed. A slice is the same stretch of time from every run, so reading merges the runs.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sawtooth.ingest.decode import I64
 Columns = dict[str, NDArray[Any]]
 RUN_ROWS = 1 << 18  # large enough to sort well, small enough that the unsorted tail of every table fits
 SLICE_ROWS = 1 << 19  # rows linked and written at once: some 60 MB of operators
-SAMPLE_ROWS = 1 << 12  # every so many rows of a run one time is kept to find where to cut slices
-MEMORY_BYTES = 64 << 20  # runs kept in memory before any goes to disk: traces of some 700,000 events never touch it
+SAMPLE_ROWS = 1 << 12  # one time is stored for each of so many rows of a run, to find the borders of slices
+MEMORY_BYTES = 64 << 20  # runs in memory before any goes to disk: traces of some 700,000 events never use it
 
 
 def order_of(start: I64, dur: I64 | None) -> I64:
-    """Return the order in which ids are given: by start, longest first, then as in the file."""
+    """Return the order of ids: by start, longest first, then as in the file."""
     order = np.argsort(start, kind="stable")
     if dur is not None:
         ordered = start[order]
@@ -57,7 +57,7 @@ class Run:
         self._file, self._columns = file, {}
 
     def offsets(self, borders: I64) -> list[int]:
-        """Return 0, the first row at or behind each of ``borders``, and the number of rows."""
+        """Return 0, the first row at or after each of ``borders``, and the number of rows."""
         return [0, *np.searchsorted(self.read("start", 0, self.rows), borders).tolist(), self.rows]
 
     def read(self, name: str, begin: int, end: int) -> NDArray[Any]:
@@ -79,7 +79,7 @@ class Spool:
         self._held: list[Run] = []
 
     def keep(self, run: Run) -> None:
-        """Take charge of ``run``; the oldest runs go to disk when there are too many bytes."""
+        """Add ``run``; the oldest runs go to disk if there are too many bytes."""
         self._held.append(run)
         while self._held and sum(r.bytes for r in self._held) > self._budget:
             if self._file is None:
@@ -87,14 +87,14 @@ class Spool:
             self._held.pop(0).spill(self._file)
 
     def close(self) -> None:
-        """Free everything."""
+        """Free all memory and the file."""
         self._held.clear()
         if self._file is not None:
             self._file.close()
 
 
 class Table:
-    """Rows that arrive in file order; ``start`` (and ``dur`` where there is one) say when they are."""
+    """Rows that arrive in file order, with their ``start`` (and ``dur`` if they have one)."""
 
     def __init__(self, spool: Spool, run_rows: int = RUN_ROWS) -> None:
         self._spool = spool
@@ -105,7 +105,7 @@ class Table:
         self.rows = 0
         self.first: int | None = None
         self.last: int | None = None
-        self.largest = 0  # of the starts: tells Unix time from time since boot
+        self.largest = 0  # the largest start: separates Unix time from time since boot
 
     def add(self, columns: Columns) -> None:
         """Append one block; every block has the same columns."""
@@ -123,7 +123,7 @@ class Table:
             self.flush()
 
     def flush(self) -> None:
-        """Sort what is pending into a run."""
+        """Sort pending rows into a run."""
         if not self._pending:
             return
         columns = {name: np.concatenate([block[name] for block in self._pending]) for name in self._pending[0]}
@@ -135,7 +135,10 @@ class Table:
 
 
 def slices(*tables: Table, slice_rows: int = SLICE_ROWS) -> Iterator[tuple[Columns, ...]]:
-    """Yield the same stretches of time of every table, in order; rows in the order of ids, no columns where there is no row."""
+    """Yield the same stretches of time of every table, in order.
+
+    Rows are in the order of ids; there are no columns without rows.
+    """
     for table in tables:
         table.flush()
     samples = np.sort(np.concatenate([np.empty(0, np.int64), *(run.samples for table in tables for run in table.runs)]))

@@ -1,4 +1,7 @@
-"""What a source collects: event tables, ids of the texts in their columns, and the trouble on the way. What a format does not say is NULL."""
+"""The tables that a source fills: events, ids of the texts in their columns, and problems.
+
+Values that a format does not record are NULL.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,9 @@ UNKNOWN = np.int64(NULL)
 NO_NUMBER = np.float64("nan")
 NO_SHAPE = (NULL,) * 6
 
-# The columns of each table that a format may lack, with what then stands in them; all others must be there. ``kind`` of gpu counts GPU_KINDS,
-# columns that end in _id (and kind of syncs) count ``ids``, ``collective`` counts ``collectives``; times are start and dur, ns.
+# The columns of each table that a format may lack, with their default values; all others are required. ``kind`` of gpu is an
+# index into GPU_KINDS. Columns that end in _id (and kind of syncs) are indices into ``ids``, ``collective`` into
+# ``collectives``. Times are start and dur, ns.
 OPTIONAL: dict[str, dict[str, Any]] = {
     "ops": {  # annotation (bool), name_id, thread_id, start, dur
         **dict.fromkeys(("external_id", "sequence_number", "forward_thread"), UNKNOWN),
@@ -45,7 +49,7 @@ OPTIONAL: dict[str, dict[str, Any]] = {
 
 
 class EventTables:
-    """Everything that a source reads of one trace, on the trace's own clock: the ``TraceTables`` of a format that needs none of its own."""
+    """The content of one trace on its own clock: ``TraceTables`` for formats without a class of their own."""
 
     def __init__(self, spool: Spool, limits: Limits) -> None:
         self.ids: dict[str, dict[Any, int]] = {
@@ -61,12 +65,15 @@ class EventTables:
         self._name_length = 0
 
     def note(self, key: str, example: str, count: int = 1) -> None:
-        """Count one kind of trouble, for the diagnostics."""
+        """Count one kind of problem for the diagnostics."""
         self.notes[key] += count
         self.examples.setdefault(key, example)
 
     def name(self, text: str | None) -> int:
-        """Return the id of a name. Raises SourceError for more or longer names than anyone could read."""
+        """Return the id of a name.
+
+        Raises SourceError if there are too many names, or they are too long in total.
+        """
         text = text or UNNAMED
         if len(text) > self._limits.name_length:
             self.note("name_cut", text[:80])
@@ -90,14 +97,14 @@ class EventTables:
         return self.ids["shapes"].setdefault(sizes, len(self.ids["shapes"]))
 
     def shapes(self) -> dict[str, NDArray[np.int64]]:
-        """Return the sizes of every shape by its id, as ``Facts.shapes`` has them."""
+        """Return the sizes of every shape by its id, in the form of ``Facts.shapes``."""
         sizes = small_integers([size for shape in self.ids["shapes"] for size in shape]).reshape(-1, 6)
         return {
             f"{what}_{axis}": sizes[:, 3 * i + j] for i, what in enumerate(("grid", "block")) for j, axis in enumerate("xyz")
         }
 
     def add(self, table: str, columns: Columns) -> None:
-        """Append rows to a table; columns of OPTIONAL that are not there are filled."""
+        """Append rows to a table; missing columns of OPTIONAL get their default values."""
         count = len(columns["start"])
         absent = {name: np.full(count, value) for name, value in OPTIONAL[table].items() if name not in columns}
         if table == "gpu" and "shape" not in columns:
@@ -110,5 +117,5 @@ class EventTables:
 
     @property
     def events(self) -> int:
-        """How many rows are read."""
+        """The number of rows read."""
         return sum(table.rows for table in self.tables.values())

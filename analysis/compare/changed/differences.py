@@ -14,7 +14,7 @@ from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.analysis.run.model import Finding
 
 SYMPTOM = "reads"  # copies to the host come from another difference, which is named first
-WORTH_A_SHARE = Fraction(1, 100)  # of the step's change; a smaller part is within the rounding of a replay
+WORTH_A_SHARE = Fraction(1, 100)  # share of the step's change: a smaller part is within the rounding of a replay
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def differences(
 
 
 def unfollowed(finding: Finding, a: Sequence[Trait], b: Sequence[Trait]) -> bool:
-    """Tell whether B is known not to have followed the advice of a finding of A.
+    """Return whether B is known not to have followed the advice of a finding of A.
 
     This is so if each choice that the advice sets is the same on both sides. Then another change removed the finding. For
     example, without its cause no CUDA graph is needed, and B does not test what a graph would have gained.
@@ -99,7 +99,7 @@ def unfollowed(finding: Finding, a: Sequence[Trait], b: Sequence[Trait]) -> bool
 
 
 def _same_choice(a: Trait, b: Trait) -> bool:
-    """Tell whether both traits are the same choice, as far as both are known.
+    """Return whether both traits are the same choice, as far as both are known.
 
     If B's number of workers is not known, it may be higher than A's, so the choice does not count as the same.
     """

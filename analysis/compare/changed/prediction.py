@@ -9,7 +9,7 @@ from itertools import takewhile
 from sawtooth.analysis.compare.changed.differences import Difference
 from sawtooth.analysis.run.model import Finding, RunResult
 
-NEARLY = 0.75  # of an advised number: six workers count as following the advice of eight, two do not
+NEARLY = 0.75  # share of an advised number: six workers count as following the advice of eight, two do not
 # Choices that a user makes directly. Other traits, such as copies to the host, change as a result. The choices below change
 # when a step is compiled.
 SET_UP = frozenset({"loader", "dtype", "gpus", "host_memory"})
@@ -86,7 +86,7 @@ def _made(
     promised = [*seen, *(f for f in fixed if _promises(f) and f.rule not in shown)]
     if measured_ms is None or not promised:
         return None
-    # a CUDA graph hides the other findings about the work inside it
+    # A CUDA graph hides the other findings about the work inside it.
     whole = [finding for finding in seen if "cuda_graph" in finding.explains.topics]
     if len(promised) == 1 or whole:
         return _of_finding((whole or promised)[0], measured_ms)
@@ -105,7 +105,7 @@ def _made(
 
 
 def _as_advised(finding: Finding, difference: Difference) -> bool:
-    """Tell whether B has at least about as much of the change as A's advice said.
+    """Return whether B has at least about as much of the change as A's advice said.
 
     For example, two workers do not test the predicted gain of eight.
     """

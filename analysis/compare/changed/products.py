@@ -1,4 +1,4 @@
-"""Tell which model a trace is of, by the shapes of its matrix products.
+"""Recognize the model of a trace by the shapes of its matrix products.
 
 These shapes include those of the weights, which stay the same when the batch size or the code changes.
 """
@@ -20,7 +20,7 @@ FEWEST = 4  # shapes: with fewer, any two networks of square layers share half o
 # models at most 0.33 and mostly nothing.
 OF_ONE_MODEL = 0.3
 LEAST_SCALED = 2  # shapes that scale by the same ratio: one alone may do so by chance
-SAME_RATIO = 0.02  # of operations: work that does not grow with the batch is a smaller share than this
+SAME_RATIO = 0.02  # share of operations: work that does not grow with the batch is less than this
 WEIGHTS = {
     "embedding": 0,
     "convolution": 1,
@@ -67,7 +67,7 @@ def weights_of(recording: Recording) -> frozenset[Weight]:
 
 
 def other_layers(a: Collection[Weight], b: Collection[Weight]) -> bool:
-    """Tell whether each side has a weight without a counterpart on the other side.
+    """Return whether each side has a weight without a counterpart on the other side.
 
     A counterpart is the same weight, or one of the same operator with one dimension changed. The same model with another batch
     size, or with a padded or widened layer, has a counterpart for every weight. Two models that share only a block do not, such

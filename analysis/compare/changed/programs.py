@@ -1,6 +1,6 @@
-"""Tell whether two runs are of one program by the kernels that both launch.
+"""Recognize whether two runs are of one program, by the kernels that both launch.
 
-This is used where no shapes of products can tell.
+This is used where no shapes of matrix products are recorded.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from sawtooth.analysis.compare.matching import Piece
 
 FEWEST = 4  # kinds of kernels: with fewer, one replaced hand-written kernel can leave nothing in common
-# Share of a side's time. In 22 recorded pairs of one program it is at least half. For CuPy's kernels against PyTorch's it is 5
-# %.
+# Share of a side's time. It is at least half in 22 recorded pairs of one program, and 5 % for CuPy's kernels and PyTorch's.
 HARDLY_ANY = 0.1
-KNOWN_LEAST = 0.5  # of a side's time: kernels inside a CUDA graph or compiled by Triton have no names to compare
+KNOWN_LEAST = 0.5  # share of a side's time: kernels in a CUDA graph or compiled by Triton have no names to compare
 _HIDDEN = re.compile(r"^(triton_|CUDA graph|HIP graph)")
 _NO_KERNEL = re.compile(r"^(Memcpy|Memset)")
 _LEAD = re.compile(r"^void |\(anonymous namespace\)::|<unnamed>::")

@@ -15,8 +15,8 @@ from sawtooth.analysis.run.settings import settings_of
 from sawtooth.analysis.store.library import Recording
 
 NO_CHOICE = ("after", "step", "steps_per_epoch")  # settings that name a run or a part of a run
-TF32_SHARE = 0.01  # of the time of FP32 products: a smaller share comes from kernels with a misleading name
-OFTEN = 0.75  # of the steps copy values to the host: a loss that is read only now and then is below this
+TF32_SHARE = 0.01  # share of the time of FP32 products: less time comes from kernels with a misleading name
+OFTEN = 0.75  # share of steps that copy values to the host: a loss that is read only now and then is below it
 COMPUTE = ("tensor_core_compute", "other_compute")
 IN_WORKERS, INLINE = "in worker processes", "in the training process"
 LAUNCHES = ("launch_bound", "python_host", "launch_latency")

@@ -53,7 +53,7 @@ class Interval:
         return (self.high_ms - self.low_ms) / 2
 
     def excludes_zero(self) -> bool:
-        """Tell whether zero is outside the interval."""
+        """Return whether zero is outside the interval."""
         return self.low_ms > 0 or self.high_ms < 0
 
 
@@ -140,7 +140,7 @@ def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int
         for steps, block in zip(runs, blocks, strict=True):
             whole, kept = _dependence(lag_one_autocorrelation(steps), block)
             stretches[-1] += len(steps) / max(block, whole)
-            # in a run of one step the block is the whole series
+            # In a run of one step, the block is the complete series.
             missed = max(missed, whole / kept / (1 - min(block / len(steps), 0.5)))
     middle = float(np.median(np.concatenate(b)) - np.median(np.concatenate(a)))
     ordered = np.sort(drawn[1] - drawn[0])

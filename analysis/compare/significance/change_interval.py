@@ -13,8 +13,9 @@ from sawtooth.analysis.compare.significance.measured import Measured, mean_of_al
 from sawtooth.analysis.quantiles import normal, student_t
 
 TAIL_OF_ESTIMATES = 0.05  # step times come with 90 % intervals
-RUN_TO_RUN = 0.02  # of a step: two runs of one program on one machine differ by this, even if their few steps are nearly equal
-NOTHING_KNOWN = 0.10  # of a step: used where only one step and no interval is known
+# Share of a step by which two runs of one program on one machine differ, even if their steps are nearly equal.
+RUN_TO_RUN = 0.02
+NOTHING_KNOWN = 0.10  # share of a step: used where only one step and no interval is known
 
 Interval = tuple[float | None, float | None]  # ms; None: no bound on that side
 
@@ -70,7 +71,7 @@ def widened(by_steps: Interval, by_estimates: Interval, change_ms: float) -> Int
 
 
 def holds_zero(interval: Interval) -> bool:
-    """Tell whether the interval includes a change of 0."""
+    """Return whether the interval includes a change of 0."""
     low, high = interval
     return (low is None or low <= 0) and (high is None or high >= 0)
 

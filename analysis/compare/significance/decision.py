@@ -159,7 +159,7 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
 
 
 def _times_lead(runs: Sequence[Measured]) -> bool:
-    """Tell whether all step times have intervals, and all are from marks or some run has no steps."""
+    """Return whether all step times have intervals, and all are from marks or some run has no steps."""
     marked = all(run.source == "marks" for run in runs)
     bounded = all(run.low_ms is not None and run.high_ms is not None for run in runs)
     return bounded and (marked or any(not run.steps_ms for run in runs))

@@ -96,7 +96,7 @@ class Losses:
         return rows
 
     def _count(self, part: Part, device: DeviceSteps, owners: dict[str, int], lost: dict[tuple[str, str], int]) -> None:
-        # Keys keep the order of the first part, which is the order of the stored rows.
+        # The keys are in the order of the first part, which is the order of the stored rows.
         self._owned.setdefault(device.device, Counter()).update(owners)
         self._lost.setdefault(device.device, Counter()).update(lost)
         self._steps[device.device] = int(device.table["counted"].sum()) if len(device.table) else 0
@@ -122,9 +122,9 @@ class Losses:
 
 
 def _whole_steps(device: DeviceSteps, among: slice) -> slice:
-    """Return the longest sequence of ``among`` whose steps lack no GPU records.
+    """Return the longest sequence of steps among ``among`` with complete GPU records.
 
-    Returns ``among`` itself if all of its steps lack some.
+    Returns ``among`` itself if none of its steps is complete.
     """
     lacks = device.table["lost"].to_numpy()[among] > 0 if len(device.table) else np.zeros(0, bool)
     if not lacks.any() or lacks.all():

@@ -38,7 +38,7 @@ from sawtooth.analysis.derive.unprofiled.problem import FEWEST_STEPS, USUAL_EVEN
 from sawtooth.analysis.intervals import Intervals
 
 PART_ROWS = 500_000  # operators, calls and GPU operations: 25 MB of columns, several times that in use, for two parts at a time
-PART_OPERATIONS = 150_000  # GPU operations: lost time lies on both sides of each, in several pieces of 100 bytes
+PART_OPERATIONS = 150_000  # GPU operations: lost time is on both sides of each, in several pieces of 100 bytes
 KEYS = {"gpu_ops": "gpu_op_id", "runtime_calls": "call_id", "cpu_ops": "cpu_op_id", "python_calls": "python_call_id"}
 # Operators that mark steps. Without a profiler's marks, a backward pass shows which optimizer steps belong to one step.
 _MARKS = """(kind = 'annotation' OR cpu_op_id = 0 OR (name_id IN (SELECT name_id FROM names WHERE starts_with(name, 'autograd::engine::'))

@@ -93,7 +93,7 @@ def added(some: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_counted_steps(part: Part, start: np.ndarray) -> np.ndarray:
-    """Return which host times lie in a counted step of any device; all of them if there are no steps."""
+    """Return which host times are in a counted step of any device; all of them if there are no steps."""
     counted = np.zeros(len(part.host.starts), bool)
     for device in part.devices:
         if len(device.table):

@@ -1,7 +1,7 @@
 """Steps that count, and why the others do not.
 
-Not counted are a step that lacks GPU records, the first step of a cycle, warm-up, a step that the end of the profile cut off,
-and steps beyond the last complete round.
+Some steps do not count: a step that lacks GPU records, the first step of a cycle, and warm-up. Steps that the end of the
+profile cut off, and steps beyond the last complete round, do not count either.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def _warm_up_length(durations: I64) -> int:
         return 0
     fastest = np.minimum.accumulate(durations)[lengths - 1]  # of the leading steps
     slowest = np.maximum.accumulate(durations[::-1])[::-1][lengths]  # of the remaining steps
-    # If every leading step is slower than all remaining ones, the remaining ones come first in sorted order, and their median
-    # is in the middle of that part.
+    # If every leading step is slower than all remaining ones, the remaining ones come first in sorted order. Their median is
+    # then in the middle of that part.
     ordered, left = np.sort(durations), count - lengths
     usual = (ordered[(left - 1) // 2] + ordered[left // 2]) / 2
     alone = (fastest > slowest) & (slowest - usual < RECURS_FROM * (fastest - usual))

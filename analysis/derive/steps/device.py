@@ -146,6 +146,6 @@ def _steady_window(table: pd.DataFrame) -> Intervals:
 def _whole(start: I64, end: I64) -> Intervals:
     """Return the window of a trace without steps: from the first to the last operation.
 
-    It includes operations launched before the recording began, because they kept the GPU busy too.
+    It includes operations launched before the recording began, because the GPU worked on them too.
     """
     return union([int(start.min())], [int(end.max())]) if len(start) else union([], [])

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sawtooth.analysis.derive.events import Events
-from sawtooth.analysis.derive.host import LAUNCH_KERNEL, matching
+from sawtooth.analysis.derive.host import LAUNCH_KERNEL, PYTHON_CALL_NS, matching
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.machine import I64, ReplayProblem
 
 # The cost of recording grows with the slowness of the host. The trace shows this slowness in two places. The first are
 # wrappers: operators that only call one other operator, so that their own time is mostly the recording of that other one. The
-# second are launch calls, because CUPTI hooks them as well as calls that no trace shows.
+# second are launch calls: CUPTI hooks them, and it also hooks calls that no trace shows.
 # The factors were fitted on 37 host-limited profiles, each with a stopwatch, on three kinds of host (MLPs, transformers, CNNs,
 # mixtures of experts, reinforcement learning; eager and compiled). The mean error is 7 %, the worst 26 % where the host itself
 # was steady.
@@ -39,7 +39,6 @@ FASTEST_PERCENTILE = 10  # a launch call near this percentile met no lock, page 
 LEAST_WRAPPER_NS, MOST_WRAPPER_NS = 400, 6_000  # measured wrappers took 0.9 to 4.3 µs; longer ones do other work
 LEAST_LAUNCH_NS, MOST_LAUNCH_NS = 2_000, 9_000  # measured launch calls took 3.3 to 7.3 µs
 DEFAULT_WRAPPER_NS, DEFAULT_LAUNCH_NS = 1_500, 4_000  # middle of the measured values, if a trace has no calls to calibrate on
-PYTHON_CALL_NS = 700  # cost of recording one Python call: measured 0.3 to 1.2 µs, most in compiled code
 LEAST_SHARE = 0.2  # host time never shrinks below this share, in case the estimate removes too much
 SLOWED = np.array([CAUSE_OF[key].slowed for key in HOST_CAUSES])
 LOADING = np.array([key == "data_wait" for key in HOST_CAUSES])
@@ -160,7 +159,7 @@ def _scaled(parts: I64, total: I64) -> I64:
 
 
 def with_gap_parts(problem: ReplayProblem, parts: I64) -> ReplayProblem:
-    """Return ``problem`` with other host gaps; a node without predecessor keeps its start."""
+    """Return ``problem`` with other host gaps; a node without predecessor starts at its old time."""
     host = problem.host
     gap = np.where(host.pred >= 0, parts.sum(axis=1), host.gap)
     return replace(problem, host=replace(host, gap_parts=parts, gap=gap))

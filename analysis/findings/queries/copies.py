@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from sawtooth.analysis.derive.host_only import LOADING
 from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.queries.calls import Events
 from sawtooth.analysis.findings.recorded.within import reach
@@ -44,6 +45,28 @@ def slower_in_run(context: RuleContext) -> bool:
     hides in the rest."""
     longer = not context.rank.best.represented
     return longer and not context.recording.named("DataLoader") and bool(copies_of_made_tensors(context).count)
+
+
+# A loop that takes a batch from the loader copies it before it computes on it.
+_OF_BATCH = """
+WITH copying AS (SELECT call_id, thread_id, start_ns FROM runtime_calls WHERE call_id IN (SELECT unnest($calls::BIGINT[]))),
+loads AS (SELECT thread_id, start_ns + dur_ns AS end_ns FROM named_cpu_ops WHERE contains(name, $loading)),
+kernels AS (SELECT c.thread_id, c.start_ns FROM runtime_calls c JOIN gpu_ops g USING (call_id) WHERE g.kind = 'kernel')
+SELECT c.call_id FROM copying c ASOF JOIN loads l ON l.thread_id = c.thread_id AND l.end_ns <= c.start_ns
+ASOF LEFT JOIN kernels k ON k.thread_id = c.thread_id AND k.start_ns <= c.start_ns
+WHERE k.start_ns IS NULL OR k.start_ns < l.end_ns"""
+
+
+def of_the_batch(context: RuleContext, moved: Events) -> str:
+    """Return in words that ``moved`` is the transfer of the batch: most of its bytes are copied after the loader and before any kernel is launched."""
+    if not context.recording.named("DataLoader"):
+        return ""
+    frame = moved.frame[moved.frame["call_id"].notna()]
+    calls = {"calls": [int(call) for call in frame["call_id"]], "loading": LOADING}
+    after_loader = {int(row[0]) for row in context.recording.rows(_OF_BATCH, calls)}
+    size = frame["bytes"].fillna(0)
+    is_batch = 2 * size[frame["call_id"].isin(after_loader)].sum() > moved.frame["bytes"].fillna(0).sum()
+    return " (the transfer of the batch)" if is_batch else ""
 
 
 PINNED_BYTES_PER_NS = 55.0  # PCIe 5 ×16 as measured on an H200: 55.5 GB/s pinned against 10 to 23 GB/s pageable

@@ -12,28 +12,19 @@ from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.calls import Events, frames
+from sawtooth.analysis.findings.sampled_loader import FEWER_BYTES
 from sawtooth.analysis.metrics.feeding import Feeding, cores_of, feeding, first_read_of, sample_cost
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.replay.edits import WithoutHostCause
-from sawtooth.analysis.run.model import Action, CodeChange, RunResult
+from sawtooth.analysis.run.model import Action, RunResult
 from sawtooth.analysis.units import in_words, significant
-from sawtooth.ingest.loop.loading import BEYOND_CORES, SEVERAL_CORES, Rate, SampleCost, least_workers, pinning_limits, predict
+from sawtooth.ingest.loop.loading import BEYOND_CORES, SEVERAL_CORES, Rate, SampleCost, least_workers, predict
 from sawtooth.ingest.manifest import UserFacts
 
+COLLATE_COUNTS = 0.25  # of the time of a batch's samples: collating that takes less changes no advice
 MOST_SEEN = 0.5  # of what workers who keep up could bring
 ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # an epoch of a loader begins
-FEWER_BYTES = " (uint8 instead of float32, smaller images), and convert them on the GPU"
 PROCESS_STARTED = r"multiprocessing/process\.py\(\d+\): start"
-DECODED_ONCE = CodeChange(
-    "PyTorch",
-    "def __getitem__(self, i):\n    return augment(decode(self.paths[i]))",
-    "def __getitem__(self, i):\n    return augment(self.decoded[i])   # decoded once, kept in memory or in few large files",
-)
-SENT_SMALL = CodeChange(
-    "PyTorch",
-    "def __getitem__(self, i):\n    return decode(self.paths[i]).float() / 255\n…\nx = x.to(device, non_blocking=True)",
-    "def __getitem__(self, i):\n    return decode(self.paths[i])   # uint8: a quarter of the bytes\n…\nx = x.to(device, non_blocking=True).float() / 255",
-)
 
 
 UNKNOWN_HOST = 8  # workers at most, where nothing tells how many cores the host has: as in the changes of rules
@@ -80,12 +71,6 @@ def hidden_time(context: RuleContext) -> HiddenTime | None:
     return HiddenTime(best.ms, estimate, says, proof, timed=True)
 
 
-def pins_too_slowly(facts: UserFacts) -> bool:
-    """Tell whether the one thread that pins the workers' batches is what limits them, as they were timed."""
-    cost = sample_cost(facts)
-    return cost is not None and pinning_limits(cost, int(facts.loader_workers or 0), cores_of(facts))
-
-
 def mostly_hidden(context: RuleContext) -> HiddenTime | None:
     """Return what the profiled steps do not show of the run, where that is more than they themselves wait for the loader; else None."""
     hidden = hidden_time(context)
@@ -118,39 +103,6 @@ def most_to_gain_ms(context: RuleContext) -> float | None:
         return None
     saved = best.ms - max(context.whatif.least_ms(best, ()), quickest_ms(context.run.manifest.facts))
     return saved if context.share(saved) >= FEW_LINES.share else None
-
-
-def limited_by(facts: UserFacts) -> tuple[str, Action] | None:
-    """Return how a title ends that says what a sample's time goes to, and what to do; None where that is not known or both count."""
-    cost = sample_cost(facts)
-    if cost is not None and pins_too_slowly(facts):
-        return (
-            f": one thread pins the batches of all of them, {in_words(1e3 * cost.pin_s)} each",
-            Action(
-                "Send",
-                "fewer bytes",
-                f"{FEWER_BYTES}: one thread of the training pins what all workers load, so that more of them bring nothing.",
-            ),
-        )
-    if cost is None or cost.limit is None:
-        return None
-    if cost.limit == "waiting":
-        return (
-            f": a sample waits {100 * (1 - cost.computes):.0f} % of its time, for a disk, a network, a lock or a core that others use",
-            Action(
-                "Give",
-                "the loader more workers",
-                ", so that more samples wait at the same time. Then read fewer and larger files (WebDataset), or from a local disk; cheaper decoding brings nothing.",
-            ),
-        )
-    return (
-        f": a sample computes {100 * cost.computes:.0f} % of its time",
-        Action(
-            "Give",
-            "the loader more workers",
-            ", up to the cores, or make a sample cheaper: decode smaller images, cache what is decoded, decode on the GPU (DALI).",
-        ),
-    )
 
 
 def loads_in_workers(context: RuleContext) -> bool:
@@ -242,6 +194,8 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
         return ""
     cores, seen = cores_of(facts), int(facts.loader_workers or 0)
     took = f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it on a core."
+    if cost.collate_s > COLLATE_COUNTS * cost.batch * cost.wall_s:
+        took += f" Collating a batch takes {in_words(1e3 * cost.collate_s)}."
     wanted, most = 1e3 * cost.batch / step_ms, BEYOND_CORES * cores
     likely = least_workers(cost, wanted, cores, most, seen, sure=False)
     if likely is None and cost.pin_s and wanted > cost.batch / cost.pin_s:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.derive.events import names_of
+from sawtooth.analysis.derive.host import HostFacts, load_host_facts
+from sawtooth.analysis.derive.host_only import own_functions
+from sawtooth.analysis.intervals import union
 from sawtooth.analysis.knowledge.frames import FRAME, is_user_line, spoken, without_line
 from sawtooth.analysis.store.library import Recording
 
@@ -14,6 +19,7 @@ __all__ = [
     "FRAME",
     "as_known",
     "common_line",
+    "heaviest_function",
     "in_user_code",
     "is_user_line",
     "most_from",
@@ -82,6 +88,32 @@ def in_user_code(places: Sequence[Mapping[str, Any]]) -> str | None:
     """Return in words which line of the user's own is first among ``places``, the longest first: "most" only of the longest; None where none is theirs."""
     at = next((number for number, place in enumerate(places) if is_user_line(str(place["place"]))), None)
     return None if at is None else f"{'part of it' if at else 'most'} at {spoken(str(places[at]['place']))}"
+
+
+def heaviest_function(recording: Recording, device: int, *causes: str) -> str | None:
+    """Return in words which of the user's functions takes most of the time lost to ``causes``, what it calls of libraries included.
+
+    None without Python calls. ``in_user_code`` says where the host was in the middle of each gap, which for a long one is one of many functions.
+    """
+    gaps = recording.frame(
+        "SELECT g.start_ns, g.end_ns, p.thread_id FROM gaps g LEFT JOIN python_calls p USING (python_call_id) "
+        "WHERE g.device = ? AND list_contains(?, g.cause)",
+        [device, list(causes)],
+    )
+    threads = gaps["thread_id"].dropna()
+    if not len(threads):
+        return None
+    lost = union(gaps["start_ns"].to_numpy(np.int64), gaps["end_ns"].to_numpy(np.int64))
+    names, host = recording.once(_host_facts)
+    functions = own_functions(names, host, int(threads.mode()[0]), lost, union([], []))
+    if not functions:
+        return None
+    name, ns = functions[0]
+    return f"{'most' if 2 * ns > lost.total else 'part of it'} at {spoken(name)}"
+
+
+def _host_facts(recording: Recording) -> tuple[list[str], HostFacts]:
+    return names_of(recording.cursor), load_host_facts(recording.cursor, 0)
 
 
 def most_from(recording: Recording, python_calls: pd.DataFrame) -> str | None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
-from sawtooth.analysis.findings.queries.copies import copies
+from sawtooth.analysis.findings.queries.copies import copies, of_the_batch
 from sawtooth.analysis.knowledge.hardware import LINK_FULL
 from sawtooth.analysis.replay.edits import WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange
@@ -61,7 +61,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     size = float(inputs.frame["bytes"].fillna(0).sum()) / max(inputs.steps, 1)
     yield Evidence(
         Advice(
-            f"The GPU only copies for {in_words(min(lost, inputs.ms))} of each step: {in_bytes(size)} of input that no kernel overlaps",
+            f"The GPU only copies for {in_words(min(lost, inputs.ms))} of each step: {in_bytes(size)} of input{of_the_batch(context, inputs)} that no kernel overlaps",
             Action("Copy", "the next batch on its own stream while this one computes"),
             note="The copies taken out of the replay: what is left when they are wholly overlapped.",
             risk="One more batch is held in GPU memory; without record_stream the allocator may reuse it too early.",

@@ -25,24 +25,32 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
+from sawtooth.analysis.findings.actions import followed_by
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import severity_of
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.loading import (
     CPU_LIMITS,
-    DECODED_ONCE,
     advised_at_first,
     crowds_the_training,
-    limited_by,
     most_that_help,
     of_first_read,
     paced_by,
-    pins_too_slowly,
     told_as_hidden,
     workers_needed,
 )
-from sawtooth.analysis.findings.sampled_loader import held_up_by, kept_up, with_more
+from sawtooth.analysis.findings.sampled_loader import (
+    SENT_SMALL,
+    cheaper_advice,
+    cheaper_batch,
+    held_up_by,
+    kept_up,
+    limited_by,
+    pinning_limit,
+    stage_of,
+    with_more,
+)
 from sawtooth.analysis.knowledge.owners import HOST_LOADING
 from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
@@ -56,9 +64,6 @@ FEW_WORKERS = Action(
     "Give",
     "the loader more workers and a deeper prefetch",
     ", or make a sample cheaper: decode smaller images, cache what is decoded.",
-)
-CHEAPER_SAMPLE = Action(
-    "Make", "a sample cheaper", ": decode smaller images, cache what is decoded, read fewer and larger files."
 )
 SEVERAL = ", with pinned memory and persistent workers; more only where the host has cores for them."
 WORTH_MORE = 1.1  # times the samples a second that more workers must promise to be worth their memory
@@ -144,8 +149,11 @@ def _into_workers(context: RuleContext, lost_ms: float, fed_ms: float | None) ->
         edit = WithoutHostCause("data_wait", paced_ms=lost_ms / workers / (SEVERAL_CORES if workers > FEW else 1.0))
     held_up, _ = limited_by(facts) or ("", "")
     fix = Action("Load", f"data in {'a worker process' if workers == 1 else f'{workers} worker processes'}", SEVERAL)
+    if stage_of(facts) in ("collate", "pinning"):
+        fix = followed_by(fix, cheaper_advice(facts).sentence)
     changes = tuple(replace(change.filled(workers=str(workers)), of_run=False) for change in CHANGES)
-    return _Advice(held_up, _with_needed(fix, facts, fed_ms), [edit], f"{ALWAYS_FED}{_bounded(workers, edit)}", changes, True)
+    fix = followed_by(fix, workers_needed(facts, fed_ms))
+    return _Advice(held_up, fix, [edit], f"{ALWAYS_FED}{_bounded(workers, edit)}", changes, True)
 
 
 def _of_workers(context: RuleContext, fed_ms: float | None) -> _Advice:
@@ -155,8 +163,8 @@ def _of_workers(context: RuleContext, fed_ms: float | None) -> _Advice:
     timed = limited_by(facts)  # a short recording has few samples of the host
     changes = with_more(context, CHANGES, limit)
     sure = bool(limit or timed)
-    if pins_too_slowly(facts):  # whatever the workers do
-        return _Advice(*(timed or ("", FEW_WORKERS)), [], NOT_PINNED, changes, sure)
+    if (pinning := pinning_limit(context)) is not None:  # whatever the workers do
+        return _Advice(*pinning, [], NOT_PINNED, (SENT_SMALL,), sure=True)
     held_up, fix = (held_up_by(host, limit) if host is not None and limit is not None else timed) or ("", FEW_WORKERS)
     more = most_that_help(facts) if limit in (None, "worker") else None
     edits: list[Edit]
@@ -164,11 +172,7 @@ def _of_workers(context: RuleContext, fed_ms: float | None) -> _Advice:
         edits, bounded = kept_up(context, host if limit == "worker" else None)
     else:
         edits, bounded = [more.edit], _bounded(more.workers, more.edit) if more.ms > (fed_ms or 0.0) else ""
-    return _Advice(held_up, _with_needed(fix, facts, fed_ms), edits, f"{ALWAYS_FED}{bounded}", changes, sure)
-
-
-def _with_needed(action: Action, facts: UserFacts, step_ms: float | None) -> Action:
-    return replace(action, how=f"{action.how} {workers_needed(facts, step_ms)}".rstrip())
+    return _Advice(held_up, followed_by(fix, workers_needed(facts, fed_ms)), edits, f"{ALWAYS_FED}{bounded}", changes, sure)
 
 
 def _bounded(workers: int, edit: WithoutHostCause) -> str:
@@ -198,11 +202,11 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     suffice = not inline and enough is not None and enough <= workers  # more than these take turns on the cores
     changes: tuple[CodeChange, ...]
     if crowded:
-        fix, changes = CPU_LIMITS, (DECODED_ONCE,)
+        fix, changes = CPU_LIMITS, (cheaper_batch(facts),)
     elif suffice:
-        fix, changes = _with_needed(CHEAPER_SAMPLE, facts, after_ms or rest_ms), ()
+        fix, changes = followed_by(cheaper_advice(facts), workers_needed(facts, after_ms or rest_ms)), ()
     else:
-        fix = _with_needed(_more(inline, enough, workers), facts, after_ms or rest_ms)
+        fix = followed_by(_more(inline, enough, workers), workers_needed(facts, after_ms or rest_ms))
         changes = (_num_workers(0 if inline else workers, enough),)
     gains = after_ms is not None and after_ms < (1 - FEW_LINES.share) * step_ms and not suffice
     sure = gains and most_ms < step_ms
@@ -248,14 +252,12 @@ def _paced(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
     limited, _ = limited_by(facts) or ("", "")
     helps = more.value > WORTH_MORE * gives.value
     at_stake_ms = step_ms - 1e3 * cost.batch / more.value if helps else None
-    fix = _more(False, more.workers, workers) if helps else CHEAPER_SAMPLE
-    if helps:
-        fix = replace(fix, how=f"{fix.how} They give up to {more.value:,.0f} samples/s.", amount=more.workers)
+    more_workers = followed_by(_more(False, more.workers, workers), f"They give up to {more.value:,.0f} samples/s.")
     yield Finding(
         rule=RULE.slug,
         severity=severity_of((at_stake_ms or 0.0) / step_ms),
         title=f"The loop takes {takes:,.0f} samples/s, as many as its {workers} loader workers give{limited}",
-        action=fix,
+        action=more_workers if helps else cheaper_advice(facts),
         confidence="low",
         ceiling_ms_per_step=at_stake_ms,
         prediction_note=UNSEEN_REST,

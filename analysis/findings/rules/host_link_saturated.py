@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.calls import Events
-from sawtooth.analysis.findings.queries.copies import copies
+from sawtooth.analysis.findings.queries.copies import copies, of_the_batch
 from sawtooth.analysis.knowledge.hardware import LINK_FULL, Link, link_of
 from sawtooth.analysis.replay.edits import Edit, ScaledOps
 from sawtooth.analysis.run.model import Action, CodeChange
@@ -122,8 +122,9 @@ def _by_copies(context: RuleContext, use: Use, link: Link | None) -> Evidence:
     rate = size / (moved.ms / 1e3) / 1e9
     carries = f" of the {link.gb_s:g} that {link.name} carries" if link is not None else ""
     lanes = "; look whether it has all its lanes" if link is not None and rate < SLOW * link.gb_s else ""
+    moved_what = f"{in_bytes(size)} {use.direction.where}{of_the_batch(context, moved) if use.direction is FROM_HOST else ''}"
     title = (
-        f"Copies use the link to the host for {100 * use.copying:.0f} % of each step: {in_bytes(size)} {use.direction.where} at {rate:.3g} GB/s"
+        f"Copies use the link to the host for {100 * use.copying:.0f} % of each step: {moved_what} at {rate:.3g} GB/s"
         f"{carries}{lanes}"
     )
     return _finding(context, title, use, use.direction.note, ScaledOps(moved.ids, HALF))

@@ -21,7 +21,13 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
-from sawtooth.analysis.findings.queries.copies import PAGEABLE_TO_DEVICE, PINNED_BYTES_PER_NS, copies, copies_of_made_tensors
+from sawtooth.analysis.findings.queries.copies import (
+    PAGEABLE_TO_DEVICE,
+    PINNED_BYTES_PER_NS,
+    copies,
+    copies_of_made_tensors,
+    of_the_batch,
+)
 from sawtooth.analysis.findings.queries.loading import loads_in_workers
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -73,7 +79,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         WithoutHostCause("blocking_copy", calls=calls),
         TimedOps(pageable.ids, tuple(pinned)),
     ]
-    title = f"{in_bytes(float(size.sum()) / pageable.steps)} a step are copied from pageable memory while the host waits: {in_words(lost)} lost"
+    moved = f"{in_bytes(float(size.sum()) / pageable.steps)} a step{of_the_batch(context, pageable)}"
+    title = f"{moved} are copied from pageable memory while the host waits: {in_words(lost)} lost"
     thread_ms = float(size.sum()) / pageable.steps / THREAD_BYTES_PER_NS / 1e6 if loads_in_workers(context) else 0.0
     predicted = context.predict_ms(edits)
     slow_thread = predicted is not None and thread_ms > predicted

@@ -23,16 +23,14 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Predict
 from sawtooth.analysis.findings.queries.loading import (
     HiddenTime,
     at_their_limit,
-    limited_by,
     loader_may_limit,
     most_to_gain_ms,
     mostly_hidden,
-    pins_too_slowly,
     profiled_steps,
     quickest_ms,
     workers_needed,
 )
-from sawtooth.analysis.findings.sampled_loader import with_more
+from sawtooth.analysis.findings.sampled_loader import limited_by, pins_too_slowly, with_more
 from sawtooth.analysis.metrics.feeding import Feeding, feeding
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words

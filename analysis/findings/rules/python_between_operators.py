@@ -22,7 +22,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
-from sawtooth.analysis.findings.recorded.source_lines import in_user_code
+from sawtooth.analysis.findings.recorded.source_lines import heaviest_function
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
@@ -57,7 +57,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     lost = min(sum(int(ns) for _, ns in rows) / steps / 1e6, context.lost_ms("python_host"))
     if context.is_trifle(lost):
         return
-    line = in_user_code(context.places("python_host"))
+    line = heaviest_function(context.recording, context.rank.device, "python_host")
     named = f", {line}" if line else ""
     yield Evidence(
         Advice(

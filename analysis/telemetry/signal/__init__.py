@@ -1,1 +1,1 @@
-"""One sampled signal by itself, as arrays of times and values: when the loop trains, its mean then, and its rhythm."""
+"""One sampled signal as arrays of times and values: its training part, its mean and its period."""

@@ -1,4 +1,7 @@
-"""Samples of hardware counters that read 0 for want of a reading, told by NVML's utilization, which is measured apart from them."""
+"""Samples of hardware counters that are 0 without a measurement, found with NVML's utilization.
+
+NVML measures utilization separately from the counters.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,16 @@ from numpy.typing import NDArray
 from sawtooth.analysis.store.library import Recording
 from sawtooth.ingest.quantities.registry import QUANTITIES
 
-BUSY_PCT = 70  # of utilization in the sample, the one before and the one behind: a pause that long would show in it, whose windows last 1/6 to 1 s
+BUSY_PCT = 70  # utilization in this sample and both neighbours: its windows of 1/6 to 1 s would show a pause that long
 ALWAYS_ABOVE_0 = ("gr_active_pct", "sm_active_pct")  # while any kernel runs
 COUNTERS = tuple(quantity.column for quantity in QUANTITIES if quantity.gpm_id is not None)
 
 
 def dropouts(recording: Recording, device: int) -> NDArray[np.int64]:
-    """Return the times of samples in which the activity of all SMs reads 0 while utilization says that the GPU worked before, then and after."""
+    """Return the times of samples in which all SM activity is 0 although utilization shows work.
+
+    The work must show before, during and after the sample.
+    """
     return recording.once(_dropouts, device)
 
 

@@ -1,4 +1,4 @@
-"""Means of one signal over the training part, and how sure they are."""
+"""Means of one signal over the training part, with their intervals."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from sawtooth.analysis.quantiles import student_t
 from sawtooth.analysis.telemetry.signal.steady import F64, I64, Steady, known, weights_ns
 
-BATCHES = 8  # parts whose means tell how sure the mean is
+BATCHES = 8  # parts whose means give the interval of the overall mean
 CONFIDENCE = 0.9
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A time-weighted mean over the training part with its 90 % interval, and how many samples and seconds it rests on."""
+    """A time-weighted mean over the training part with its 90 % interval, samples and seconds."""
 
     value: float
     low: float
@@ -28,7 +28,8 @@ class Mean:
 def mean_over(time_ns: I64, value: F64, part: Steady) -> Mean | None:
     """Return the mean of ``value`` over the training part with its interval; None without samples.
 
-    The interval comes from the scatter of BATCHES equal parts (or of whole periods), and covers the mean with what is doubtful counted in.
+    The interval follows from the scatter of BATCHES equal parts (or of full periods). It also contains the mean that includes
+    doubtful parts.
     """
     times, values = known(time_ns, value)
     keep = part.mask(times)
@@ -54,9 +55,10 @@ def mean_over(time_ns: I64, value: F64, part: Steady) -> Mean | None:
 
 
 def weighted_mean(time_ns: I64, value: F64, part: Steady, exclude: Sequence[tuple[int, int]] = ()) -> float | None:
-    """Return the mean over the steady part, each sample weighing the time since the one before; None without samples.
+    """Return the mean over the steady part, weighted by the time since the previous sample.
 
-    Holes and the intervals of ``exclude`` (a profile's window) weigh nothing, so that a sample after a hole weighs one period.
+    None without samples. Telemetry gaps and the intervals of ``exclude`` (a profile's window) have no weight, so a sample after
+    a gap has the weight of one period.
     """
     known = np.isfinite(value)
     times, values = time_ns[known], value[known]

@@ -1,4 +1,4 @@
-"""The period of one signal: the slowest of the strong lines of its spectrum that a repeating pattern explains."""
+"""The period of one signal: the slowest strong line of its spectrum that a repeating pattern explains."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ from numpy.typing import NDArray
 F64 = NDArray[np.float64]
 
 MIN_SAMPLES = 24  # fewer cannot show six periods of four samples
-MIN_CYCLES = 6  # fewer repeats are not yet a rhythm
+MIN_CYCLES = 6  # fewer repetitions are no reliable period
 MIN_REGULARITY = 0.5  # noise explains up to 0.3 of itself on ten periods, after the search for the best of them
-SAME_SCORE = 0.1  # of strong lines that explain nearly the same, the slowest is the fundamental, the others its harmonics
+SAME_SCORE = 0.1  # of strong lines with nearly the same score, the slowest is the fundamental, the others its harmonics
 STRONG_LINE = 0.5  # of the strongest line's power
-WINDOW = 512  # samples of one spectrum: enough for a line, few enough for a page
+WINDOW = 512  # samples of one spectrum: enough for a line, and fast enough for a page
 MAX_WINDOWS = 6  # spectra per scale, spread over the recording
-SCALES = (1, 4, 16)  # the series is averaged down to find slow periods in long recordings
-STRETCH_CYCLES = 10  # periods that one phase pattern must hold together
-FEWEST_HARMONICS = 3  # of the final score: short periods keep theirs above half the sampling rate
-NEARBY = np.linspace(0.97, 1.03, 13)  # a stretch may run a little faster or slower than the whole
-FOLD_FROM = 10  # samples a period from which phase bins describe a pulse better than its first harmonics
+SCALES = (1, 4, 16)  # the series is averaged to find slow periods in long recordings
+STRETCH_CYCLES = 10  # periods over which one phase pattern must be constant
+FEWEST_HARMONICS = 3  # of the final score: a short period has its harmonics above half the sampling rate
+NEARBY = np.linspace(0.97, 1.03, 13)  # a part may run slightly faster or slower than the full series
+FOLD_FROM = 10  # samples per period from which phase bins describe a pulse better than its first harmonics
 BINS = (3, 12)  # phase bins of a pattern
 CANDIDATES = 6  # spectral lines tried
 
 
 @dataclass(frozen=True)
 class Rhythm:
-    """A period in seconds, the share of the variance that it explains, and stronger spectral lines that are parts of it."""
+    """A period in seconds, the share of the variance that it explains, and rejected faster lines.
+
+    The rejected lines are parts of the period.
+    """
 
     period: float
     score: float
@@ -36,14 +39,14 @@ class Rhythm:
 
 
 def find_rhythm(times: F64, values: F64, spacing: float, shortest: float) -> Rhythm | None:
-    """Look at ever coarser scales; the finest one that shows a rhythm decides."""
+    """Return the rhythm of the finest scale that shows one; None if no scale does."""
     for scale in SCALES:
         if scale > 1:
             times, values = _averaged(times, values, scale if scale == SCALES[1] else scale // SCALES[1])
         if len(times) < MIN_SAMPLES:
             return None
         step = spacing * scale
-        fastest = shortest if scale == 1 else 8 * step  # faster ones were looked for on the scale before
+        fastest = shortest if scale == 1 else 8 * step  # the previous scale covered faster ones
         rhythm = _at_scale(times, values, step, fastest)
         if rhythm is not None:
             return rhythm
@@ -51,9 +54,9 @@ def find_rhythm(times: F64, values: F64, spacing: float, shortest: float) -> Rhy
 
 
 def _spectrum(times: F64, values: F64, frequencies: F64) -> F64:
-    """Return the Lomb-Scargle power of ``values`` at ``frequencies`` (Hz), as a share of all."""
+    """Return the Lomb-Scargle power of ``values`` at ``frequencies`` (Hz), as a share of the total."""
     from scipy.signal import (
-        lombscargle,  # scipy.signal takes half a second to load, which every page and command would wait for
+        lombscargle,  # imported here: scipy.signal takes half a second to load, which every page and command would need
     )
 
     power: F64 = lombscargle(times, values, 2 * np.pi * frequencies, normalize=True)
@@ -72,7 +75,7 @@ def _at_scale(times: F64, values: F64, step: float, fastest: float) -> Rhythm | 
     longest = max(times[p][-1] - times[p][0] for p in pieces) / MIN_CYCLES
     if longest <= fastest:
         return None
-    # Four points to a resolution element; beyond two samples a period the spectrum only repeats itself.
+    # Four points per resolution element. Above half the sampling rate the spectrum only repeats itself.
     frequencies = np.arange(1 / longest, 1 / fastest, 1 / (4 * longest * MIN_CYCLES))
     if len(frequencies) < 3:
         return None
@@ -95,7 +98,7 @@ def _at_scale(times: F64, values: F64, step: float, fastest: float) -> Rhythm | 
 
 
 def _refined(times: F64, values: F64, pieces: list[slice], period: float) -> float:
-    """Return the period near ``period`` at which the fundamental is strongest, over whole windows rather than short stretches."""
+    """Return the period near ``period`` at which the fundamental is strongest, over full windows."""
     near = period * np.linspace(0.96, 1.04, 81)
     power = np.zeros(len(near))
     for piece in pieces:
@@ -107,7 +110,7 @@ def _refined(times: F64, values: F64, pieces: list[slice], period: float) -> flo
 
 
 def _pieces(times: F64, step: float) -> list[slice]:
-    """Cut at holes, then into windows; of many windows, take some that are spread over the recording."""
+    """Cut at telemetry gaps, then into windows; of many windows, take some spread over the recording."""
     holes = np.flatnonzero(np.diff(times) > 3.5 * step) + 1
     bounds = [0, *holes.tolist(), len(times)]
     windows = []
@@ -121,8 +124,11 @@ def _pieces(times: F64, step: float) -> list[slice]:
 
 
 def _peaks(frequencies: F64, power: F64) -> list[float]:
-    """Return the periods of the strong lines, strongest first. A pulse train's fundamental is its strongest line (|sin kx| ≤ k |sin x|, and
-    averaging over a window weakens faster ones more), so that a line far below the strongest is none."""
+    """Return the periods of the strong lines, strongest first.
+
+    A pulse train's fundamental is its strongest line (|sin kx| ≤ k |sin x|, and averaging over a window weakens faster lines
+    more). So a line far below the strongest is not the fundamental.
+    """
     inner = np.flatnonzero((power[1:-1] >= power[:-2]) & (power[1:-1] >= power[2:])) + 1
     edge = [i for i in (0, len(power) - 1) if power[i] == power.max()]
     strong = [i for i in (*inner.tolist(), *edge) if power[i] >= STRONG_LINE * power.max() > 0]
@@ -130,7 +136,7 @@ def _peaks(frequencies: F64, power: F64) -> list[float]:
 
 
 def _explained(times: F64, values: F64, pieces: list[slice], period: float, step: float, harmonics: int) -> float:
-    """Return the share of variance that a pattern of this period explains, stretch by stretch."""
+    """Return the share of variance that a pattern of this period explains, part by part."""
     within = total = 0.0
     for piece in pieces:
         t, y = times[piece], values[piece]
@@ -150,9 +156,9 @@ def _explained(times: F64, values: F64, pieces: list[slice], period: float, step
 
 
 def _beside_harmonics(t: F64, y: F64, period: float, step: float, harmonics: int) -> float:
-    """Return the share of variance beside the period and its harmonics, corrected for their number.
+    """Return the share of variance outside the period and its harmonics, corrected for their number.
 
-    Harmonics above half the sampling rate are there too, folded back; ``harmonics`` says how many are asked for at least.
+    Harmonics above half the sampling rate are included, because they fold back. ``harmonics`` is the least number used.
     """
     order = np.arange(1, max(harmonics, int(period / (2 * step))) + 1)
     angle = 2 * np.pi * np.outer(t / period, order)
@@ -165,7 +171,7 @@ def _beside_harmonics(t: F64, y: F64, period: float, step: float, harmonics: int
 
 
 def _beside_pattern(t: F64, y: F64, period: float, step: float) -> float:
-    """Return the share of variance left around the mean of each phase bin, corrected for the number of bins."""
+    """Return the share of variance around the mean of each phase bin, corrected for the number of bins."""
     bins = int(np.clip(round(period / step), *BINS))
     bins = min(bins, max(BINS[0], len(t) // 4))
     phase = ((t / period) % 1.0 * bins).astype(np.int64)

@@ -1,14 +1,14 @@
-"""The sawtooth: whether utilization rises and falls regularly, how fast, how deep, and when telemetry cannot tell.
+"""The sawtooth: whether utilization rises and falls periodically, how fast and how deep.
 
-A sample describes the window that ends at its time. Two limits follow. A period shorter than two samples cannot be seen. And a
-fast rise and fall, seen through slow samples, looks like a slow one (aliasing): a period is only claimed where the samples rule
-that out, or it is said that they do not. The proof used: where windows cover time without holes, no window longer than half
-a period can hold more than one pulse, so its value is at most period ÷ window × the mean; peaks of twice the mean therefore mean that
-the period is at least two windows. The same holds for the idle time, and two empty windows in a row prove it as well.
-
-Definitions (docs/metrics.md): depth is p95 − p5, duty the share of samples above the middle of that range, regularity the share of the
-variance that a repeating pattern of that period explains (Stellingwerf's phase dispersion, taken over stretches of ten periods
-so that a slowly changing period still counts).
+A sample describes the window that ends at its time. This has two limits. A period shorter than two samples is invisible. And a
+fast rise and fall, seen through slow samples, looks like a slow one (aliasing). So a period is only reported if the samples
+exclude that, or with a note that they do not.
+The proof is as follows. If windows cover time without gaps, no window longer than half a period can contain more than one
+pulse. So its value is at most period ÷ window × the mean. Peaks of twice the mean therefore mean that the period is at least
+two windows. The same holds for idle time, and two consecutive empty windows prove it as well.
+Definitions (docs/metrics.md): depth is p95 − p5. Duty is the share of samples above the middle of that range. Regularity is the
+share of the variance that a repeating pattern of that period explains. It is Stellingwerf's phase dispersion, over parts of ten
+periods, so that a slowly changing period still counts.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from sawtooth.analysis.units import significant
 
 Confidence = Literal["high", "medium", "low"]
 
-MIN_DEPTH = 5.0  # points of percent: smaller waves cost nobody anything
-SHALLOW = 0.5  # p5 above this share of p95 is a wavy load, not one that waits
-HIGH_REGULARITY = 0.65  # the starved loader of known truth reaches 0.8
-HIGH_CYCLES = 12  # one stretch of ten periods and a bit: below it the period's own scatter is unknown
-PROOF_RATIO = 2.0  # see above
-PROOF_DEPTH = 95.0  # points between the fullest and the emptiest windows, noise allowed for
-PROOF_PERCENTILES = (15, 85)  # near a period of two windows a third of them are peaks: these are peaks without noise on top
-PROOF_SHARE = 0.6  # of the periods that must hold two empty windows in a row
-LOOSE_SAMPLES = 4  # samples a period needs where windows may be shorter than the time between samples
-COUNTED_FROM = 4  # samples a period from which each of its rises shows in at least one low and one high sample
+MIN_DEPTH = 5.0  # percent points: smaller waves cost no noticeable time
+SHALLOW = 0.5  # with p5 above this share of p95, the load varies but never waits
+HIGH_REGULARITY = 0.65  # a starved loader with known truth reaches 0.8
+HIGH_CYCLES = 12  # slightly more than one part of ten periods: with fewer, the scatter of the period is unknown
+PROOF_RATIO = 2.0  # see the module's docstring
+PROOF_DEPTH = 95.0  # percent points between the fullest and the emptiest windows, with room for noise
+PROOF_PERCENTILES = (15, 85)  # near a period of two windows, a third of them are peaks: these percentiles avoid the noise
+PROOF_SHARE = 0.6  # share of the periods that must contain two consecutive empty windows
+LOOSE_SAMPLES = 4  # samples per period, if windows may be shorter than the time between samples
+COUNTED_FROM = 4  # samples per period from which each rise shows in at least one low and one high sample
 
 
 @dataclass(frozen=True)
 class Sawtooth:
-    """What was found in one signal. ``period_s`` is None with the reason in ``why_none``; then the rest describes the signal only.
+    """The result for one signal.
 
-    Units: seconds; percent points for ``high``, ``low`` and ``depth``; shares from 0 to 1 for ``duty`` and
-    ``regularity``. ``alias_periods_s`` are faster periods that
-    would look the same, empty where the samples rule them out. ``harmonics_rejected_s`` are stronger spectral lines that were
-    recognised as parts of the period.
+    ``period_s`` is None with the reason in ``why_none``; then the rest only describes the signal. Units are seconds; percent
+    points for ``high``, ``low`` and ``depth``; shares from 0 to 1 for ``duty`` and ``regularity``. ``alias_periods_s`` are
+    faster periods that would look the same, empty if the samples exclude them. ``harmonics_rejected_s`` are stronger spectral
+    lines that are parts of the period.
     """
 
     period_s: float | None
@@ -62,10 +62,11 @@ class Sawtooth:
 
 
 def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool = True) -> Sawtooth:
-    """Look for a sawtooth in one signal in percent (times in nanoseconds, any order; NaN is not recorded; sampling may be irregular).
+    """Look for a sawtooth in one signal in percent.
 
-    ``windows_tile``: each sample covers all the time since the one before (GPM does; NVML's utilization need not).
-    Give the steady part only: see ``sawtooth.analysis.telemetry.signal.steady``.
+    Times are in nanoseconds, in any order and at any interval; NaN means not recorded. ``windows_tile`` means that each sample
+    covers all the time since the previous one (true for GPM, not always for NVML's utilization). The signal should contain the
+    steady part only: see ``sawtooth.analysis.telemetry.signal.steady``.
     """
     times, values = _clean(time_ns, value)
     if len(times) < MIN_SAMPLES:
@@ -101,16 +102,17 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
 
 
 def renewal(values: F64) -> int:
-    """Return how many samples in a row carry one and the same reading: polled faster than the driver renews it, values come in stairs.
+    """Return the number of consecutive samples that carry one reading.
 
-    Only readings away from both ends count, since an idle or a full GPU repeats itself truthfully.
+    A sampler that polls faster than the driver updates the value records steps. Only readings away from both ends of the range
+    count, because an idle or a full GPU really repeats its value.
     """
     low, high = np.percentile(values, (5, 95))
     edges = np.flatnonzero(np.diff(values) != 0) + 1
     bounds = np.concatenate([[0], edges, [len(values)]])
     level = values[bounds[:-1]]
     inner = (level > low + 0.1 * (high - low)) & (level < high - 0.1 * (high - low))
-    inner[[0, -1]] = False  # cut off by the ends of the recording
+    inner[[0, -1]] = False  # these are cut off by the ends of the recording
     runs = np.diff(bounds)[inner]
     return int(np.median(runs)) if len(runs) >= 5 else 1
 
@@ -124,10 +126,10 @@ def _clean(time_ns: NDArray[np.int64], value: F64) -> tuple[F64, F64]:
 
 
 def _counted(times: F64, values: F64, period: float, spacing: float, low: float, high: float) -> float | None:
-    """Return the mean time between rises, where each of them is seen; else None.
+    """Return the mean time between rises if every rise is visible, else None.
 
-    A loader's period wanders, and a spectrum names its most frequent value; a stopwatch divides by the number of steps. Every time between two rises
-    must be near the period: a missed rise would show as a double one.
+    A loader's period varies. A spectrum gives its most frequent value, but a stopwatch divides by the number of steps. Every
+    time between two rises must be close to the period, because a missed rise would look like a double one.
     """
     if period < COUNTED_FROM * spacing or np.diff(times).max() > 3.5 * spacing:
         return None
@@ -137,7 +139,7 @@ def _counted(times: F64, values: F64, period: float, spacing: float, low: float,
     between = np.diff(rises)
     if len(between) < MIN_CYCLES or between.min() < period / 2 or between.max() > 1.5 * period:
         return None
-    if rises[-1] - rises[0] < times[-1] - times[0] - 3 * period:  # part of the recording does not rise at all
+    if rises[-1] - rises[0] < times[-1] - times[0] - 3 * period:  # part of the recording has no rise
         return None
     return float(between.mean())
 
@@ -168,7 +170,7 @@ def _judged(
 
 
 def _proven(values: F64, samples: float, about: dict[str, Any]) -> bool:
-    """Tell whether the values rule out that the true period is below two windows."""
+    """Return whether the values exclude a true period below two windows."""
     low, high, mean = about["low"], about["high"], about["mean"]
     bottom, top = np.percentile(values, PROOF_PERCENTILES)
     if high - low >= PROOF_DEPTH or top >= PROOF_RATIO * mean or (100 - bottom) >= PROOF_RATIO * (100 - mean):
@@ -180,6 +182,9 @@ def _proven(values: F64, samples: float, about: dict[str, Any]) -> bool:
 
 
 def _aliases(period: float, spacing: float) -> tuple[float, ...]:
-    """Return the faster periods that samples ``spacing`` apart cannot tell from this one: 1/(n/spacing ± 1/period), n = 1, 2."""
+    """Return the faster periods that look the same in samples ``spacing`` apart.
+
+    They are 1/(n/spacing ± 1/period) for n = 1, 2.
+    """
     base = 1 / spacing
     return tuple(sorted((1 / (n * base + sign / period) for n in (1, 2) for sign in (-1, 1)), reverse=True))

@@ -1,11 +1,13 @@
-"""One segmentation of a telemetry recording: idle, start-up, training, pauses, the profile. Everything that speaks of a steady part uses it.
+"""Segmentation of a telemetry recording into idle time, start-up, training, pauses and the profile.
 
-A recording begins before the loop and ends after it. Inside it the loop may stop: idle times cut the activity into blocks, and small blocks
-before and after the loop are a process that starts or ends. Three blocks and more that come at regular times are a rhythm (a checkpoint every ten steps), and
-a rhythm's waits are the loop's own: whole periods of it count. Else the longest block speaks, with the others of its level. What is left
-of another level (start-up, evaluation) is cut where it is plainly so: below half or above twice the rest, in at most two places. Smaller
-differences stay, since hosts drift: they widen the interval of the mean instead. Where the training process marked its steps, what the GPU
-did before the first and after the last is none of the loop's, however long it took (a search for kernels takes a GPU longer than a short training).
+Every use of a steady part takes it from here. A recording begins before the loop and ends after it. The loop may also stop in
+between: idle times cut the activity into blocks. Small blocks before and after the loop are a process that starts or ends. At
+least three blocks at regular times form a rhythm, such as a checkpoint every ten steps. The waits of a rhythm belong to the
+loop, and its full periods count. Without a rhythm, the longest block counts, with the other blocks of its level. Parts of
+another level (start-up, evaluation) are cut out if the level is below half or above twice the rest, in at most two places.
+Smaller differences stay, because hosts drift; they make the interval of the mean wider.
+If the training process marked its steps, activity before the first and after the last mark is not the loop's, however long it
+is. A search for kernels can keep a GPU busy longer than a short training.
 """
 
 from __future__ import annotations
@@ -23,37 +25,37 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 Span = tuple[int, int]
 
-MIN_SAMPLES = 5  # fewer are no part of anything
-ACTIVE_POINTS, ACTIVE_SHARE = 1.0, 0.1  # percent, and of the level the GPU reaches: above both it works
-PAUSE_NS = 700_000_000  # a shorter idle time belongs to the loop: NVML's own windows last up to 0.2 s there and lag as much
-MANY_WAITS, WORK_FACTOR = 6, 3  # with this many waits, and work between them of less than this many times their length, …
-PAUSE_FACTOR = 4  # … waits are the loop's own unless they are this many times longer than usual
-BLOCK_SHARE = 0.2  # of the activity of the largest block: smaller ones are not the loop
-RHYTHM_BLOCKS = 3  # make a rhythm
-REGULAR = 0.4  # the scatter of their distances, relative
-MANY_BLOCKS = 6  # need no regularity
-END_PERIOD = 0.5  # a rhythm's first or last period with less of the others' activity, or of its inverse, was cut off
-SAME_LEVEL = 0.2  # blocks whose levels differ by less speak together
-EDGE_NS = 1_000_000_000  # NVML's longest window: samples nearer to a start or end describe both sides of it
-EDGE_SHARE = 0.1  # but never more of the stretch than this on either side
+MIN_SAMPLES = 5  # fewer samples do not form a part
+ACTIVE_POINTS, ACTIVE_SHARE = 1.0, 0.1  # percent, and share of the level that the GPU reaches: above both it works
+PAUSE_NS = 700_000_000  # a shorter idle time belongs to the loop: NVML's own windows last up to 0.2 s and lag as much
+MANY_WAITS, WORK_FACTOR = 6, 3  # with this many waits, and work between them shorter than this many times their length, …
+PAUSE_FACTOR = 4  # … waits belong to the loop unless they are this many times longer than usual
+BLOCK_SHARE = 0.2  # of the activity of the largest block: smaller blocks are not the loop
+RHYTHM_BLOCKS = 3  # least blocks of a rhythm
+REGULAR = 0.4  # relative scatter of their distances
+MANY_BLOCKS = 6  # from this number of blocks on, they need not be regular
+END_PERIOD = 0.5  # a rhythm's first or last period with less of the others' activity, or more than its inverse, was cut off
+SAME_LEVEL = 0.2  # blocks whose levels differ by less are combined
+EDGE_NS = 1_000_000_000  # NVML's longest window: samples closer to a start or end describe both sides of it
+EDGE_SHARE = 0.1  # at most this share of the part on either side
 CHUNK_NS, CHUNK_SAMPLES, LEAST_CHUNKS = 500_000_000, 5, 6  # parts whose levels are compared
-MOST_CHUNKS = 1_000_000  # six days of such parts; a clock that jumps would else ask for gigabytes
+MOST_CHUNKS = 1_000_000  # six days of such parts; a clock that jumps would otherwise need gigabytes
 ODD_LEVEL = 2.0  # times the usual level, or its inverse: start-up and evaluation, never the drift of a host
-ODD_PLACES, ODD_SHARE = 2, 0.4  # more of them, or more of the time, and the level is simply uneven
-LAG_NS = 500_000_000  # NVML utilization still shows the start for this long after it
-PREPARES_NS = 1_000_000_000  # the profiler's warm-up steps and the window of the sample that shows them
-WRITES_WITHIN_NS = 1_000_000_000  # after the last event the profiler stops the loop to process and write
-ENOUGH_NS, ENOUGH_SAMPLES = 2_000_000_000, 10  # of training before the profile: then what follows it is not needed
+ODD_PLACES, ODD_SHARE = 2, 0.4  # with more places, or more of the time, the level is simply uneven
+LAG_NS = 500_000_000  # NVML's utilization still shows the start for this time afterwards
+PREPARES_NS = 1_000_000_000  # the profiler's warm-up steps, and the window of the sample that shows them
+WRITES_WITHIN_NS = 1_000_000_000  # within this time after the last event, the profiler stops the loop to process and write
+ENOUGH_NS, ENOUGH_SAMPLES = 2_000_000_000, 10  # with this much training before the profile, samples after it are not needed
 
 
 @dataclass(frozen=True)
 class Steady:
     """The training part in absolute nanoseconds, or None with the reason.
 
-    ``pauses`` are long idle times between active stretches, ``warm_up_ns`` the length of a start of another level that was left out,
-    ``runs_ns`` the whole stretch that the loop ran. ``left_out`` are times inside the part that are no training (pauses that are no rhythm,
-    the profile); ``doubtful`` those of them that might be (a stretch of another level). ``periods`` are the ends of a rhythm's whole periods,
-    empty without one.
+    ``pauses`` are long idle times between active parts. ``warm_up_ns`` is the length of a start with another level that was
+    left out. ``runs_ns`` is the full time of the loop. ``left_out`` are times inside the part without training (pauses that
+    form no rhythm, the profile); ``doubtful`` are those of them that may be training (a part with another level). ``periods``
+    are the ends of a rhythm's full periods, empty without a rhythm.
     """
 
     start_ns: int | None
@@ -67,7 +69,10 @@ class Steady:
     periods: tuple[int, ...] = ()
 
     def mask(self, time_ns: I64, *, doubtful: bool = False) -> NDArray[np.bool_]:
-        """Tell which samples lie in the training part (``doubtful``: with the times that may be of it); none where there is none."""
+        """Return which samples are in the training part; none if there is no such part.
+
+        With ``doubtful``, times that may be training are included.
+        """
         if self.start_ns is None or self.end_ns is None:
             return np.zeros(len(time_ns), bool)
         inside = (time_ns > self.start_ns) & (time_ns <= self.end_ns)
@@ -78,10 +83,10 @@ class Steady:
 
 
 def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: Span | None = None) -> Steady:
-    """Segment one device's samples by its busiest-resolved activity in percent (GPM graphics, else NVML utilization).
+    """Segment one device's samples by its best activity signal in percent (GPM graphics, else NVML).
 
-    ``shadows`` are the times that profiles spoil (``profile_shadow``); ``marked`` is the time from the first step that the process marked to the
-    last: activity outside is not looked at, unless the GPU hardly worked inside.
+    ``shadows`` are the times that profiles affect (``profile_shadow``). ``marked`` is the time from the first to the last
+    marked step. Activity outside it is ignored, unless the GPU hardly worked inside.
     """
     times, values = known(time_ns, busy)
     if len(times) < MIN_SAMPLES:
@@ -109,9 +114,10 @@ def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: S
 
 
 def profile_shadow(time_ns: I64, busy: F64, profile: tuple[int, int]) -> tuple[int, int]:
-    """Return the time that a profile spoils: from its preparation until the GPU works again after the trace was written.
+    """Return the time that a profile affects.
 
-    ``profile`` is the (first, last) time of the trace's events. Where the GPU does not work again, the shadow has no end in the telemetry.
+    It lasts from the profile's preparation until the GPU works again after the trace was written. ``profile`` is the (first,
+    last) time of the trace's events. If the GPU does not work again, it lasts to the end of the telemetry.
     """
     start, end = profile
     known = np.isfinite(busy)
@@ -120,7 +126,7 @@ def profile_shadow(time_ns: I64, busy: F64, profile: tuple[int, int]) -> tuple[i
         return start, end
     threshold = max(ACTIVE_POINTS, ACTIVE_SHARE * float(np.percentile(values, 98)))
     later = np.flatnonzero((times > end) & (values <= threshold))
-    # Writing begins within a second of the last event or not at all: the first idle samples there are its, with what follows them.
+    # Writing begins within a second of the last event or not at all. So the first idle samples there belong to it.
     if len(later) and times[later[0]] <= end + WRITES_WITHIN_NS:
         again = np.flatnonzero((times > times[later[0]]) & (values > threshold))
         end = int(times[again[0]]) if len(again) else int(times[-1])
@@ -128,7 +134,10 @@ def profile_shadow(time_ns: I64, busy: F64, profile: tuple[int, int]) -> tuple[i
 
 
 def weights_ns(times: I64) -> I64:
-    """Return the time each sample describes: since the one before, or one usual period after a hole and at the start."""
+    """Return the time that each sample describes: since the previous sample, or one usual period.
+
+    The usual period applies at the start and after a telemetry gap.
+    """
     if len(times) < 2:
         return np.ones(len(times), np.int64)
     steps = np.diff(times)
@@ -137,7 +146,7 @@ def weights_ns(times: I64) -> I64:
 
 
 def known(time_ns: I64, value: F64) -> tuple[I64, F64]:
-    """Return the samples that have a value, in order, one a time."""
+    """Return the samples that have a value, in order, with one per time."""
     known = np.isfinite(value)
     times, first = np.unique(time_ns[known], return_index=True)
     return times, value[known][first]
@@ -148,7 +157,7 @@ def _length(part: Steady) -> int:
 
 
 def _blocks(times: I64, active: I64, shadows: Sequence[Span]) -> tuple[list[Span], tuple[Span, ...]]:
-    """Cut the active samples where the GPU paused or was profiled; return (first, last) indices and the pauses' times."""
+    """Cut the active samples at pauses and profiles; return (first, last) indices and the pauses' times."""
     step = float(np.median(np.diff(times)))
     idle = np.diff(times[active])
     profiled = np.array(
@@ -159,7 +168,7 @@ def _blocks(times: I64, active: I64, shadows: Sequence[Span]) -> tuple[list[Span
     if len(waits) >= MANY_WAITS:
         usual = float(np.median(idle[waits]))
         work = float(np.median(times[active[waits[1:]]] - times[active[waits[:-1] + 1]]))
-        if work < WORK_FACTOR * usual:  # it works and waits by turns: the waits are the loop's
+        if work < WORK_FACTOR * usual:  # it works and waits in turn, so the waits belong to the loop
             limit = max(limit, PAUSE_FACTOR * usual)
     cuts = np.flatnonzero((idle > limit) | profiled)
     bounds = [0, *(cuts + 1).tolist(), len(active)]
@@ -168,7 +177,10 @@ def _blocks(times: I64, active: I64, shadows: Sequence[Span]) -> tuple[list[Span
 
 
 def _apart(times: I64, blocks: list[Span], shadows: Sequence[Span]) -> list[list[Span]]:
-    """Group the blocks that no profile lies between: what hooks the driver's calls may stay in place after one and slow the host."""
+    """Group the blocks that no profile separates.
+
+    After a profile, its hooks in the driver's calls may stay active and slow the host.
+    """
     groups = [[blocks[0]]]
     for before, after in itertools.pairwise(blocks):
         if any(times[after[0]] > start and times[before[1]] < end for start, end in shadows):
@@ -189,7 +201,10 @@ def _training(times: I64, values: F64, blocks: list[Span]) -> Steady:
 
 
 def _whole_periods(times: I64, work: F64, starts: I64) -> tuple[int, ...]:
-    """Return the ends of a rhythm's whole periods, less a first or last one that was cut off; empty where there is no rhythm."""
+    """Return the ends of a rhythm's full periods; empty without a rhythm.
+
+    A first or last period that was cut off is left out.
+    """
     lengths = np.diff(starts)
     which = np.searchsorted(starts, times, side="left") - 1
     inside = (which >= 0) & (which < len(lengths))
@@ -207,7 +222,7 @@ def _whole_periods(times: I64, work: F64, starts: I64) -> tuple[int, ...]:
 
 
 def _by_level(times: I64, values: F64, blocks: list[Span]) -> Steady:
-    """Return the longest block with the others of its level, less its edges and stretches of plainly another level."""
+    """Return the longest block with others of its level, without edges and parts of another level."""
     levels = [float(values[a : b + 1].mean()) for a, b in blocks]
     longest = max(range(len(blocks)), key=lambda i: int(times[blocks[i][1]] - times[blocks[i][0]]))
     alike = [i for i, level in enumerate(levels) if abs(level - levels[longest]) <= SAME_LEVEL * levels[longest]]
@@ -226,7 +241,7 @@ def _by_level(times: I64, values: F64, blocks: list[Span]) -> Steady:
 
 
 def _without_odd_levels(times: I64, values: F64, part: Steady) -> Steady:
-    """Cut start-up and evaluation: one or two stretches whose level is below half or above twice the usual one."""
+    """Cut start-up and evaluation: one or two parts with a level below half or above twice the usual one."""
     assert part.start_ns is not None and part.end_ns is not None
     inside = np.flatnonzero(part.mask(times))
     if len(inside) < LEAST_CHUNKS * CHUNK_SAMPLES // 2:
@@ -248,7 +263,7 @@ def _without_odd_levels(times: I64, values: F64, part: Steady) -> Steady:
         return part
     start, end, left_out, doubtful = part.start_ns, part.end_ns, list(part.left_out), []
     at = [part.start_ns + span * i // count for i in range(count + 1)]
-    for a, b in places:  # a chunk more on either side: the samples there describe both levels
+    for a, b in places:  # one more chunk on each side, because its samples describe both levels
         if a == 0:
             start = at[min(b + 1, count - 1)]
         elif b == count:
@@ -262,5 +277,8 @@ def _without_odd_levels(times: I64, values: F64, part: Steady) -> Steady:
 
 
 def _is_sawtooth(part: Steady, pauses: tuple[Span, ...]) -> bool:
-    """Tell whether a rhythm's waits are most of it: a loop that waits for its loader, not one that stops for a checkpoint."""
+    """Return whether waits are most of a rhythm.
+
+    This is a loop that waits for its loader, not one that stops for a checkpoint.
+    """
     return bool(part.periods) and sum(b - a for a, b in pauses) > (part.periods[-1] - part.periods[0]) / 2

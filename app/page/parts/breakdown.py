@@ -15,7 +15,7 @@ from sawtooth.app.page import cards, panel
 from sawtooth.app.words import categories
 from sawtooth.app.words import run as words
 
-# characters of a kernel's name that its column shows completely, also on a narrow page; width in pixels
+# Characters of a kernel's name that its column shows completely, also on a narrow page; width in pixels.
 NAME_SHOWN, NAME_WIDTH = 35, 265
 TEN_ROWS = 392  # pixels: with this height, the details of the chosen row begin on the first screen
 

@@ -38,10 +38,10 @@ COPY_METHOD = (
     "that this GPU has to its host or to other GPUs, in one direction, all its lanes in use: pinned memory reached 88 % of it on an H200."
 )
 PAGEABLE = "Pageable memory passes through a buffer of the driver and reaches less: 10 to 23 GB/s on an H200, where pinned memory reached 55."
-# at the link's rate: starting a copy takes about this long, so the rate of shorter copies says nothing about the link
+# At the link's rate: starting a copy takes about this long, so the rate of shorter copies says nothing about the link.
 QUICK_NS = 1_000
 WORKS_FOR_SHOWN = 8  # operators of a kernel: the others add up to a few percent of it
-WORTH_NAMING = 0.01  # of the step: smaller gains are lost in the noise of measurements
+WORTH_NAMING = 0.01  # share of the step: smaller gains are lost in the noise of measurements
 
 
 def show(row: pd.Series, rank: RankResult, result: RunResult) -> None:

@@ -25,7 +25,7 @@ COLOURS = {
     "exposed_memcpy": "copies",
     "memset": "memory sets",
 }  # by owner, with the colours of category_bar
-DRAWN_FROM = 0.1  # of GPU work: the bar of a smaller phase would be a thin line in an empty row
+DRAWN_FROM = 0.1  # share of GPU work: the bar of a smaller phase would be a thin line in an empty row
 METHOD = (
     "GPU operations of the counted steps, each counted once, by where they were launched. Backward is what autograd's nodes launched, "
     "recomputed activations included. The optimizer is what ran inside its step. A loss is known by PyTorch's own operators. Copies and memory sets "

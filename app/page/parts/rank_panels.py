@@ -34,7 +34,7 @@ GROUPS = {
 }  # the CSV has the other fields of the row
 _WITHIN = {None: "", True: ", one host", False: ", several hosts"}
 LARGE_BYTES = 10_000_000  # latency, not the link, determines the time of smaller messages
-SLOW_LINK = 0.5  # of the link's bandwidth: large messages of a well-tuned ring reach more
+SLOW_LINK = 0.5  # share of the link's bandwidth: large messages of a well-tuned ring reach more
 
 
 def heat(result: RunResult, communication: Communication) -> None:

@@ -23,7 +23,7 @@ from sawtooth.app.theme import colour_of
 
 AROUND = 1.1  # shown time span on the timeline, relative to the step's length
 ROOM = 8  # largest number of columns that are wide enough for text in them
-SEEN = 0.01  # of the full scale, half a pixel: a smaller part is invisible
+SEEN = 0.01  # share of the full scale, half a pixel: a smaller part is invisible
 SLOW = 1.5  # times the median: the sentence counts slower steps than this
 _HTML = templates.pieces("step_strip.html")
 

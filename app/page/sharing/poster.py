@@ -27,7 +27,7 @@ from sawtooth.app.words.savings import Amount
 ACTION_WIDTH = {1: 600, 2: 400, 3: 300}  # minimum width in pixels, by the number of actions in a row
 NO_LINES = "The code here is an example: this trace has no Python stacks, so your own lines are not known. `sawtooth run --stacks` or with_stack=True records them."
 WITHOUT_STEPS = "Without steps in the trace nothing more exact is known."
-MOST_TRIED = 8  # pieces of evidence in which a code line is searched
+MOST_TRIED = 8  # pieces of evidence in which a code line is searched for
 NAMED = 2  # largest number of ticked changes that the headline names in full
 _HTML = templates.pieces("poster.html")
 MOST_ASKED = 1e15  # steps or money: a product with infinity is no useful answer

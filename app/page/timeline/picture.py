@@ -34,8 +34,8 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 _HERE = Path(__file__).resolve().parents[2] / "components" / "timeline"
 VISIT = "timeline_visit"  # session key: the slice that a row of the tables leads to
 DRAWN = "timeline_drawn"  # session key: the component has reported that the picture is complete
-POINTS_MOST = 20_000  # of a telemetry line: one hour at 5 Hz, 200 kB
-NAMED_FROM = 0.01  # of the steps: a smaller part is hardly visible, and a long legend pushes the picture down
+POINTS_MOST = 20_000  # points of a telemetry line: one hour at 5 Hz, which takes 200 kB
+NAMED_FROM = 0.01  # share of the steps: a smaller part is hardly visible, and a long legend pushes the picture down
 PANELS = (("%", ("util_pct", "tensor_active_pct", "dram_active_pct"), 100.0), ("W", ("power_w",), None))
 
 

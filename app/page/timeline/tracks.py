@@ -22,7 +22,7 @@ HOST_LANES = {"operators": "operators", "calls": "calls", "python": "Python"}
 STREAMS_MOST = 48  # drawn lanes of each kind, the busiest ones: nobody reads more, and each costs a row in every tile
 THREADS_MOST = 24
 TRACKS_MOST = 16  # ranks in one picture: each adds a few lanes and as many tiles
-# of the recording: the row of a less busy thread is almost empty, so such threads are hidden behind a lane that counts them
+# Of the recording: the row of a less busy thread is almost empty, so such threads are hidden behind a lane that counts them.
 QUIET = 0.005
 NAME_LENGTH = 14  # letters of a thread's name, which comes before the lane's content
 A, B = "A", "B"  # prefixes of the lanes of two runs

@@ -10,7 +10,7 @@ from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons.comparison import about
 
-BESIDE = 0.05  # relative distance from the profiled steps from which the text gives the run's own step time
+BESIDE = 0.05  # relative distance from the profiled steps: above it, the text gives the run's own step time
 
 
 def bases(comparison: Comparison) -> tuple[str, str]:

@@ -21,7 +21,8 @@ from sawtooth.app.words.headline import action, first_change
 COLUMNS = ("What was changed", "A", "B", "Explains")
 TITLE = "What was changed"
 VALUE = 40  # characters of a setting's value
-WORTH_A_SHARE, NEARLY_ALL = 0.1, 0.95  # shares of the gain
+# Shares of the gain: no share is stated below the first, and no "at least" above the second.
+WORTH_A_SHARE, NEARLY_ALL = 0.1, 0.95
 PARTS = 2  # parts of the step that a line names
 
 
@@ -39,7 +40,7 @@ def rows(comparison: Comparison) -> list[Row]:
     return lines
 
 
-WORTH_A_WORD = Fraction(1, 100)  # of the step: a smaller time outside the profiled steps is a rounding error
+WORTH_A_WORD = Fraction(1, 100)  # share of the step: a smaller time outside the profiled steps is a rounding error
 NONE_PROFILED = "none in the profiled steps"
 NOT_RECORDED = "not recorded"  # for a side without a profile, whose step cannot be divided
 
@@ -96,7 +97,7 @@ def _explains(effect: Effect, comparison: Comparison) -> str:
     ]  # the effect of an argument shows in the other differences
     alone = recorded == [effect]
     if effect.share is None or not comparison.verdict.shown or (alone and effect.share < WORTH_A_SHARE):
-        # an argument may have nothing to do with the change
+        # An argument may have nothing to do with the change.
         only = len(comparison.effects) == 1 and not effect.differences[0].argument
         return "the only difference that shows" if only and comparison.verdict.shown else ""
     way = "gain" if comparison.verdict.word == "faster" else "loss"

@@ -151,9 +151,9 @@ def _effect(change: MetricChange) -> float:
 def marked_change(change: MetricChange, comparison: Comparison) -> str:
     """Return a metric's change with a mark: ✓ better or ✗ worse.
 
-    There is no mark if neither direction of the metric is better, if it changes by less than 1 %, or if the profiled steps
-    change in a different way from the runs. There is no amount if two runs of one program may differ that much. If neither run
-    is a version of the other, the result is a dash.
+    There is no mark if neither direction of the metric is better, or if it changes by less than 1 %. There is also none if the
+    profiled steps change in a different way from the runs. There is no amount if two runs of one program may differ that much.
+    If neither run is a version of the other, the result is a dash.
     """
     if comparison.strangers and change.change is not None:
         return fmt.MISSING

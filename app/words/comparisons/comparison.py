@@ -20,7 +20,7 @@ from sawtooth.app.words.comparisons.kernels import behind_compute
 from sawtooth.app.words.comparisons.two_steps import bars, gpu_worked, steps_divided
 from sawtooth.app.words.headline import is_cut_off
 
-WORTH_A_WORD = 0.01  # of the change: smaller parts together are not mentioned
+WORTH_A_WORD = 0.01  # share of the change: smaller parts together are not mentioned
 ID_SHOWN = 6  # characters of an id that distinguish two runs with the same name
 LONGEST_NAME = 28  # characters: a longer name, such as a profiler's file name, makes the sentence hard to read
 

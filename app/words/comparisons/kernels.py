@@ -14,9 +14,9 @@ from sawtooth.app.words import categories
 from sawtooth.app.words.comparisons.two_steps import bars, steps_divided
 
 NO_COMPUTE = ("communication", "memcpy", "memset")
-WORTH_A_SENTENCE = 0.03  # of the longer step: smallest change of the compute time
-WORTH_A_FAMILY = 0.2  # of the changes of all families
-NAMED = 2  # families
+WORTH_A_SENTENCE = 0.03  # share of the longer step: smallest change of the compute time
+WORTH_A_FAMILY = 0.2  # share of the changes of all families
+NAMED = 2  # families that the sentence names
 NAME = 40  # characters of a kernel's name
 
 

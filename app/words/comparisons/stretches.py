@@ -9,7 +9,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 
 STEP = "step"  # the setting that distinguishes the runs of `sawtooth run --every`
-LEADS = 0.5  # of the change: a smaller part is only one of several
+LEADS = 0.5  # share of the change: a smaller part is only one of several
 GROWS = {  # the usual reasons why a part of the step grows during a training
     "allocator": "memory is allocated and freed again and again, as by torch.cuda.empty_cache(), or where little is left.",
     "data_wait": "the loader falls behind, as where a cache is full, or files lie elsewhere.",

@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.command.hook import AT, OF_SIGN
 from sawtooth.ingest.capture.marks import MARK
+from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.loop.leading import LeadingOptimizer
 
 NEAR = 4  # a quarter of the way to the profile before: still the training as it was profiled, and hundreds of steps where profiles are far apart
@@ -31,7 +31,7 @@ class Stretch:
 
     step: int = 0
     sources: Sources = field(default_factory=list)
-    facts: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, float | str] = field(default_factory=dict)
 
 
 def runs_of(folder: Path) -> list[Stretch]:
@@ -48,8 +48,8 @@ def runs_of(folder: Path) -> list[Stretch]:
         runs = runs or [Stretch()]
         runs[0].sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
     with contextlib.suppress(Exception):  # the loader's times are the least of a recording
-        if runs and (loading := batches.loading_of(folder)) is not None:
-            runs[0].facts.update(batches.facts_of(loading))
+        if runs and (loading := batch_files.loading_of(folder)) is not None:
+            runs[0].facts.update(batch_files.facts_of(loading))
     return runs
 
 

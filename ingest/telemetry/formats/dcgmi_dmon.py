@@ -17,12 +17,15 @@ _ROW = re.compile(r"(GPU(?:-[A-Z]+)?)\s+(\d+)\s+(.*)")
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether one of the first lines is an ``#Entity`` header."""
+    """Return whether one of the first lines is an ``#Entity`` header."""
     return any(_HEADER.match(line.decode(errors="replace").strip()) for line in head.split(b"\n")[:20])
 
 
 def read(lines: Iterator[bytes]) -> Telemetry:
-    """Read rows of whole GPUs; MIG instances (``GPU-I``) are left out and counted, since their numbers are of another kind."""
+    """Read rows of whole GPUs.
+
+    Rows of MIG instances (``GPU-I``) are left out and counted, because their values have another meaning.
+    """
     table = SampleTable()
     names: list[str] = []
     times = Clockless(DEFAULT_INTERVAL_NS, table, "dcgmi dmon")

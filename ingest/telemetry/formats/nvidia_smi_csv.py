@@ -13,9 +13,9 @@ from sawtooth.ingest.telemetry.table import MOST_DEVICES, UNREADABLE, SampleTabl
 from sawtooth.ingest.telemetry.values import MIB, UNITS, LocalTimes, cells, number
 
 TIME_PATTERNS = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S")
-# Query field → column, and the factor where neither header nor cell names a unit (nvidia-smi's own unit)
+# Query field → column, and the factor if neither header nor cell has a unit (nvidia-smi's own unit).
 FIELDS = names_in("nvidia_smi")
-# The reasons for lower clocks can also be asked for one by one: "Active" or "Not Active" in a column each
+# The reasons for lower clocks may also be queried one by one, with "Active" or "Not Active" in one column each.
 REASONS = {
     f"{prefix}.{reason.nvidia_smi}": reason.bit
     for reason in THROTTLE_REASONS
@@ -27,14 +27,17 @@ _NAME = re.compile(r"\s*([\w.]+)\s*(?:\[([^\]]*)\])?\s*")
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether the first line is a header with at least one field that is read and the fields' dotted names."""
+    """Return whether the first line is a header with at least one known field."""
     first = head.lstrip(b"\xef\xbb\xbf\r\n ").split(b"\n", 1)[0]
     names = {name for name, _ in _header(first.decode(errors="replace"))[1]}
     return bool(names & FIELDS.keys()) and not first.lstrip().startswith((b"{", b"[", b"#"))
 
 
 def read(lines: Iterator[bytes]) -> Telemetry:
-    """Read the rows. Raises SourceError without a timestamp column."""
+    """Read the rows.
+
+    Raises SourceError without a timestamp column.
+    """
     table = SampleTable()
     text = (line.decode("utf-8", errors="replace").lstrip("\ufeff").replace("\r", " ") for line in lines)
     first = next((line for line in text if line.strip()), "")
@@ -68,7 +71,10 @@ def _header(line: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def _columns(header: list[tuple[str, str]]) -> dict[str, tuple[str, float]]:
-    """Return which column of the file gives which of ``samples``, and its factor: of several of one quantity, the first of its row."""
+    """Return the used columns of the file with their column of ``samples`` and their factor.
+
+    If several columns have one quantity, the first in the order of its registry row is used.
+    """
     units = dict(reversed(header))
     chosen: dict[str, tuple[str, float]] = {}
     for quantity in QUANTITIES:
@@ -80,7 +86,7 @@ def _columns(header: list[tuple[str, str]]) -> dict[str, tuple[str, float]]:
 
 
 def _mask(row: dict[str, str]) -> dict[str, float | None]:
-    """Return the reasons for lower clocks that have columns of their own, as the mask that NVML gives."""
+    """Return NVML's mask from the columns of single reasons for lower clocks."""
     cells = {REASONS[name]: cell.strip().lower() for name, cell in row.items() if name in REASONS}
     known = [bit for bit, cell in cells.items() if cell in ("active", "not active")]
     return {"clock_event_mask": sum(bit for bit in known if cells[bit] == "active")} if known else {}

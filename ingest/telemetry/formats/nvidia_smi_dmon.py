@@ -1,4 +1,4 @@
-"""``nvidia-smi dmon``: with or without ``-o DT`` (date and time) and with or without ``--gpm-metrics``."""
+"""``nvidia-smi dmon``, with or without ``-o DT`` (date and time) and ``--gpm-metrics``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.values import Clockless, LocalTimes, number
 
 DEFAULT_INTERVAL_NS = 1_000_000_000  # dmon's -d
-# Header → column and factor. ``sm`` and ``mem`` of dmon are utilization.gpu and utilization.memory. GPM ids: 5 is mmaact, 7 hmmat.
+# Header → column and factor. ``sm`` and ``mem`` of dmon are utilization.gpu and utilization.memory. GPM ids: 5 is mmaact, 7
+# hmmat.
 FIELDS = names_in("nvidia_smi_dmon")
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a ``#`` header names ``gpu`` and something that is read."""
+    """Return whether a ``#`` header has ``gpu`` and a known field."""
     for line in head.split(b"\n")[:20]:
         names = _header(line.decode(errors="replace"))
         if names and "gpu" in names and FIELDS.keys() & set(names):
@@ -25,7 +26,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> Telemetry:
-    """Read the rows by the header above them; the header comes again every so many lines and may change."""
+    """Read the rows by the header above them, which repeats and may change."""
     table = SampleTable()
     names: list[str] = []
     local = LocalTimes(table)
@@ -34,7 +35,7 @@ def read(lines: Iterator[bytes]) -> Telemetry:
     for raw in lines:
         line = raw.decode("utf-8", errors="replace")
         if header := _header(line):
-            names = header if "gpu" in header else names  # the second # line holds the units
+            names = header if "gpu" in header else names  # the second # line has the units
             continue
         cells = line.split()
         if not cells or not names:

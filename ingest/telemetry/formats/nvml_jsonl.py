@@ -1,4 +1,7 @@
-"""Plain JSONL of NVML samples: the first line is about the device, then one sample a line; a bare NaN is not recorded."""
+"""JSON lines of NVML samples: the first line describes the device, then one sample per line.
+
+A bare NaN means not recorded.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ from sawtooth.ingest.telemetry.reader import Reader, Telemetry, column
 from sawtooth.ingest.telemetry.table import BLANK, SampleTable, host_columns
 
 FIELDS = names_in("nvml_jsonl")  # field of the file → column of samples, factor; GPM gives PCIe and NVLink traffic in MiB/s
-LAST_NS = 1 << 62  # of a time that is one: the year 2116
-MOST_DEVICES = 1024  # of one host
+LAST_NS = 1 << 62  # the largest valid time, in the year 2116
+MOST_DEVICES = 1024  # GPUs of one host
 UNREADABLE = "Lines that are no sample were left out."
 SIGN = re.compile(rb'"t_ns"\s*:')
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether ``head`` begins with the device line or a sample of this format."""
+    """Return whether ``head`` begins with the device line or a sample of this format."""
     first, _, rest = head.lstrip(b"\xef\xbb\xbf \r\n").partition(b"\n")
     return (b'"meta"' in first and (not rest.strip() or SIGN.search(rest[:4096]) is not None)) or SIGN.search(
         first[:64]
@@ -30,7 +33,10 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> Telemetry:
-    """Read samples; lines that are no sample are counted, a torn last line marks the file truncated."""
+    """Read the samples.
+
+    Lines that are no sample are counted. An incomplete last line marks the file as truncated.
+    """
     rows: list[dict[str, Any]] = []
     about: dict[str, Any] = {}
     host = SampleTable()
@@ -47,7 +53,7 @@ def read(lines: Iterator[bytes]) -> Telemetry:
         elif record.get("meta"):
             about = record
         elif "event" in record:
-            continue  # what happened to the sampler, not what the GPU did
+            continue  # an event of the sampler, not of the GPU
         elif isinstance(record.get("machine"), dict):
             _add_host(host, record)
         elif _is_sample(record):
@@ -73,19 +79,19 @@ def read(lines: Iterator[bytes]) -> Telemetry:
 
 
 def _is_sample(record: dict[str, Any]) -> bool:
-    """Tell whether a line has a time and a device that can be."""
+    """Return whether a line has a possible time and device."""
     return 0 <= (_number(record.get("t_ns")) or -1) < LAST_NS and 0 <= _device(record) < MOST_DEVICES
 
 
 def _add_host(host: SampleTable, record: dict[str, Any]) -> None:
-    """Take a line about the machine beside its GPUs."""
+    """Add a line about the host."""
     time_ns = _number(record.get("t_ns"))
     if time_ns is not None:
         host.add_host(int(time_ns), {column: _number(value) for column, value in record["machine"].items()})
 
 
 def _columns(rows: list[dict[str, Any]]) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:
-    """Return the columns of the samples, and how many values of which were outside the range of their quantity."""
+    """Return the columns of the samples, and the number of impossible values per column."""
     columns = {"device": column([_device(r) for r in rows], "device")}
     columns["time_ns"] = column([int(r["t_ns"]) for r in rows], "time_ns")
     impossible: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""Prometheus' answer to a range query (``/api/v1/query_range``) over dcgm-exporter, nvitop-exporter or our own ``--prometheus``.
+"""Prometheus' answer to a range query over dcgm-exporter, nvitop-exporter or our ``--prometheus``.
 
-Several answers, one per line or in one list, are read as one recording.
+The query is ``/api/v1/query_range``. Several answers, one per line or in one list, are read as one recording.
 """
 
 from __future__ import annotations
@@ -17,23 +17,26 @@ from sawtooth.ingest.telemetry.reader import Reader, Telemetry
 from sawtooth.ingest.telemetry.table import SampleTable
 
 FIELDS = names_in("dcgm_exporter", "nvitop", "sawtooth_exporter")  # metric name → column and factor
-# prometheus_client appends a metric's unit to its name, as nvitop-exporter's gpu_utilization_Percentage
+# prometheus_client appends a metric's unit to its name, as in nvitop-exporter's gpu_utilization_Percentage.
 UNIT_SUFFIX = re.compile(r"_(?:Percentage|MiB|MHz|W|C|MiBps)$")
 HOST_LABELS = ("Hostname", "hostname", "kubernetes_node", "node", "instance")
 INDEX_LABELS = ("gpu", "index", "minor_number")
 UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
 NAME_LABELS = ("modelName", "model_name", "devicename", "name")
-MOST_GPUS = 512  # of a run of 64 hosts; each costs the analysis 30 ms
+MOST_GPUS = 512  # GPUs of a run of 64 hosts; each takes the analysis 30 ms
 SIGN = re.compile(rb'"resultType"\s*:\s*"(\w+)"')
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether ``head`` is an answer of Prometheus' query interface."""
+    """Return whether ``head`` is an answer of Prometheus' query interface."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n[").startswith(b"{") and SIGN.search(head) is not None
 
 
 def read(lines: Iterator[bytes]) -> Telemetry:
-    """Read every known series. Raises SourceError for an instant query and where no series is known."""
+    """Read every known series.
+
+    Raises SourceError for an instant query, and if no series is known.
+    """
     content = b"\n".join(lines)
     table = SampleTable()
     numbers: dict[tuple[str, str], int] = {}

@@ -1,4 +1,7 @@
-"""Our own sampler's sessions: a segment, or the segments of a session one after the other. The format is in ``sawtooth.ingest.sampler``."""
+"""Our own sampler's sessions: a segment, or the joined segments of a session.
+
+``sawtooth.ingest.sampler`` documents the format.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,16 @@ from sawtooth.ingest.telemetry.session import SessionTable, note_damage
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether ``head`` begins with a checksummed head record."""
+    """Return whether ``head`` begins with a head record that has a checksum."""
     first = head.lstrip(b"\r\n").split(b"\n", 1)[0]
     return first.startswith(b'{"k":"head",') and b'"columns":' in first
 
 
 def read(lines: Iterator[bytes]) -> Telemetry:
-    """Read the records; torn or damaged lines are counted, other sessions' records in the same file are not mixed in."""
+    """Read the records of the first session in the file.
+
+    Incomplete or damaged lines are counted.
+    """
     collected, damaged = SessionTable(), 0
     session: str | None = None
     for line in lines:

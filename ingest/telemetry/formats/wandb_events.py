@@ -1,6 +1,6 @@
-"""System metrics of Weights & Biases: ``run.history(stream="events")`` saved as CSV, JSON or JSON lines.
+"""System metrics of Weights & Biases: ``run.history(stream="events")`` as CSV, JSON or JSON lines.
 
-W&B samples every 15 s unless told otherwise, and ``history`` thins to 500 rows unless ``samples`` is raised.
+By default, W&B samples every 15 s, and ``history`` reduces the rows to 500 unless ``samples`` is larger.
 """
 
 from __future__ import annotations
@@ -18,24 +18,27 @@ from sawtooth.ingest.telemetry.reader import Reader, Telemetry
 from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.values import cells
 
-FIELDS = names_in("wandb")  # what follows ``gpu.<i>.`` → column and factor
+FIELDS = names_in("wandb")  # the text after ``gpu.<i>.`` → column and factor
 _KEY = re.compile(r"(?:^|.* - )(?:system[./])?gpu\.(?:process\.)?(\d+)\.(\w+)(?:/l:.*)?$")
 _SIGN = re.compile(rb'(?:^|[",{\[ /.-])(?:system[./])?gpu\.(?:process\.)?\d+\.\w+')
 TIME_KEYS = ("_timestamp", "timestamp")
 RELATIVE_KEYS = ("_runtime", "Relative Time (Process)", "Relative Time (Wall)")
 THINNED_ROWS = 500  # history()'s default number of samples
-RATIO_LIMIT = 1.5  # no ratio exceeds 1 by more than rounding; a busy GPU's percent do
+RATIO_LIMIT = 1.5  # no ratio exceeds 1 by more than rounding, but the percentages of a busy GPU do
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether the header or first record names ``gpu.<i>.<metric>`` columns."""
+    """Return whether the header or first record has ``gpu.<i>.<metric>`` columns."""
     first = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     part = first.split(b"\n", 1)[0] if not first.startswith((b"{", b"[")) else first[:8192]
     return _SIGN.search(part) is not None and b'"traceEvents"' not in head
 
 
 def read(lines: Iterator[bytes]) -> Telemetry:
-    """Read the records; values that W&B wrote for ``gpu.process`` stand in only where the GPU's own are missing."""
+    """Read the records.
+
+    Values for ``gpu.process`` are used only if the GPU's own are missing.
+    """
     table, shares = SampleTable(), _Shares()
     count = 0
     for record in _records(lines, table):
@@ -68,7 +71,10 @@ def read(lines: Iterator[bytes]) -> Telemetry:
 
 
 class _Shares:
-    """DCGM and GPM shares, which versions of W&B wrote as ratios or as percent: told apart by the largest value of all."""
+    """DCGM and GPM shares, which some W&B versions write as ratios and others as percent.
+
+    The largest value decides which.
+    """
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, int, str, float]] = []
@@ -148,7 +154,7 @@ def _transposed(columns: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def _time(record: dict[str, Any], table: SampleTable) -> int | None:
     for key in TIME_KEYS:
         if (seconds := _number(record.get(key))) is not None:
-            scale = 1e-3 if seconds > 1e11 else 1.0  # pandas writes milliseconds where it took the column for dates
+            scale = 1e-3 if seconds > 1e11 else 1.0  # pandas writes milliseconds if it read the column as dates
             return round(seconds * scale * 1e6) * 1000
     for key in RELATIVE_KEYS:
         if (seconds := _number(record.get(key))) is not None:

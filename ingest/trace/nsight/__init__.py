@@ -1,1 +1,1 @@
-"""Nsight Systems' SQLite export: a fixed set of its tables, read with limits, whatever version wrote them."""
+"""Nsight Systems' SQLite export: a fixed set of its tables, read with limits, for all export versions."""

@@ -1,4 +1,7 @@
-"""Open a stranger's SQLite file: read-only, plain tables and named columns alone, no statement but SELECT, every size and time bounded."""
+"""Open a foreign SQLite file safely: read-only, only plain tables and named columns, only SELECT.
+
+Every size and time is limited.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,19 @@ from sawtooth.ingest.errors import SourceError
 
 EXPORT = "Export it again: nsys export --type sqlite FILE.nsys-rep"
 BATCH_ROWS = 1 << 16  # some 10 MB of Python numbers
-BATCH_S = 120.0  # a sound file gives a batch in a second; a slow disk under load in ten
-OPCODES = 10_000  # of SQLite's machine between two looks at the clock: some 0.1 ms
-MOST_ROWS = 1 << 28  # of one table: a day of launches every 300 microseconds
-LONGEST_VALUE = 64 << 20  # bytes of a row: payloads of NVTX ranges are kilobytes
+BATCH_S = 120.0  # an intact file returns a batch in a second; a slow disk under load in ten
+OPCODES = 10_000  # instructions of SQLite's machine between two checks of the clock: some 0.1 ms
+MOST_ROWS = 1 << 28  # rows of one table: a day of launches every 300 microseconds
+LONGEST_VALUE = 64 << 20  # bytes of a row: payloads of NVTX ranges have kilobytes
 HEADER_BYTES = 100
 ALLOWED: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_PRAGMA)
 
 
 class Database:
-    """The tables of one export. Reading raises SourceError, in a sentence, for what is cut off, damaged or too large."""
+    """The tables of one export.
+
+    Reading raises SourceError with a sentence for a file that is truncated, damaged or too large.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -39,15 +45,18 @@ class Database:
         self.tables = {str(name) for (name,) in listed}
 
     def columns(self, table: str) -> set[str]:
-        """Return the names of the columns of ``table``, one of ours; empty where it is not there."""
+        """Return the names of the columns of ``table``, one of ours; empty if it does not exist."""
         return {str(row[1]) for row in self._all(f'PRAGMA table_info("{table}")')} if table in self.tables else set()
 
     def count(self, table: str) -> int:
-        """Return the number of rows of ``table``, 0 where it is not there."""
+        """Return the number of rows of ``table``, 0 if it does not exist."""
         return int(self._all(f'SELECT count(*) FROM "{table}"')[0][0]) if table in self.tables else 0
 
     def rows(self, table: str, columns: Sequence[str], needed: Sequence[str] = ()) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield batches of rows; NULL stands for what is not recorded or not in this version. Nothing where there is no such table."""
+        """Yield batches of rows, nothing if there is no such table.
+
+        NULL means not recorded, or not in this version.
+        """
         if table not in self.tables:
             return
         here = self.columns(table)
@@ -71,7 +80,7 @@ class Database:
             return cursor.fetchmany(BATCH_ROWS)
 
     def text(self, number: int, longest: int) -> str | None:
-        """Return the first ``longest`` + 1 characters of a text of table StringIds, None where it is not there."""
+        """Return the first ``longest`` + 1 characters of a text of table StringIds; None if it is missing."""
         if "StringIds" not in self.tables:
             return None
         values = self._all(f"SELECT substr(value, 1, {longest + 1}) FROM StringIds WHERE id = {number} LIMIT 1")
@@ -85,7 +94,10 @@ class Database:
 
 @contextmanager
 def opened_database(path: Path) -> Iterator[Database]:
-    """Open ``path``. Raises SourceError where it is cut off, damaged, or no export of Nsight Systems."""
+    """Open ``path``.
+
+    Raises SourceError if it is truncated, damaged, or no export of Nsight Systems.
+    """
     check_header(path)
     with _errors_in_words():
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
@@ -101,7 +113,10 @@ def opened_database(path: Path) -> Iterator[Database]:
 
 
 def check_header(path: Path) -> None:
-    """Raise SourceError where the file is shorter than its first page says; SQLite itself finds out late, or never."""
+    """Raise SourceError if the file is shorter than its first page says.
+
+    SQLite itself notices that late, or never.
+    """
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
     page = int.from_bytes(header[16:18], "big")

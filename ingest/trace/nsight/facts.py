@@ -1,4 +1,4 @@
-"""What an export says of itself: when, where, on which GPUs, with which version; and what it cannot tell."""
+"""Facts of an export: time, host, GPUs and version, and what it does not contain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sawtooth.ingest.trace.nsight.samples import read_samples
 from sawtooth.ingest.trace.nsight.trace import PART, PROCESS_SHIFT, Trace
 from sawtooth.ingest.trace.source import MOST_DEVICES, TABLES, Facts
 
-UNIX_NS = 10**17  # 1973; nsys export --ts-normalize writes Unix time, no uptime reaches three years
+UNIX_NS = 10**17  # 1973; nsys export --ts-normalize writes Unix time, and no uptime reaches three years
 DEVICE_COLUMNS = (
     "id",
     "cuDevice",
@@ -29,7 +29,7 @@ DEVICE_COLUMNS = (
     "maxRegistersPerSm",
     "maxShmemPerSm",
 )
-# The table before the middle of 2021, named as CUPTI names its fields.
+# The table before the middle of 2021, with CUPTI's field names.
 EARLY_DEVICES, EARLY_DEVICE_COLUMNS = (
     "TARGET_INFO_CUDA_GPU",
     (
@@ -47,7 +47,7 @@ EARLY_DEVICES, EARLY_DEVICE_COLUMNS = (
     ),
 )
 SYSTEM_FACTS = {"Hostname": "host", "NvDriverVersion": "driver_version"}
-# No more: captures hold environment variables, with people's secrets.
+# No other values: captures contain environment variables, with people's secrets.
 KEPT = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 NO_STORE = {
     "SCHED_EVENTS": "switches of threads",
@@ -102,7 +102,10 @@ SENTENCES = {
 
 
 def facts(trace: Trace, places: Places) -> Facts:
-    """Return what the export says of itself. Raises SourceError where nothing in it can be used."""
+    """Return the facts of the export.
+
+    Raises SourceError if nothing in it can be used.
+    """
     if not any(trace.tables[key].rows for key in TABLES):
         raise _nothing(trace)
     _name_threads(trace)
@@ -144,7 +147,10 @@ def _version(about: dict[str, str]) -> str | None:
 
 
 def _base(trace: Trace) -> int | None:
-    """Return the Unix time of the export's time 0, None where its times are Unix time already or it does not say."""
+    """Return the Unix time of the export's time 0.
+
+    None if its times are Unix time already, or it is not recorded.
+    """
     largest = max(table.last for table in trace.tables.values() if table.last is not None)
     for batch in trace.database.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)):
         began = batch[0][0]
@@ -161,7 +167,7 @@ def _pairs(trace: Trace, table: str, keys: tuple[str, ...]) -> dict[str, str]:
 
 
 def _devices(trace: Trace, places: Places) -> Iterator[dict[str, Any]]:
-    """Yield the rows of table ``devices``, by the numbers that GPU operations carry."""
+    """Yield the rows of table ``devices``, by the numbers that GPU operations use."""
     seen: set[int] = set()
     rows = trace.database.rows
     for batch in chain(rows("TARGET_INFO_GPU", DEVICE_COLUMNS), rows(EARLY_DEVICES, EARLY_DEVICE_COLUMNS)):
@@ -188,7 +194,7 @@ def _devices(trace: Trace, places: Places) -> Iterator[dict[str, Any]]:
 
 
 def _name_threads(trace: Trace) -> None:
-    """Take the names of the threads and processes that appear in the tables."""
+    """Read the names of the threads and processes that occur in the tables."""
     threads, pids = trace.ids["threads"], {pid for pid, _ in trace.ids["threads"]}
     for batch in trace.database.rows("ThreadNames", ("globalTid", "nameId")):
         for number, name in batch:

@@ -1,4 +1,4 @@
-"""The GPU's side: kernels, copies, memory sets, graphs launched as a whole, and synchronizations."""
+"""The GPU's events: kernels, copies, memory sets, graphs traced as a whole, and synchronizations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from sawtooth.ingest.decode import I64, NULL, small_integers
 from sawtooth.ingest.trace.nsight.trace import PART, PROCESS_SHIFT, Trace, column
 from sawtooth.ingest.trace.spool import Columns
 
-# CUpti_ActivityMemcpyKind and CUpti_ActivityMemoryKind, in torch.profiler's words; from 11 on Nsight's own, of unified memory
+# CUpti_ActivityMemcpyKind and CUpti_ActivityMemoryKind, in torch.profiler's words. From 11 on they are Nsight's own, for
+# unified memory.
 COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 COPIES |= {11: "HtoD", 12: "DtoH", 13: "DtoD"}
 MEMORY = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
@@ -29,14 +30,14 @@ KERNEL = (
     "dynamicSharedMemory",
 )
 KERNEL_NAMES = ("demangledName", "shortName", "mangledName", "name")
-OTHER_STREAM = 1 << 16  # added where two processes number their streams alike on one GPU
+OTHER_STREAM = 1 << 16  # added if two processes use the same stream number on one GPU
 
 
 class Places:
-    """Devices and streams, the same in every process of the file.
+    """Devices and streams with the same numbers in every process of the file.
 
-    A process counts the GPUs it may see, and its streams, from 0. Where two processes call different GPUs by one number, the host's own
-    numbers are taken; where two have a stream of one number on the same GPU, the later gets another.
+    A process counts its visible GPUs and its streams from 0. If two processes use one number for different GPUs, the host's own
+    numbers are used. If two processes have a stream with the same number on one GPU, the later one gets another number.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -55,7 +56,10 @@ class Places:
         self._taken: set[tuple[int, int]] = set()
 
     def device_of(self, gpu: int) -> int | None:
-        """Return the device that operations on the host's GPU ``gpu`` carry, None where processes name their GPUs and not this one."""
+        """Return the device number that operations use for the host's GPU ``gpu``.
+
+        None if the processes list their GPUs and this one is not among them.
+        """
         return self.number_of.get(gpu) if self.number_of else gpu
 
     def find(self, batch: list[tuple[Any, ...]]) -> tuple[I64, I64]:
@@ -87,7 +91,7 @@ def read_kernels(trace: Trace, places: Places) -> None:
         at = 2 + len(COMMON)
         names = {numbers: _kernel_name(trace, numbers) for numbers in {row[at : at + 4] for row in batch}}
         first = at + len(KERNEL_NAMES)
-        place = first - 2 + 6  # behind the grid and the block
+        place = first - 2 + 6  # after the grid and the block
         static, dynamic = column(batch, place + 1), column(batch, place + 2)
         columns: Columns = {
             "name_id": np.array([names[row[at : at + 4]] for row in batch], np.int32),
@@ -126,7 +130,7 @@ def read_copies(trace: Trace, places: Places) -> None:
 
 
 def _copy_name(kind: Any, source: Any, target: Any) -> str:
-    """Return such as ``Memcpy HtoD (Pageable -> Device)``."""
+    """Return a name such as ``Memcpy HtoD (Pageable -> Device)``."""
     if kind in (11, 12, 13):
         return f"Memcpy {COPIES[kind]} (Managed -> Managed)"
     ends = f" ({MEMORY.get(source, 'Unknown')} -> {MEMORY.get(target, 'Unknown')})" if source != NULL or target != NULL else ""
@@ -134,7 +138,10 @@ def _copy_name(kind: Any, source: Any, target: Any) -> str:
 
 
 def read_graphs(trace: Trace, places: Places) -> None:
-    """Read graphs that were traced as a whole (nsys's usual way): the GPU was busy, with kernels nobody recorded."""
+    """Read graphs that were traced as a whole, which is nsys's default.
+
+    The GPU was busy with kernels that were not recorded.
+    """
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", COMMON):
         names = [trace.name(f"CUDA graph {row[7]} (traced as a whole)" if row[7] != NULL else "CUDA graph") for row in batch]
         trace.note("graphs_whole", "", len(batch))
@@ -149,7 +156,7 @@ def read_graphs(trace: Trace, places: Places) -> None:
 
 
 def read_syncs(trace: Trace, places: Places) -> None:
-    """Read what synchronizations waited for into table syncs."""
+    """Read the kinds of waits of synchronizations into table syncs."""
     kinds = trace.ids["sync_kinds"]
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", (*COMMON[:5], "syncType")):
         device, stream = places.find(batch)

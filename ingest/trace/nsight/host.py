@@ -1,7 +1,8 @@
-"""The host's side: NVTX ranges, calls of the CUDA libraries, CUDA API calls, and what the profiler itself took.
+"""The host's events: NVTX ranges, calls of CUDA libraries, CUDA API calls, and profiler overhead.
 
-PyTorch's emit_nvtx writes each operator as a range called ``aten::mm, seq = 3, op_id = 7, sizes = [[8, 8], [8, 8]]``: those are operators,
-as are the ranges that NVIDIA's libraries open in a domain of their own. All others are annotations, as record_function's are.
+PyTorch's emit_nvtx writes each operator as a range called ``aten::mm, seq = 3, op_id = 7, sizes = [[8, 8], [8, 8]]``. These are
+operators, like the ranges that NVIDIA's libraries open in a domain of their own. All others are annotations, like those of
+record_function.
 """
 
 from __future__ import annotations
@@ -34,24 +35,24 @@ LIBRARIES = {
     "tensorrt",
 }
 PAYLOADS = ("uint64Value", "int64Value", "doubleValue", "uint32Value", "int32Value", "floatValue")
-LONGEST_PAYLOAD = 1000  # characters: a person reads them beside the range
-MOST_PAYLOADS = 1 << 18  # different ones that are kept
+LONGEST_PAYLOAD = 1000  # characters: a person reads them next to the range
+MOST_PAYLOADS = 1 << 18  # different payloads that are stored
 SYSTEM_CALL = "{} (operating system)"
-SYSTEM_NS = 10_000  # a shorter call explains no wait, and there are thousands of them a second
+SYSTEM_NS = 10_000  # a shorter call explains no wait, and there are thousands of them per second
 REMEMBERED = 1 << 16  # meanings of texts: emit_nvtx numbers each range, so its texts never repeat
-LIBRARY_TABLES = {  # with the column of their calls' names; MPI's are calls of a library as NCCL's ranges are
+LIBRARY_TABLES = {  # with the column of their calls' names; MPI's are library calls like NCCL's ranges
     **dict.fromkeys(("CUBLAS_EVENTS", "CUDNN_EVENTS"), "nameId"),
     **dict.fromkeys(("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"), "textId"),
 }
-# function getNvtxStr of PyTorch's torch/csrc/autograd/profiler_util
+# From function getNvtxStr of PyTorch's torch/csrc/autograd/profiler_util.
 EMITTED = re.compile(
     r"(?P<name>.+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = (?P<op>\d+))?(?:, sizes = (?P<sizes>\[.{0,8192}?\]))?(?:, input_op_ids = .*)?"
 )
 OPERATOR = re.compile(
     r"[a-z_0-9]+::\S+|autograd::.*|\w+Backward\w*|\w*AccumulateGrad|detach_?"
-)  # what else emit_nvtx writes is a record_function
-VERSION = re.compile(r"_v\d+$|_ptsz$|_ptds$")  # cudaMemcpyAsync_v3020: the API version it came with
-WAITS = {  # which kind of synchronization a call is: its number means different things in exports of different years
+)  # everything else from emit_nvtx is a record_function
+VERSION = re.compile(r"_v\d+$|_ptsz$|_ptds$")  # cudaMemcpyAsync_v3020: the API version that introduced it
+WAITS = {  # a call's kind of synchronization: its number has different meanings in exports of different years
     "cudaStreamSynchronize": "Stream Sync",
     "cuStreamSynchronize": "Stream Sync",
     "cudaStreamWaitEvent": "Stream Wait Event",
@@ -73,7 +74,10 @@ OVERHEADS = {
 
 
 class Range(NamedTuple):
-    """What a range says by its text; -1 is no inputs and no further facts, NULL no sequence number."""
+    """The meaning of a range's text.
+
+    -1 means no inputs or no further facts, NULL no sequence number.
+    """
 
     name_id: int
     annotation: bool
@@ -118,7 +122,7 @@ def _add(trace: Trace, ranges: list[Range], threads: Any, start: I64, dur: I64) 
 
 
 def _payload(trace: Trace, text: Any, text_id: Any, *numbers: Any) -> str:
-    """Return what a range carries beside its name (a number, or a text of its own), empty for nothing."""
+    """Return a range's payload besides its name (a number, or a text), empty for none."""
     payload = text if isinstance(text, str) else trace.text(text_id)
     return payload or next((str(number) for number in numbers if isinstance(number, int | float) and number != NULL), "")
 
@@ -184,9 +188,9 @@ def read_calls(trace: Trace) -> None:
 
 
 def read_system_calls(trace: Trace) -> None:
-    """Read what the threads of ranges and CUDA calls waited for in the operating system into table python: the code around those.
+    """Read operating-system waits of the threads with ranges or CUDA calls into table python.
 
-    Other threads poll and sleep for a living.
+    They are the code around those events. Other threads poll and sleep all the time.
     """
     for batch, start, dur in trace.batches("OSRT_API", ("nameId", "globalTid")):
         thread = column(batch, 1)
@@ -197,7 +201,7 @@ def read_system_calls(trace: Trace) -> None:
 
 
 def read_overheads(trace: Trace) -> None:
-    """Read what the profiler, lazy loading and full queues took into table overheads."""
+    """Read the time of the profiler, of lazy loading and of full queues into table overheads."""
     for table in ("CUPTI_ACTIVITY_KIND_OVERHEAD", "PROFILER_OVERHEAD"):
         for batch, start, dur in trace.batches(table, ("overheadType", "nameId", "globalTid")):
             names = [trace.name(OVERHEADS.get(row[2]) or trace.text(row[3]) or "Profiler") for row in batch]

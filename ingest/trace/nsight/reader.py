@@ -1,4 +1,4 @@
-"""The trace source of what ``nsys export --type sqlite`` writes, of 2022 to today."""
+"""The trace source for the output of ``nsys export --type sqlite``, from 2022 to today."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MAGIC = b"SQLite format 3\x00"
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether ``head`` begins a SQLite database; whether it is an export of Nsight Systems, its tables tell."""
+    """Return whether ``head`` begins a SQLite database; its tables show whether it is of Nsight Systems."""
     return head.startswith(MAGIC)
 
 
 @contextmanager
 def read(opened: Source, folder: Path, progress: Callable[[int], None]) -> Iterator[tuple[TraceTables, Facts]]:
-    """Read the tables that Sawtooth knows; all others are not touched."""
+    """Read the tables that Sawtooth knows; all others are ignored."""
     spool = Spool(folder)
     try:
         with _plain_file(opened, folder) as path, opened_database(path) as database:
@@ -46,7 +46,10 @@ def read(opened: Source, folder: Path, progress: Callable[[int], None]) -> Itera
 
 @contextmanager
 def _plain_file(opened: Source, folder: Path) -> Iterator[Path]:
-    """Give the database as a file, unpacked where the source is compressed. Every byte is read on the way: its hash is the recording's id."""
+    """Provide the database as a file, decompressed if the source is compressed.
+
+    Every byte is read, because its hash is the recording's id.
+    """
     if not opened.gzipped:
         check_header(opened.path)
         with closing(opened.pieces()) as pieces:

@@ -1,4 +1,7 @@
-"""Samples of hardware counters (``nsys profile --gpu-metrics-devices``): telemetry that lies in the trace's own file, on its clock."""
+"""Samples of hardware counters in the trace's own file (``nsys profile --gpu-metrics-devices``).
+
+They are telemetry on the trace's clock.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN, names_in
 from sawtooth.ingest.trace.nsight.trace import Trace
 from sawtooth.ingest.trace.source import MOST_DEVICES
 
-GPU_BITS = 0xFF  # typeId's lowest byte is the number of the GPU, its others say that this is a GPU
-UNIT = re.compile(r" \[(?P<unit>[^\]]*)\]$")  # exports name "SMs Active [Throughput %]" what older ones name "SMs Active"
+GPU_BITS = 0xFF  # typeId's lowest byte is the number of the GPU; the others say that this is a GPU
+UNIT = re.compile(r" \[(?P<unit>[^\]]*)\]$")  # exports use "SMs Active [Throughput %]" for what older ones call "SMs Active"
 SHARES: Final = (None, "Throughput %", "%")
-HERTZ_FROM = 100_000  # clocks are titled MHz, and given in Hz since 2022: no GPU clock reaches 100 GHz
-WRAPS = 1 << 32  # hertz beyond 2^31 come out negative
+HERTZ_FROM = 100_000  # clocks are titled MHz, but in Hz since 2022: no GPU clock reaches 100 GHz
+WRAPS = 1 << 32  # hertz values beyond 2^31 become negative
 MOST_SAMPLES = 1 << 24  # values: a GPU at 10 kHz for four minutes, or eight for half a minute, with seven quantities each
 
 
@@ -28,10 +31,10 @@ Parts = dict[
 
 
 def read_samples(trace: Trace, device_of: Callable[[int], int | None]) -> dict[str, NDArray[Any]] | None:
-    """Return the columns of table ``samples`` (times on the trace's clock), None where nothing that is known was sampled.
+    """Return the columns of table ``samples`` on the trace's clock; None without known quantities.
 
-    ``device_of`` gives the device that GPU operations carry for the host's number of a GPU, None for one that the program did not use.
-    Quantities that are measured in two parts (reads and writes) are added up.
+    ``device_of`` maps the host's number of a GPU to the device number of GPU operations, or to None for one that the program
+    did not use. Quantities that are measured in two parts (reads and writes) are summed.
     """
     known = {
         key: (device, column) for key, column in _known(trace).items() if (device := device_of(key[0] & GPU_BITS)) is not None
@@ -53,7 +56,7 @@ def read_samples(trace: Trace, device_of: Callable[[int], int | None]) -> dict[s
 
 
 def _known(trace: Trace) -> dict[tuple[int, int], str]:
-    """Return the columns of the metrics that are ours, by (typeId, metricId)."""
+    """Return the columns of the known metrics, by (typeId, metricId)."""
     columns = {name: column for name, (column, _) in names_in("nsight_systems").items()}
     column_of: dict[tuple[int, int], str] = {}
     for batch in trace.database.rows("TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName")):
@@ -94,7 +97,7 @@ def _table(parts: Parts) -> dict[str, NDArray[Any]]:
 
 
 def _added(metrics: Collection[list[tuple[I64, NDArray[np.float64]]]]) -> tuple[I64, NDArray[np.float64]]:
-    """Return each time once, with the sum of the metrics at it."""
+    """Return each time once, with the sum of its metrics."""
     each = [np.unique(np.concatenate([at for at, _ in pieces]), return_index=True) for pieces in metrics]
     values = [np.concatenate([value for _, value in pieces])[first] for pieces, (_, first) in zip(metrics, each, strict=True)]
     times, where = np.unique(np.concatenate([at for at, _ in each]), return_inverse=True)

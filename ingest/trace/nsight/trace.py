@@ -1,4 +1,4 @@
-"""The tables of one export while it is read: ids of what repeats, processes, threads, and what was left out."""
+"""The tables of one export while it is read: interned ids, processes, threads, and skipped events."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sawtooth.ingest.trace.nsight.database import Database
 from sawtooth.ingest.trace.spool import Spool
 from sawtooth.ingest.trace.tables import EventTables
 
-LONGEST_NS = 7 * 86400 * 10**9  # as in other traces: no event lasts a week, a record that was never closed claims it
-PROCESS_SHIFT = 24  # globalTid is machine, process and thread, 24 bits for each of the last two
+LONGEST_NS = 7 * 86400 * 10**9  # as in other traces: no event lasts a week, except a record that was never closed
+PROCESS_SHIFT = 24  # globalTid is machine, process and thread, with 24 bits for each of the last two
 PART = (1 << PROCESS_SHIFT) - 1
-CORRELATION_BITS = 40  # CUPTI counts in 32 bits, anew in each process
+CORRELATION_BITS = 40  # CUPTI counts in 32 bits, separately in each process
 
 
 class Trace(EventTables):
-    """Everything one export holds, as tables on its own clock (nanoseconds since the session began)."""
+    """The content of one export as tables on its own clock (nanoseconds since the session began)."""
 
     def __init__(self, database: Database, limits: Limits, spool: Spool) -> None:
         super().__init__(spool, limits)
@@ -34,14 +34,16 @@ class Trace(EventTables):
     def batches(
         self, table: str, columns: Sequence[str], only: frozenset[int] | None = None
     ) -> Iterator[tuple[list[tuple[Any, ...]], I64, I64]]:
-        """Yield rows of ``start``, ``end`` and ``columns`` that have usable times, with their starts and durations in nanoseconds.
+        """Yield rows of ``start``, ``end`` and ``columns`` with usable times.
 
-        With ``only``, rows whose first column is none of these numbers are left out.
+        Each batch has its starts and durations in nanoseconds. With ``only``, rows whose first column is not one of these
+        numbers are left out.
         """
         for rows in self.database.rows(table, ("start", "end", *columns), needed=("start", "end")):
             batch = rows if only is None else [row for row in rows if row[2] in only]
             start, end = integers([row[0] for row in batch]), integers([row[1] for row in batch])
-            missing = (np.minimum(start, end) <= -LARGEST) | (np.maximum(start, end) >= LARGEST)  # NULL is below all
+            # NULL is less than all other values
+            missing = (np.minimum(start, end) <= -LARGEST) | (np.maximum(start, end) >= LARGEST)
             dur = np.where(missing, 0, end - np.where(missing, 0, start))
             wrong = {"open": missing, "negative": dur < 0, "absurd": dur > LONGEST_NS}
             for key, bad in wrong.items():
@@ -52,7 +54,7 @@ class Trace(EventTables):
                 yield [batch[i] for i in good] if len(good) < len(batch) else batch, start[good], dur[good]
 
     def text(self, number: Any) -> str:
-        """Return the text that ``number`` stands for in table StringIds, empty for none."""
+        """Return the text of ``number`` in table StringIds, empty for none."""
         if not isinstance(number, int) or number == NULL:
             return ""
         if number not in self._texts:
@@ -60,11 +62,11 @@ class Trace(EventTables):
         return self._texts[number]
 
     def threads(self, numbers: I64) -> NDArray[np.int32]:
-        """Return ids of the threads that ``numbers`` (globalTid) name."""
+        """Return the ids of the threads with these ``numbers`` (globalTid)."""
         return np.fromiter(map(self._thread, numbers.tolist()), np.int32, len(numbers))
 
     def seen(self, numbers: I64) -> NDArray[np.bool_]:
-        """Tell which of ``numbers`` (globalTid) are threads that were read already."""
+        """Return which of ``numbers`` (globalTid) are threads that were read already."""
         return np.isin(numbers, np.fromiter(self._threads, np.int64, len(self._threads)))
 
     def _thread(self, number: int) -> int:
@@ -74,12 +76,15 @@ class Trace(EventTables):
         return self._threads[number]
 
     def correlations(self, values: I64, of: I64) -> I64:
-        """Return correlations that are unique in the file; ``of`` is the globalTid or globalPid of each, as they count anew in each process."""
+        """Return correlations that are unique in the file.
+
+        They count separately in each process; ``of`` is the globalTid or globalPid of each.
+        """
         numbers = [self._processes.setdefault(key, len(self._processes)) for key in (of >> PROCESS_SHIFT).tolist()]
         known = (values > 0) & (values < 1 << CORRELATION_BITS)
         return np.where(known, values + (np.array(numbers, np.int64) << CORRELATION_BITS), NULL)
 
 
 def column(batch: list[tuple[Any, ...]], place: int) -> I64:
-    """Return one of the columns asked for (0: the first behind start and end) as integers."""
+    """Return one of the requested columns (0: the first after start and end) as integers."""
     return integers([row[place + 2] for row in batch])

@@ -1,1 +1,1 @@
-"""torch.profiler's JSON: blocks, events, columns, interned texts, and what the trace says of itself, on several cores."""
+"""torch.profiler's JSON: blocks, events, columns, interned texts and facts, read on several cores."""

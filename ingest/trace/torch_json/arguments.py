@@ -1,4 +1,4 @@
-"""The arguments of events that are stored, by the names the profilers give them. Numbers may come as int, float or text."""
+"""The stored arguments of events, by the profilers' names. Numbers may be int, float or text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_ARGS = Raw(b"{}")
 
 
 class GpuArgs(msgspec.Struct, gc=False):
-    """Kernels, copies and memory sets."""
+    """Arguments of kernels, copies and memory sets."""
 
     device: Number = NULL
     stream: Number = NULL
@@ -36,13 +36,13 @@ class GpuArgs(msgspec.Struct, gc=False):
 
 
 class CallArgs(msgspec.Struct, gc=False):
-    """Runtime and driver calls."""
+    """Arguments of runtime and driver calls."""
 
     correlation: Number = NULL
 
 
 class OpArgs(msgspec.Struct, gc=False):
-    """Operators and annotations."""
+    """Arguments of operators and annotations."""
 
     external: Number = field(name="External id", default=NULL)
     sequence: Number = field(name="Sequence number", default=NULL)
@@ -60,13 +60,13 @@ class ShapeArgs(msgspec.Struct, gc=False):
 
 
 class PythonArgs(msgspec.Struct, gc=False):
-    """Python calls."""
+    """Arguments of Python calls."""
 
     module: Number = field(name="Python module id", default=NULL)
 
 
 class SyncArgs(msgspec.Struct, gc=False):
-    """Synchronizations."""
+    """Arguments of synchronizations."""
 
     kind: Number = field(name="cuda_sync_kind", default=None)
     device: Number = NULL
@@ -77,7 +77,7 @@ class SyncArgs(msgspec.Struct, gc=False):
 
 
 class MemoryArgs(msgspec.Struct, gc=False):
-    """Allocator events."""
+    """Arguments of allocator events."""
 
     address: Number = field(name="Addr", default=NULL)
     bytes: Number = field(name="Bytes", default=NULL)
@@ -88,7 +88,7 @@ class MemoryArgs(msgspec.Struct, gc=False):
 
 
 class CollectiveArgs(msgspec.Struct, gc=False):
-    """Collectives, on operators and on kernels."""
+    """Arguments of collectives, on operators and on kernels."""
 
     name: Number = field(name="Collective name", default=None)
     dtype: Number = None
@@ -115,7 +115,7 @@ EXTRA = (
     "kernel_kwargs",
     "num_warps",
     "num_stages",
-)  # arguments of operators that are kept as JSON
+)  # arguments of operators that are stored as JSON
 EXTRA_MARK = re.compile(b'"(?:' + "|".join(EXTRA).encode() + b')"\\s*:\\s*+(?!""|\\[\\])')
 
 

@@ -1,4 +1,4 @@
-"""Sort decoded events by category into columns. Ids of names, threads and signatures are given in order of appearance."""
+"""Sort decoded events by category into columns; names, threads and signatures become ids."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from sawtooth.ingest.trace.torch_json.kinds import EDGE_KINDS, KINDS, MARKER
 from sawtooth.ingest.trace.torch_json.operators import OperatorArguments, no_ids
 from sawtooth.ingest.trace.torch_json.text.events import ARROWS, FLOWS, USUAL_FORMS, Event
 
-LONGEST_NS = 7 * 86400 * 1_000_000_000  # CUPTI writes durations of years when a record was never closed; no event lasts a week
-FAR_NS = 1000 * 1_000_000_000  # torch 2.12 writes 0/0 for events it lost; in a trace that is past this time none starts at 0
+LONGEST_NS = 7 * 86400 * 1_000_000_000  # CUPTI writes years for records that were never closed; no event lasts a week
+FAR_NS = 1000 * 1_000_000_000  # torch 2.12 writes 0/0 for lost events; in a trace later than this time no event starts at 0
 THREAD = attrgetter("pid", "tid")
 
 
 @dataclass
 class Filed:
-    """What filing some events gave: columns by table, with ids of the filing's own, and every key that is new."""
+    """Columns by table of some events, with ids of this ``Filing``, and every new key."""
 
     events: int = 0
     columns: list[tuple[str, Columns]] = field(default_factory=list)
-    fresh: dict[str, list[Any]] = field(default_factory=dict)  # by what ids are of: names, threads, signatures, extras, …
+    fresh: dict[str, list[Any]] = field(default_factory=dict)  # by kind of id: names, threads, signatures, extras, …
     collectives: list[CollectiveArgs] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
     other: Counter[str] = field(default_factory=Counter)
     thread_names: dict[tuple[str, str], str] = field(default_factory=dict)
     process_names: dict[str, str] = field(default_factory=dict)
-    whole_microseconds: bool = True  # no time has a fraction: both ends of an event are rounded
+    whole_microseconds: bool = True  # no time has a fraction, so both ends of an event are rounded
 
 
 class Filing:
-    """Files events, a block at a time; ``take`` gives what has been filed since it was last asked."""
+    """Sorts events into columns, block by block; ``take`` returns the columns since its last call."""
 
     def __init__(self, name_length: int) -> None:
         self._notes: Counter[str] = Counter()
@@ -76,7 +76,7 @@ class Filing:
         }
 
     def take(self) -> Filed:
-        """Return what was filed since the last call."""
+        """Return the columns since the last call."""
         filed, self._filed = self._filed, Filed()
         filed.fresh = {key: ids.drain() for key, ids in self._ids.items()}
         filed.notes = Counter(self._notes)
@@ -87,9 +87,9 @@ class Filing:
         self._filed.columns.append((table, columns))
 
     def add(self, events: list[Event]) -> None:
-        """File one block of events."""
+        """Sort one block of events."""
         self._filed.events += len(events)
-        if not USUAL_FORMS.issuperset(map(type, events)):  # all are complete, or arrows, of which nothing is kept
+        if not USUAL_FORMS.issuperset(map(type, events)):  # all are complete events or arrows, and arrows are not stored
             self._not_complete([e for e in events if e.ph != "X"])
             events = [e for e in events if e.ph == "X"]
         groups: defaultdict[str, list[Event]] = defaultdict(list)
@@ -103,7 +103,7 @@ class Filing:
                 self._filed.other[ARROWS.get(category, category)] += len(group)
         starts = decimal_ns(
             [e.ts for group in by_kind.values() for e in group]
-        )  # one call for all kinds: it costs more than its numbers
+        )  # one call for all kinds, because a call costs more than its numbers
         durs = decimal_ns([e.dur for group in by_kind.values() for e in group])
         begin = 0
         for kind, group in by_kind.items():
@@ -113,7 +113,7 @@ class Filing:
                 self._file[kind](kind, kept, start, dur)
 
     def _sound(self, events: list[Event], start: I64, dur: I64) -> tuple[list[Event], I64, I64]:
-        """Return the events whose times make sense, with start and duration; drop and count the others."""
+        """Return the events with plausible times, with start and duration; drop and count the others."""
         no_start, no_dur = (start == NULL) | (np.abs(start) >= LARGEST), dur == NULL
         lost = (start == 0) & (dur == 0) if int(start.max()) > FAR_NS else np.zeros(len(start), bool)
         bad = no_start | (dur < 0) | (dur > LONGEST_NS) | lost
@@ -234,7 +234,7 @@ class Filing:
             "overheads", {"name_id": self._name_ids(events), "thread_id": self._thread_ids(events), "start": start, "dur": dur}
         )
 
-    # -- what is no complete ('X') event
+    # -- events that are not complete ('X')
     def _not_complete(self, events: list[Event]) -> None:
         phases = [e.ph for e in events]
         for phase in set(phases):
@@ -293,7 +293,7 @@ class Filing:
 
 
 def _known(values: I64, events: list[Event], field: str) -> I64:
-    """Fill NULLs of ``values`` with the number in the row's pid or tid ('stream 7'), else 0: a device and a stream always exist."""
+    """Fill NULLs of ``values`` (device, stream) with the number in the pid or tid ('stream 7'), else 0."""
     for i in np.flatnonzero(values == NULL):
         digits = re.search(r"-?\d{1,9}", str(getattr(events[i], field)))
         values[i] = int(digits.group()) if digits else 0

@@ -1,4 +1,4 @@
-"""Arguments of events, decoded as a form says: all of a group at once, and one by one where they do not have the types they should."""
+"""Decode the arguments of events: all of a group at once, or one by one if types are not as expected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def text_of(events: Sequence[Event]) -> bytes:
 
 
 def decoded(events: Sequence[Event], form: Any, text: bytes | None = None) -> list[Any]:
-    """Return the arguments of every event as ``form``; ``text`` is ``text_of`` of them where that is known."""
+    """Return the arguments of every event as ``form``; ``text`` is their ``text_of`` if known."""
     try:
         return msgspec.json.decode(text_of(events) if text is None else text, type=list[form])
     except DECODE_ERRORS:
@@ -31,10 +31,14 @@ def decoded(events: Sequence[Event], form: Any, text: bytes | None = None) -> li
 
 
 def collectives(events: list[Event], text: bytes, arguments: list[CollectiveArgs]) -> NDArray[np.int32]:
-    """Return for each event the place of its collective in ``arguments``, to which it is appended; -1 where it is none. ``text`` is ``text_of`` them."""
+    """Return for each event the index of its collective in ``arguments``, to which it is appended.
+
+    -1 for an event without one. ``text`` is ``text_of`` the events.
+    """
     result = np.full(len(events), -1, np.int32)
     if COLLECTIVE in text:
-        ends = np.cumsum(np.fromiter(map(len, [event.args for event in events]), np.int64, len(events)) + 1)  # commas included
+        # The ends include the commas.
+        ends = np.cumsum(np.fromiter(map(len, [event.args for event in events]), np.int64, len(events)) + 1)
         places = np.cumsum([len(part) + len(COLLECTIVE) for part in text.split(COLLECTIVE)[:-1]]) - len(COLLECTIVE) - 1
         rows = np.unique(np.searchsorted(ends, places, side="right")).tolist()
         result[rows] = np.arange(len(arguments), len(arguments) + len(rows))
@@ -43,7 +47,7 @@ def collectives(events: list[Event], text: bytes, arguments: list[CollectiveArgs
 
 
 def object_of(raw: Raw) -> dict[str, Any]:
-    """Return the arguments of one event as a dict; empty where they are no object."""
+    """Return the arguments of one event as a dict; empty if they are no object."""
     for mended in (False, True):
         try:
             value = msgspec.json.decode(repair(bytes(raw))[0] if mended else raw)
@@ -54,7 +58,7 @@ def object_of(raw: Raw) -> dict[str, Any]:
 
 
 def _loose(raw: Raw, form: Any) -> Any:
-    """Read arguments that do not have the types they should: what fits is kept, the rest is not recorded."""
+    """Read arguments with unexpected types; values that do not fit are not recorded."""
     result = form()
     args = object_of(raw)
     for known in msgspec.structs.fields(form):

@@ -1,4 +1,4 @@
-"""Begins and ends ('B', 'E'), which other tools write into the same format, become complete events."""
+"""Convert begin and end events ('B', 'E'), which other tools write, into complete events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sawtooth.ingest.trace.torch_json.tables import Trace
 
 
 def pair_edges(trace: Trace) -> None:
-    """Make complete events of begins and ends ('B', 'E'), which other tools write instead."""
+    """Add complete events for begin and end events ('B', 'E')."""
     if not trace.tables["edges"].rows:
         return
     open_: dict[int, list[tuple[int, int, int]]] = {}

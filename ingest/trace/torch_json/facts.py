@@ -1,4 +1,4 @@
-"""What a trace says about itself: devices, versions, ranks, and the trouble met while reading it."""
+"""Facts of a trace: devices, versions, ranks, and the problems found while reading it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sawtooth.ingest.trace.torch_json.unread import unread_device
 
 FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
 TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
-KEPT_METADATA_BYTES = 8 << 20  # the process groups of 10,000 ranks take some; a file may hold 32 MB beside its events
+KEPT_METADATA_BYTES = 8 << 20  # the process groups of 10,000 ranks take some MB; a file may have 32 MB besides its events
 LONGEST_TEXT = 1000  # characters of a host's name or a version
 TIMELESS = {
     "time_missing": "no readable ts or dur",
@@ -91,7 +91,7 @@ SENTENCES |= {f"mended_{kind}": ("info", sentence) for kind, sentence in REPAIRS
 
 
 def facts(trace: Trace, damage: list[str]) -> Facts:
-    """Return what a trace that is read says of itself; ``damage`` is its container's. Raises SourceError where nothing in it can be used."""
+    """Return the facts of a trace after reading; ``damage`` is its container's, SourceError if unusable."""
     document = trace.document
     pair_edges(trace)
     if not any(trace.tables[key].rows for key in TABLES):
@@ -103,7 +103,7 @@ def facts(trace: Trace, damage: list[str]) -> Facts:
         document.note("truncated", "")
     base = int(integers([document.metadata.get("baseTimeNanoseconds", NULL)])[0])
     return Facts(
-        base_ns=base if abs(base) < LARGEST else None,  # beyond, no clock has it, and sums with it do not fit 64 bits
+        base_ns=base if abs(base) < LARGEST else None,  # no clock has a larger time, and sums with it do not fit 64 bits
         tolerance_ns=MICROSECOND if trace.whole_microseconds else 0,
         truncated=truncated,
         recording=facts_of(trace),
@@ -114,7 +114,7 @@ def facts(trace: Trace, damage: list[str]) -> Facts:
 
 
 def _nothing(trace: Trace) -> SourceError:
-    """Return the refusal of a trace whose events are all of other kinds, or have no times."""
+    """Return the error for a trace whose events are all of other kinds, or have no times."""
     timeless = ", ".join(f"{what} ({count:,})" for key, what in TIMELESS.items() if (count := trace.document.notes[key]))
     if timeless:
         return SourceError("E-NOEV", f"None of the events has times that can be used: {timeless}. Record the trace again.")
@@ -161,7 +161,7 @@ def diagnostics(trace: Trace) -> Iterator[dict[str, Any]]:
 
 
 def name_of_events(key: str) -> str:
-    """Return what people call events that are not stored, by their category or their phase (the field ``ph`` of Chrome's format)."""
+    """Return a readable name of events that are not stored, by category or phase (Chrome's ``ph``)."""
     if not key.startswith("ph "):
         return f"Events of the category “{key}”"
     phase = key[3:]
@@ -169,7 +169,7 @@ def name_of_events(key: str) -> str:
 
 
 def rows_of_devices(devices: Any, uuids: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of table ``devices`` from deviceProperties, and from the UUIDs by ordinal that the capture helper adds."""
+    """Yield the rows of table ``devices``, from deviceProperties and the capture helper's UUIDs."""
     named = uuids if isinstance(uuids, dict) else {}
     for i, device in enumerate(devices[:MOST_DEVICES] if isinstance(devices, list) else []):
         if not isinstance(device, dict):
@@ -202,7 +202,7 @@ def shape_columns(shapes: dict[tuple[bytes, bytes], int]) -> dict[str, NDArray[n
 
 
 def facts_of(trace: Trace) -> dict[str, Any]:
-    """Return what the trace says about itself, as columns of table ``recording``."""
+    """Return the facts of the trace as columns of table ``recording``."""
     metadata = trace.document.metadata
     job = metadata.get("distributedInfo")
     job = job if isinstance(job, dict) else {}
@@ -234,7 +234,7 @@ def facts_of(trace: Trace) -> dict[str, Any]:
 
 
 def _kept_metadata(trace: Trace) -> str:
-    """Return the trace's metadata as JSON, without its largest values where all of it is larger than a recording keeps."""
+    """Return the trace's metadata as JSON, without its largest values if it is too large."""
     metadata = {key: value for key, value in trace.document.metadata.items() if key not in TAKEN}
     sizes = {key: len(msgspec.json.encode(value)) for key, value in metadata.items()}
     total = sum(sizes.values())
@@ -248,7 +248,7 @@ def _kept_metadata(trace: Trace) -> str:
 
 
 def vendor_of(trace: Trace) -> str | None:
-    """Return the maker of the GPUs, from versions, device names, or the names of runtime calls."""
+    """Return the manufacturer of the GPUs, from versions, device names, or runtime calls."""
     metadata = trace.document.metadata
     devices = metadata.get("deviceProperties")
     names = (

@@ -1,4 +1,4 @@
-"""Ids for what repeats: names, threads, inputs of operators. Dense, in order of first appearance."""
+"""Ids for repeated values (names, threads, inputs of operators), dense and in order of appearance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNNAMED = "(unnamed)"
 
 
 class Interned(dict[Any, int]):
-    """Dense ids in order of first appearance; ``fresh`` are the keys not yet taken by ``drain``."""
+    """Dense ids in order of first appearance; ``fresh`` are the keys since the last ``drain``."""
 
     def __init__(self) -> None:
         self.fresh: list[Any] = []
@@ -26,13 +26,16 @@ class Interned(dict[Any, int]):
         return value
 
     def drain(self) -> list[Any]:
-        """Return the keys that are new since the last call, in the order of their ids."""
+        """Return the new keys since the last call, in the order of their ids."""
         fresh, self.fresh = self.fresh, []
         return fresh
 
 
 class Names(Interned):
-    """Ids of names. Odd ones (empty, overlong) are looked at each time, so that usual ones cost one look-up."""
+    """Ids of names.
+
+    Unusual names (empty, too long) are handled each time, so that usual names need one look-up.
+    """
 
     def __init__(self, longest: int, notes: Counter[str]) -> None:
         super().__init__()
@@ -49,7 +52,7 @@ class Names(Interned):
 
 
 class Threads(dict[Any, int]):
-    """Ids of (pid, tid), which are numbers in one place and text in another."""
+    """Ids of (pid, tid), which are numbers in one place and texts in another."""
 
     def __init__(self) -> None:
         self.texts = Interned()
@@ -60,9 +63,9 @@ class Threads(dict[Any, int]):
 
 
 class Canonical(dict[Any, int]):
-    """Ids of JSON texts that mean the same: looked up by their bytes, filed by their meaning; -1 beyond ``limit``.
+    """Ids of JSON texts with the same meaning; looked up by bytes, stored by meaning; -1 beyond ``limit``.
 
-    A text of another type than ``kind`` means nothing: whoever reads it later may rely on it.
+    A text of another type than ``kind`` has no meaning, so later readers may rely on the type.
     """
 
     def __init__(self, kind: type, limit: int, notes: Counter[str]) -> None:

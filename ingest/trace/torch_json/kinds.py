@@ -1,10 +1,10 @@
-"""What an event is filed as, by its category: every producer's since 2021."""
+"""The kind of an event by its category, for all producers since 2021."""
 
 from __future__ import annotations
 
 import re
 
-# category (lower case) -> what it is filed as
+# category (lower case) -> kind
 KINDS = {
     "cpu_op": "op",
     "operator": "operator",
@@ -35,5 +35,5 @@ KINDS = {
     "xpu_sync": "sync",
     "overhead": "overhead",
 }
-EDGE_KINDS = ("op", "annotation", "call", "python")  # what may come as begin and end ('B', 'E') from other tools
-MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")  # filed as operators before 2022
+EDGE_KINDS = ("op", "annotation", "call", "python")  # may come as begin and end ('B', 'E') from other tools
+MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")  # these were operators before 2022

@@ -1,7 +1,8 @@
-"""Several ranks' traces as one, for other viewers: every event of each once, on one clock, its process, thread and arrow apart from other ranks'.
+"""Merge several ranks' traces into one for other viewers.
 
-Sources are read a block at a time and written as they are read, so memory stays at a few blocks however long the traces are. What an event holds
-otherwise (arguments, categories, phases) is passed on as it stands. Of a block that is damaged the arrows are left out.
+The result has every event once, on one clock. The ids of processes, threads and arrows differ between ranks. Sources are read
+and written block by block, so memory stays at a few blocks, however long the traces are. Other fields of an event (arguments,
+categories, phases) are copied unchanged. From a damaged block, arrows are left out.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ TAIL = b"\n]}\n"
 METADATA = b'"M"'
 PROCESS_NAME, THREAD_NAME, SORTING = b'"process_name"', b'"thread_name"', b'"process_sort_index"'
 OF_PROCESS = (PROCESS_NAME, SORTING, b'"process_labels"')
-LARGEST_ID = 1 << 40  # times a thousand ranks, a number that a browser holds exactly
-SORTED = 10_000_000  # processes of one rank stand together; kineto's indices are below, but for the one that means "last"
+LARGEST_ID = 1 << 40  # times a thousand ranks, this is still a number that a browser represents exactly
+# Indices per rank, so that its processes stay together. kineto's indices are smaller, except the one for "last".
+SORTED = 10_000_000
 RAW_EVENTS = msgspec.json.Decoder(list[dict[str, Raw]])
 
 Fields = dict[str, Raw]
@@ -38,7 +40,7 @@ Fields = dict[str, Raw]
 
 @dataclass(frozen=True)
 class RankSource:
-    """One rank's trace: its source, what to call it, and what to add to its times (ns) to bring them onto the clock of all."""
+    """One rank's trace: its source, its label, and the ns to add to its times for the common clock."""
 
     path: Path
     label: str
@@ -46,7 +48,10 @@ class RankSource:
 
 
 def merged(ranks: Sequence[RankSource], origin_ns: int) -> Generator[bytes]:
-    """Yield the JSON text of one trace with the events of all ``ranks``, times from ``origin_ns`` on. Raises SourceError where a source cannot be read."""
+    """Yield the JSON text of one trace with the events of all ``ranks``, times relative to ``origin_ns``.
+
+    Raises SourceError if a source cannot be read.
+    """
     yield HEAD % origin_ns
     numbers, first = count(1), True
     for position, rank in enumerate(ranks):
@@ -65,7 +70,7 @@ class _Rank:
         self._rank, self._position, self._ranks = rank, position, ranks
         self._shift_ns = rank.shift_ns - origin_ns
         self._numbers = (
-            numbers  # of processes and threads of all ranks: Perfetto keeps threads of one number apart by their process only
+            numbers  # of processes and threads of all ranks: Perfetto separates threads with one number only by process
         )
         self._processes: dict[bytes, int] = {}
         self._threads: dict[tuple[bytes, bytes], int] = {}
@@ -83,7 +88,7 @@ class _Rank:
         process, thread = fields.get("pid"), fields.get("tid")
         about = bytes(fields["ph"]) == METADATA
         if about and bytes(fields.get("name", NOTHING)) in OF_PROCESS:
-            thread = None  # what is written there is no thread
+            thread = None  # these events contain no thread
             fields["tid"] = _whole(0)
         if process is not None:
             fields["pid"] = _whole(self._process(bytes(process)))
@@ -116,7 +121,7 @@ class _Rank:
         return {key: Raw(msgspec.json.encode(value)) for key, value in fields.items()}
 
     def _metadata(self, fields: Fields, process: bytes, thread: bytes | None) -> None:
-        """Say the rank in the name of a process, keep its processes together, and note what has a name."""
+        """Add the rank to a process's name, keep its processes together, and note which have a name."""
         name, args = bytes(fields.get("name", NOTHING)), object_of(fields["args"])
         if name in (PROCESS_NAME, THREAD_NAME):
             self._unnamed.pop((process, thread), None)
@@ -128,7 +133,7 @@ class _Rank:
             fields["args"] = Raw(msgspec.json.encode({"sort_index": self._position * SORTED + index}))
 
     def _time(self, text: Raw) -> Raw:
-        """Return a time in µs, exact to the nanosecond, on the clock of all."""
+        """Return a time in µs, exact to the nanosecond, on the common clock."""
         try:
             ns = round(Decimal(bytes(text).strip(b'"').decode()) * 1000) + self._shift_ns
         except (InvalidOperation, ValueError, OverflowError):
@@ -138,7 +143,10 @@ class _Rank:
 
 
 def _fields(event: Fields | Event) -> Fields | None:
-    """Return an event's fields; of one that was read from a damaged block those that are known, None of an arrow, whose ends are not."""
+    """Return an event's fields; from a damaged block, only the known ones.
+
+    None for an arrow from a damaged block, because its ends are not known.
+    """
     if isinstance(event, dict):
         return event if "ph" in event else None
     if event.ph in FLOWS:
@@ -150,7 +158,7 @@ def _fields(event: Fields | Event) -> Fields | None:
 
 
 def _number_of(text: bytes) -> int:
-    """Return a number for an arrow's id, which may be a text; the same for the same id."""
+    """Return a number for an arrow's id, which may be a text; equal ids get equal numbers."""
     number = int(text) if text.isdigit() and len(text) < 16 else LARGEST_ID
     return number if number < LARGEST_ID else int.from_bytes(hashlib.blake2b(text, digest_size=5).digest(), "big")
 

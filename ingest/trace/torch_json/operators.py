@@ -1,4 +1,7 @@
-"""The arguments of operators as columns. Nearly all have the same few arguments, and their inputs repeat: these are told apart by their text alone."""
+"""Convert the arguments of operators into columns.
+
+Nearly all operators have the same few arguments, and their inputs repeat. They are distinguished by their text alone.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +33,17 @@ from sawtooth.ingest.trace.torch_json.decoding import collectives, decoded, obje
 from sawtooth.ingest.trace.torch_json.interning import Canonical
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
 
-DISTINCT_SIGNATURES = 300_000  # scalars that change with every step make new ones for ever; beyond this they are not recorded
+DISTINCT_SIGNATURES = 300_000  # scalars that change every step always make new ones; beyond this number they are not recorded
 DISTINCT_EXTRAS = 200_000  # likewise for call stacks
-NO_INPUTS = b"\n\n\n\n"  # the texts of none of them
-TEXTS_KNOWN = 1 << 14  # texts of inputs and of call stacks that are told apart without being read
-MOST_RARE = 64  # names of operators with further arguments: collectives and compiled kernels come to some ten
-BEGIN, BEHIND = b'"Concrete Inputs"', b', "Ev Idx"'  # what begins the inputs in what kineto writes, and what follows them
-REPLACED = b'"inputs cut out": 1, "Ev Idx"'  # stands in their place
+NO_INPUTS = b"\n\n\n\n"  # the texts of an operator without inputs
+TEXTS_KNOWN = 1 << 14  # texts of inputs and of call stacks that are looked up without decoding
+MOST_RARE = 64  # names of operators with further arguments: collectives and compiled kernels have some ten
+BEGIN, BEHIND = b'"Concrete Inputs"', b', "Ev Idx"'  # the beginning of the inputs in kineto's output, and the text after them
+REPLACED = b'"inputs cut out": 1, "Ev Idx"'  # replaces them
 
 
 class UsualArgs(OpArgs, forbid_unknown_fields=True, gc=False):
-    """All arguments of a usual operator, its inputs cut out."""
+    """All arguments of a usual operator without its inputs."""
 
     record: Number = field(name="Record function id", default=None)
     index: Number = field(name="Ev Idx", default=None)
@@ -48,14 +51,17 @@ class UsualArgs(OpArgs, forbid_unknown_fields=True, gc=False):
 
 
 class UsualInputs(ShapeArgs, forbid_unknown_fields=True, gc=False):
-    """The inputs that were cut out."""
+    """The removed inputs."""
 
 
 USUAL, INPUTS = msgspec.json.Decoder(list[UsualArgs]), msgspec.json.Decoder(UsualInputs)
 
 
 class Inputs(dict[bytes, int]):
-    """Ids of signatures by the text of the inputs. Raises one of DECODE_ERRORS for a text that holds anything else."""
+    """Ids of signatures by the text of the inputs.
+
+    Raises one of DECODE_ERRORS for a text with other content.
+    """
 
     def __init__(self, signatures: Canonical) -> None:
         self._signatures = signatures
@@ -68,18 +74,21 @@ class Inputs(dict[bytes, int]):
 
 
 class OperatorArguments:
-    """Makes columns of the arguments of operators and annotations, a group of events at a time."""
+    """Converts the arguments of operators and annotations into columns, one group of events at a time."""
 
     def __init__(self, notes: Counter[str]) -> None:
         self.signatures = Canonical(list, DISTINCT_SIGNATURES, notes)
         self.extras = Canonical(dict, DISTINCT_EXTRAS, notes)
         self._inputs = Inputs(self.signatures)
-        # inputs and call stacks come with every step again: their texts are read once
+        # Inputs and call stacks repeat in every step, so their texts are decoded once.
         self._signatures_known, self._extras_known = dict[bytes, int](), dict[bytes, int]()
         self._rare: set[int] = set()  # ids of the names whose operators have further arguments
 
     def columns(self, events: list[Event], names: NDArray[np.int32], calls: list[CollectiveArgs]) -> Columns:
-        """Return the columns of ``events``, whose names have the ids ``names``; the arguments of collectives are appended to ``calls``."""
+        """Return the columns of ``events``, whose names have the ids ``names``.
+
+        The arguments of collectives are appended to ``calls``.
+        """
         if len(self._rare) > MOST_RARE:
             return self._any(events, calls)
         rare = np.isin(names, list(self._rare))
@@ -93,7 +102,7 @@ class OperatorArguments:
         return {key: _merged(rare, further[key], values) for key, values in usual.items()}
 
     def _usual(self, events: list[Event]) -> Columns | None:
-        """Return the columns where all events have the usual arguments alone, with their inputs where kineto puts them; else None."""
+        """Return the columns if all events have only usual arguments in kineto's order; else None."""
         try:
             inputs, text = self._without_inputs(text_of(events))
             args = USUAL.decode(text)
@@ -115,7 +124,10 @@ class OperatorArguments:
         return True
 
     def _without_inputs(self, text: bytes) -> tuple[list[int], bytes]:
-        """Return the signatures of the inputs in ``text``, and the text with a mark in their place. Raises one of DECODE_ERRORS."""
+        """Return the signatures of the inputs in ``text``, and the text with marks instead of them.
+
+        Raises one of DECODE_ERRORS.
+        """
         first, *others = text.split(BEGIN)
         parts = [other.partition(BEHIND) for other in others]
         return list(map(self._inputs.__getitem__, [inputs for inputs, _, _ in parts])), REPLACED.join(
@@ -138,7 +150,10 @@ class OperatorArguments:
         return _ids(args) | {"signature_id": signature, "extra": extra, "collective": collectives(events, text, calls)}
 
     def _signature_of(self, args: Any, text: bytes) -> int:
-        """Return the id of the inputs among ``args``, whose texts are ``text``; -1 where there are none, or too many others."""
+        """Return the id of the inputs among ``args``, whose texts are ``text``.
+
+        -1 if there are none, or too many others.
+        """
         if (known := self._signatures_known.get(text)) is None:
             known = self.signatures[_signature(args)]
             if known >= 0 or text == NO_INPUTS:
@@ -146,7 +161,10 @@ class OperatorArguments:
         return known
 
     def _extra_of(self, event: Event, text: bytes) -> int:
-        """Return the id of the further arguments of ``event``, whose texts are ``text``; -1 where they say nothing, or there are too many others."""
+        """Return the id of the further arguments of ``event``, whose texts are ``text``.
+
+        -1 if they are empty, or there are too many others.
+        """
         if (known := self._extras_known.get(text)) is None:
             args = object_of(event.args)
             kept = {k: args[k] for k in EXTRA if args.get(k) not in (None, "", [])}
@@ -180,5 +198,5 @@ def _merged(rare: NDArray[np.bool_], further: NDArray[np.generic], usual: NDArra
 
 
 def no_ids(count: int) -> NDArray[np.int32]:
-    """Return the ids of rows that have none."""
+    """Return the ids of rows without any."""
     return np.full(count, -1, np.int32)

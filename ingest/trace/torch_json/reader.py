@@ -1,4 +1,4 @@
-"""The first trace source: what ``torch.profiler`` exports, whole, cut off or damaged."""
+"""The trace source for ``torch.profiler`` exports, complete, truncated or damaged."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sawtooth.ingest.trace.torch_json.worker import Reading, worker_count
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether ``head`` is JSON with a list of trace events."""
+    """Return whether ``head`` is JSON with a list of trace events."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and b'"traceEvents"' in head
 
 
 @contextmanager
 def read(opened: Source, folder: Path, progress: Callable[[int], None]) -> Iterator[tuple[TraceTables, Facts]]:
-    """Read every event, with further processes where they are worth it."""
+    """Read every event, with further processes if the file is large enough."""
     with closing(Spool(folder)) as spool, closing(opened.pieces()) as pieces:
         document = Document(pieces, opened.limits)
         trace = Trace(document, opened.limits, spool)

@@ -1,4 +1,4 @@
-"""The tables of one trace, merged from what was filed of its blocks, in the order of the file."""
+"""The tables of one trace, merged from the columns of its blocks in file order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sawtooth.ingest.trace.torch_json.operators import DISTINCT_EXTRAS, DISTINCT
 from sawtooth.ingest.trace.torch_json.text.blocks import Document
 from sawtooth.ingest.trace.torch_json.text.refusals import cut_early, too_deep
 
-IDS = {  # column -> what its ids are of
+IDS = {  # column -> the kind of its ids
     "name_id": "names",
     "thread_id": "threads",
     "signature_id": "signatures",
@@ -30,14 +30,14 @@ LIMITED = {"signatures": DISTINCT_SIGNATURES, "extras": DISTINCT_EXTRAS}
 
 
 class Origin:
-    """What the ids of one filing are in the whole trace."""
+    """The ids of one ``Filing`` in the whole trace."""
 
     def __init__(self) -> None:
         self.ids: dict[str, NDArray[np.int32]] = {}
 
 
 class Trace:
-    """Everything one trace holds, as tables on the trace's own clock."""
+    """The content of one trace as tables on the trace's own clock."""
 
     def __init__(self, document: Document, limits: Limits, spool: Spool) -> None:
         self.document = document
@@ -53,11 +53,14 @@ class Trace:
         self.whole_microseconds = True
 
     def note(self, key: str, example: str, count: int = 1) -> None:
-        """Count one kind of trouble, for the diagnostics."""
+        """Count one kind of problem for the diagnostics."""
         self.document.note(key, example, count)
 
     def merge(self, filed: Filed, origin: Origin) -> None:
-        """Add what a filing gave; ``origin`` belongs to that filing. Raises SourceError for too many names."""
+        """Add the columns of a ``Filing``, to which ``origin`` belongs.
+
+        Raises SourceError for too many names.
+        """
         for key, fresh in filed.fresh.items():
             if fresh or key not in origin.ids:
                 known = origin.ids.get(key, np.empty(0, np.int32))
@@ -96,7 +99,7 @@ class Trace:
         return ids[key]
 
     def check(self) -> None:
-        """Raise SourceError, saying why, where the document held no event at all."""
+        """Raise SourceError with the reason if the document has no event."""
         notes = self.document.notes
         if self.events:
             return

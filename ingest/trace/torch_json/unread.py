@@ -1,4 +1,4 @@
-"""Devices whose operations are in a form that is not read: they are named, so that nobody takes the device for idle."""
+"""Report devices whose operations have a format that is not read, so that they do not look idle."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 EXAMPLE_CHARACTERS = 60
-# Processes of accelerators whose profilers write operations in forms of their own, without a category.
+# Processes of accelerators whose profilers write operations in their own format, without a category.
 DEVICE_PROCESS = re.compile(r"\b(Ascend|NPU|HPU|Gaudi|TPU|MLU|Neuron)", re.IGNORECASE)
 
 
 def unread_device(process_names: Mapping[str, str], without_category: int) -> dict[str, Any] | None:
-    """Return a row of ``diagnostics`` for a device of which no operation was read; None where the trace names none, or has no event left."""
+    """Return a row of ``diagnostics`` for a device without any read operation.
+
+    None if the trace names no such device, or has no unread event.
+    """
     device = next((name for name in process_names.values() if DEVICE_PROCESS.search(name)), None)
     if device is None or not without_category:
         return None

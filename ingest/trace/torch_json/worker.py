@@ -1,8 +1,8 @@
-"""Decode and file blocks in further processes, so that a large trace is read by several cores.
+"""Decode and sort blocks in further processes, so that several cores read a large trace.
 
-Each worker shares a nameless temporary file with its parent: a block goes in, the pickled columns come out in its place,
-and only the sizes travel through pipes. Results are taken in the order of the file, so ids do not depend on timing. A
-worker ends when its parent does, since its input ends then.
+Each worker shares an unnamed temporary file with its parent. A block goes in, and the pickled columns replace it; only the
+sizes go through pipes. Results are used in file order, so ids do not depend on timing. A worker ends when its parent does,
+because its input then ends.
 """
 
 from __future__ import annotations
@@ -28,27 +28,28 @@ from sawtooth.ingest.trace.torch_json.text.blocks import Document
 from sawtooth.ingest.trace.torch_json.text.events import BRACKETS, inside, strict
 from sawtooth.place import IMPORT_ROOT
 
-SLOT_BYTES = 6 << 20  # a block of 1 MB plus the longest event fits, and so do its columns
-SLOTS = 4  # blocks a worker holds: one in work, the others waiting while the parent sorts what it has
-WAITING = 40  # blocks that may wait, for each worker, to be merged in the order of the file: while it starts, the parent files as many as thirty
-MOST_WORKERS = 3  # the parent inflates, hashes and stores; more workers than this would wait for it
-WORTH_BYTES = 3 << 20  # of a compressed source; a smaller one is read before a worker has started
-FAILURES = 4  # blocks that do not decode after which the rest is read without workers
-# Blocks come and go: asking anew costs 8 %.
+SLOT_BYTES = 6 << 20  # enough for a block of 1 MB plus the longest event, and for its columns
+SLOTS = 4  # blocks of a worker: one is processed, the others wait while the parent sorts what it has
+# Blocks per worker that may wait to be merged in file order. While a worker starts, the parent processes up to thirty blocks.
+WAITING = 40
+MOST_WORKERS = 3  # the parent decompresses, hashes and stores; more workers than this would wait for it
+WORTH_BYTES = 3 << 20  # bytes of a compressed source; a smaller one is read before a worker has started
+FAILURES = 4  # after so many blocks that do not decode, the rest is read without workers
+# Blocks are allocated and freed all the time; requesting memory from the system each time costs 8 %.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
-FORGET = -2  # in place of a size: file what follows as if it came first
+FORGET = -2  # instead of a size: process what follows as if it came first
 HEADER = struct.Struct("<Iq")  # slot, size of the block or of the result; -1 for a block that does not decode
 START = "import sys; sys.path.insert(0, sys.argv[1]); from sawtooth.ingest.trace.torch_json.worker import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
 
 
 def worker_count(total_bytes: int) -> int:
-    """Return how many workers a source of that size on disk is worth on this machine."""
+    """Return the number of workers that are useful for a source of this size on this machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     return min(cores - 1, MOST_WORKERS) if total_bytes >= WORTH_BYTES and os.name == "posix" else 0
 
 
 def serve(descriptor: int, name_length: int) -> None:
-    """Be a worker: file the blocks that the parent announces on standard input until it closes."""
+    """Run a worker: process the blocks announced on standard input until it closes."""
     gc.disable()
     filing = Filing(name_length)
     with mmap.mmap(descriptor, SLOTS * SLOT_BYTES) as shared:
@@ -81,7 +82,7 @@ class Worker:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(
                 self._file.fileno(), 0, SLOTS * SLOT_BYTES
-            )  # a page that a full disk cannot hold would kill the process
+            )  # otherwise a page that a full disk cannot store would kill the process
         self._shared = mmap.mmap(self._file.fileno(), SLOTS * SLOT_BYTES)
         root = str(IMPORT_ROOT)
         self._process = subprocess.Popen(
@@ -99,24 +100,33 @@ class Worker:
         self.free = deque(range(SLOTS))
 
     def send(self, block: memoryview) -> None:
-        """Let the worker file ``block``; there must be a free slot. Raises OSError when the worker died."""
+        """Send ``block`` to the worker, which must have a free slot.
+
+        Raises OSError if the worker died.
+        """
         slot = self.free[0]
-        begin = slot * SLOT_BYTES + 1  # a bracket goes before it, and one behind
+        begin = slot * SLOT_BYTES + 1  # one bracket goes before it, and one after
         self._shared[begin : begin + len(block)] = block
         self._in.write(HEADER.pack(slot, len(block)))
         self.free.popleft()
 
     def forget(self) -> None:
-        """Start anew with ids, after results were thrown away. Raises OSError as ``give``."""
+        """Reset the ids after results were discarded.
+
+        Raises OSError like ``send``.
+        """
         self.origin = Origin()
         self._in.write(HEADER.pack(0, FORGET))
 
     def ready(self) -> bool:
-        """Tell whether ``result`` returns at once."""
+        """Return whether ``result`` returns at once."""
         return bool(select.select([self._out], [], [], 0)[0])
 
     def result(self) -> Filed | None:
-        """Wait for the oldest block given and return what it held; None where it does not decode. Raises OSError as ``give``."""
+        """Wait for the oldest block and return its columns; None if it does not decode.
+
+        Raises OSError like ``send``.
+        """
         header = self._out.read(HEADER.size)
         if len(header) < HEADER.size:
             raise ChildProcessError("a worker ended early")
@@ -125,10 +135,10 @@ class Worker:
         return None if size < 0 else pickle.loads(self._shared[slot * SLOT_BYTES : slot * SLOT_BYTES + size])
 
     def close(self) -> None:
-        """End the process and free what was shared with it."""
+        """End the process and free the shared memory."""
         self._process.kill()
         self._process.wait()
-        with contextlib.suppress(OSError):  # it may hold what a dead worker never read
+        with contextlib.suppress(OSError):  # its buffer may have data that a dead worker never read
             self._in.close()
         self._out.close()
         self._shared.close()
@@ -136,14 +146,14 @@ class Worker:
 
 
 class Reading:
-    """Reads a document into a trace, with workers where they are worth it."""
+    """Reads a document into a trace, with workers if that is faster."""
 
     def __init__(self, document: Document, trace: Trace, limits: Limits, folder: Path, workers: int) -> None:
         self._document, self._trace = document, trace
         self._name_length = limits.name_length
         self._filing, self._origin = Filing(limits.name_length), Origin()
         self._workers: list[Worker] = []
-        # blocks in the order of the file, and who has them
+        # Blocks in file order, with the worker or the result of each.
         self._waiting: deque[tuple[memoryview, Worker | Filed | None]] = deque()
         self._failures = 0
         try:
@@ -153,7 +163,10 @@ class Reading:
             self.close()
 
     def run(self) -> Iterator[int]:
-        """Read everything; yield the number of events so far. Raises SourceError where the document cannot be read."""
+        """Read everything; yield the number of events so far.
+
+        Raises SourceError if the document cannot be read.
+        """
         self._document.begin()
         while True:
             if self._failures < FAILURES:
@@ -168,7 +181,7 @@ class Reading:
         self._trace.check()
 
     def _blocks(self) -> Iterator[int]:
-        """Cut off blocks and have them filed, until one does not decode or the end is near."""
+        """Cut off blocks and have them processed, until one does not decode or the end is near."""
         while (block := self._document.block()) is not None:
             self._waiting.append((block, self._holder(block)))
             while self._waiting and (self._ready() or len(self._waiting) > WAITING * len(self._workers)):
@@ -181,12 +194,12 @@ class Reading:
             yield self._trace.events
 
     def _ready(self) -> bool:
-        """Tell whether the oldest block is filed, so that taking it does not wait."""
+        """Return whether the oldest block is processed, so that its result is available."""
         holder = self._waiting[0][1]
         return not isinstance(holder, Worker) or holder.ready()
 
     def _holder(self, block: memoryview) -> Worker | Filed | None:
-        """Give ``block`` to a worker that has room for it, else file it here."""
+        """Send ``block`` to a worker with a free slot, else process it here."""
         for worker in self._workers:
             if worker.free and len(block) + len(BRACKETS) <= SLOT_BYTES:
                 with contextlib.suppress(OSError):
@@ -203,12 +216,15 @@ class Reading:
             return holder, self._origin
         try:
             return holder.result(), holder.origin
-        except OSError:  # killed, or out of memory: go on without
+        except OSError:  # killed, or out of memory: continue without it
             self._failures = FAILURES
             return None, holder.origin
 
     def _merge_next(self) -> bool:
-        """Merge the oldest waiting block; where it does not decode, put it and all behind it back and say so."""
+        """Merge the oldest waiting block and return True.
+
+        If it does not decode, put it and all later blocks back and return False.
+        """
         filed, origin = self._filed(self._waiting[0][1])
         if filed is not None:
             self._waiting.popleft()

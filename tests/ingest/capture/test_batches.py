@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 import time
@@ -11,8 +12,10 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from sawtooth.analysis.findings.sampled_loader import cheaper_batch, limited_by, stage_of
 from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.recorder import profile
+from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.loop.page_cache import bytes_read
 from sawtooth.ingest.manifest import UserFacts
 
@@ -31,7 +34,7 @@ FIRST = (4, 900_000_000, 1, 0, 0)  # imports, a cold cache
 def test_a_sample_is_a_batch_without_its_collating(tmp_path):
     # 4 samples in 48 ms, 8 ms of them collating: 10 ms each; on a core (22 − 6) ÷ 4 = 4 ms
     _file(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000)] * 5])
-    loading = batches.loading_of(tmp_path)
+    loading = batch_files.loading_of(tmp_path)
     cost, workers = loading.cost, loading.workers
     assert workers == 1
     assert (cost.wall_s, cost.cpu_s, cost.collate_s, cost.batch) == pytest.approx((0.010, 0.004, 0.008, 4))
@@ -41,7 +44,7 @@ def test_a_sample_is_a_batch_without_its_collating(tmp_path):
 def test_the_slowest_worker_counts_since_batches_come_in_turn(tmp_path):
     for pid, ms in ((1, 10), (2, 20), (3, 12)):
         _file(tmp_path, pid, 3, [FIRST, *[(1, ms * 1_000_000, 0, 0, 0)] * 5])
-    loading = batches.loading_of(tmp_path)
+    loading = batch_files.loading_of(tmp_path)
     cost, workers = loading.cost, loading.workers
     assert (workers, cost.wall_s) == (3, pytest.approx(0.020))
 
@@ -49,19 +52,19 @@ def test_the_slowest_worker_counts_since_batches_come_in_turn(tmp_path):
 def test_the_training_data_counts_not_the_few_batches_of_another_set(tmp_path):
     _file(tmp_path, 1, 1, [FIRST, *[(8, 8_000_000, 0, 0, 0)] * 20])
     _file(tmp_path, 2, 1, [FIRST, *[(8, 80_000_000, 0, 0, 0)] * 4], dataset="test:10")
-    assert batches.loading_of(tmp_path).cost.wall_s == pytest.approx(0.001)
+    assert batch_files.loading_of(tmp_path).cost.wall_s == pytest.approx(0.001)
 
 
 @pytest.mark.parametrize("text", ["", "not json\n{}\n{}", '{"dataset": "a:1", "workers": 2}\n{"n": 4}\n'])
 def test_a_torn_or_short_file_tells_nothing(tmp_path, text):
     (tmp_path / "batches-1.jsonl").write_text(text)
-    assert batches.loading_of(tmp_path) is None
+    assert batch_files.loading_of(tmp_path) is None
 
 
 def test_a_batch_without_a_sample_tells_nothing_of_one(tmp_path):
     """An iterable dataset may end on an empty batch, and a sampler may give one."""
     _file(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000), (0, 9_000_000, 0, 0, 0)] * 5])
-    cost = batches.loading_of(tmp_path).cost
+    cost = batch_files.loading_of(tmp_path).cost
     assert (cost.wall_s, cost.batch) == (pytest.approx(0.010), 4)
 
 
@@ -99,7 +102,7 @@ def test_batches_are_timed_where_they_are_fetched(tmp_path, workers):
     finally:
         end()
     assert got == list(range(count)) and fetch._MapDatasetFetcher.fetch is unwatched
-    loading = batches.loading_of(tmp_path)
+    loading = batch_files.loading_of(tmp_path)
     cost, of_workers = loading.cost, loading.workers
     assert of_workers == workers and cost.batch == 8
     assert cost.wall_s >= PAUSE_S  # a sleep is never shorter
@@ -135,7 +138,7 @@ def test_what_each_epoch_reads_is_counted(tmp_path, workers, stay):
             assert sum(len(batch) for batch in loader) == 32
     finally:
         end()
-    first = batches.loading_of(tmp_path).first
+    first = batch_files.loading_of(tmp_path).first
     assert first.samples == 32 and first.room_bytes > 0
     assert 100_000 <= first.sample_bytes < 110_000  # the file, and what Python reads beside it
     assert first.later_share is not None  # the second epoch was told from the first
@@ -181,11 +184,11 @@ def test_pinning_is_timed_once_a_batch_and_not_for_its_parts(tmp_path):
     end()
     assert module.pin_memory is pin_memory
     _file(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000)] * 5])
-    loading = batches.loading_of(tmp_path)
+    loading = batch_files.loading_of(tmp_path)
     cost = loading.cost
     assert 0.010 <= cost.pin_s < 0.1  # five parts of 2 ms: a list, a list in it and three numbers
     assert len((next(tmp_path.glob("pins-*.txt"))).read_text().splitlines()) == 5
-    assert batches.facts_of(loading)["loader_pin_ms"] == pytest.approx(1e3 * cost.pin_s)
+    assert batch_files.facts_of(loading)["loader_pin_ms"] == pytest.approx(1e3 * cost.pin_s)
 
 
 @pytest.mark.parametrize(("since_ms", "pin_ms"), [(6, 16), (40, 20)])
@@ -193,7 +196,7 @@ def test_what_the_pinning_thread_takes_between_two_batches_counts_up_to_the_pinn
     """10 ms of pinning; 6 ms between two batches that lay ready. Where none did it may have waited."""
     lines = [f"10000000 {since_ms * 1_000_000 + wait * 1_000_000}" for wait in range(20)]
     (tmp_path / "pins-1.txt").write_text("\n".join(["90000000 0", *lines, ""]))
-    assert 1e3 * batches._pin_s(tmp_path) == pytest.approx(pin_ms, abs=2.1)
+    assert 1e3 * batch_files._pin_s(tmp_path) == pytest.approx(pin_ms, abs=2.1)
 
 
 def test_the_first_batch_of_a_pinning_thread_came_after_none(tmp_path):
@@ -213,3 +216,118 @@ def test_pinning_that_fails_says_so_to_the_training_alone(tmp_path):
     batches.watch_pinning(module, tmp_path / "gone")
     with pytest.raises(IndexError):
         module.pin_memory(1)
+
+
+class Rows:
+    """Rows of lengths 1 to 4 in turn, each made in ``sample_s``."""
+
+    def __init__(self, sample_s):
+        self.sample_s = sample_s
+
+    def __len__(self):
+        return 96
+
+    def __getitem__(self, index):
+        if self.sample_s:  # to sleep for no time gives the core away
+            time.sleep(self.sample_s)
+        return {"x": [1.0] * (index % 4 + 1), "label": index}
+
+
+class Stream:
+    """The same rows, as an iterable dataset gives them; its workers share them out."""
+
+    def __init__(self, sample_s):
+        self.rows = Rows(sample_s)
+
+    def __iter__(self):
+        info = pytest.importorskip("torch.utils.data").get_worker_info()
+        first, of = (info.id, info.num_workers) if info is not None else (0, 1)
+        return (self.rows[index] for index in range(first, 96, of))
+
+
+class Padded:
+    """Puts rows together in ``seconds``, padded to the longest: an object that is called."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def __call__(self, rows):
+        time.sleep(self.seconds)
+        longest = max(len(row["x"]) for row in rows)
+        torch = pytest.importorskip("torch")
+        return {"x": torch.tensor([row["x"] + [0.0] * (longest - len(row["x"])) for row in rows])}
+
+
+def _timed(folder, make):
+    """Return the facts of a loader that ``make`` makes of torch.utils.data, one epoch of which is loaded."""
+    data = pytest.importorskip("torch.utils.data")
+    from torch.utils.data._utils import fetch
+
+    end = batches.watch(fetch, folder, data.get_worker_info)
+    try:
+        assert len(list(make(data))) == 12
+    finally:
+        end()
+    return msgspec.convert(batch_files.facts_of(batch_files.loading_of(folder)), UserFacts)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("sample_s", "collate_s", "stage", "said"),
+    [(0.0, 0.02, "collate", "collating takes"), (0.004, 0.0, "sample", "a sample waits")],
+)
+def test_the_stage_that_takes_a_batch_s_time_is_the_limit(tmp_path, workers, sample_s, collate_s, stage, said):
+    facts = _timed(
+        tmp_path,
+        lambda data: data.DataLoader(
+            data.Subset(Rows(sample_s), range(96)), batch_size=8, num_workers=workers, collate_fn=Padded(collate_s)
+        ),
+    )
+    assert stage_of(facts) == stage
+    title, advice = limited_by(facts)
+    assert said in title and ("Vectorise" in advice.sentence) is (stage == "collate")
+    assert ("Padded.__call__" if stage == "collate" else "Rows.__getitem__") in title and "test_batches.py:" in title
+    assert facts.loader_padding == pytest.approx(1 - 2.5 / 4)  # lengths 1 to 4, padded to 4
+    assert ("groups samples of similar length" in advice.sentence) is (stage == "collate")
+    assert ("order" in cheaper_batch(facts).after) is (stage == "collate")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_s_collating_is_told_from_its_samples(tmp_path, workers):
+    facts = _timed(
+        tmp_path,
+        lambda data: data.DataLoader(
+            type("Lines", (data.IterableDataset,), {"__iter__": lambda _: iter(Stream(0.0))})(),
+            batch_size=8, num_workers=workers, collate_fn=Padded(0.02),
+        ),
+    )  # fmt: skip
+    assert stage_of(facts) == "collate" and facts.loader_collate_ms >= 20
+    assert (
+        facts.loader_sample_code is not None and "test_batches.py" in facts.loader_sample_code
+    )  # PyTorch's base class has a __getitem__ too
+
+
+def test_a_sampler_that_groups_lengths_leaves_no_padding(tmp_path):
+    grouped = [[4 * row + length for row in range(first, first + 8)] for length in range(4) for first in (0, 8, 16)]
+    facts = _timed(
+        tmp_path, lambda data: data.DataLoader(Rows(0.0), batch_sampler=grouped, collate_fn=functools.partial(Padded(0.02)))
+    )
+    _, advice = limited_by(facts)
+    assert facts.loader_padding == 0 and "Vectorise" in advice.sentence and "padding" not in advice.sentence
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch", "padding"),
+    [
+        ([{"x": [1, 2]}, {"x": [1, 2, 3, 4]}], {"x": [[1, 2, 0, 0], [1, 2, 3, 4]]}, 0.25),
+        ([{"x": [1, 2]}, {"x": [1, 2, 3, 4]}], {"x": [1, 2, 1, 2, 3, 4]}, 0),  # packed without padding
+        ([([1.0], 3), ([2.0], 4)], [[1.0], [2.0]], 0),
+        ([1, 2, 3], [1, 2, 3], 0),
+        ([[1, 2], [1, 2, 3, 4]], [[1, 2], [1, 2, 3, 4]], 0),  # left as they are
+        ([[[0.0] * 8] * 2, [[0.0] * 8] * 4], [[[0.0] * 8] * 4] * 2, 0.25),  # the steps of a sequence, not the features of each
+        (["a", "bcd"], ["a", "bcd"], 0),
+        ([], [], 0),
+    ],
+)
+def test_padding_is_the_share_of_a_batch_beyond_its_samples_lengths(samples, batch, padding):
+    assert batches.padding_of(samples, batch) == pytest.approx(padding)

@@ -1,1 +1,4 @@
-"""The text of a trace: cut into blocks at event borders, decoded, mended where it is damaged, refused where it is no trace."""
+"""The text of a trace: cut into blocks at event borders, decoded, and repaired if damaged.
+
+Files that are no trace are refused.
+"""

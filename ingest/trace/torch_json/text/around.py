@@ -1,4 +1,4 @@
-"""The object around the events: what stands before and behind them, mended where that takes little memory."""
+"""The object around the events: the text before and after them, repaired if that takes little memory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, TRAILING
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
 PAIR = re.compile(rb'"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|-?[\d.]+)\s*[,}]')
-MENDED_BYTES = 4 << 20  # beside the events: mending takes a hundred times the memory, and who writes as much writes JSON
+# Bytes besides the events. Repair takes a hundred times the memory, and tools with so much metadata write valid JSON.
+MENDED_BYTES = 4 << 20
 
 
 def readings(text: bytes) -> Iterator[bytes]:
-    """Yield a text, and where that is not enough what mending makes of it."""
+    """Yield a text, and its repaired form in case the text itself is not valid."""
     yield text
     if len(text) <= MENDED_BYTES:
         yield repair(text)[0]
 
 
 def whole(text: bytes, note: Callable[[str, bytes], None]) -> dict[str, Any] | None:
-    """Return the object at the beginning of ``text``, noting what follows it; None where there is none to be read."""
+    """Return the object at the beginning of ``text`` and note the text after it; None if unreadable."""
     for reading in readings(text):
         try:
             return msgspec.json.decode(reading, type=dict[str, Any])
@@ -40,7 +41,7 @@ def whole(text: bytes, note: Callable[[str, bytes], None]) -> dict[str, Any] | N
 
 
 def pairs(text: bytes) -> dict[str, Any]:
-    """Return the plain pairs of a damaged object, each for itself."""
+    """Return the plain key-value pairs of a damaged object, each by itself."""
     values: dict[str, Any] = {}
     for pair in PAIR.finditer(text):
         try:

@@ -1,7 +1,7 @@
-"""Cut the text of a trace into blocks at event borders and give out decoded events; memory stays at a few blocks.
+"""Cut the text of a trace into blocks at event borders and decode them; memory stays at a few blocks.
 
-A cut is guessed (the last ``}, {`` of a block) and proved: a block that starts at a real event only decodes as a JSON
-array when it also ends at one. What does not decode goes through the tolerant lane, event by event.
+The position of a cut is guessed (the last ``}, {`` of a block) and then checked. A block that starts at a real event decodes as
+a JSON array only if it also ends at one. Text that does not decode is read event by event by the tolerant reader.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, LEAD_BYT
 from sawtooth.ingest.trace.torch_json.text.tolerant import BORDER, Loosely
 
 BLOCK_BYTES = 1 << 20  # its events fit into a core's cache: with 4 MB each takes a fifth longer, with 256 kB too
-CUT_BYTES = 8 << 10  # where a cut is looked for first: most events are shorter
+CUT_BYTES = 8 << 10  # a cut is searched here first: most events are shorter
 START = re.compile(rb'"traceEvents"\s*:\s*')
 BLANK = b" \t\r\n"
-MAX_STARTS = 64  # places where the array seems to begin: each costs a look at all before it
-EXAMPLE_BYTES = 200  # as diagnostics.example says
+MAX_STARTS = 64  # possible beginnings of the array: each needs a check of all text before it
+EXAMPLE_BYTES = 200  # as diagnostics.example documents
 
 
 class Document:
-    """The structure around the events: give it the bytes, iterate ``events()``, then read what else it found."""
+    """The structure around the events: pass the bytes, iterate ``events()``, then read what else it found."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Document:
         block_bytes: int = BLOCK_BYTES,
         decode: Callable[[bytes], list[Any]] = decode_events,
     ) -> None:
-        """``decode`` makes events of a JSON array of them; those that are damaged are an ``Event`` each whatever it makes."""
+        """Use ``decode`` to make events of a JSON array; damaged ones become an ``Event`` in any case."""
         self._block_bytes = block_bytes
         self._decode = decode
         self._pieces = pieces
@@ -47,32 +47,39 @@ class Document:
         self.metadata: dict[str, Any] = {}
         self.truncated = False
         self.bare_list = False
-        self._closed = False  # the array's closing bracket was met
+        self._closed = False  # the array's closing bracket was read
         self._ended = False
-        self._starts, self._looked = 0, 0  # how often the name of the array stood elsewhere, and up to where that is known
+        # How often the array's name occurred elsewhere, and the position up to which that is known.
+        self._starts, self._looked = 0, 0
         self._wanted = block_bytes
         self.notes: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
 
     def note(self, key: str, example: bytes | str, count: int = 1) -> None:
-        """Count one trouble and keep its first example."""
+        """Count one kind of problem and store its first example."""
         self.notes[key] += count
         text = example if isinstance(example, str) else example[:EXAMPLE_BYTES].decode(errors="replace")
         self.examples.setdefault(key, text)
 
     @property
     def read_so_far(self) -> int:
-        """Bytes of the uncompressed source up to the end of what is at hand."""
+        """Bytes of the uncompressed source up to the end of the buffer."""
         return self._offset + len(self._buffer)
 
     def events(self) -> Iterator[list[Event]]:
-        """Yield events in file order, some thousands at a time. Raises SourceError where there are none to be read."""
+        """Yield events in file order, some thousands at a time.
+
+        Raises SourceError if there are no readable events.
+        """
         self.begin()
         while (events := self.step()) is not None:
             yield events
 
     def begin(self) -> None:
-        """Read what stands before the events. Raises SourceError where there are none."""
+        """Read the text before the events.
+
+        Raises SourceError if there are none.
+        """
         while True:
             more = self._fill(len(self._buffer) + self._block_bytes)
             if self._offset == 0 and self._buffer.startswith(b"\xef\xbb\xbf"):
@@ -93,7 +100,7 @@ class Document:
                 raise refusals.no_events_near(self._limits)
 
     def step(self) -> list[Event] | None:
-        """Return the next events, None behind the last."""
+        """Return the next events, None after the last."""
         while not self._ended:
             if self._closed:
                 self._end()
@@ -111,7 +118,7 @@ class Document:
             cut = self._cut() if more else size
             if cut is None:
                 if size > self._block_bytes + self._limits.event_bytes:
-                    if (events := self._strict(self._buffer)) is not None:  # the last event, and much behind the array
+                    if (events := self._strict(self._buffer)) is not None:  # the last event, and much text after the array
                         return events
                     raise refusals.too_long(self._offset, self._limits)
                 self._wanted = size + self._block_bytes
@@ -132,7 +139,10 @@ class Document:
 
     # -- blocks for others to decode
     def block(self) -> memoryview | None:
-        """Cut off a block that seems to hold whole events, without a proof and without a copy; None where only ``step`` can go on."""
+        """Cut off a block that probably has whole events, unchecked and not copied.
+
+        None if only ``step`` can continue.
+        """
         if self._ended or self._closed or not self._fill(1):
             return None
         head = self._buffer[:LEAD_BYTES]
@@ -147,12 +157,12 @@ class Document:
         return block
 
     def put_back(self, blocks: list[memoryview]) -> None:
-        """Take back the last ``blocks`` that were cut off, in their order: the first of them does not decode."""
+        """Put back the last ``blocks`` in their order, because the first of them does not decode."""
         self._buffer = b"".join([*blocks, self._buffer])
         self._offset -= sum(map(len, blocks))
 
     def _strict(self, block: bytes) -> list[Event] | None:
-        """Decode ``block`` as whole events, to the array's end where it lies inside; None where it does not decode."""
+        """Decode ``block`` as whole events, up to the array's end if it is inside; None if it does not decode."""
         try:
             events = self._decode(b"[%b]" % block)
         except DECODE_ERRORS as error:
@@ -160,7 +170,7 @@ class Document:
         self._advance(len(block))
         return events
 
-    # -- what stands before the events
+    # -- the text before the events
     def _enter_array(self, last: bool) -> bool:
         for match in itertools.islice(START.finditer(self._buffer, self._looked), MAX_STARTS - self._starts):
             head = self._buffer[: match.start()] + b'"traceEvents":0}'
@@ -202,7 +212,7 @@ class Document:
         self._offset += count
 
     def _cut(self, lead: int = 0) -> int | None:
-        """Return where the last whole event seems to end among the wanted bytes behind ``lead``."""
+        """Return where the last whole event seems to end in the wanted bytes after ``lead``."""
         size, window = min(len(self._buffer), lead + self._wanted), CUT_BYTES
         while True:
             cuts = [match.start() for match in BORDER.finditer(self._buffer, max(0, size - window), size)]
@@ -221,7 +231,7 @@ class Document:
         self._advance(len(self._buffer) - len(text))
 
     def _closing(self, block: bytes, message: str) -> list[Event] | None:
-        """Return the events of ``block`` where it holds the array's end, and stand behind the bracket."""
+        """Return the events of ``block`` if it has the array's end, and advance to after the bracket."""
         match = TRAILING.search(message)
         if match is None:
             return None
@@ -235,7 +245,7 @@ class Document:
         return events
 
     def _loose(self, more: bool) -> list[Event]:
-        """Read the wanted bytes event by event, since they do not decode as a whole."""
+        """Read the wanted bytes event by event, because they do not decode as a whole."""
         text = self._buffer[: self._wanted] if more else self._buffer
         read = Loosely(text, more, self._limits.event_bytes, self.note).read()
         self._advance(read.used)
@@ -245,7 +255,7 @@ class Document:
             self._buffer = read.behind + self._buffer
         return read.events
 
-    # -- what stands behind the events
+    # -- the text after the events
     def _read_tail(self) -> None:
         limit = self._limits.metadata_bytes
         if self._fill(limit):

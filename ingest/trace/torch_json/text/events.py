@@ -1,4 +1,4 @@
-"""One event of a trace: how it is decoded, strictly a block at a time or loosely one by one."""
+"""Decode events of a trace, strictly by block or tolerantly one by one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sawtooth.ingest.trace.torch_json.arguments import NO_ARGS, NOTHING, Number
 
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 BRACKETS = b"[]"
-LEAD_BYTES = 256  # a comma and its blanks are far shorter; where they are not, the block does not decode and is read one by one
+LEAD_BYTES = 256  # a comma and blanks are far shorter; otherwise the block does not decode and is read event by event
 TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 
 
 class Event(msgspec.Struct, gc=False):
-    """One trace event. Times and arguments stay text until they are read exactly."""
+    """One trace event; times and arguments stay text until they are read exactly."""
 
     ph: str = ""
     cat: str = ""
@@ -30,7 +30,10 @@ class Event(msgspec.Struct, gc=False):
 
 
 def _tagged(phase: str) -> type[msgspec.Struct]:
-    """Return an event type for one phase. Arrows of the viewer, a third of a trace, get no fields: nothing is measured with them."""
+    """Return an event type for one phase.
+
+    The viewer's arrows, a third of a trace, get no fields, because nothing is measured with them.
+    """
     fields = [] if phase in FLOWS else [(f.name, f.type, f.default) for f in msgspec.structs.fields(Event) if f.name != "ph"]
     form = msgspec.defstruct(f"Event_{phase}", fields, tag_field="ph", tag=phase, gc=False)
     form.ph = phase  # type: ignore[attr-defined]  # so that events of every phase read alike
@@ -42,20 +45,23 @@ def _tagged(phase: str) -> type[msgspec.Struct]:
 FLOWS = ("s", "t", "f")
 ARROWS = {
     f"\0{phase}": f"ph {phase}" for phase in FLOWS
-}  # what stands in place of their categories, and what they are counted as
+}  # the values that replace their categories, and the keys under which they are counted
 PHASES = ("X", *FLOWS, "i", "I", "M", "C", "B", "E")
 FORMS = {phase: _tagged(phase) for phase in PHASES}
 USUAL_FORMS = frozenset(FORMS[phase] for phase in ("X", *FLOWS))
 TAGGED = msgspec.json.Decoder(list[Union[tuple(FORMS.values())]])  # type: ignore[misc]  # noqa: UP007  (made at run time)
 
 
-Decoded = tuple[Event | None, bytes | None] | None  # an event, and what follows the array's end where it was met
+Decoded = tuple[Event | None, bytes | None] | None  # an event, and the text after the array's end if that was found
 EVENTS = msgspec.json.Decoder(list[Event])
 EVENT = msgspec.json.Decoder(Event)
 
 
 def decode_events(text: bytes | memoryview) -> list[Event]:
-    """Decode a JSON array of events. Raises one of DECODE_ERRORS."""
+    """Decode a JSON array of events.
+
+    Raises one of DECODE_ERRORS.
+    """
     try:
         return TAGGED.decode(text)
     except msgspec.ValidationError:  # a phase that is rare, missing or no text
@@ -63,12 +69,15 @@ def decode_events(text: bytes | memoryview) -> list[Event]:
 
 
 def strict(block: bytes | memoryview) -> list[Event] | None:
-    """Decode ``block``, which may begin with the comma behind the event before it; None where it is not whole events."""
+    """Decode ``block``, which may begin with the comma after the previous event; None if not whole events."""
     return inside(memoryview(bytearray().join((BRACKETS[:1], block, BRACKETS[1:]))))
 
 
 def inside(room: memoryview) -> list[Event] | None:
-    """Do what ``strict`` does with a block that has a free byte on either side, where brackets are put; the events refer to ``room``."""
+    """Decode a block like ``strict``, with a free byte on either side for the brackets.
+
+    The events refer to ``room``.
+    """
     lead = bytes(room[1 : LEAD_BYTES + 1])
     begin = len(lead) - len(bare(lead))
     room[begin], room[-1] = BRACKETS
@@ -79,17 +88,17 @@ def inside(room: memoryview) -> list[Event] | None:
 
 
 def bare(text: bytes) -> bytes:
-    """Return ``text`` without the comma and blanks before it."""
+    """Return ``text`` without leading comma and blanks."""
     return text.lstrip(b", \t\r\n")
 
 
 def brackets(text: bytes) -> int:
-    """Return how many brackets are opened in ``text``."""
+    """Return the number of opening brackets in ``text``."""
     return text.count(b"[") + text.count(b"{")
 
 
 def incomplete(text: bytes) -> bool:
-    """Tell whether ``text`` is the beginning of valid JSON."""
+    """Return whether ``text`` is the beginning of valid JSON."""
     try:
         EVENT.decode(text)
     except DECODE_ERRORS as error:
@@ -98,7 +107,10 @@ def incomplete(text: bytes) -> bool:
 
 
 def decode_one(text: bytes) -> Decoded:
-    """Decode one event; with it, what follows the array's end where that lies in ``text``. None where it does not decode."""
+    """Decode one event, and return the text after the array's end if that is in ``text``.
+
+    None if it does not decode.
+    """
     try:
         return EVENT.decode(text), None
     except msgspec.ValidationError:
@@ -113,7 +125,7 @@ def decode_one(text: bytes) -> Decoded:
 
 
 def first_object(text: bytes) -> int:
-    """Return where the first of several values in ``text`` ends when it is an object, else 0."""
+    """Return where the first of several values in ``text`` ends if it is an object, else 0."""
     try:
         EVENT.decode(text)
     except DECODE_ERRORS as error:
@@ -127,7 +139,7 @@ def _trailing(message: str, text: bytes) -> int:
 
 
 def _loose(text: bytes) -> Decoded:
-    """Decode an event of which ph, cat, name, pid or tid have another type than they should."""
+    """Decode an event whose ph, cat, name, pid or tid has an unexpected type."""
     try:
         fields = msgspec.json.decode(text, type=dict[str, Raw])
         event = Event()

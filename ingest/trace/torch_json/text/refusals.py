@@ -1,4 +1,4 @@
-"""Why a file is not read as a trace: the sentence for each way in which it is none."""
+"""The errors for files that are no traces, with a sentence for each case."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import msgspec
 from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.source import Limits
 
-DEEP = 500  # brackets in an event that does not decode: it is nested beyond any decoder's limit
+DEEP = 500  # brackets in an event that does not decode: above it, nesting is beyond any decoder's limit
 EXPORT = "Export the trace with prof.export_chrome_trace(...)."
 
 
 def too_deep() -> SourceError:
-    """Return the refusal of a file that nests beyond any decoder's limit."""
+    """Return the error for a file that nests beyond any decoder's limit."""
     return SourceError(
         "E-DEPTH", f"The file nests brackets more than {DEEP} deep, which no trace does. Record or copy it again."
     )
 
 
 def cut_early(size: int) -> SourceError:
-    """Return the refusal of a file of ``size`` bytes that ends before its first event."""
+    """Return the error for a file of ``size`` bytes that ends before its first event."""
     sentence = (
         f"The file ends after {size:,} bytes, before its first event: the job or the copy was stopped. Record or copy it again."
     )
@@ -29,23 +29,23 @@ def cut_early(size: int) -> SourceError:
 
 
 def too_long(offset: int, limits: Limits) -> SourceError:
-    """Return the refusal of a file with an event longer than ``limits`` allows."""
+    """Return the error for a file with an event longer than ``limits`` allows."""
     sentence = f"The event at byte {offset:,} is longer than {limits.event_bytes >> 20} MB. No profiler writes such events: the file is damaged there. Record or copy it again."
     return SourceError("E-TOKEN", sentence, offset=offset)
 
 
 def no_list() -> SourceError:
-    """Return the refusal of a file whose ``traceEvents`` is something else than a list."""
+    """Return the error for a file whose ``traceEvents`` is not a list."""
     return SourceError("E-NOEV", "traceEvents is not a list, so there are no events. Record the trace again.")
 
 
 def no_events_near(limits: Limits) -> SourceError:
-    """Return the refusal of a file whose list of events does not begin within what ``limits`` allows before it."""
+    """Return the error for a file with more text before its list of events than ``limits`` allows."""
     return SourceError("E-LIMIT", f"No traceEvents within the first {limits.metadata_bytes >> 20} MB. {EXPORT}")
 
 
 def no_trace(text: bytes, size: int) -> SourceError:
-    """Return the refusal of a whole file of ``size`` bytes (or the beginning of a long one) that has no list of events."""
+    """Return the error for a file of ``size`` bytes (or the start of one) without a list of events."""
     if not text:
         return SourceError("E-EMPTY", "The file holds only blanks. Record or copy it again.")
     if not text.startswith(b"{"):

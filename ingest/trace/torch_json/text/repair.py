@@ -1,4 +1,4 @@
-"""Turn what profilers and killed jobs really write into valid JSON, one event at a time, and say what was done."""
+"""Repair invalid JSON from profilers and killed jobs, one event at a time, and report the repairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUOTE = re.compile(rb'(?<!\\)((?:\\\\)*)"')
 
 
 def repair(text: bytes) -> tuple[bytes, set[str]]:
-    """Return ``text`` with the faults seen in the wild mended, and which kinds were met (keys of REPAIRS)."""
+    """Return ``text`` with known faults repaired, and the kinds of repair (keys of REPAIRS)."""
     done: set[str] = set()
     try:
         text.decode()
@@ -33,7 +33,7 @@ def repair(text: bytes) -> tuple[bytes, set[str]]:
         position = match.end()
     parts.append(_outside(text[position:], done))
     mended = b"".join(parts)
-    # a comma before a bracket can only be seen once strings cannot be mistaken for structure
+    # Commas before brackets are checked last, when strings cannot be mistaken for structure.
     if TRAILING_COMMA.search(mended) and (bare := _drop_commas(mended)) != mended:
         mended = bare
         done.add("comma")
@@ -69,7 +69,7 @@ def _inside(text: bytes, done: set[str]) -> bytes:
 
 
 def _double_bad_escapes(text: bytes) -> bytes:
-    parts = text.split(b"\\\\")  # a doubled backslash is fine as it is
+    parts = text.split(b"\\\\")  # a doubled backslash is correct
     return b"\\\\".join(BAD_ESCAPE.sub(rb"\\\\", part) for part in parts)
 
 

@@ -1,4 +1,4 @@
-"""Read events one by one where a block does not decode: mend, skip and count."""
+"""Read events one by one if a block does not decode: repair, skip and count."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from sawtooth.ingest.trace.torch_json.text.refusals import DEEP
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
 BORDER = re.compile(rb"\}\s*,\s*(?=\{)")  # between two events, or inside one
-MAX_JOINS = 64  # nested objects of one event that the border pattern may have cut apart; kineto nests none
+MAX_JOINS = 64  # nested objects of one event that the border pattern may have separated; kineto nests none
 
 
 class Read(NamedTuple):
-    """What reading one by one gave: events, how many bytes are done with, and what follows the array's end where it was met."""
+    """The result of reading one by one.
+
+    It has the events, the number of bytes used, and the text after the array's end if that was found.
+    """
 
     events: list[Event]
     used: int
@@ -24,15 +27,18 @@ class Read(NamedTuple):
 
 
 class _Joined(NamedTuple):
-    """An event that may lie over several borders."""
+    """An event that may span several borders."""
 
     border: int  # where it ends
     decoded: Decoded
-    lacks_end: bool = False  # of what does not decode
+    lacks_end: bool = False  # for text that does not decode
 
 
 class Loosely:
-    """Reads a text event by event; ``note`` counts each trouble, with an example. With ``more`` text to come it stops where that is needed."""
+    """Reads a text event by event; ``note`` counts each problem, with an example.
+
+    If there is ``more`` text to come, it stops where it needs that text.
+    """
 
     def __init__(self, text: bytes, more: bool, event_bytes: int, note: Callable[[str, bytes], None]) -> None:
         self._text, self._more, self._event_bytes, self._note = text, more, event_bytes, note
@@ -40,7 +46,7 @@ class Loosely:
         self._ends = borders if more else [*borders, len(text)]
 
     def read(self) -> Read:
-        """Read to the array's end, to where more text is needed, or to the end."""
+        """Read up to the array's end, to where more text is needed, or to the end."""
         events: list[Event] = []
         start, i, cut_off = 0, 0, False
         while i < len(self._ends):
@@ -71,7 +77,7 @@ class Loosely:
         return not self._more or len(self._text) - start < self._event_bytes
 
     def _joined(self, start: int, first: int) -> _Joined:
-        """Decode the event from ``start``, mended where needed, over as many borders as lie inside it."""
+        """Decode the event from ``start``, repaired if needed, across the borders inside it."""
         for last in range(first, min(len(self._ends), first + MAX_JOINS)):
             piece = bare(self._text[start : self._ends[last]])
             if piece.startswith(b"]"):
@@ -88,7 +94,7 @@ class Loosely:
         return _Joined(last, None, lacks_end=True)
 
     def _skip(self, piece: bytes) -> tuple[Event | None, int]:
-        """Pass over what is no event, counted; return how much, and the event that may stand before it."""
+        """Skip and count text that is no event; return its length, and an event that may come before it."""
         if used := first_object(piece):
             decoded = decode_one(piece[:used])
             return (decoded[0] if decoded else None), used

@@ -10,12 +10,11 @@ import pytest
 from sawtooth.analysis.findings.queries.loading import (
     advised_at_first,
     keeps_up,
-    limited_by,
     most_that_help,
     quickest_ms,
     workers_needed,
 )
-from sawtooth.analysis.findings.sampled_loader import with_more
+from sawtooth.analysis.findings.sampled_loader import limited_by, with_more
 from sawtooth.analysis.run.model import CodeChange
 from sawtooth.ingest.manifest import UserFacts
 

@@ -1,0 +1,100 @@
+"""Which stage of loading limits a batch, and which function of the user's takes the time: by traces made by hand and by the loader's own times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sawtooth.analysis.findings.sampled_loader import BUCKETED, SENT_SMALL, VECTORISED, cheaper_batch, limited_by, stage_of
+from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.ingest.manifest import UserFacts
+from tests.support.by_hand import analysed
+from tests.support.chrome_trace import ChromeTrace
+
+STEP_US, STEPS = 20_000, 6
+RULE = "data-loader-starves-gpu"
+
+TIMED = UserFacts(
+    loader_workers=4, loader_cores=16, loader_batch=32, loader_sample_ms=0.002, loader_sample_cpu_ms=0.00186,
+    loader_sample_error_ms=0, loader_collate_ms=5.7, loader_collate_code="train.py(9): pad", loader_sample_code="train.py(3): Texts.__getitem__",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "stage", "title", "advice", "change"),
+    [
+        ({}, "collate", ": collating takes 5.7 ms of a batch's 5.76 ms (train.py:9 in pad)", "Vectorise the collate", VECTORISED),
+        ({"loader_workers": 0}, "collate", ": collating takes 5.7 ms", "Vectorise the collate", VECTORISED),
+        ({"loader_padding": 0.4}, "collate", ": collating takes", "40 % of a batch is padding", BUCKETED),
+        ({"loader_sample_ms": 2, "loader_sample_cpu_ms": 1.9}, "sample", "computes 95 % of its time (train.py:3 in Texts", "", None),
+        ({"loader_sample_ms": 2, "loader_sample_cpu_ms": 0.1}, "sample", "waits 95 % of its time", "WebDataset", None),
+        ({"loader_pin_ms": 9}, "pinning", ": one thread pins the batches of all", "more of them bring nothing", SENT_SMALL),
+        ({"loader_pin_ms": 9, "loader_padding": 0.4}, "pinning", ": one thread", "groups samples of similar length", SENT_SMALL),
+        ({"loader_pin_ms": 1}, "collate", ": collating", "Vectorise", VECTORISED),  # four workers make a batch in 1.44 ms
+        ({"loader_pin_ms": 9, "loader_workers": 0}, "pinning", ": pinning a batch takes 9 ms", "pin_memory=False", SENT_SMALL),
+        ({"loader_pin_ms": 3, "loader_workers": 0}, "collate", "of a batch's 8.76 ms", "Vectorise", VECTORISED),
+    ],
+)  # fmt: skip
+def test_the_longest_stage_of_a_batch_has_its_own_advice(changes, stage, title, advice, change):
+    facts = msgspec.structs.replace(TIMED, **changes)
+    assert stage_of(facts) == stage
+    said, to_do = limited_by(facts)
+    assert title in said and advice in to_do.sentence
+    assert ("more workers" in to_do.sentence.lower()) is (
+        (stage != "pinning" and facts.loader_workers != 0) or stage == "sample"
+    )
+    if change is not None:
+        assert cheaper_batch(facts) == change
+
+
+def waiting_loop(pins: tuple[int, int], loop_pins: bool = False) -> ChromeTrace:
+    """Steps of 20 ms: 12 ms waiting for workers, 8 ms of a kernel. A thread (or the loop's own) is in cudaHostAlloc from ``pins`` on, µs of the wait."""
+    trace = ChromeTrace()
+    for k in range(STEPS):
+        at = k * STEP_US
+        trace.step(k, at, at + STEP_US)
+        trace.host("user_annotation", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", at, at + 12_000)
+        trace.op("aten::mm", at + 12_010, at + 12_060, [[1024, 1024]] * 2, ["float"] * 2)
+        trace.launch((at + 12_020, at + 12_030), (at + 12_040, at + 19_990), "gemm")
+        trace.thread = 1 if loop_pins else 77
+        trace.host("cuda_runtime", "cudaHostAlloc", at + pins[0], at + pins[1])
+        trace.thread = 1
+    return trace
+
+
+def of_rule(result: RunResult, rule: str) -> Finding:
+    return next(finding for finding in result.findings if finding.rule == rule)
+
+
+@pytest.mark.parametrize(
+    ("pins", "loop_pins", "limits"),
+    [((500, 11_500), False, True), ((500, 3_000), False, False), ((500, 11_500), True, False)],
+)
+def test_a_plain_trace_shows_the_thread_that_pins(tmp_path: Path, pins: tuple[int, int], loop_pins: bool, limits: bool) -> None:
+    """The calls of the driver on another thread are pinning; where they take little of the wait, or the loop makes them itself, they are not the limit."""
+    finding = of_rule(analysed(tmp_path, waiting_loop(pins, loop_pins)), RULE)
+    assert ("one thread pins the batches of all of them, in 11 ms of each 12 ms wait" in finding.title) is limits
+    assert ("more of them bring nothing" in finding.action.sentence) is limits
+    assert (finding.predicted_step_ms is None) is limits
+    assert ("num_workers" in finding.changes[0].after) is not limits
+
+
+def test_the_heaviest_function_below_main_is_named_though_none_is_open_in_the_middle(tmp_path: Path) -> None:
+    """In each step 9 ms of Python: ``score`` runs three times for 2 ms around what ``log`` does for 2 ms, in whose middle the stretch's middle lies."""
+    trace = ChromeTrace(with_stack=1)
+    trace.host("python_function", "train.py(40): main", 0, STEP_US * STEPS, **{"Python id": 1})
+    for k in range(STEPS):
+        at = k * STEP_US
+        trace.step(k, at, at + STEP_US)
+        for number, (name, begin, end) in enumerate(
+            [("m.py(3): score", 1000, 3000), ("m.py(3): score", 3000, 5000), ("m.py(9): log", 5000, 7000), ("m.py(3): score", 7000, 9000)]
+        ):  # fmt: skip
+            trace.host(
+                "python_function", name, at + begin, at + end, **{"Python id": 10 * k + 10 + number, "Python parent id": 1}
+            )
+        trace.op("aten::mm", at + 10_010, at + 10_060, [[1024, 1024]] * 2, ["float"] * 2)
+        trace.launch((at + 10_020, at + 10_030), (at + 10_040, at + 19_990), "gemm")
+    finding = of_rule(analysed(tmp_path, trace), "python-between-operators")
+    assert finding.title.endswith("most at m.py:3 in score")
