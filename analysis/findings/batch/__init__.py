@@ -1,1 +1,1 @@
-"""What another batch size gives: the step by the kernel model and a replay, memory by what grows."""
+"""Predictions for other batch sizes: step time from the kernel model and a replay, and memory use."""

@@ -1,4 +1,4 @@
-"""A larger batch as code: with the run's own size where it is known, and no number where it is not."""
+"""Code examples for a larger batch, with the run's own batch size if it is known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def larger_batch_code(run: RunResult, times: int) -> tuple[CodeChange, ...]:
 
 
 def batch_size(run: RunResult) -> int | None:
-    """Return the samples of the run's batch, as its loader or its user says; None where neither does, or where the user's number is that of several ranks."""
+    """Return the samples of the run's batch, as its loader or its user says; None if not known.
+
+    A number from the user is not used for a run with several ranks, because it may count all of them.
+    """
     facts = run.manifest.facts
     size = facts.loader_batch or (facts.samples_per_step if len(run.ranks) == 1 else None)
     return round(size) if size and size >= 1 else None

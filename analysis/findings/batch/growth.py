@@ -1,4 +1,7 @@
-"""How a kernel's time grows with the batch: products, convolutions and attention by the kernel-time model, what moves tensors by its bytes."""
+"""Growth of a kernel's time with the batch.
+
+Products, convolutions and attention follow the kernel-time model. Kernels that move tensors follow their bytes.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,17 @@ from sawtooth.analysis.knowledge.kernel_work import QUERY_BLOCK, convolution_wor
 from sawtooth.analysis.knowledge.recurrent import RECURRENT, layers_and_directions
 from sawtooth.analysis.knowledge.traffic import operator_bytes
 
-THREADS_OF_SM = 2048  # elements below this for every SM leave the GPU partly empty: more of them take no longer
-OFF = 0.05  # exponent of the batch's factor by which a moving kernel's time may be off: 7 % at 4 times, 15 % at 16 times
-WHOLE_SPREAD = 16.0  # a batch so many times another has the model's whole interval; nearer ones share its error
-TILE = re.compile(r"(?:tilesize|gemm_)\d+x([1-9]\d*)[x_]")  # of kernels of cuDNN's own and of CUTLASS
-OF_PARAMETERS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_")  # work on lists of parameters and gradients
+THREADS_OF_SM = 2048  # Fewer elements per SM leave the GPU partly empty, so that more elements take no longer.
+OFF = 0.05  # Exponent of the batch factor for the error of a moving kernel's time: 7 % at 4 times the batch, 15 % at 16 times.
+# From this batch factor on, the model's full interval applies; for smaller factors most of the model's error cancels.
+WHOLE_SPREAD = 16.0
+TILE = re.compile(r"(?:tilesize|gemm_)\d+x([1-9]\d*)[x_]")  # Matches the names of cuDNN's own kernels and of CUTLASS.
+# These operators work on lists of parameters and gradients.
+OF_PARAMETERS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_")
 
 
 class Growth(NamedTuple):
-    """The factor of what grows in a kernel's time, and its interval."""
+    """Factor by which the growing part of a kernel's time changes, with its interval."""
 
     factor: float
     low: float
@@ -32,8 +37,12 @@ class Growth(NamedTuple):
 
 
 class Law(NamedTuple):
-    """How a kernel grows: as ``Growth`` says, the ns that its bytes take at the memory's full rate (NaN: not known), and how many rounds
-    each of its threads makes over the batch: the latency of one of them is all that does not grow (1: not known)."""
+    """How a kernel's time grows: the factor and interval of ``Growth``, and two limits.
+
+    ``stream_ns`` is the time to move its bytes at the memory's full rate, ns (NaN if not known). ``rounds`` is how many
+    elements each thread processes one after the other (1 if not known). Only the latency of one such round does not grow with
+    the batch.
+    """
 
     factor: float
     low: float
@@ -47,14 +56,17 @@ STAYS = Law(1.0, 1.0, 1.0)
 
 @dataclass(frozen=True)
 class Scale:
-    """What ``times`` the batch does to a kernel on ``gpu``; ``own`` are the shapes of parameters, also transposed."""
+    """Effect of a batch ``times`` as large on a kernel of ``gpu``.
+
+    ``own`` has the shapes of parameters, also transposed.
+    """
 
     gpu: Gpu | None
     own: frozenset[Shape]
     times: float
 
     def law(self, row: Any) -> Law:
-        """Return how a kernel grows."""
+        """Return how a kernel's time grows."""
         if row.category == "communication" or str(row.operator).startswith(OF_PARAMETERS):
             return STAYS
         if row.category in ("gemm", "conv", "attention") and isinstance(row.flop_operator, str) and row.flop_dims:
@@ -66,7 +78,10 @@ class Scale:
         return self._moving(row)
 
     def _of_attention(self, row: Any) -> Growth | None:
-        """Blocks of queries side by side, one on each SM: below that a larger batch takes no longer."""
+        """Return the growth of attention, whose query blocks run in parallel, one on each SM.
+
+        A larger batch takes no longer while there are fewer blocks than SMs.
+        """
         query = row.flop_dims[1 if row.flop_operator.endswith("backward") else 0]
         if self.gpu is None or not self.gpu.sms or not isinstance(query, list) or len(query) != 4:
             return None
@@ -74,11 +89,11 @@ class Scale:
         return self._about(max(self.times * blocks, self.gpu.sms) / max(blocks, self.gpu.sms))
 
     def _of_hidden_product(self, row: Any) -> Growth:
-        """A product whose shapes are not recorded (of recurrent cells, of a compiled region): its tiles side by side, one on each SM.
+        """Return the growth of a product without recorded shapes, as in recurrent cells or compiled regions.
 
-        Of the SMs it has all to itself or only its part of them, where ``row.beside`` kernels run at a time. Of a smaller batch there may be fewer
-        tiles, or as many smaller ones: between that part of the time and the whole. Where it is not known how many rows of the batch a tile holds, all
-        are taken for full, and a smaller batch's may hold fewer.
+        Its tiles run in parallel, one on each SM. The kernel has all SMs, or only its share of them while ``row.beside``
+        kernels run at the same time. A smaller batch may have fewer tiles, or as many smaller ones: the time lies between the
+        two. If the batch rows per tile are not known, all tiles are assumed to be full; those of a smaller batch may not be.
         """
         sms = (self.gpu.sms or 1) if self.gpu is not None else 1
         more = _more_tiles(row, self.times) or self.times
@@ -92,7 +107,10 @@ class Scale:
         return Growth(factor, factor / off, factor * off)
 
     def _arithmetic(self, row: Any) -> Growth | None:
-        """The model's time at the new shape over that at the old: what it is wrong by in both cancels."""
+        """Return the kernel-time model's ratio of the new shape to the old one.
+
+        Errors that affect both shapes alike cancel.
+        """
         dtype = product_dtype(row)
         if dtype is None or self.gpu is None:
             return None
@@ -105,7 +123,10 @@ class Scale:
         return Growth(ratio, ratio * (after.low / after.ms) ** part, ratio * (after.high / after.ms) ** part)
 
     def _larger(self, operator: str, dims: Any) -> list[Any]:
-        """Return the shapes with the batch ``times`` as large: a product has it where neither operand is a parameter."""
+        """Return the shapes with the batch ``times`` as large.
+
+        A product has the batch as its inner dimension if neither operand is a parameter.
+        """
         shapes = [list(shape) if isinstance(shape, list) else shape for shape in dims]
         first = FIRST_OPERAND.get(operator, 0)
         if operator in FIRST_OPERAND or operator == "aten::mm":
@@ -115,7 +136,7 @@ class Scale:
                     a[0] = self._more(a[0])
                 elif tuple(a) in self.own:
                     b[1] = self._more(b[1])
-                else:  # the gradient of a parameter sums over the batch
+                else:  # The gradient of a parameter sums over the batch.
                     a[1] = b[0] = self._more(a[1])
                 return shapes
         for shape in shapes:
@@ -141,19 +162,21 @@ class Scale:
         return Law(*self._about(factor), stream_ns, self._rounds(row, tensors))
 
     def _rounds(self, row: Any, tensors: list[Shape]) -> float:
-        """How many elements of the batch each thread that runs at a time takes, one after the other."""
+        """Return how many elements of the batch each running thread processes one after the other."""
         elements = max((numel(list(shape)) for shape in tensors if shape not in self.own), default=0)
-        if self.gpu is None or not row.blocks > 0 or row.category == "reduction":  # whose grid grows with what it reduces
+        # The grid of a reduction grows with the elements that it reduces.
+        if self.gpu is None or not row.blocks > 0 or row.category == "reduction":
             return 1.0
         running = min(row.blocks * row.block_threads, (self.gpu.sms or 1) * THREADS_OF_SM)
         return max(elements / running, 1.0)
 
 
 def _more_tiles(row: Any, times: float) -> float | None:
-    """How many times as many tiles a product of a recurrent layer has: one for each time step multiplies a row for each sample, which a tile may
-    hold all of, several of them together more rows. None where it is no such product, or its shapes or the kernel's name do not tell.
+    """Return by which factor the number of tiles of a recurrent layer's product grows.
 
-    cuDNN keeps matrices by columns, as cuBLAS does: of a tile's two sizes the second is of the batch.
+    Each time step multiplies one row per sample, and a tile may contain all of these rows. One product for several time steps
+    has more rows. None if it is no such product, or if shapes or kernel name are not known. cuDNN stores matrices by columns,
+    as cuBLAS does: the second size of a tile belongs to the batch.
     """
     tile = TILE.search(row.kernel)
     layers = layers_and_directions(row.dims) if row.operator in RECURRENT and tile and row.launches > 0 else 0

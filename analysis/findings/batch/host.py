@@ -1,4 +1,7 @@
-"""How quick the host of a run is, by what its step takes beside its replay: which another batch, with other work for the GPU, may uncover."""
+"""Speed of a run's host, estimated from the difference between the run's step and its replay.
+
+Another batch gives the GPU other work, which may make this difference visible.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,17 @@ from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import FasterHost
 from sawtooth.analysis.replay.whatif import RUNS_DIFFER, WhatIf
 
-PACE_MOST = 3.0  # a host's pace is looked for between a third and thrice what the trace shows,
-PACE_HALVINGS = 10  # halving that range so often: to a fifth of a percent
-# Of the host's time by the replay, at most, where the GPU hides it: one of nine loops took 1.75 times as long.
+PACE_MOST = 3.0  # The search covers host speeds from a third to three times that of the trace.
+PACE_HALVINGS = 10  # Number of halvings of that range: the result is precise to a fifth of a percent.
+# Upper limit of the host's time, relative to the replay, while the GPU hides it: one of nine loops took 1.75 times as long.
 SLOWEST_HOST = 1.8
 
 
 def host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:
-    """Return the host's pace at which the replay takes the run's own step; nothing where it does so already, or where no pace makes it."""
+    """Return the host speed at which the replay takes the run's own step.
+
+    Empty if the replay already takes that step, or if no host speed gives it.
+    """
     now = whatif.step_ms()
     if now is None or best.ms is None or not best.represented or abs(best.ms / now - 1) <= RUNS_DIFFER:
         return ()
@@ -34,7 +40,10 @@ def host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:
 
 
 def hidden_host(whatif: WhatIf, best: BestStepTime) -> float:
-    """Return how many times as long the host may take before the step is longer than the run's: what the GPU hides of it."""
+    """Return the largest factor for the host's time that does not make the step longer than the run's.
+
+    The GPU hides host time up to this factor.
+    """
     assert best.ms is not None
     longest = max(best.ms, whatif.step_ms() or 0.0) * (1 + RUNS_DIFFER)
 

@@ -1,8 +1,8 @@
-"""What a step holds in memory, and with a batch so many times as large: every block of the allocator either stays as it is or grows.
+"""Memory of a step at other batch sizes, from the allocator's blocks that stay or grow with the batch.
 
-Parameters, the optimizer's state and what it holds while it steps stay; so do gradients, 16-bit copies of parameters that autocast keeps, and of the
-scratch that an operator frees again as much as its parameters take, and what cuDNN adds for each recurrent layer. All else that a step allocates grows
-with the batch.
+These blocks stay: parameters, the optimizer's state and its temporary memory, gradients, and autocast's 16-bit copies of
+parameters. Of an operator's scratch memory, as many bytes as its parameters take also stay, and so does what cuDNN adds for
+each recurrent layer. All other memory that a step allocates grows with the batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 GRADIENTS = "torch::autograd::AccumulateGrad"
 NEVER = 2**63 - 1
-GRAIN = 512  # bytes: the allocator rounds up to a multiple
+GRAIN = 512  # In bytes. The allocator rounds up to a multiple of this.
 
 PASSED = "SELECT DISTINCT in_elements FROM collectives WHERE name IN ('send', 'recv') AND in_elements IS NOT NULL"
 
@@ -35,7 +35,8 @@ _IN_STEPS = (
     "FROM cpu_ops o JOIN names n USING (name_id) JOIN signatures s USING (signature_id) JOIN steps t ON t.device = ? AND t.counted "
     "AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns"
 )
-# A block is an allocation and the next event of its address, which frees it; one that is never freed ends after all.
+# A block is an allocation and the next event of its address, which frees it. A block that is never freed ends after all
+# others.
 _BLOCKS = f"""
 SELECT time_ns AS start_ns, bytes, thread_id, coalesce(lead(time_ns) OVER (PARTITION BY address ORDER BY time_ns, bytes), {NEVER}) AS end_ns
 FROM allocations WHERE device_type <> 0 AND device = ? QUALIFY bytes > 0 ORDER BY time_ns"""
@@ -48,9 +49,10 @@ _SPANS = (
 
 
 def parameters_of(recording: Recording, device: int) -> Counter[Shape]:
-    """Return the shapes of the parameters that got a gradient in a step, and how many have each: as autograd accumulated them.
+    """Return the shapes of the parameters that got a gradient in a step, with the number of each.
 
-    A pipeline's stage accumulates the gradient of what it was sent too, to send it back: as many elements as its ranks pass on are no parameter.
+    They come from autograd's gradient accumulation. A pipeline stage also accumulates the gradients of its received inputs,
+    to send them back. So tensors with the element count of a sent or received tensor are not counted.
     """
     passed = {size for (size,) in recording.rows(PASSED)}
     rows = recording.rows(
@@ -66,14 +68,17 @@ def parameters_of(recording: Recording, device: int) -> Counter[Shape]:
 
 
 def memory_at(recording: Recording, device: int, factors: Sequence[float]) -> list[float] | None:
-    """Return the bytes allocated at the peak of a step with so many times the batch, one by one; None where the trace has no allocations."""
+    """Return the bytes allocated at the peak of a step, for each batch factor.
+
+    None if the trace has no allocations.
+    """
     spans = recording.rows("SELECT host_start_ns, host_end_ns FROM steps WHERE device = ? AND counted ORDER BY step", [device])
     events = recording.frame(_TOTALS, [device])
     if events.empty or not spans:
         return None
     blocks = recording.frame(_BLOCKS, [device])
     growing = _growing(recording, device, blocks)
-    # what grows of all that is held, at each event: the last event that frees a block is one of them
+    # The growing bytes in use at each event. The event that frees a block is also in this table.
     at, total = events["time_ns"].to_numpy(np.int64), events["total"].to_numpy(float)
     change = np.zeros(len(at))
     start, end = (np.searchsorted(at, blocks[column].to_numpy(np.int64)) for column in ("start_ns", "end_ns"))
@@ -86,7 +91,7 @@ def memory_at(recording: Recording, device: int, factors: Sequence[float]) -> li
 
 
 def _growing(recording: Recording, device: int, blocks: pd.DataFrame) -> np.ndarray:
-    """Return the bytes of each block that are the batch's."""
+    """Return the bytes of each block that grow with the batch."""
     start, end, size = (blocks[column].to_numpy(np.int64) for column in ("start_ns", "end_ns", "bytes"))
     backward = _within(recording.frame(_SPANS, [f"^{AUTOGRAD_NODE}"]), blocks) >= 0
     tuned = recording.frame(_SPANS, [OPTIMIZER_STEP])
@@ -97,7 +102,10 @@ def _growing(recording: Recording, device: int, blocks: pd.DataFrame) -> np.ndar
 
 
 def _within(spans: pd.DataFrame, blocks: pd.DataFrame) -> np.ndarray:
-    """Return for each block the last of ``spans`` that began before it on its thread, -1 where that has ended by then."""
+    """Return for each block the last of ``spans`` that began before it on its thread.
+
+    -1 if that span has ended before the block.
+    """
     innermost = np.full(len(blocks), -1, np.int64)
     threads, at = blocks["thread_id"].to_numpy(), blocks["start_ns"].to_numpy(np.int64)
     for thread, part in spans.groupby("thread_id", sort=False):
@@ -113,7 +121,10 @@ def _ends_of_steps(recording: Recording, device: int) -> np.ndarray:
 
 
 def _accumulated(recording: Recording, blocks: pd.DataFrame) -> np.ndarray:
-    """Mark the blocks that autograd accumulated as a parameter's gradient: each time the youngest of its size."""
+    """Mark the blocks that autograd accumulated as a parameter's gradient.
+
+    For each accumulation it is the youngest block of the gradient's size.
+    """
     rows = recording.rows(
         "SELECT o.start_ns, s.input_dims, s.input_types FROM cpu_ops o JOIN names USING (name_id) JOIN signatures s USING (signature_id) WHERE name = ?",
         [GRADIENTS],
@@ -132,8 +143,12 @@ def _accumulated(recording: Recording, blocks: pd.DataFrame) -> np.ndarray:
 
 
 def _of_parameters(recording: Recording, device: int, blocks: pd.DataFrame) -> np.ndarray:
-    """Return the bytes of each block that do not hang on the batch: all of what a cast of a parameter makes, and of an operator's scratch as much as its
-    parameters take. Of what a recurrent layer frees again the largest is its scratch, with room of its own for each layer and direction."""
+    """Return the bytes of each block that do not depend on the batch.
+
+    For the cast of a parameter, these are all bytes. For an operator's scratch memory, they are as many bytes as its
+    parameters take. The scratch memory of a recurrent layer is the largest block that it frees again, and has extra space for
+    each layer and direction.
+    """
     own = frozenset(parameters_of(recording, device))
     signatures = recording.rows("SELECT signature_id, input_dims, input_types FROM signatures WHERE input_dims IS NOT NULL")
     sizes = {int(key): size for key, dims, types in signatures if (size := _bytes(dims, types, own))}
@@ -161,7 +176,10 @@ def _of_parameters(recording: Recording, device: int, blocks: pd.DataFrame) -> n
 
 @lru_cache(maxsize=2000)
 def _bytes(dims: str | None, types: str | None, among: frozenset[Shape] | None = None) -> float:
-    """Return the bytes of an operator's tensors, or only of those of these shapes; lists of tensors, whose types are not recorded, are taken for 32 bits."""
+    """Return the bytes of an operator's tensors, or only of those with the shapes in ``among``.
+
+    The types of tensor lists are not recorded, so 32 bits per element are assumed for them.
+    """
     return float(_of_inputs(json.loads(dims or "[]"), json.loads(types or "[]"), among))
 
 

@@ -1,7 +1,8 @@
-"""GPU operations that run at the same time: how many beside each, and the step that they fill together.
+"""GPU operations that run at the same time: how many overlap, and the time that they fill together.
 
-A replay lets streams overlap as their order allows. Where recorded operations overlap less than that and still fill the run's step, they wait for each
-other in ways that a trace does not tell, or share the SMs: their step is no shorter than what they fill.
+A replay lets streams overlap as far as their order allows. Recorded operations may overlap less and still fill the run's
+step. Then they wait for each other in ways that the trace does not show, or they share the SMs. Their step cannot be shorter
+than the time that they fill.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-FILLS = 0.95  # of the run's step: what runs so much of it is the limit
+FILLS = 0.95  # Share of the run's step: operations that run for this long are the limit.
 
 
 @dataclass(frozen=True, eq=False)
 class Overlap:
-    """Of each GPU operation: how many run on average while it does, itself counted, and its part of the time in which any runs, ns."""
+    """How GPU operations overlap.
+
+    ``beside`` is how many operations run on average during each operation, including itself. ``part_ns`` is its share of the
+    time in which any operation runs, ns.
+    """
 
     beside: np.ndarray
     part_ns: np.ndarray
 
     @staticmethod
     def of(rows: pd.DataFrame) -> Overlap:
-        """Return that of ``rows``, which have a start_ns and an end_ns."""
+        """Return the overlap of ``rows``, which have the columns start_ns and end_ns."""
         start, end = (rows[column].to_numpy(np.int64) for column in ("start_ns", "end_ns"))
         edges = np.concatenate([start, end])
         order = np.argsort(edges, kind="stable")
@@ -35,5 +40,8 @@ class Overlap:
         return Overlap(np.maximum((beside[last] - beside[first]) / np.maximum(end - start, 1), 1.0), part[last] - part[first])
 
     def filled_ns(self, dur_ns: np.ndarray, then_ns: np.ndarray) -> float:
-        """Return what all fill together once each takes ``then_ns`` instead of ``dur_ns``, overlapping as they do."""
+        """Return the time that all fill together if each takes ``then_ns`` instead of ``dur_ns``.
+
+        They overlap as they do now.
+        """
         return float((self.part_ns * then_ns / np.maximum(dur_ns, 1)).sum())

@@ -1,4 +1,7 @@
-"""A loop that calls the model's layers sample after sample: its samples are no batch that kernels or launches grow with."""
+"""A loop that calls the model's layers once per sample, instead of once per batch.
+
+The kernels and launches of such a loop do not grow with the batch size.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE
 if TYPE_CHECKING:
     from sawtooth.analysis.findings.context import RuleContext
 
-FEWEST = 6  # samples: a few views of each are a model's own (two crops, three of a triplet)
-ALONE = 0.9  # of the calls must be on a batch of one
+FEWEST = 6  # In samples. Fewer calls can be views of one sample, such as two crops or the three inputs of a triplet loss.
+ALONE = 0.9  # Share of the calls that must have a batch of one.
 _LAYERS = f"""
 SELECT o.cpu_op_id, t.step, s.input_dims
 FROM (FROM named_cpu_ops SEMI JOIN (FROM names WHERE regexp_matches(name, '^aten::(linear|conv[123]d|conv_transpose[123]d)$')) USING (name_id)) o
@@ -30,7 +33,10 @@ FROM (FROM named_cpu_ops SEMI JOIN (FROM names WHERE regexp_matches(name, '^aten
 
 @dataclass(frozen=True)
 class SampleLoop:
-    """Calls of layers (cpu_op_id, step) that a loop over ``samples`` makes in each step; ``vectors``: every input is no more than a row."""
+    """Layer calls (cpu_op_id, step) of a loop over ``samples`` in each step.
+
+    ``vectors`` is True if every input has at most two dimensions.
+    """
 
     calls: pd.DataFrame
     samples: int
@@ -38,9 +44,10 @@ class SampleLoop:
 
 
 def sample_loop(context: RuleContext) -> SampleLoop | None:
-    """Return the loop that most layers are called in, None where none repeats FEWEST times on batches of one, or where it is one of recurrent cells.
+    """Return the loop in which most layers are called.
 
-    Ask by ``RuleContext.once``, since several rules do.
+    None if no loop calls them FEWEST times with a batch of one, or if it is a loop over recurrent cells. Call this through
+    ``RuleContext.once``, because several rules use it.
     """
     if context.recording.named(CELLS):
         return None
@@ -50,7 +57,7 @@ def sample_loop(context: RuleContext) -> SampleLoop | None:
     rows = context.recording.frame(_LAYERS, [context.rank.device])
     rows = rows.assign(shapes=[_shapes(dims) for dims in rows["input_dims"]])
     known = [shapes is not None and shapes[1] in parameters for shapes in rows["shapes"]]
-    rows = rows[np.array(known, dtype=bool)]  # a list would choose columns where there are no rows, as under torch.compile
+    rows = rows[np.array(known, dtype=bool)]  # Without rows, as under torch.compile, a list would select columns.
     steps = max(rows["step"].nunique(), 1)
     rows = rows.assign(weight=[shapes[1] for shapes in rows["shapes"]])
     used = {weight: len(part) / steps / parameters[weight] for weight, part in rows.groupby("weight", sort=False)}
@@ -67,7 +74,7 @@ def sample_loop(context: RuleContext) -> SampleLoop | None:
 
 
 def _shapes(dims: Any) -> tuple[Shape, Shape] | None:
-    """Return the shapes of a layer's input and weight, None where they are not recorded."""
+    """Return the shapes of a layer's input and weight, None if they are not recorded."""
     shapes = json.loads(dims) if isinstance(dims, str) else []
     if len(shapes) < 2 or not all(isinstance(shape, list) and shape for shape in shapes[:2]):
         return None
@@ -75,5 +82,8 @@ def _shapes(dims: Any) -> tuple[Shape, Shape] | None:
 
 
 def _is_alone(of_input: Shape, of_weight: Shape) -> bool:
-    """Tell whether a layer's input is one sample: a batch of one, or (of a convolution, or a vector) none at all."""
+    """Return whether a layer's input is one sample.
+
+    That is a batch of one, or a convolution or vector input without a batch dimension.
+    """
     return of_input[0] == 1 or len(of_input) == 1 or (len(of_weight) > 2 and len(of_input) == len(of_weight) - 1)

@@ -1,10 +1,11 @@
-"""Another batch size, from one trace: the step that a batch so many times as large takes, and the memory it needs.
+"""Step time and memory of another batch size, predicted from one trace.
 
-Each kernel's work is scaled where it grows with the batch: products, convolutions and attention by the kernel-time model at the new shape over
-the old, what moves tensors by its bytes, above what fills the GPU. What the optimizer launches and what touches parameters alone stays, and so
-does the host: the step comes from replaying the kernels' new times. Parameters are told from activations by the gradients that autograd
-accumulates. Of a smaller batch the host soon is the limit, and how long it takes a trace does not tell well where the GPU is the limit now:
-its interval reaches from the quickest host that is likely to the slowest with which the step would not be longer than it is.
+Each kernel's time is scaled if it grows with the batch. Products, convolutions and attention use the kernel-time model at the
+new and the old shape. Kernels that move tensors grow with their bytes, once these fill the GPU. The optimizer's launches,
+kernels that only touch parameters, and the host stay. A replay with the new times gives the step. Parameters are separated
+from activations by the gradients that autograd accumulates. With a smaller batch the host soon limits the step, but a trace
+does not show its time well while the GPU is the limit. So the interval reaches from the fastest likely host to the slowest
+host that would not lengthen today's step.
 """
 
 from __future__ import annotations
@@ -30,31 +31,39 @@ from sawtooth.analysis.units import in_words
 if TYPE_CHECKING:
     from sawtooth.analysis.findings.context import RuleContext
 
-SHORTEST_NS = 2_000  # what a kernel takes that has nothing to do
-LOADER_SHARE = 0.05  # of the step: a run that waits more for its loader gains nothing by a larger batch
-# Where the GPU hides the host, six loops whose smaller batches were timed took 0.77 to 1.36 times as long as the replay has it, 1.1 times on the mean.
+SHORTEST_NS = 2_000  # Duration of a kernel without work.
+LOADER_SHARE = 0.05  # Share of the step. A run that waits more than this for its loader gains nothing from a larger batch.
+# Host time relative to the replay while the GPU hides the host. Six loops with timed smaller batches took 0.77 to 1.36 times
+# the replay's host time, 1.1 times on average.
 LIKELY_HOST = 1.1
-# A host that is the limit is so much quicker or slower at another time: 11 sizes of three models, timed twice within a minute on an H200's host, took 1.03 to 1.37
-# times as long at one time as at the other, and three others as the profiled size had it 1.4 to 1.5 times.
+# Factor by which a limiting host's speed varies over time. 11 sizes of three models were timed twice within a minute on an
+# H200's host: the longer time was 1.03 to 1.37 times the shorter. Three others took 1.4 to 1.5 times what the profiled size
+# predicted.
 HOST_VARIES = 1.5
-HARDLY = 0.01  # of their time: operations that keep nobody waiting
-# Of the step that a quicker host, by HOST_VARIES or QUICKEST_HOST, would save: from there on its pace is the step's.
+HARDLY = 0.01  # Share of their time: operations this short make nothing wait.
+# Share of the step. If a faster host (HOST_VARIES or QUICKEST_HOST) saves at least this share, the host limits the step.
 HOST_LIMITS = 0.1
-QUICKEST_HOST = 0.75  # of the host's time by the replay, which takes the profiler's cost off: the least that is likely
-SLOWEST = 8.0  # times the bytes at the memory's rate: what fills the GPU is hardly slower (kernel_time.toml); the rest of its time is latency
-MOST_LATENCY_NS = 50_000  # of a kernel: what takes longer has work, however slow (a batch norm over planes of channels)
+QUICKEST_HOST = 0.75  # Smallest likely host time, relative to the replay, which already excludes the profiler's cost.
+# Multiple of the time for the bytes at the memory's full rate. Kernels that fill the GPU are hardly slower
+# (kernel_time.toml); the rest of the time is latency.
+SLOWEST = 8.0
+# Largest latency of a kernel. Longer kernels have work, however slow, such as a batch norm over channel planes.
+MOST_LATENCY_NS = 50_000
 NOT_PREDICTED = (
     "Not predicted: that takes shapes, a replay, a loader that keeps up, and samples that go through the model together."
 )
-NEXT = (2.0, 4.0)  # times the batch
+NEXT = (2.0, 4.0)  # Batch factors that a user would try next.
 ZERO_GRAD = r"^Optimizer\.zero_grad#"
 
 
 @dataclass(frozen=True)
 class AtBatch:
-    """A batch ``times`` as large: ms of its step between ``low_ms`` and ``high_ms``, how many samples a second against now, and bytes in use
-    at the peak (None where the trace has no allocations). ``host_limits``: the step is as long as the host takes, whose pace changes, so that the
-    interval says more than the number."""
+    """Prediction for a batch ``times`` as large.
+
+    ``step_ms`` is the step time, with the interval ``low_ms`` to ``high_ms``. ``rate`` is the sample rate relative to now.
+    ``memory_bytes`` is the peak memory in use (None if the trace has no allocations). With ``host_limits``, the host
+    determines the step; its speed varies, so the interval is more useful than the number.
+    """
 
     times: float
     step_ms: float
@@ -65,7 +74,7 @@ class AtBatch:
     host_limits: bool = False
 
     def row(self) -> dict[str, float | None]:
-        """Return it as a row of evidence."""
+        """Return the prediction as a row of evidence."""
         return {
             "batch_times": self.times,
             "step_ms": self.step_ms,
@@ -77,7 +86,10 @@ class AtBatch:
 
 
 def at_batches(context: RuleContext, factors: Sequence[float]) -> list[AtBatch]:
-    """Return the run at each batch; nothing where shapes or a replay are missing, or where a larger batch keeps the host longer."""
+    """Return the prediction for each batch factor.
+
+    Empty without shapes or a replay, or if a larger batch takes the host longer.
+    """
     if context.whatif is None or not context.step_ms or context.work.empty or host_grows_with_batch(context):
         return []
     parameters = parameters_of(context.recording, context.rank.device)
@@ -88,7 +100,7 @@ def at_batches(context: RuleContext, factors: Sequence[float]) -> list[AtBatch]:
     filled = _filled(context)
     host = (
         () if limited or filled else host_of_run(context.whatif, best)
-    )  # what the run takes longer is the loader's or the GPU's then
+    )  # If the loader or the GPU limits the run, they explain a step longer than the replay; the host does not.
     slow_host = hidden_host(context.whatif, best) if not host and min(factors, default=1.0) < 1 else 1.0
     kernels = _kernels_of(context, context.work, parameters)
     memory: Sequence[float | None] = memory_at(context.recording, context.rank.device, factors) or [None] * len(factors)
@@ -105,24 +117,36 @@ def at_batches(context: RuleContext, factors: Sequence[float]) -> list[AtBatch]:
 
 
 def host_grows_with_batch(context: RuleContext) -> bool:
-    """Tell whether the host takes longer for a larger batch: it waits for the loader, or for what the profile does not show, or calls the model sample
-    by sample."""
+    """Return whether the host takes longer for a larger batch.
+
+    It does if it waits for the loader or for something that the profile does not show, or if it calls the model once per
+    sample.
+    """
     waits = context.share(context.lost_ms("data_wait")) > LOADER_SHARE or not context.rank.best.represented
     return waits or context.once(sample_loop) is not None
 
 
 def kernels_at(context: RuleContext, rows: pd.DataFrame, times: float) -> TimedOps:
-    """Return the edit that gives each kernel of ``rows``, some of ``RuleContext.work``, its time with ``times`` the batch."""
+    """Return the edit that sets the time of each kernel of ``rows`` for ``times`` the batch.
+
+    ``rows`` are rows of ``RuleContext.work``.
+    """
     return _edit(context, rows, _kernels_of(context, rows, parameters_of(context.recording, context.rank.device)), times)
 
 
 def larger_batches(context: RuleContext) -> list[AtBatch]:
-    """Return the run at what somebody would try next; ask by ``RuleContext.once``, since several rules do."""
+    """Return the predictions for the batch sizes to try next.
+
+    Call this through ``RuleContext.once``, because several rules use it.
+    """
     return at_batches(context, NEXT)
 
 
 def _filled(context: RuleContext) -> Overlap | None:
-    """Return how the operations overlap that fill the run's step although its replay is shorter; None where they do not fill it, or make the replay's step."""
+    """Return the overlap of the operations if they fill the run's step although the replay is shorter.
+
+    None if they do not fill it, or if the replay takes as long.
+    """
     now, best_ms, overlap = context.whatif.step_ms() if context.whatif else None, context.rank.best.ms, Overlap.of(context.work)
     filled_ms = overlap.part_ns.sum() / 1e6 / max(context.work["step"].nunique(), 1)
     return overlap if now and best_ms and filled_ms >= FILLS * best_ms and now < (1 - RUNS_DIFFER) * filled_ms else None
@@ -138,12 +162,14 @@ class _Between(NamedTuple):
 def _step(
     context: RuleContext, host: tuple[FasterHost, ...], edit: TimedOps, slow_host: float, filled: Overlap | None
 ) -> _Between | None:
-    """Return the run's step with ``edit`` made, ms, its interval: as wide as kernels, the replay and the step as it is are uncertain.
+    """Return the run's step with ``edit`` applied, ms, and its interval.
 
-    ``slow_host`` is how many times as long the host may take as the replay has it, 1 where that does not matter. The step is no shorter than what
-    its operations have ``filled``.
+    The interval includes the uncertainty of the kernels, of the replay and of today's step. ``slow_host`` is the largest
+    factor for the replay's host time, 1 if it does not matter. The step is not shorter than the time that its operations have
+    ``filled``.
     """
-    best, whatif = replace(context.rank.best, feeding=None), context.whatif  # it is that of the batch as it is
+    # Without the loader's timing, which belongs to today's batch.
+    best, whatif = replace(context.rank.best, feeding=None), context.whatif
     assert whatif is not None and best.ms is not None
     edges = [TimedOps(edit.ops, edge) for edge in (edit.dur_ns, edit.low_ns, edit.high_ns)]
     own = host[0].factor if host else 1.0
@@ -169,16 +195,17 @@ def _step(
     off = STEP_OFF * ms
     least, most = ((edge or best.ms) / best.ms for edge in (best.reading.low, best.reading.high))
     longest = (max(high, ms) + off) * max(most, 1 + RUNS_DIFFER)
-    if slow_host > 1:  # less work takes no longer
+    if slow_host > 1:  # Less work does not take longer.
         longest = min(longest, best.ms * max(most, 1 + RUNS_DIFFER))
     limits = quick is not None and best.ms * quick / now < (1 - HOST_LIMITS) * ms
     return _Between(ms, (min(low, ms) - off) * min(least, 1 - RUNS_DIFFER), longest, limits)
 
 
 def _paced_ms(whatif: WhatIf, pace: float, edit: TimedOps | None = None) -> float | None:
-    """Return the step with ``edit`` made and a host that takes ``pace`` of its time: no shorter than that host takes alone.
+    """Return the step with ``edit`` applied and the host's time multiplied by ``pace``.
 
-    The few steps of a profile may live on what was launched before them, and then a host that is too slow for a smaller batch does not show.
+    It is not shorter than the host alone takes. In a profile of few steps, launches from before the first step can hide a
+    host that is too slow for a smaller batch.
     """
     host = (FasterHost(pace),)
     step = whatif.step_ms((*host, edit) if edit else host)
@@ -187,14 +214,16 @@ def _paced_ms(whatif: WhatIf, pace: float, edit: TimedOps | None = None) -> floa
 
 
 def on_this_host(times: float, rate: float, step_ms: float, low_ms: float) -> tuple[float, float]:
-    """Return the least that a step of ``times`` the batch takes, ms, where the host limits, and how many times the samples a second that is: no less than
-    today's step, on the same host; ``low_ms`` is any host's."""
+    """Return the shortest step for ``times`` the batch on a limiting host, ms, and its sample rate factor.
+
+    The step is not shorter than today's step on the same host. ``low_ms`` is the lower bound for any host.
+    """
     least = max(low_ms, rate * step_ms / max(times, 1.0))
     return least, rate * step_ms / max(least, 1e-6)
 
 
 def sentence(larger: Sequence[AtBatch]) -> str:
-    """Say what larger batches give."""
+    """Return the predictions for larger batches in words."""
     bounds = {at.times: on_this_host(at.times, at.rate, at.step_ms, at.low_ms) for at in larger}
     clauses = [
         (
@@ -212,9 +241,12 @@ def sentence(larger: Sequence[AtBatch]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Kernels:
-    """Rows of ``RuleContext.work``: which ``stay`` as they are, the ``kind`` of each, the ``first`` row of each kind, and how many kernels run on
-    average ``beside`` those of a kind, themselves counted, and how many of it a call of their operator ``launches``; ``own``: shapes of parameters,
-    also transposed."""
+    """Kernels of ``RuleContext.work``, grouped by kind for the prediction.
+
+    ``stay`` marks the rows that do not grow. ``kind`` is the kind of each row, ``first`` the first row of each kind.
+    ``beside`` is how many kernels run on average during those of a kind, including themselves. ``launches`` is the number of
+    kernels per call of their operator. ``own`` has the shapes of parameters, also transposed.
+    """
 
     stay: np.ndarray
     kind: np.ndarray
@@ -230,7 +262,8 @@ def _kernels_of(context: RuleContext, rows: pd.DataFrame, parameters: Counter[Sh
         [launched_by_optimizer(context.recording, device), launched_inside(context.recording, device, ZERO_GRAD)]
     )
     kind = rows.groupby([*ALIKE, "blocks"], dropna=False, sort=False).ngroup().to_numpy()
-    overlap = pd.Series(Overlap.of(context.work).beside, context.work["gpu_op_id"])  # with all, whichever of them ``rows`` are
+    # Overlap with all operations, not only with ``rows``.
+    overlap = pd.Series(Overlap.of(context.work).beside, context.work["gpu_op_id"])
     beside = overlap.reindex(rows["gpu_op_id"]).groupby(kind).mean().to_numpy()
     calls = rows.groupby(kind)["cpu_op_id"]
     launches = (calls.size() / calls.nunique()).to_numpy()
@@ -241,13 +274,14 @@ def _kernels_of(context: RuleContext, rows: pd.DataFrame, parameters: Counter[Sh
 
 
 def _edit(context: RuleContext, rows: pd.DataFrame, kernels: _Kernels, times: float) -> TimedOps:
-    """Return the edit that gives every kernel of ``rows`` its time with ``times`` the batch."""
+    """Return the edit that sets the time of every kernel of ``rows`` for ``times`` the batch."""
     scale = Scale(context.rank.gpu, kernels.own, times)
     kinds = rows.iloc[kernels.first].assign(beside=kernels.beside, launches=kernels.launches)
     laws = [scale.law(row) for row in kinds.itertuples()]
     factor, low, high, stream_ns, rounds = (np.array(column, float)[kernels.kind] for column in zip(*laws, strict=True))
     now = rows["dur_ns"].to_numpy(float)
-    # what streaming its bytes can be of the time: all of it at most (an operator need not touch all of its inputs), and not much less than an eighth
+    # Limits for the streaming part of the time. It is at most the whole time, because an operator need not read all of its
+    # inputs. It is not much less than an eighth.
     stream = np.minimum(stream_ns, now)
     latency = np.minimum(MOST_LATENCY_NS, now / rounds)
     work = np.where(np.isnan(stream), now, np.maximum(SLOWEST * stream, now - latency))

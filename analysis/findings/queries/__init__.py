@@ -1,1 +1,1 @@
-"""What rules ask of a recording, a module a subject: calls, copies, the host's reads, attention, chains of kernels, the loader …"""
+"""Queries that rules run on a recording, one module per subject (calls, copies, attention and so on)."""

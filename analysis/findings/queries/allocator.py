@@ -1,7 +1,8 @@
-"""Why PyTorch's caching allocator went to the driver in the counted steps: a request that none of its blocks could hold, and what it had at that time.
+"""Driver calls of PyTorch's caching allocator in the counted steps, and the memory state behind them.
 
-In its retry the allocator asks the driver, is refused, gives every block back that is whole and free, and asks once more, all within one operator;
-``empty_cache`` gives blocks back outside of any. Memory is in pieces (fragmented) where the allocator holds as much as is asked for, free, in no single block.
+The allocator calls the driver if none of its free blocks can serve a request. In a retry, one operator contains all of this:
+the driver refuses, the allocator returns every free unsplit block, and it asks again. ``empty_cache`` returns blocks outside
+of operators. Memory is fragmented if the allocator has as many free bytes as requested, but no single block of that size.
 """
 
 from __future__ import annotations
@@ -17,15 +18,20 @@ from sawtooth.analysis.telemetry.attribution import metadata_of
 
 CALLS = r"^(cuda|hip)(Malloc|Free)(Async)?$|^(cu|hip)Mem(Create|Map|Unmap|Release|Alloc|Free)"
 GIVES_BACK = "Free|Unmap|Release"
-LARGE = 1 << 20  # bytes: what is asked for below this comes from a pool of its own, which larger free blocks do not serve
-# Of the peak of what is reserved, free even at the peak of what is in use: blocks are rounded up to 2 MB, which wastes a few percent of any mix.
+LARGE = 1 << 20  # In bytes. Smaller requests come from a separate pool, which cannot use the free blocks of the large pool.
+# Share of the reserved peak that must be free at the peak of use. The allocator rounds blocks up to 2 MB, which wastes a few
+# percent in any program.
 WELL_ABOVE = 0.1
 
 
 @dataclass(frozen=True)
 class DriverCalls:
-    """The allocator's calls of the driver in the counted steps. ``retried`` is in how many of these steps it was refused and asked again; ``free_bytes``
-    and ``reserved_bytes`` what it had free and in all as it asked; ``in_pieces``: the free memory would have done (None: not known)."""
+    """The allocator's driver calls in the counted steps.
+
+    ``retried`` counts the steps in which the driver refused and was asked again. ``free_bytes`` and ``reserved_bytes`` are
+    the allocator's free and reserved memory at the request. ``in_pieces`` is True if the free memory was large enough in
+    total but fragmented, None if not known.
+    """
 
     all: Events
     retried: int
@@ -35,13 +41,13 @@ class DriverCalls:
     expandable: bool = False
 
     def row(self) -> dict[str, Any]:
-        """Return what it held as a row of evidence."""
+        """Return the memory state as a row of evidence."""
         return {"free_bytes": self.free_bytes, "reserved_bytes": self.reserved_bytes, "steps_retried": self.retried}
 
 
 @once
 def driver_calls(context: RuleContext) -> DriverCalls:
-    """Return the allocator's calls of the driver, and what they say of its memory."""
+    """Return the allocator's driver calls with its memory state at these calls."""
     every = calls(context, CALLS)
     if not every.count:
         return DriverCalls(every, 0)
@@ -59,8 +65,11 @@ def driver_calls(context: RuleContext) -> DriverCalls:
 
 
 def _asked(context: RuleContext, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the operators that the driver was asked in, with step, thread_id, start_ns (of the first call), end_ns (of the last that takes memory) and
-    whether it was asked ``again``: after blocks were given back that an earlier call of the same operator could not do without."""
+    """Return the operators in which the allocator called the driver for memory.
+
+    Columns: step, thread_id, start_ns (of the first allocating call), end_ns (of the last one) and ``again``. ``again`` is
+    True if blocks were returned between two allocating calls of the operator: the first request had failed.
+    """
     ids = frame["cpu_op_id"].dropna().astype("int64").unique().tolist()
     operators = context.recording.rows(
         "SELECT cpu_op_id FROM cpu_ops WHERE kind = 'op' AND cpu_op_id IN (SELECT unnest(?::BIGINT[]))", [ids]
@@ -79,7 +88,7 @@ def _asked(context: RuleContext, frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["step", "thread_id", "start_ns", "end_ns", "again"]).astype({"again": bool})
 
 
-# A request is the first block that its thread gets after the call; what was held before is what the last event before the call says.
+# The request is the first block that the thread gets after the call. The last event before the call gives the memory state.
 _HELD = """
 WITH asked AS (SELECT unnest($threads::BIGINT[]) AS thread_id, unnest($starts::BIGINT[]) AS start_ns, unnest($ends::BIGINT[]) AS end_ns),
 events AS (SELECT * FROM allocations WHERE device_type <> 0 AND device = $device AND total_reserved_bytes > 0)
@@ -89,7 +98,11 @@ SELECT request.bytes, before.total_allocated_bytes AS allocated, before.total_re
 
 
 def _held(context: RuleContext, asked: pd.DataFrame) -> tuple[bool, float, float] | None:
-    """Return by the allocator's events whether most requests would have found room in what was free, and the median of that and of all that was reserved."""
+    """Return the memory state from the allocator's events, None if there are no events.
+
+    The tuple has: whether the free memory was large enough for most requests, the median free bytes, the median reserved
+    bytes.
+    """
     if asked.empty:
         return None
     columns = {
@@ -104,7 +117,10 @@ def _held(context: RuleContext, asked: pd.DataFrame) -> tuple[bool, float, float
 
 
 def _by_counters(notes: dict[str, Any]) -> tuple[bool, float, float] | None:
-    """Return the same by the counters of the capture helper: what was free at the peak of what was reserved, at least."""
+    """Return the same from the capture helper's counters.
+
+    The free bytes are a lower bound: reserved peak minus allocated peak.
+    """
     ended = notes.get("ended")
     known = ended if isinstance(ended, dict) else {}
     allocated, reserved = (known.get(f"{kind}_bytes.all.peak") for kind in ("allocated", "reserved"))

@@ -1,4 +1,4 @@
-"""Attention in several kernels: which they are, and how long a fused kernel takes for them."""
+"""Attention that runs as several kernels, and the time of a fused kernel for the same work."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from sawtooth.analysis.knowledge.kernel_time import Estimate, estimate
 from sawtooth.analysis.knowledge.kernel_work import attention_work
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
-SHORTEST_ROW = 32  # softmax over fewer columns is a classifier or a gate, not attention
-BACKWARD_SLOWER = 1.4  # per product, flash attention's backward pass against its forward one at head sizes of 64 and 128
+SHORTEST_ROW = 32  # A softmax over fewer columns belongs to a classifier or a gate, not to attention.
+# Time per product of flash attention's backward pass, relative to its forward pass, at head sizes of 64 and 128.
+BACKWARD_SLOWER = 1.4
 MOVES = ("elementwise", "softmax", "copy", "reduction")
 
 
 def score_sizes(work: pd.DataFrame) -> set[int]:
-    """Return the element counts of score matrices: softmaxes of at least three dimensions whose size a batched product also has."""
+    """Return the element counts of attention score matrices.
+
+    A score matrix is the input of a softmax with at least three dimensions, and a batched product has the same element count.
+    """
     made = {_product_size(row.dims) for row in work[work["operator"] == "aten::bmm"].itertuples()}
     sizes = set()
     for row in work[work["operator"].isin(("aten::_softmax", "aten::_safe_softmax"))].itertuples():
@@ -35,7 +39,7 @@ def score_sizes(work: pd.DataFrame) -> set[int]:
 
 
 def written_out(work: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows that only move score matrices, and the products that make or take them."""
+    """Return the rows that only move score matrices, and the products that read or write these matrices."""
     sizes = score_sizes(work)
     moves = chosen(work, lambda row: row.category in MOVES and any(numel(shape) in sizes for shape in row.dims or []))
     products = chosen(
@@ -54,7 +58,11 @@ def _product_size(dims: Any) -> int:
 
 
 def as_fused(moves: pd.DataFrame, products: pd.DataFrame, gpu: Gpu) -> list[Edit]:
-    """Return the edits that run these rows as fused kernels: each product takes its share, by FLOPs, of what a fused kernel of these sizes takes: forward two products, backward five for four."""
+    """Return the edits that replace these rows by fused attention kernels.
+
+    Each product gets its share, by FLOPs, of a fused kernel's time for these sizes. Forward, one fused kernel replaces two
+    products; backward, it computes five products instead of four.
+    """
     times: dict[int, Estimate | None] = {}
     edges: dict[str, list[int]] = {"ms": [], "low": [], "high": []}
     for row in products.itertuples():
@@ -68,7 +76,10 @@ def as_fused(moves: pd.DataFrame, products: pd.DataFrame, gpu: Gpu) -> list[Edit
 
 
 def _fused_share(dims: Any, gpu: Gpu) -> Estimate | None:
-    """Return what of a fused attention's time is one product's, half of a forward pass; a backward pass is as slow per product or slower."""
+    """Return the time of one product inside a fused attention: half of the forward pass.
+
+    The upper bound includes BACKWARD_SLOWER, because a product of the backward pass may take longer.
+    """
     batch, rows, inner = dims[0]
     columns = dims[1][2]
     head, seq, past = sorted((rows, inner, columns))

@@ -1,4 +1,7 @@
-"""What the host did in the counted steps of the lead device: runtime calls, operators and Python calls by name, and the time lost in them."""
+"""Host events of the lead device's counted steps, selected by name, and the time lost in them.
+
+Host events are runtime calls, operators and Python calls.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +15,29 @@ import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext, once
 
-CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"  # one time step of a recurrent network
-# What factorizes, solves or inverts a matrix: its errors grow with the matrix' condition, and so do those of the products around it.
+CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"  # One time step of a recurrent network.
+# Operators that factorize, solve or invert a matrix. Their errors, and those of the products around them, grow with the
+# matrix' condition number.
 FACTORIZES = (
     r"^aten::_?(linalg_(cholesky|lu|qr|svd|eig|inv|solve|lstsq|pinv|ldl)|cholesky|triangular_solve|lu_solve|svd|inverse)"
 )
-EVIDENCE_ROWS = 5  # the largest few prove it; more only lengthen the page
-PLACES_MOST = 1000  # marks on a timeline: more are a line
+EVIDENCE_ROWS = 5  # The few largest prove the finding; more rows only lengthen the page.
+PLACES_MOST = 1000  # More marks on a timeline would look like one line.
 
 
 @dataclass(frozen=True)
 class Events:
-    """Events of the counted steps: a frame with id, name, start_ns, end_ns, step (and further columns), and how many steps there are."""
+    """Events of the counted steps, with the number of these steps.
+
+    ``frame`` has the columns id, name, start_ns, end_ns, step, and those that the query adds.
+    """
 
     frame: pd.DataFrame
     steps: int
 
     @classmethod
     def none(cls, steps: int, *more: str) -> Events:
-        """Return no events, in a frame that has the columns ``more`` too."""
+        """Return an empty ``Events`` whose frame also has the columns ``more``."""
         return cls(_no_rows(*more), steps)
 
     @property
@@ -45,11 +52,11 @@ class Events:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """Their ids."""
+        """Ids of the events."""
         return tuple(int(i) for i in self.frame["id"])
 
     def rows(self, limit: int = EVIDENCE_ROWS) -> list[dict[str, Any]]:
-        """Return the longest as evidence rows that link to the timeline."""
+        """Return the longest events as evidence rows that link to the timeline."""
         longest = self.frame.assign(ms=(self.frame["end_ns"] - self.frame["start_ns"]) / 1e6).nlargest(limit, "ms")
         return [
             {"name": str(r["name"]), "start_ns": int(r["start_ns"]), "end_ns": int(r["end_ns"]), "ms": float(r["ms"])}
@@ -57,24 +64,30 @@ class Events:
         ]
 
     def places(self, most: int = PLACES_MOST) -> tuple[tuple[int, int], ...]:
-        """Return start and end of each, absolute ns, in order of time; at most ``most``, the longest."""
+        """Return the start and end of the longest ``most`` events, absolute ns, in order of time."""
         spans = self.frame[["start_ns", "end_ns"]]
         if len(spans) > most:
             spans = spans.loc[(spans["end_ns"] - spans["start_ns"]).nlargest(most).index]
         return tuple(sorted((int(start), int(end)) for start, end in spans.itertuples(index=False)))
 
     def where(self, mask: Any) -> Events:
-        """Return those that ``mask`` selects."""
+        """Return the events that ``mask`` selects."""
         return Events(self.frame[mask].reset_index(drop=True), self.steps)
 
 
 def calls(context: RuleContext, pattern: str) -> Events:
-    """Return the runtime calls of the counted steps whose name matches the regular expression, with cpu_op_id and thread_id."""
+    """Return the runtime calls of the counted steps whose name matches the regular expression.
+
+    Adds the columns cpu_op_id and thread_id.
+    """
     return _begun(context, "runtime_calls", "call_id", pattern, "cpu_op_id", "thread_id")
 
 
 def operators(context: RuleContext, pattern: str) -> Events:
-    """Return the operators and annotations of the counted steps whose name matches the regular expression, with thread_id."""
+    """Return the operators and annotations of the counted steps whose name matches the regular expression.
+
+    Adds the column thread_id.
+    """
     return _begun(context, "cpu_ops", "cpu_op_id", pattern, "thread_id")
 
 
@@ -82,7 +95,10 @@ FP32_BY_NEED = "The step factorizes or solves matrices, and that may need all bi
 
 
 def factorizes(context: RuleContext) -> bool:
-    """Tell whether the counted steps factorize, solve or invert matrices: then nobody can say that fewer bits of mantissa do for its products."""
+    """Return whether the counted steps factorize, solve or invert matrices.
+
+    If they do, fewer mantissa bits may not be precise enough for their products.
+    """
     return bool(operators(context, FACTORIZES).count)
 
 
@@ -93,7 +109,7 @@ def frames(context: RuleContext, pattern: str) -> Events:
 
 @once
 def _begun(context: RuleContext, table: str, key: str, pattern: str, *more: str) -> Events:
-    """Return the rows of a table of host events that began in a counted step, with the columns ``more``."""
+    """Return the rows of a host event table that began in a counted step, with the columns ``more``."""
     names = context.recording.named(pattern)
     if not names:
         return Events.none(len(context.rank.counted), *more)
@@ -122,7 +138,10 @@ def calls_of(context: RuleContext, ops: Sequence[int]) -> tuple[int, ...]:
 
 
 def lost_in_calls(context: RuleContext, cause: str, ids: tuple[int, ...], *, owner: str | None = None) -> float:
-    """Return the ms per step lost to ``cause``, of one ``owner`` or of all, that these calls own: their share as recorded of what the run's column says."""
+    """Return the ms per step that these calls lost to ``cause``, for one ``owner`` or for all.
+
+    It is the calls' recorded share of this loss, multiplied by the run's loss.
+    """
     if not ids:
         return 0.0
     rows = context.recording.rows(

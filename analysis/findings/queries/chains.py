@@ -1,4 +1,4 @@
-"""Chains of kernels that only move the same data: what a compiler or a fused operator would run as one kernel."""
+"""Chains of kernels that only move the same data, and that a compiler could run as one kernel."""
 
 from __future__ import annotations
 
@@ -16,31 +16,34 @@ from sawtooth.analysis.findings.recorded.work import numel
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
 FUSABLE = ("elementwise", "norm", "softmax", "reduction", "copy")
-SHORTEST_CHAIN = 2  # two kernels over the same data read and write it twice where once would do
+SHORTEST_CHAIN = 2  # Two kernels over the same data read and write it twice; one fused kernel does so once.
 EXPONENTIAL = frozenset(("aten::exp",))
 OVER_ROWS = frozenset(
     ("aten::sum", "aten::amax", "aten::max", "aten::logsumexp")
-)  # with an exponential: a softmax written out, and no activation
+)  # Together with an exponential, these make a softmax in separate operators, not an activation.
 LESS = ("aten::sub", "aten::sub_")
-FUSED_COST = 1.1  # a fused kernel takes little more than the slowest of its chain: it reads every input and writes the result
-# What inductor makes of the kernels between two products: 138 of 52 such places on the mixer of tests/recordings_after, 97 of 36 on gpt_compiled;
-# together they took 1.19 and 0.88 of the longest kernels that they replace.
+# A fused kernel reads every input and writes the result: it takes little longer than the slowest kernel of its chain.
+FUSED_COST = 1.1
+# Inductor makes about three kernels of the kernels between two products: 138 kernels for 52 such groups on the mixer of
+# tests/recordings_after, 97 for 36 on gpt_compiled. Together these took 1.19 and 0.88 times the longest kernel that they
+# replace.
 COMPILED_KERNELS = 3
-LEAST_FUSED = 0.8  # of FUSED_COST, as of any new time of a kernel
-# Of a chain's longest kernel: one that works on as many elements and is no shorter than that moves them in fewer bits, as the fused one may.
+LEAST_FUSED = 0.8  # Lower bound as a share of FUSED_COST, the same for every predicted kernel time.
+# Share of a chain's longest kernel. A kernel that is at least this long moves as many elements, perhaps in fewer bits. The
+# fused kernel may also need only these fewer bits.
 NARROW = 0.4
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Rows of a ``step_work`` frame that follow one another on one stream and work on the same number of elements."""
+    """Rows of a ``step_work`` frame that follow one another on one stream, with equal element counts."""
 
     rows: np.ndarray
     operators: frozenset[str]
 
 
 def elements(work: pd.DataFrame) -> np.ndarray:
-    """Return the elements of the largest input of each row's operator, 0 where shapes are not recorded."""
+    """Return the element count of the largest input of each row's operator, 0 without recorded shapes."""
     inputs = work.drop_duplicates("signature_id")
     most = {
         key: max((numel(shape) for shape in dims or []), default=0)
@@ -53,7 +56,8 @@ def elements(work: pd.DataFrame) -> np.ndarray:
 def chains(context: RuleContext, *, with_statistics: bool = False) -> list[Chain]:
     """Return the maximal fusable chains of ``RuleContext.work``, in order.
 
-    ``with_statistics`` lets kernels over what a reduction of the chain left (a mean or a variance of each row) belong to it.
+    With ``with_statistics``, a chain also includes the kernels over the result of its own reduction, such as a mean or a
+    variance per row.
     """
     work = context.work
     size = elements(work).tolist()
@@ -77,15 +81,20 @@ def chains(context: RuleContext, *, with_statistics: bool = False) -> list[Chain
 
 
 def _of_streams(work: pd.DataFrame) -> list[NDArray[np.int64]]:
-    """Return where the rows of each step's each stream stand. Iterating the groups takes 2 ms for each, and there may be thousands."""
+    """Return the row positions of each stream in each step.
+
+    It does not iterate over pandas groups: that takes 2 ms per group, and there may be thousands of groups.
+    """
     numbers = work.groupby(["step", "stream"], sort=False).ngroup().fillna(-1).to_numpy(np.int64)
     return [places for number, places in positions_by(numbers).items() if number >= 0]
 
 
 def between_products(work: pd.DataFrame, left_out: NDArray[np.int64]) -> list[np.ndarray]:
-    """Return the rows of ``work`` (positions, two and more) that a compiler joins: kernels that only move data and follow one another on a stream
-    without a product, an attention or a copy to or from the host among them. ``left_out`` are gpu_op_ids that it never sees; nor does it see what
-    no operator launched, as the kernels of a CUDA graph.
+    """Return the groups of rows (positions, at least two each) that a compiler would fuse.
+
+    A group has kernels that only move data and follow one another on a stream. No product, attention or copy to or from the
+    host lies between them. The compiler does not see the gpu_op_ids in ``left_out``, nor kernels without an operator, such as
+    those of a CUDA graph.
     """
     movers = work["category"].isin(FUSABLE) & (work["kind"] == "kernel") & work["operator"].notna()
     moves = (movers & ~work["gpu_op_id"].isin(left_out)).to_numpy()
@@ -99,7 +108,10 @@ def between_products(work: pd.DataFrame, left_out: NDArray[np.int64]) -> list[np
 
 
 def compiled(work: pd.DataFrame, joined: list[np.ndarray]) -> list[Edit]:
-    """Return the edits that run each part of ``joined`` as a compiler would: together as long as its longest kernel."""
+    """Return the edits that run each group of ``joined`` as a compiler would.
+
+    The kernels of a group then take as long together as its longest kernel.
+    """
     ids, durations = work["gpu_op_id"].to_numpy(np.int64), work["dur_ns"].to_numpy(np.int64)
     kept, timed, gone = [], [], []
     for rows in joined:
@@ -119,10 +131,10 @@ def marked(
     begins: bool = False,
     only: Callable[[pd.DataFrame, Chain], bool] = lambda work, chain: True,
 ) -> tuple[pd.DataFrame, list[Edit]]:
-    """Return the kernels of chains that hold one of the operators ``marks`` with those of their backward passes, and the edits that fuse each.
+    """Return the kernels of the chains with an operator of ``marks``, and the edits that fuse each chain.
 
-    ``begins``: the marked work begins with the first reduction or mark of its chain, as a norm does: what comes before stays. ``only`` tells which of
-    the chains that hold a mark are meant.
+    The kernels of the chains' backward passes are included. With ``begins``, a fused part starts at the first reduction or
+    mark of its chain, as a norm does; earlier kernels stay. ``only`` selects among the chains with a mark.
     """
     work = context.work
     if not work["operator"].isin(marks).any():
@@ -139,13 +151,16 @@ def marked(
     if not marked_chains:
         return work.iloc[:0], []
     backward = _backward_rows(context, work, marked_chains)
-    # The gradients of a norm's weights sum over the rows where the norm sums within them: a second kernel.
+    # The gradients of a norm's weights need a second kernel: they sum over rows, while the norm sums within rows.
     parts = [(chain.rows, 1) for chain in marked_chains] + [(rows, 2 if begins else 1) for rows in backward]
     return work.iloc[np.concatenate([rows for rows, _ in parts])], _as_kernels(work, parts)
 
 
 def _of_softmax(work: pd.DataFrame, chain: Chain) -> bool:
-    """Tell whether each exponential is of what has just had a number per row taken off: a softmax, or the backward pass of one. No activation does."""
+    """Return whether each exponential belongs to a softmax or to its backward pass.
+
+    There, the operator before the exponential subtracts one number per row. No activation does this.
+    """
     operators, dims = (work[column].iloc[chain.rows].tolist() for column in ("operator", "dims"))
     return all(
         place and operators[place - 1] in LESS and _per_row(dims[place - 1])
@@ -155,7 +170,7 @@ def _of_softmax(work: pd.DataFrame, chain: Chain) -> bool:
 
 
 def _per_row(dims: list[Any] | None) -> bool:
-    """Tell whether the second input has one column where the first has more."""
+    """Return whether the second input has one column and the first has more."""
     first, second = (dims or [])[:2] if len(dims or []) > 1 else ([], [])
     return numel(first) > numel(second) > 1 and second[-1] == 1 < first[-1]
 
@@ -169,7 +184,10 @@ def _from_the_first(work: pd.DataFrame, chain: Chain, marks: frozenset[str]) -> 
 
 
 def _backward_rows(context: RuleContext, work: pd.DataFrame, forward_chains: list[Chain]) -> list[np.ndarray]:
-    """Return the rows that each chain's backward pass launched: autograd's nodes carry the sequence number of their forward operator."""
+    """Return the rows that each chain's backward pass launched.
+
+    Autograd's nodes have the sequence number of their forward operator.
+    """
     rows = context.recording.rows(_SEQUENCE, [sorted({int(i) for i in work["cpu_op_id"].dropna()})])
     known = {leaf: (number, bool(backward)) for leaf, number, backward in rows}
     steps = work["step"].tolist()
@@ -191,7 +209,11 @@ def _backward_rows(context: RuleContext, work: pd.DataFrame, forward_chains: lis
 
 
 def _as_kernels(work: pd.DataFrame, parts: list[tuple[np.ndarray, int]]) -> list[Edit]:
-    """Return the edits that run each part as that many kernels, each as long as the part's longest times FUSED_COST, and at least as its narrowest."""
+    """Return the edits that run each part as the given number of kernels.
+
+    Each kernel takes the time of the part's longest kernel times FUSED_COST. The lower bound is the time of the part's
+    narrowest kernel.
+    """
     ids, durations = work["gpu_op_id"].to_numpy(np.int64), work["dur_ns"].to_numpy(np.int64)
     kept, timed, least, gone = [], [], [], []
     for rows, kernels in parts:
@@ -205,7 +227,7 @@ def _as_kernels(work: pd.DataFrame, parts: list[tuple[np.ndarray, int]]) -> list
     return [TimedOps(tuple(kept), tuple(timed), tuple(least)), WithoutOps(tuple(gone))] if kept else []
 
 
-# The sequence number of the operator that launched a kernel, or of the nearest one around it that has one.
+# The sequence number of the operator that launched a kernel, or of the nearest enclosing operator with such a number.
 _SEQUENCE = """
     WITH RECURSIVE up AS (
         SELECT cpu_op_id AS leaf, parent_id, sequence_number, name_id FROM cpu_ops WHERE cpu_op_id IN (SELECT unnest(?::BIGINT[]))

@@ -1,4 +1,4 @@
-"""Collectives of the lead device, as several rules read them: which pass of a step each belongs to, and what the host calls for them."""
+"""Collectives of the lead device: their pass within the step, and the host calls around them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def collectives(context: RuleContext) -> pd.DataFrame:
-    """Return the communication kernels of the counted steps in order of start: the columns of ``ranks.collectives.load``. Not to be changed."""
+    """Return the communication kernels of the counted steps in order of start.
+
+    Columns as in ``ranks.collectives.load``. Callers must not change the shared frame.
+    """
     return context.once(_collectives)
 
 
@@ -24,7 +27,10 @@ def _collectives(context: RuleContext) -> pd.DataFrame:
 
 
 def cost_beside(context: RuleContext, rows: pd.DataFrame) -> pd.Series:
-    """Return the share of their time that collectives cost the kernels they run beside: a block of theirs holds a multiprocessor. 0 where that is not known."""
+    """Return the share of their duration by which collectives slow the kernels that run at the same time.
+
+    Each block of a collective occupies one multiprocessor. 0 if the number of multiprocessors is not known.
+    """
     sms = context.rank.gpu.sms if context.rank.gpu is not None else None
     if not sms:
         return pd.Series(0.0, index=rows.index)
@@ -32,8 +38,11 @@ def cost_beside(context: RuleContext, rows: pd.DataFrame) -> pd.Series:
 
 
 def by_pass(context: RuleContext, rows: pd.DataFrame, annotation: str) -> pd.DataFrame:
-    """Return ``rows`` of ``collectives`` with ``passes``, how often ``annotation`` begins in their step, and ``nth``, after which of them they were
-    launched, from 0. Those launched before the first are left out."""
+    """Return ``rows`` of ``collectives`` with the pass of the step that launched them.
+
+    ``passes`` counts how often ``annotation`` begins in the step. ``nth`` is the pass that launched the row, from 0. Rows
+    launched before the first pass are left out.
+    """
     begun = context.recording.frame(
         "SELECT s.name AS step, o.start_ns FROM steps s JOIN named_cpu_ops o ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns "
         "WHERE s.device = ? AND s.counted AND o.name = ? ORDER BY o.start_ns",
@@ -50,8 +59,11 @@ def by_pass(context: RuleContext, rows: pd.DataFrame, annotation: str) -> pd.Dat
 
 
 def calls_inside(context: RuleContext, *names: str) -> pd.DataFrame:
-    """Return the runtime calls of the counted steps inside operators and annotations whose names begin with one of ``names``: call_id, step as in
-    ``collectives``, launch_ns and end_ns, when that operator began and ended."""
+    """Return the runtime calls of the counted steps inside operators with one of the name prefixes.
+
+    ``names`` are the prefixes; annotations count as operators. Columns: call_id, step as in ``collectives``, and the
+    operator's start (launch_ns) and end (end_ns).
+    """
     return context.recording.frame(
         "SELECT c.call_id, s.name AS step, min(o.start_ns) AS launch_ns, max(o.start_ns + o.dur_ns) AS end_ns FROM steps s "
         "JOIN cpu_ops o ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns "

@@ -1,8 +1,8 @@
-"""Where a step leaves code that torch.compile made, by the trace alone.
+"""Graph breaks of torch.compile, found from the trace alone.
 
-Dynamo runs a compiled function as ``Torch-Compiled Region: FRAME/VERSION``. After a break of the graph the rest of the function is compiled as
-a function of its own, which is called at the end of the first: a region inside a region is what follows one break. Regions beside each other
-are functions that were compiled apart.
+Dynamo runs a compiled function as ``Torch-Compiled Region: FRAME/VERSION``. After a graph break, the rest of the function is
+compiled as a separate function, which the first one calls at its end. So each region inside another region shows one break.
+Regions that are not nested are functions that were compiled separately.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from sawtooth.analysis.replay.machine import I64
 from sawtooth.analysis.store.library import Recording
 
 REGION = "Torch-Compiled Region"
-LOOKUP = "TorchDynamo Cache Lookup"  # before each region, and before what is not compiled any more
-BACKWARD = "CompiledFunctionBackward"  # each piece of a broken graph has a backward pass of its own
-# Looking up code, checking guards and calling functions, inside operators and between them.
+LOOKUP = "TorchDynamo Cache Lookup"  # Recorded before each region, and before code that is no longer compiled.
+BACKWARD = "CompiledFunctionBackward"  # Each piece of a broken graph has its own backward pass.
+# Time of cache lookups, guard checks and function calls, inside operators and between them.
 DYNAMO_CAUSES = ("launch_bound", "python_host")
 
 
 def regions(recording: Recording) -> pd.DataFrame:
-    """Return the compiled regions in order of start: id, name, thread_id, start_ns, end_ns, and ``within``, the name of the region around
-    each, None where there is none."""
+    """Return the compiled regions in order of start.
+
+    Columns: id, name, thread_id, start_ns, end_ns, and ``within``: the name of the enclosing region, or None.
+    """
     if not recording.named(f"^{REGION}"):
         return pd.DataFrame(columns=["id", "name", "thread_id", "start_ns", "end_ns", "within"])
     entered = recording.frame(
@@ -52,19 +54,22 @@ def regions(recording: Recording) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Breaks:
-    """The breaks of the graph in the counted steps. ``rows`` has a row a break: what ``regions`` returns of the region after it."""
+    """The graph breaks in the counted steps.
+
+    ``rows`` has one row per break: the row of ``regions`` for the region after the break.
+    """
 
     context: RuleContext
     rows: pd.DataFrame
 
     @property
     def per_step(self) -> float:
-        """Breaks a step."""
+        """Graph breaks per step."""
         return len(self.rows) / max(len(self.context.rank.counted), 1)
 
     @cached_property
     def calls(self) -> tuple[int, ...]:
-        """The first launch after each break, and in each further piece of the backward pass, of all steps."""
+        """The first launch after each break, and in each further piece of the backward pass, in all steps."""
         recording = self.context.recording
         every = regions(recording)
         after = every[every["within"].notna()][["thread_id", "start_ns"]]
@@ -78,7 +83,10 @@ class Breaks:
         return tuple(sorted({int(call) for call in first if call >= 0}))
 
     def _first_launches(self, moments: pd.DataFrame) -> npt.NDArray[np.int64]:
-        """Return the first call that launches on a row's thread from its moment on, -1 where none does; one a row of ``moments`` (thread_id, start_ns)."""
+        """Return the first launching call at or after each moment on its thread, -1 if there is none.
+
+        ``moments`` has the columns thread_id and start_ns.
+        """
         launches = self.context.recording.frame(
             "SELECT call_id, thread_id, start_ns FROM runtime_calls WHERE gpu_ops > 0 AND thread_id IN (SELECT unnest(?::INTEGER[])) ORDER BY start_ns",
             [sorted({int(thread) for thread in moments["thread_id"]})],
@@ -93,7 +101,10 @@ class Breaks:
 
     @cached_property
     def edits(self) -> list[Edit]:
-        """The host comes to these launches as quickly as to those between them. Empty without a replay."""
+        """Edits that reduce the host time before these launches to that of other launches.
+
+        Empty without a replay.
+        """
         if self.context.whatif is None or not self.calls:
             return []
         host = self.context.whatif.problem.host
@@ -106,9 +117,9 @@ class Breaks:
 
     @property
     def host_ms(self) -> float:
-        """What the host of the run needs a step beyond coming from one launch to the next; 0 where nothing tells.
+        """Extra host time per step that the breaks cost in the run, ms; 0 if not known.
 
-        The replay's host may be slower or quicker than the run's, whose step it is part of.
+        The time is scaled from the replay's step to the run's step, because the replayed host may be slower or faster.
         """
         if self.context.whatif is None or not self.edits:
             return 0.0
@@ -116,12 +127,18 @@ class Breaks:
 
     @property
     def ms_of_each(self) -> npt.NDArray[np.float64] | None:
-        """What ``host_ms`` has of each of ``rows``: the host's way to the first launch after it. The rest is between pieces of the backward pass, of which
-        the trace does not tell the breaks. None where ``host_ms`` is not known."""
+        """The part of ``host_ms`` before the first launch after each break, one value per row.
+
+        None if ``host_ms`` is not known. The rest lies between pieces of the backward pass. The trace does not show to which
+        break those pieces belong.
+        """
         return self._lost_ms(self._first_launches(self.rows)) if self.host_ms else None
 
     def _lost_ms(self, calls: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Return what the host takes too long for each of ``calls``, ms a step of the run; 0 where a call is no node of the counted steps."""
+        """Return the extra host time before each of ``calls``, ms per step of the run.
+
+        0 if a call is not a node of the counted steps.
+        """
         assert self.context.whatif is not None
         problem, counted = self.context.whatif.problem, self.context.whatif.counted
         node = problem.ops.node[(problem.ops.node >= 0) & np.isin(problem.ops.step, counted)]
@@ -137,12 +154,15 @@ class Breaks:
 
 
 def uncompiled(context: RuleContext) -> float:
-    """Return how many calls a step Dynamo looks up in vain: no code is kept for them, and none is made any more, so they run as they are written."""
+    """Return how many Dynamo cache lookups per step find no code.
+
+    These calls run uncompiled, because Dynamo no longer compiles them.
+    """
     return operators(context, f"^{LOOKUP}").count - operators(context, f"^{REGION}").count
 
 
 def breaks(context: RuleContext) -> Breaks:
-    """Return the breaks of the graph in the counted steps."""
+    """Return the graph breaks in the counted steps."""
     inner = regions(context.recording)
     inner = inner[inner["within"].notna()]
     counted = context.rank.counted

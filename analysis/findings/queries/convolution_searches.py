@@ -6,9 +6,11 @@ from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.queries.calls import Events, operators
 
 CONVOLUTION = r"^aten::(cudnn_convolution|convolution_backward)"
-SEARCHES = 12  # kernels of one convolution: it needs one to five, both gradients and layout conversions included; a search tries twenty and more
-# Many kernels alone are no search: a convolution by Fourier transforms launches three for each part of its batch. A search times what it tries, so the
-# host waits for the GPU inside it.
+# Kernels of one convolution. It needs one to five, including both gradients and layout conversions; a search tries twenty or
+# more.
+SEARCHES = 12
+# Many kernels alone do not show a search: an FFT convolution launches three kernels for each part of its batch. A search
+# measures each algorithm, so the host waits for the GPU inside the operator.
 _SEARCHING = (
     "SELECT o.cpu_op_id FROM named_cpu_ops o JOIN gpu_ops g USING (cpu_op_id) "
     "WHERE regexp_matches(o.name, ?) AND g.kind = 'kernel' "

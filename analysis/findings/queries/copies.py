@@ -1,4 +1,4 @@
-"""Copies of the counted steps of the lead device: what blocks beside them, those of a checkpoint, and those of tensors that the host makes."""
+"""Copies of the lead device's counted steps: blocking ones, checkpoints, and tensors made on the host."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from sawtooth.analysis.findings.queries.calls import Events
 from sawtooth.analysis.findings.recorded.within import reach
 from sawtooth.analysis.run.model import Action
 
-PAGEABLE_TO_DEVICE = "(?i)pageable *-> *device|HtoD.*pageable"  # names of copies
+PAGEABLE_TO_DEVICE = "(?i)pageable *-> *device|HtoD.*pageable"  # Matches the names of pageable copies to the GPU.
 
 
 @once
 def copies(context: RuleContext, pattern: str) -> Events:
-    """Return the copies launched in counted steps whose name matches, with bytes and call_id."""
+    """Return the copies launched in counted steps whose name matches.
+
+    Adds the columns bytes and call_id.
+    """
     names = context.recording.named(pattern)
     if not names:
         return Events.none(len(context.rank.counted), "bytes", "call_id")
@@ -30,7 +33,10 @@ def copies(context: RuleContext, pattern: str) -> Events:
 
 
 def waits_beside(context: RuleContext, calls: Sequence[int]) -> tuple[int, ...]:
-    """Return the synchronizing calls that the operators which made these ``calls`` made too: what makes a copy a blocking one."""
+    """Return the synchronizing calls made by the same operators as these ``calls``.
+
+    Such a call makes the copy a blocking one.
+    """
     rows = context.recording.rows(
         "SELECT w.call_id FROM named_runtime_calls w WHERE regexp_matches(w.name, 'Synchronize') AND w.cpu_op_id IN "
         "(SELECT cpu_op_id FROM runtime_calls WHERE call_id IN (SELECT unnest(?::BIGINT[])) AND cpu_op_id IS NOT NULL) ORDER BY 1",
@@ -41,13 +47,15 @@ def waits_beside(context: RuleContext, calls: Sequence[int]) -> tuple[int, ...]:
 
 @once
 def slower_in_run(context: RuleContext) -> bool:
-    """Tell whether making tensors on the host may be what the run's steps take longer than the profiled ones: such tensors are made, and no loader
-    hides in the rest."""
+    """Return whether tensors made on the host may explain why the run is slower than its profile.
+
+    This needs copies of such tensors, and no data loader that could explain the difference instead.
+    """
     longer = not context.rank.best.represented
     return longer and not context.recording.named("DataLoader") and bool(copies_of_made_tensors(context).count)
 
 
-# A loop that takes a batch from the loader copies it before it computes on it.
+# A loop that takes a batch from the loader copies the batch before it computes on it.
 _OF_BATCH = """
 WITH copying AS (SELECT call_id, thread_id, start_ns FROM runtime_calls WHERE call_id IN (SELECT unnest($calls::BIGINT[]))),
 loads AS (SELECT thread_id, start_ns + dur_ns AS end_ns FROM named_cpu_ops WHERE contains(name, $loading)),
@@ -58,7 +66,10 @@ WHERE k.start_ns IS NULL OR k.start_ns < l.end_ns"""
 
 
 def of_the_batch(context: RuleContext, moved: Events) -> str:
-    """Return in words that ``moved`` is the transfer of the batch: most of its bytes are copied after the loader and before any kernel is launched."""
+    """Return the words for "this is the transfer of the batch", or an empty text if it is not.
+
+    It is the transfer if most bytes of ``moved`` are copied after the loader and before any kernel launch.
+    """
     if not context.recording.named("DataLoader"):
         return ""
     frame = moved.frame[moved.frame["call_id"].notna()]
@@ -69,9 +80,9 @@ def of_the_batch(context: RuleContext, moved: Events) -> str:
     return " (the transfer of the batch)" if is_batch else ""
 
 
-PINNED_BYTES_PER_NS = 55.0  # PCIe 5 ×16 as measured on an H200: 55.5 GB/s pinned against 10 to 23 GB/s pageable
-CHECKPOINT_COPIES = 16  # tensors copied out in one step; reading losses and norms moves single numbers
-CHECKPOINT_BYTES = 1_000_000  # in one step: less is no model
+PINNED_BYTES_PER_NS = 55.0  # Measured on an H200 with PCIe 5 ×16: 55.5 GB/s pinned, 10 to 23 GB/s pageable.
+CHECKPOINT_COPIES = 16  # Tensors copied to the host in one step. Reading losses and norms copies only single numbers.
+CHECKPOINT_BYTES = 1_000_000  # In one step. A smaller copy cannot be a model.
 SAVE_LESS = Action(
     "Save",
     "checkpoints less often",
@@ -79,12 +90,13 @@ SAVE_LESS = Action(
 )
 LOSES_MORE = "Fewer checkpoints lose more steps after a crash; background saving holds a copy of the state in host memory."
 MAKERS = r"^aten::(triu|tril|ones|zeros|full|arange|eye|linspace|rand|randn|randint|randperm|normal_|uniform_|bernoulli_|fill_|masked_fill_?|tril_|triu_|one_hot)$"
-FILLERS = r"^aten::(lift_fresh|copy_|index_put_)$"  # torch.tensor of Python's numbers, and x[i] = …; within no other operator: .bool() copies too
+# ``torch.tensor`` of Python numbers, and ``x[i] = …``. Only outermost operators count, because ``.bool()`` also copies.
+FILLERS = r"^aten::(lift_fresh|copy_|index_put_)$"
 
 
 @once
 def checkpoint_copies(context: RuleContext) -> Events:
-    """Return the copies to the host of those steps that copy out as many tensors as a checkpoint does."""
+    """Return the copies to the host in steps that copy as many tensors as a checkpoint does."""
     to_host = copies(context, "(?i)DtoH|DeviceToHost")
     frame = to_host.frame[to_host.frame["call_id"].notna()]
     totals = frame.groupby("step")["bytes"].agg(["count", "sum"])
@@ -94,14 +106,15 @@ def checkpoint_copies(context: RuleContext) -> Events:
 
 @once
 def copies_of_made_tensors(context: RuleContext) -> Events:
-    """Return the pageable copies that follow, since the thread's previous launch, an operator that makes a tensor (column ``maker``).
+    """Return the pageable copies of tensors that the host made directly before (column ``maker``).
 
-    Operators inside the data loader's own annotation are left out: that is loading. So are tensors that are filled afterwards with what only the host has:
-    texts that Python turns into numbers and writes into zeros row by row.
+    ``maker`` is the operator that made a tensor on the same thread since its previous launch. Operators inside the data
+    loader's annotation are left out, because they are part of loading. Tensors that are filled afterwards with data that only
+    the host has are also left out, for example text converted to numbers row by row.
     """
     pageable = copies(context, PAGEABLE_TO_DEVICE)
     calls = [int(c) for c in pageable.frame["call_id"].dropna()]
-    if not calls:  # to find none in five million events takes seconds
+    if not calls:  # Without calls, the query below would take seconds to find nothing among five million events.
         return Events(pageable.frame.assign(maker=""), pageable.steps)
     loading = "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops JOIN names USING (name_id) WHERE regexp_matches(name, 'DataLoader'))"
     makers = context.recording.frame(
@@ -121,7 +134,10 @@ def copies_of_made_tensors(context: RuleContext) -> Events:
 
 
 def _filled(context: RuleContext, makers: pd.DataFrame) -> set[int]:
-    """Return the calls of ``makers`` (call_id, made_ns) whose tensor is filled between its making and the call with what the host has."""
+    """Return the calls of ``makers`` whose tensor is filled with host data before the call.
+
+    ``makers`` has the columns call_id and made_ns.
+    """
     fillers = context.recording.named(FILLERS)
     if not len(makers) or not fillers:
         return set()

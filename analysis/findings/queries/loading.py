@@ -1,4 +1,4 @@
-"""The loader's processes: how many feed a step, by what a sample took them in the helper's own timing, and when they start."""
+"""The data loader's workers: how many a step needs, by the hook's own timing, and when they start."""
 
 from __future__ import annotations
 
@@ -21,31 +21,36 @@ from sawtooth.analysis.units import in_words, significant
 from sawtooth.ingest.loop.loading import BEYOND_CORES, SEVERAL_CORES, Rate, SampleCost, least_workers, predict
 from sawtooth.ingest.manifest import UserFacts
 
-COLLATE_COUNTS = 0.25  # of the time of a batch's samples: collating that takes less changes no advice
-MOST_SEEN = 0.5  # of what workers who keep up could bring
-ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # an epoch of a loader begins
+COLLATE_COUNTS = 0.25  # Share of the time of a batch's samples. A shorter collation changes no advice.
+MOST_SEEN = 0.5  # Share of the largest gain that workers could bring if they kept up.
+ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # Matches the start of an epoch of a loader.
 PROCESS_STARTED = r"multiprocessing/process\.py\(\d+\): start"
 
 
-UNKNOWN_HOST = 8  # workers at most, where nothing tells how many cores the host has: as in the changes of rules
+# Upper limit of workers if the host's number of cores is not known; the same number as in the rules' code changes.
+UNKNOWN_HOST = 8
 
 
 @dataclass(frozen=True)
 class Fed:
-    """A step whose batches ``workers`` load: what they take for it, ms, and the edit that says so."""
+    """The number of ``workers`` that load a step's batches, and the edit that gives their time per step."""
 
     workers: int
     edit: WithoutHostCause
 
     @property
     def ms(self) -> float:
-        """What they take for a step, ms."""
+        """Loading time per step with these workers, ms."""
         return self.edit.paced_ms
 
 
 @dataclass(frozen=True)
 class HiddenTime:
-    """A run whose steps take ``run_ms``, as ``witness`` says, where the profiled ones take ``estimate_ms``; ``proof`` says it with its numbers; ``timed``: by clocks of the run, not by telemetry."""
+    """A run whose steps take ``run_ms``, although the profile estimates ``estimate_ms``.
+
+    ``witness`` names the source of ``run_ms``, ``proof`` is a sentence with the numbers. ``timed`` is True if clocks of the
+    run measured the step, False if telemetry did.
+    """
 
     run_ms: float
     estimate_ms: float
@@ -55,13 +60,16 @@ class HiddenTime:
 
 
 def hidden_time(context: RuleContext) -> HiddenTime | None:
-    """Return what the profiled steps do not show of the run, by its stopwatch or marks, else by telemetry; None where they show it all."""
+    """Return the time of the run's steps that the profiled steps do not show; None if they show all of it.
+
+    The run's step time comes from its stopwatch or step marks, else from telemetry.
+    """
     fit, best = context.rank.represents, context.rank.best
     estimate = best.estimate.value
     if estimate is None:
         return None
     if best.represented and STEP_SOURCES[best.source].timed:
-        return None  # a clock of the run outranks what telemetry makes of it
+        return None  # A clock of the run is stronger evidence than telemetry.
     if not STEP_SOURCES[best.source].timed or best.ms is None:
         if fit is None or fit.represents is not False or not fit.step_ns:
             return None
@@ -72,13 +80,16 @@ def hidden_time(context: RuleContext) -> HiddenTime | None:
 
 
 def mostly_hidden(context: RuleContext) -> HiddenTime | None:
-    """Return what the profiled steps do not show of the run, where that is more than they themselves wait for the loader; else None."""
+    """Return the hidden time if it is longer than the profiled steps' own wait for the loader; else None."""
     hidden = hidden_time(context)
     return hidden if hidden is not None and hidden.run_ms - hidden.estimate_ms > context.lost_ms("data_wait") else None
 
 
 def told_as_hidden(context: RuleContext) -> bool:
-    """Tell whether workers that were timed to set the run's pace do so mostly where the profiled steps do not wait for them, which would understate it."""
+    """Return whether workers limit the run, but mostly outside the profiled steps.
+
+    This needs timed workers. The profiled steps alone would understate this loss.
+    """
     fed, hidden = feeding(context.run.manifest.facts), mostly_hidden(context)
     if fed is None or not loader_may_limit(context):
         return False
@@ -86,9 +97,10 @@ def told_as_hidden(context: RuleContext) -> bool:
 
 
 def at_their_limit(context: RuleContext) -> Feeding | None:
-    """Return what the workers need for a batch where that is as long as the run's step and the profiled steps hardly wait for it; else None.
+    """Return the workers' time per batch if it limits the run, but the profiled steps hardly wait.
 
-    Where those wait for most of what workers that keep up could bring, the wait itself tells what it costs.
+    It limits the run if it is as long as the run's step; None if not. If the profiled steps wait for most of the possible
+    gain, their wait itself shows the loss.
     """
     fed = feeding(context.run.manifest.facts)
     if fed is None or not context.step_ms or not fed.limits(context.step_ms) or mostly_hidden(context) is not None:
@@ -97,7 +109,10 @@ def at_their_limit(context: RuleContext) -> Feeding | None:
 
 
 def most_to_gain_ms(context: RuleContext) -> float | None:
-    """Return the most that workers who keep up bring a step: down to the GPU's own work, or to what any number of workers feeds; None where that is not known or next to nothing."""
+    """Return the largest gain per step if the workers kept up, ms; None if it is not known or negligible.
+
+    The limit is the GPU's own work, or the time per step with the best number of workers.
+    """
     best = context.rank.best
     if best.ms is None or context.whatif is None:
         return None
@@ -106,17 +121,23 @@ def most_to_gain_ms(context: RuleContext) -> float | None:
 
 
 def loads_in_workers(context: RuleContext) -> bool:
-    """Tell whether worker processes load the batches of the run."""
+    """Return whether worker processes load the batches of the run."""
     return bool(context.recording.named(LOADS_IN_WORKERS))
 
 
 def loader_may_limit(context: RuleContext) -> bool:
-    """Tell whether worker processes load the batches of the run and, as far as they were timed, may give no more than its steps take."""
+    """Return whether the run has worker processes that may be too slow for its steps.
+
+    Workers that were timed and are certainly fast enough do not count.
+    """
     return loads_in_workers(context) and not keeps_up(context.run.manifest.facts, context.step_ms)
 
 
 def of_first_read(context: RuleContext) -> bool:
-    """Tell whether the profiled steps are of a first epoch that was read from the disk, as later ones were not: their wait is not the run's."""
+    """Return whether only the profiled steps belong to a first epoch that was read from disk.
+
+    Later epochs were not read from disk, so the wait of the profiled steps does not represent the run.
+    """
     first, rank = first_read_of(context.run.manifest.facts), context.rank
     if first is None or not first.is_over or first.later_ns is None or rank.trace.clock != "unix":
         return False
@@ -131,25 +152,31 @@ def profiled_steps(context: RuleContext) -> list[dict[str, Any]]:
 
 
 def keeps_up(facts: UserFacts, step_ms: float | None) -> bool:
-    """Tell whether the workers, as they were timed, give more than steps of ``step_ms`` take, for sure."""
+    """Return whether the timed workers certainly load faster than steps of ``step_ms``."""
     fed = feeding(facts)
     return fed is not None and step_ms is not None and fed.high_ms < step_ms
 
 
 def quickest_ms(facts: UserFacts) -> float:
-    """Return the shortest step that any number of workers feeds, ms, as they were timed; 0 where they were not."""
+    """Return the loading time per step with the best number of workers, ms; 0 if they were not timed."""
     cost = sample_cost(facts)
     return _paced(facts, cost, _best(facts, cost)).paced_ms if cost is not None else 0.0
 
 
 def paced_by(facts: UserFacts, workers: int) -> WithoutHostCause | None:
-    """Return the loader's wait gone, as far as ``workers`` feed a step by what a sample took; None where it was not timed."""
+    """Return the edit that reduces the loader's wait to the loading time of ``workers``.
+
+    None if the workers were not timed.
+    """
     cost = sample_cost(facts)
     return _paced(facts, cost, workers) if cost is not None else None
 
 
 def most_that_help(facts: UserFacts) -> Fed | None:
-    """Return the step that as many workers feed as bring something; None where they were not timed, or there are as many already."""
+    """Return the loading time with the best number of workers.
+
+    None if the workers were not timed, or if the run already has this number.
+    """
     cost = sample_cost(facts)
     if cost is None or (workers := _best(facts, cost)) <= (facts.loader_workers or 0):
         return None
@@ -157,7 +184,7 @@ def most_that_help(facts: UserFacts) -> Fed | None:
 
 
 def _best(facts: UserFacts, cost: SampleCost) -> int:
-    """Return the smallest number of workers that gives most samples."""
+    """Return the smallest number of workers with the highest sample rate."""
     return max(range(1, BEYOND_CORES * cores_of(facts) + 1), key=lambda workers: _rate(facts, cost, workers).value)
 
 
@@ -172,8 +199,11 @@ def _rate(facts: UserFacts, cost: SampleCost, workers: int) -> Rate:
 
 
 def advised_at_first(context: RuleContext, lost_ms: float, fed_ms: float | None) -> int:
-    """Return how many workers to load with what the training process loads by itself: as many as hide it behind the rest of the step, ``fed_ms``, a core
-    each; more where their samples wait."""
+    """Return the number of workers for a training process that loads its own batches.
+
+    The workers must hide the loading behind the rest of the step (``fed_ms``), at one core per worker. Samples that mostly
+    wait allow more workers than cores.
+    """
     host, facts = context.run.telemetry.host, context.run.manifest.facts
     cores, cost = (host.means.get("cores") if host is not None else None) or facts.loader_cores, sample_cost(facts)
     most = max(int(cores) - 1, 1) if cores else UNKNOWN_HOST
@@ -188,7 +218,10 @@ def advised_at_first(context: RuleContext, lost_ms: float, fed_ms: float | None)
 
 
 def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
-    """Return in sentences what a sample took and how many workers feed a step of ``step_ms``; empty where neither was measured."""
+    """Return sentences with the time per sample and the number of workers for ``step_ms``.
+
+    Empty if neither was measured.
+    """
     cost = sample_cost(facts)
     if cost is None or not step_ms:
         return ""
@@ -214,7 +247,10 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
 
 
 def worker_starts(context: RuleContext) -> Events:
-    """Return the calls that make a loader's iterator and start worker processes for it; a loader without workers starts none."""
+    """Return the calls that create a loader's iterator and start worker processes.
+
+    A loader without workers starts none.
+    """
     made, started = frames(context, ITERATOR_MADE), frames(context, PROCESS_STARTED)
     moments = np.sort(started.frame["start_ns"].to_numpy(np.int64))
     first, last = (np.searchsorted(moments, made.frame[edge].to_numpy(np.int64)) for edge in ("start_ns", "end_ns"))
@@ -229,7 +265,10 @@ CPU_LIMITS = Action(
 
 
 def crowds_the_training(result: RunResult) -> bool:
-    """Tell whether a training that computes on the host for half of its time or more has as many loader workers as cores already."""
+    """Return whether a run that computes on the host already has as many loader workers as cores.
+
+    It computes on the host if operators take at least half of the host's time.
+    """
     work, facts = result.host, result.manifest.facts
     if work is None or not facts.loader_cores:
         return False

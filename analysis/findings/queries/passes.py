@@ -1,4 +1,4 @@
-"""What operators launched: their forward pass, and the backward pass that autograd made of it."""
+"""GPU operations that operators launched, in the forward pass and in the backward pass."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
-_NODE = f"^{AUTOGRAD_NODE}|Backward[0-9]*$"  # names of a backward pass's operators
-# Up from each launching operator to autograd's node around it: what autograd records on the way runs a second time there.
+_NODE = f"^{AUTOGRAD_NODE}|Backward[0-9]*$"  # Matches the names of operators in a backward pass.
+# Walk from each launching operator up to the enclosing autograd node. Operators that autograd recorded below the node run a
+# second time there.
 _AGAIN = f"""
 WITH RECURSIVE launching AS (SELECT DISTINCT cpu_op_id FROM gpu_ops WHERE cpu_op_id IS NOT NULL),
 up AS (SELECT o.cpu_op_id AS leaf, o.parent_id, regexp_matches(o.name, '{_NODE}') AS node, NOT node AND o.sequence_number IS NOT NULL AS recorded
@@ -32,12 +33,15 @@ class Passes:
 
     @property
     def both(self) -> pd.DataFrame:
-        """All of them."""
+        """Rows of both passes."""
         return pd.concat([self.forward, self.backward])
 
 
 def passes(context: RuleContext, operators: Sequence[int]) -> Passes:
-    """Return what the operators of these ids launched, at any depth, and what the backward passes of all they called did."""
+    """Return the launches of these operators, at any depth, and those of their backward passes.
+
+    The backward passes include those of all operators that they called.
+    """
     if not len(operators):
         return Passes(context.work.iloc[:0], context.work.iloc[:0])
     launches = context.launches
@@ -48,7 +52,7 @@ def passes(context: RuleContext, operators: Sequence[int]) -> Passes:
 
 
 def run_again(context: RuleContext) -> pd.DataFrame:
-    """Return the rows of ``RuleContext.work`` that a backward pass launched to compute the forward pass a second time."""
+    """Return the rows of ``RuleContext.work`` that recompute the forward pass inside a backward pass."""
     again = {int(row[0]) for row in context.recording.rows(_AGAIN)}
     return context.work[context.work["gpu_op_id"].isin(again)]
 
@@ -59,9 +63,10 @@ def in_backward(context: RuleContext) -> set[int]:
 
 
 def at_once(rows: pd.DataFrame, times: int) -> list[Edit]:
-    """Return the edits that run ``rows``, a body that each step repeats ``times`` times, as one body over all the data.
+    """Return the edits that run a body, repeated ``times`` times per step, as one body over all data.
 
-    The GPU's work stays: what is left takes as long together as all did. The launches of the other bodies go.
+    ``rows`` are the operations of the repeated bodies. The GPU's work stays: the remaining operations take as long together
+    as all did. The launches of the other bodies disappear.
     """
     kept: list[int] = []
     timed: list[int] = []

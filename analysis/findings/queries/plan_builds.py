@@ -1,16 +1,17 @@
-"""Operators that build a plan on the host where they first meet a shape."""
+"""Operators that build a plan on the host for each new input shape."""
 
 from __future__ import annotations
 
 from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.queries.calls import Events
 
-# An operator's own code, beside its launches, takes the host 5 to 50 µs, recorded perhaps 200. cuDNN takes about 1 ms to plan a convolution, 45 ms for
-# attention, which it compiles kernels for.
+# Without its launches, an operator takes the host 5 to 50 µs, or about 200 µs while recorded. cuDNN takes about 1 ms to plan
+# a convolution, and 45 ms for attention, for which it compiles kernels.
 AT_LEAST_NS = 500_000
-TIMES_USUAL = 10  # what the operator takes where it has met the shape before
-# An operator's own time is what neither the operators that it calls nor its calls of the driver take: they load code, allocate, wait, or are timed
-# themselves. One that waits for the GPU times algorithms: a search. Only one that launches is meant, others compute on the host.
+TIMES_USUAL = 10  # Relative to the operator's time for a shape that it has seen before.
+# An operator's own time excludes the operators and driver calls inside it: these load code, allocate, wait, or have their own
+# timing. An operator that waits for the GPU searches algorithms, which is another problem. Operators without launches compute
+# on the host and do not count.
 _BUILDS = """
 WITH long AS (
     SELECT o.cpu_op_id, o.name_id, o.dur_ns FROM cpu_ops o
@@ -34,8 +35,11 @@ WHERE s.own_ns >= $times * u.usual_ns ORDER BY id"""
 
 @once
 def plan_builds(context: RuleContext) -> Events:
-    """Return the operators of the counted steps that take the host far longer than usual where they first meet a shape, with input_dims, own_ns (their
-    own time) and excess_ns (beyond the usual). Those of which one step alone does so are left out: a run may do that once."""
+    """Return the operators of the counted steps that are much slower than usual for a new shape.
+
+    Adds the columns input_dims, own_ns (the operator's own time) and excess_ns (beyond the usual time). An operator that does
+    this in only one step is left out, because a run may do so once.
+    """
     of = {"device": context.rank.device, "least": AT_LEAST_NS, "times": TIMES_USUAL}
     builds = Events(context.recording.frame(_BUILDS, of), len(context.rank.counted))
     steps = builds.frame.groupby("name")["step"].nunique()
@@ -43,10 +47,10 @@ def plan_builds(context: RuleContext) -> Events:
 
 
 def excess_ms(context: RuleContext, builds: Events) -> float:
-    """Return what ``builds`` take beyond the usual, ms per step of the run.
+    """Return the time of ``builds`` beyond the usual, ms per step of the run.
 
-    Recording makes operators and launches slower, not a plan: it takes what it took in the profile. Where the run's step is shorter than the profiled
-    one without the profiler's cost, the run plans less often, by as much.
+    The profiler slows operators and launches, but not plan building, so its recorded time is right. If the run's step is
+    shorter than the profiled step without the profiler's cost, the run plans less often in the same proportion.
     """
     ms = float(builds.frame["excess_ns"].sum()) / 1e6 / max(builds.steps, 1)
     best = context.rank.best

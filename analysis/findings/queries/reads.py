@@ -1,4 +1,4 @@
-"""The host's reads of GPU values: what waits for them, and which GPU operations only serve them."""
+"""The host's reads of GPU values: the waits, and the GPU operations that only serve these reads."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ WAITING = "Synchronize|Memcpy"
 
 @once
 def waiting_calls(context: RuleContext, inside: str) -> tuple[int, ...]:
-    """Return the synchronizing calls of all steps that are inside an operator whose name matches, at any depth."""
+    """Return the synchronizing calls of all steps inside an operator whose name matches, at any depth."""
     names = context.recording.named(inside)
     if not names:
         return ()
-    # Level by level: a recursive query joins all operators at once, a hundred bytes each.
+    # Search level by level: a recursive query would join all operators at once, with a hundred bytes each.
     calls, op = _pairs(
         context,
         "SELECT call_id, cpu_op_id FROM runtime_calls SEMI JOIN (FROM names WHERE regexp_matches(name, ?)) USING (name_id)",
@@ -50,21 +50,24 @@ def waiting_calls(context: RuleContext, inside: str) -> tuple[int, ...]:
 
 
 def _pairs(context: RuleContext, sql: str, parameter: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the two columns of a query, -1 where the second is missing."""
+    """Return the two columns of a query, with -1 for a missing second value."""
     columns = context.recording.cursor.execute(sql, [parameter]).fetchnumpy().values()
     first, second = (np.ma.filled(of.astype(np.int64), -1) for of in columns)
     return first, second
 
 
-READS = r"^aten::(item|is_nonzero|_local_scalar_dense|to|_to_copy|copy_)$"  # tolist(), cpu() and numpy() are the last three
-SUMMARIES = (  # what sums a tensor up for the host to read or to test; a loss is none of them, so that training needs no result of these
-    r"^aten::(norm|linalg_vector_norm|isnan|isinf|isfinite|any|all|max|min|amax|amin|argmax|argmin|eq|ne|lt|le|gt|ge|logical_\w+|detach|view|reshape|select|resolve_\w+)$"
-)
-# What no backward pass needs: counts of what is true, and figures made of a single number, out of place, as a perplexity of a loss.
+# The last three implement ``tolist()``, ``cpu()`` and ``numpy()``.
+READS = r"^aten::(item|is_nonzero|_local_scalar_dense|to|_to_copy|copy_)$"
+# Operators that summarize a tensor for the host to read or to test. None of them computes a loss, so training does not need
+# their results.
+SUMMARIES = r"^aten::(norm|linalg_vector_norm|isnan|isinf|isfinite|any|all|max|min|amax|amin|argmax|argmin|eq|ne|lt|le|gt|ge|logical_\w+|detach|view|reshape|select|resolve_\w+)$"
+# Results that no backward pass needs: counts of true values, and out-of-place figures from a single number, such as the
+# perplexity of a loss.
 _FIGURES = f"""regexp_matches(o.name, '^aten::(sum|mean|count_nonzero)$') AND regexp_matches(s.input_types, '^\\["(bool|int|long int)"')
     OR NOT ends_with(o.name, '_') AND NOT regexp_matches(s.input_dims, '[0-9]') AND regexp_matches(s.input_types, '"(float|double|c10::)')
     AND NOT exists (FROM named_cpu_ops n WHERE n.sequence_number = o.sequence_number AND starts_with(n.name, '{AUTOGRAD_NODE}'))"""
-# Millions of operators may be outermost: of all of them no more than thread and id is held at once, and ids are in the order of their starts.
+# There may be millions of outermost operators, so the query stores only thread and id of each. Ids are in the order of the
+# starts.
 _ONLY_READ = f"""
 WITH outermost AS NOT MATERIALIZED (SELECT o.*, o.start_ns + o.dur_ns AS end_ns, regexp_matches(o.name, $1) AS reads FROM named_cpu_ops o
     WHERE o.kind = 'op' AND (o.parent_id IS NULL OR o.parent_id IN (SELECT cpu_op_id FROM cpu_ops WHERE kind = 'annotation'))),
@@ -82,12 +85,14 @@ SELECT gpu_op_id FROM gpu_ops JOIN ({launches_within("serving")}) USING (call_id
 
 
 def only_read(context: RuleContext, waits: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the GPU operations of all steps that only serve reads which wait in ``waits``: the copy to the host, and the norms, tests
-    and figures of a single number directly before it whose result it takes."""
+    """Return the GPU operations of all steps that only serve the reads which wait in ``waits``.
+
+    These are the copy to the host, and the norms, tests and single-number figures directly before it whose result it copies.
+    """
     return tuple(int(row[0]) for row in context.recording.rows(_ONLY_READ, [READS, SUMMARIES, list(waits)]))
 
 
-BULK_BYTES = 1_000_000  # more than figures to print: what the host computes right after is on this data
+BULK_BYTES = 1_000_000  # More bytes than figures to print: the host's next computation uses this data.
 _RIGHT_AFTER = """
 WITH copied AS (SELECT max(c.start_ns) AS start_ns, c.thread_id FROM gpu_ops g JOIN runtime_calls c USING (call_id)
     WHERE g.kind = 'memcpy' AND g.bytes >= $1 AND g.gpu_op_id IN (SELECT unnest($2::BIGINT[])) GROUP BY g.gpu_op_id, c.thread_id),
@@ -96,20 +101,25 @@ SELECT DISTINCT l.call_id FROM copied c ASOF JOIN launching l ON l.thread_id = c
 
 
 def after_bulk(context: RuleContext, served: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the launching calls that the host makes next after each of the copies of data among ``served`` (GPU operations): Python before them works
-    on what was copied."""
+    """Return the host's next launching call after each large copy among ``served`` (GPU operations).
+
+    Python code before these calls works on the copied data.
+    """
     return tuple(int(row[0]) for row in context.recording.rows(_RIGHT_AFTER, [BULK_BYTES, list(served)]))
 
 
 @dataclass(frozen=True)
 class NanChecks:
-    """What autograd's anomaly detection adds in all steps: runtime calls, the waits for its answers among them, and GPU operations."""
+    """The additions of autograd's anomaly detection in all steps: runtime calls and GPU operations.
+
+    The calls include the waits for the results.
+    """
 
     calls: tuple[int, ...]
     operations: frozenset[int]
 
 
-# Anomaly detection is what calls _is_any_true right below a node of autograd: tests of the user's own say any, or stand elsewhere.
+# Anomaly detection calls _is_any_true directly below an autograd node. A user's own tests call any, or are elsewhere.
 _NAN_CHECKS = f"""
 WITH below AS (SELECT o.parent_id, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, o.name FROM named_cpu_ops o
     JOIN named_cpu_ops p ON p.cpu_op_id = o.parent_id
@@ -121,21 +131,21 @@ SELECT call_id, gpu_op_id FROM made LEFT JOIN gpu_ops USING (call_id)"""
 
 @once
 def nan_checks(context: RuleContext) -> NanChecks:
-    """Return what anomaly detection adds; nothing where it is off."""
+    """Return the additions of anomaly detection; empty if it is off."""
     if not context.recording.named("^aten::_is_any_true$"):
         return NanChecks((), frozenset())
     rows = context.recording.rows(_NAN_CHECKS, [AUTOGRAD_NODE])
     return NanChecks(tuple(sorted({int(call) for call, _ in rows})), frozenset(int(op) for _, op in rows if op is not None))
 
 
-REPEATS = r"^aten::repeat_interleave$"  # waits for how long its result is
+REPEATS = r"^aten::repeat_interleave$"  # This operator waits for the length of its result.
 OUTPUT_SIZE = Action(
     "Tell",
     "repeat_interleave the length of its result",
     " (output_size=), or gather with indices made on the GPU: then it does not wait.",
 )
 MASK_OPERATORS = r"^aten::(nonzero|masked_select|_unique|unique_dim|unique_consecutive|argwhere|index_put_|repeat_interleave)"
-SAME_SHAPE = (  # what keeps the shape where a mask's result has one of its own
+SAME_SHAPE = (  # Code that keeps the shape, where a mask's result has a shape of its own.
     CodeChange(
         "PyTorch",
         "loss = F.cross_entropy(logits[mask], target[mask])   # waits for how many",

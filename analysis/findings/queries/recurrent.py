@@ -1,8 +1,8 @@
-"""Recurrent layers that a library runs as one operator: torch.compile stops at them, and brings nothing to what cuDNN does.
+"""Recurrent layers that a library runs as one operator, and which torch.compile does not improve.
 
-Dynamo breaks its graph at ``nn.RNN``, ``nn.GRU`` and ``nn.LSTM`` on purpose, and may leave what follows in the same function uncompiled
-(https://github.com/pytorch/pytorch/issues/141184); where it is told not to, the layer is as fast as before at best
-(https://github.com/pytorch/pytorch/pull/185163).
+Dynamo breaks its graph at ``nn.RNN``, ``nn.GRU`` and ``nn.LSTM`` on purpose. It may leave the following code of the same
+function uncompiled (https://github.com/pytorch/pytorch/issues/141184). With an option to prevent the break, the layer is at
+best as fast as before (https://github.com/pytorch/pytorch/pull/185163).
 """
 
 from __future__ import annotations
@@ -16,11 +16,17 @@ PACKED = r"^aten::_pack_padded_sequence$"
 
 
 def recurrent_layer(context: RuleContext) -> str | None:
-    """Return what the recurrent layer of the counted steps is called in PyTorch, ``nn.LSTM``; None where none of them runs whole sequences."""
+    """Return the PyTorch name of the counted steps' recurrent layer, such as ``nn.LSTM``.
+
+    None if no layer runs whole sequences.
+    """
     called = operators(context, rf"^aten::({'|'.join(LAYERS)})$").frame["name"]
     return LAYERS[str(called.iloc[0]).removeprefix("aten::")] if len(called) else None
 
 
 def packs_sequences(context: RuleContext) -> bool:
-    """Tell whether sequences of different lengths are packed for it: then each batch launches other work."""
+    """Return whether the layer gets packed sequences of different lengths.
+
+    If so, each batch launches different work.
+    """
     return bool(operators(context, PACKED).count)

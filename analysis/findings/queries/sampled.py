@@ -1,4 +1,4 @@
-"""What several rules ask of telemetry: clocks held down, memory in use, the time without a kernel."""
+"""Telemetry queries of several rules: reduced clocks, memory in use, and time without a kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sawtooth.ingest.quantities.throttling import ReasonKind
 
 
 def held_down(context: RuleContext, *kinds: ReasonKind) -> tuple[list[ThrottleBand], float]:
-    """Return the bands in which clocks were held down for a reason of one of ``kinds``, and their share of the sampled time."""
+    """Return the bands with clocks reduced for a reason of ``kinds``, and their share of the sampled time."""
     telemetry = context.telemetry
     if telemetry is None:
         return [], 0.0
@@ -28,7 +28,10 @@ def band_evidence(bands: list[ThrottleBand]) -> list[dict[str, Any]]:
 
 @once
 def memory_use(context: RuleContext) -> tuple[float, float] | None:
-    """Return peak memory in use and memory of the GPU, bytes: by telemetry, else by the allocator; None where neither tells."""
+    """Return the peak memory in use and the GPU's memory, bytes; None if not known.
+
+    The peak comes from telemetry, else from the allocator's events.
+    """
     telemetry = context.telemetry
     if telemetry is not None and telemetry.memory_peak_bytes and telemetry.memory_total_bytes:
         return float(telemetry.memory_peak_bytes), float(telemetry.memory_total_bytes)
@@ -40,7 +43,10 @@ def memory_use(context: RuleContext) -> tuple[float, float] | None:
 
 
 def idle_by_telemetry_ms(context: RuleContext) -> float | None:
-    """Return the ms of a step in which telemetry's steady part sees no kernel, None where it cannot tell (none, or kernels too short)."""
+    """Return the ms per step in which telemetry sees no kernel in its steady part.
+
+    None without telemetry, or if the kernels are too short for it.
+    """
     busy, step = context.rank.metrics["nvml_gpu_util_mean"].value, context.step_ms
     if busy is None or not step or not context.rank.facts.kernels_in_counted_steps:
         return None

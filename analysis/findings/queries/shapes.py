@@ -1,4 +1,4 @@
-"""Whether steps of one kind work on other shapes each."""
+"""Steps of one kind that work on different shapes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext, once
 
-UNLIKE = 1.1  # most FLOPs of a step over fewest: below a tenth no batch is worth sorting
-LEAST_STEPS = 2  # two steps that differ prove that steps differ
+UNLIKE = 1.1  # Most FLOPs of a step divided by fewest. Sorting batches is not useful for a difference below 10 %.
+LEAST_STEPS = 2  # Two different steps prove that steps differ.
 
 
 @once
 def unlike_steps(context: RuleContext) -> pd.Series | None:
-    """Return the FLOPs of each profiled step where one has more than UNLIKE times another's and all run the same operators; else None."""
+    """Return the FLOPs of each profiled step if they differ by more than UNLIKE; else None.
+
+    None also if the steps run different operators: they are then steps of several kinds.
+    """
     work = context.work
     flops = work.groupby("step")["flops"].sum()
     flops = flops[flops > 0]
@@ -20,4 +23,4 @@ def unlike_steps(context: RuleContext) -> pd.Series | None:
         return None
     products = work[work["flop_op_id"].notna()].drop_duplicates("flop_op_id").sort_values(["step", "start_ns"])
     named = products.groupby("step")["flop_operator"].agg(tuple)
-    return None if named.nunique() > 1 else flops  # steps of other operators are steps of several kinds
+    return None if named.nunique() > 1 else flops  # Steps with other operators are steps of several kinds.

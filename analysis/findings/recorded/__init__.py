@@ -1,1 +1,1 @@
-"""What a recording says that rules and pages share: the work of its steps, who launched it, and the lines of code behind it."""
+"""Facts of a recording that rules and pages share: GPU work, its launches and source lines."""

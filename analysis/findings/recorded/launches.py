@@ -1,7 +1,7 @@
-"""Where on the host the GPU operations that rules look at were launched, to be asked for intervals of the host again and again.
+"""Where on the host the GPU operations were launched, for fast repeated queries by host intervals.
 
-A join of moments with intervals compares each with each: a run of millions of events took minutes. Here every question is a search in sorted
-columns, read once.
+A join of moments with intervals compares every pair, which took minutes for a run of millions of events. Here each query
+searches sorted columns that were read once.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from sawtooth.analysis.store.library import Recording
 
 I64 = NDArray[np.int64]
 NO_ID = -1
-NO_SEQUENCE = -(2**63)  # no number that a profiler writes
+NO_SEQUENCE = -(2**63)  # A number that no profiler writes.
 
 
 class Moments:
     """Rows that each have a moment of a host thread."""
 
     def __init__(self, thread: NDArray[np.int32], moment: I64, rows: I64) -> None:
-        self._of_thread: dict[int, tuple[I64, I64]] = {}  # rows and moments, in the order of the moments
+        self._of_thread: dict[int, tuple[I64, I64]] = {}  # Rows and moments, in the order of the moments.
         for number in np.unique(thread).tolist():
             mine = np.flatnonzero(thread == number)
             mine = mine[np.argsort(moment[mine], kind="stable")]
@@ -42,7 +42,7 @@ class Moments:
 
 
 def _covered(first: I64, last: I64) -> I64:
-    """Return the numbers that lie in any of the ranges from ``first`` up to ``last``, each once, ascending."""
+    """Return the numbers in any of the ranges from ``first`` up to ``last``, each once, ascending."""
     order = np.argsort(first, kind="stable")
     first, last = first[order], np.maximum.accumulate(last[order]) if len(order) else last
     first = np.maximum(first, np.concatenate([first[:1], last[:-1]]))
@@ -51,7 +51,7 @@ def _covered(first: I64, last: I64) -> I64:
 
 
 class Keys:
-    """Rows found by an integer that each has."""
+    """Rows that can be looked up by an integer key."""
 
     def __init__(self, key: I64, rows: I64) -> None:
         order = np.argsort(key, kind="stable")
@@ -65,7 +65,10 @@ class Keys:
 
 @dataclass(frozen=True)
 class HostIntervals:
-    """Operators and annotations by cpu_op_id: thread, start and end (ns, absolute), whether it is an operator, its sequence number."""
+    """Operators and annotations by cpu_op_id: thread, start and end, kind and sequence number.
+
+    Times are absolute ns. ``is_op`` is False for annotations.
+    """
 
     thread: NDArray[np.int32]
     start: I64
@@ -75,7 +78,7 @@ class HostIntervals:
 
 
 class Launches:
-    """The GPU operations of ``RuleContext.work``, by position in it, and the host's operators around their launches."""
+    """GPU operations of ``RuleContext.work``, by position, and the host operators around their launches."""
 
     def __init__(self, recording: Recording, gpu_ops: I64) -> None:
         self._ops = _host_intervals(recording)
@@ -89,25 +92,31 @@ class Launches:
         self._launched_by, self._launched_at = _launches(recording, gpu_ops)
 
     def by(self, operators: I64) -> I64:
-        """Return the positions of what these operators (kind op) launched."""
+        """Return the positions of the operations that these operators (kind op) launched."""
         return self._launched_by.of(operators)
 
     def during(self, operators: I64) -> I64:
-        """Return the positions of what was launched on their threads while any of these operators or annotations was open."""
+        """Return the positions of the launches on the same threads while one of these operators was open.
+
+        Annotations count as operators.
+        """
         ops = self._ops
         return self.between(ops.thread[operators], ops.start[operators], ops.end[operators])
 
     def between(self, thread: NDArray[np.int32], start: I64, end: I64) -> I64:
-        """Return the positions of what was launched on these threads in these half-open intervals (ns, absolute)."""
+        """Return the positions of the launches on these threads in these half-open intervals (absolute ns)."""
         return self._launched_at.within(thread, start, end)
 
     def begun_in(self, operators: I64) -> I64:
-        """Return the ids of the operators that began while any of these was open, themselves among them."""
+        """Return the ids of the operators that began while one of these was open, including these."""
         ops = self._ops
         return self._operators(ops.thread[operators], ops.start[operators], ops.end[operators])
 
     def begun_between(self, operators: I64) -> I64:
-        """Return the ids of the operators that began, by thread, from the first start to the last end of these."""
+        """Return the ids of the operators that began between the first start and the last end of these.
+
+        Each thread has its own first start and last end.
+        """
         ops = self._ops
         threads, place = np.unique(ops.thread[operators], return_inverse=True)
         first, last = np.full(len(threads), np.iinfo(np.int64).max), np.full(len(threads), np.iinfo(np.int64).min)
@@ -116,12 +125,12 @@ class Launches:
         return self._operators(threads, first, last)
 
     def backward_of(self, operators: I64) -> I64:
-        """Return the positions of what autograd's nodes of these operators launched."""
+        """Return the positions of the launches inside the autograd nodes of these operators."""
         sequence = self._ops.sequence[operators]
         return self.during(self._nodes_of_sequence.of(sequence[sequence != NO_SEQUENCE]))
 
     def in_backward(self) -> I64:
-        """Return the positions of what was launched inside autograd's outermost nodes."""
+        """Return the positions of the launches inside autograd's outermost nodes."""
         return self.during(self._outermost_nodes)
 
     def _operators(self, thread: NDArray[np.int32], start: I64, end: I64) -> I64:
@@ -145,7 +154,7 @@ def _host_intervals(recording: Recording) -> HostIntervals:
 
 
 def _launches(recording: Recording, gpu_ops: I64) -> tuple[Keys, Moments]:
-    """Return where in ``gpu_ops`` each launching operator and each launch is found."""
+    """Return the positions in ``gpu_ops`` by launching operator, and by moment of the launch."""
     if not len(gpu_ops):
         return Keys(gpu_ops, gpu_ops), Moments(np.zeros(0, np.int32), gpu_ops, gpu_ops)
     columns = recording.cursor.execute(
@@ -154,7 +163,7 @@ def _launches(recording: Recording, gpu_ops: I64) -> tuple[Keys, Moments]:
         "WHERE g.gpu_op_id BETWEEN $2 AND $3 ORDER BY g.gpu_op_id",
         [NO_ID, int(gpu_ops.min()), int(gpu_ops.max())],
     ).fetchnumpy()
-    at = gpu_ops - int(gpu_ops.min())  # ids are dense
+    at = gpu_ops - int(gpu_ops.min())  # Ids have no gaps.
     operator, thread = columns["cpu_op_id"][at], columns["thread_id"][at]
     known, called = np.flatnonzero(operator != NO_ID), np.flatnonzero(thread != NO_ID)
     return Keys(operator[known], known), Moments(thread[called], columns["start_ns"][at][called], called)

@@ -1,4 +1,7 @@
-"""GPU work by the pass of a step that launched it: what autograd's nodes and the optimizer's marks enclose, named losses, and what is left."""
+"""GPU work by the phase of a step that launched it: forward, loss, backward, optimizer and copies.
+
+Autograd's nodes, the optimizer's annotations and the names of loss operators separate the phases.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE, launched_by_
 from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 from sawtooth.analysis.store.rank_view import RankView
 
-LOSS = r"^aten::\w*loss\w*$"  # as PyTorch names its own; their backward runs in autograd's nodes
+LOSS = r"^aten::\w*loss\w*$"  # Matches PyTorch's own losses. Their backward passes run in autograd's nodes.
 COPIES = ("memcpy", "memset")
 PHASE_ORDER = ("forward", "loss", "backward", "optimizer", "copies")
 _WORK = (
@@ -19,10 +22,11 @@ _WORK = (
 
 
 def work_by_phase(rank: RankView) -> pd.DataFrame:
-    """Return GPU work by phase (in PHASE_ORDER) and category: phase, name (the category), total_ns, tensor_core_ns, ms per step, share of all of it.
+    """Return GPU work by phase (in PHASE_ORDER) and category.
 
-    Each operation counts once. "forward" is what no mark encloses: with the model's forward pass also a loss written by hand. Empty where the
-    trace marks neither a backward pass nor an optimizer's step: then nothing tells the phases apart.
+    Columns: phase, name (the category), total_ns, tensor_core_ns, ms per step, and the share of all work. Each operation
+    counts once. "forward" is all work that no annotation contains, including a loss without PyTorch's loss operators. Empty
+    if the trace marks neither a backward pass nor an optimizer step, because the phases cannot be separated then.
     """
     work = rank.frame(_WORK)
     ids, device, recording = work["gpu_op_id"].to_numpy(np.int64), rank.device, rank.recording

@@ -1,4 +1,7 @@
-"""The user's own source line behind a recorded Python call: the frames of PyTorch, of libraries and of Python itself are climbed over."""
+"""The user's own source line behind a recorded Python call.
+
+The search goes up the stack, past the frames of PyTorch, of libraries and of Python itself.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,15 @@ __all__ = [
     "user_stack",
 ]
 
-MOST_FRAMES = 200  # deeper stacks are recursion: their line would not tell more
+MOST_FRAMES = 200  # Deeper stacks are recursion, whose line would not help.
 _OF_THE_HOST = """
 WITH begun AS (SELECT thread_id FROM python_calls WHERE start_ns = $start UNION SELECT thread_id FROM runtime_calls WHERE start_ns = $start
     UNION SELECT thread_id FROM cpu_ops WHERE start_ns = $start)
 SELECT python_call_id FROM python_calls JOIN begun USING (thread_id) WHERE start_ns <= $start AND start_ns + dur_ns > $start
 ORDER BY start_ns DESC, dur_ns LIMIT 1"""
 
-# While autograd's own thread works, the thread that asked for it stands in the call that runs the backward pass.
+# Autograd's thread has no Python calls. Meanwhile the thread that requested the backward pass is inside the call that runs
+# it.
 _BACKWARD = """
 WITH moment AS (SELECT coalesce(
     (SELECT min(o.start_ns) FROM gaps p JOIN cpu_ops o USING (cpu_op_id) WHERE p.device = $device AND p.start_ns = $start),
@@ -44,16 +48,20 @@ WITH moment AS (SELECT coalesce(
 SELECT python_call_id FROM moment, python_calls JOIN names USING (name_id)
 WHERE start_ns <= moment.ns AND start_ns + dur_ns > moment.ns AND contains(name, 'run_backward') ORDER BY start_ns DESC, dur_ns LIMIT 1"""
 
-# A call open when the recording begins is written with the line it is at then, and none that begins later ends before those.
+# A call that was open when the recording began is written with its line at that time. No later call of the thread ends before
+# it.
 _OPEN = """
 WITH ended AS (SELECT thread_id, min(start_ns + dur_ns) AS first_ns FROM python_calls GROUP BY thread_id)
 SELECT DISTINCT name FROM python_calls JOIN ended USING (thread_id) JOIN names USING (name_id) WHERE start_ns < first_ns"""
 
 
 def stale_lines(recording: Recording) -> set[str]:
-    """Return the frames that were open when the recording began: their line is where that happened, such as the optimizer's step, and not where a
-    function begins, as of all others."""
-    return recording.once(_stale_lines)  # it reads all Python calls, and each piece of evidence asks
+    """Return the frames that were open when the recording began.
+
+    Their line is where execution was at that time, such as the optimizer's step. All other frames have the first line of
+    their function.
+    """
+    return recording.once(_stale_lines)  # This reads all Python calls, and each piece of evidence needs it.
 
 
 def _stale_lines(recording: Recording) -> set[str]:
@@ -61,23 +69,26 @@ def _stale_lines(recording: Recording) -> set[str]:
 
 
 def as_known(recording: Recording, names: Sequence[str]) -> list[str]:
-    """Return frames with their line only where that is the function's own."""
+    """Return the frames, without the line where it is not the function's first line."""
     stale = stale_lines(recording) if names else set()
     return [without_line(name) if name in stale else name for name in names]
 
 
 def user_stack(recording: Recording, device: int, start_ns: int) -> tuple[str, ...]:
-    """Return the user's own frames, outermost first, at what begins at ``start_ns``: a piece of lost time, a GPU operation (at its launch), or
-    whatever the host does, such as a call of Python or of the driver.
+    """Return the user's own frames at the event that begins at ``start_ns``, outermost first.
 
-    Of what autograd's own thread does, which has no Python calls, they are those that called for the backward pass. Empty where the trace has no Python
-    calls, or none was open.
+    The event is a piece of lost time, a GPU operation (its launch), or a host event such as a Python or driver call. For
+    events of autograd's own thread, which has no Python calls, these are the frames that called the backward pass. Empty if
+    the trace has no Python calls, or if none was open.
     """
     return tuple(as_known(recording, [name for _, name in _frames(recording, device, start_ns) if is_user_line(name)]))
 
 
 def common_line(recording: Recording, device: int, starts_ns: Sequence[int]) -> str | None:
-    """Return the innermost frame of the user's own code that was open at all of ``starts_ns``, as ``user_stack`` takes them: where a loop calls from."""
+    """Return the user's innermost frame that was open at all of ``starts_ns``: the line of the loop.
+
+    ``starts_ns`` are starts as in ``user_stack``.
+    """
     stacks = [_frames(recording, device, start) for start in starts_ns]
     shared = set.intersection(*(set(stack) for stack in stacks)) if stacks else set()
     lines = [name for call, name in stacks[0] if (call, name) in shared and is_user_line(name)] if shared else []
@@ -85,15 +96,19 @@ def common_line(recording: Recording, device: int, starts_ns: Sequence[int]) -> 
 
 
 def in_user_code(places: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return in words which line of the user's own is first among ``places``, the longest first: "most" only of the longest; None where none is theirs."""
+    """Return the first line of the user's own code among ``places`` in words; None if there is none.
+
+    ``places`` are sorted, longest first. The text says "most" only for the first place.
+    """
     at = next((number for number, place in enumerate(places) if is_user_line(str(place["place"]))), None)
     return None if at is None else f"{'part of it' if at else 'most'} at {spoken(str(places[at]['place']))}"
 
 
 def heaviest_function(recording: Recording, device: int, *causes: str) -> str | None:
-    """Return in words which of the user's functions takes most of the time lost to ``causes``, what it calls of libraries included.
+    """Return in words the user's function with most of the time lost to ``causes``.
 
-    None without Python calls. ``in_user_code`` says where the host was in the middle of each gap, which for a long one is one of many functions.
+    The function's time includes the library code that it calls. None without Python calls. ``in_user_code`` shows only where
+    the host was in the middle of each gap; a long gap covers many functions.
     """
     gaps = recording.frame(
         "SELECT g.start_ns, g.end_ns, p.thread_id FROM gaps g LEFT JOIN python_calls p USING (python_call_id) "
@@ -117,7 +132,10 @@ def _host_facts(recording: Recording) -> tuple[list[str], HostFacts]:
 
 
 def most_from(recording: Recording, python_calls: pd.DataFrame) -> str | None:
-    """Return the user's own line that called more than half of the time of ``python_calls`` (id, start_ns, end_ns); None where none did."""
+    """Return the user's own line that called more than half of the time of ``python_calls``.
+
+    ``python_calls`` has the columns id, start_ns and end_ns. None if no line did.
+    """
     lines = user_lines(recording, [int(call) for call in python_calls["id"]])
     ns = python_calls["end_ns"] - python_calls["start_ns"]
     of_line = ns.groupby(python_calls["id"].map(lines)).sum()
@@ -125,7 +143,7 @@ def most_from(recording: Recording, python_calls: pd.DataFrame) -> str | None:
 
 
 def _frames(recording: Recording, device: int, start_ns: int) -> list[tuple[int, str]]:
-    """Return ids and names of the Python calls, outermost first, at what begins at ``start_ns``."""
+    """Return ids and names of the Python calls at the event that begins at ``start_ns``, outermost first."""
     here = (
         recording.rows(
             "SELECT python_call_id FROM gaps WHERE device = ? AND start_ns = ? AND python_call_id IS NOT NULL LIMIT 1",
@@ -152,7 +170,10 @@ def _frames(recording: Recording, device: int, start_ns: int) -> list[tuple[int,
 
 
 def user_lines(recording: Recording, calls: Sequence[int]) -> dict[int, str]:
-    """Return, by python_call_id, the innermost frame of the user's own code at or above it; calls without one are left out."""
+    """Return, by python_call_id, the innermost frame of the user's own code at or above each call.
+
+    Calls without such a frame are left out.
+    """
     line: dict[int, str] = {}
     at = {int(call): int(call) for call in calls}
     for _ in range(MOST_FRAMES):

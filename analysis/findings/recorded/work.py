@@ -1,4 +1,7 @@
-"""GPU operations of the counted steps with what rules need of each: operator, shapes, dtypes, category, FLOPs, bytes."""
+"""GPU operations of the counted steps with the columns that rules need.
+
+The columns include operator, shapes, dtypes, category and FLOPs.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ from sawtooth.analysis.findings.recorded.within import launches_within
 from sawtooth.analysis.knowledge.flops import peak_dtype
 from sawtooth.analysis.store.library import Recording
 
-USUAL_OPERATIONS = 60_000  # no fewer than the replay covers: further steps of a huge trace would say the same again
-MAX_OPERATIONS, FEWEST_STEPS = 150_000, 6  # large steps: as far as this many need, as in the replay
-MOST_EVIDENCE = 6  # groups of operators that a finding names
+USUAL_OPERATIONS = 60_000  # At least as many as the replay covers. Further steps of a huge trace would only repeat these.
+# Traces with large steps: more operations, until there are this many steps, as in the replay.
+MAX_OPERATIONS, FEWEST_STEPS = 150_000, 6
+MOST_EVIDENCE = 6  # Groups of operators that a finding names.
 OPTIMIZER_STEP = r"^Optimizer\.step#"
 ALIKE = (
     "kernel",
@@ -29,8 +33,8 @@ ALIKE = (
     "signature_id",
     "flop_operator",
     "flop_signature_id",
-)  # one kernel, launched again
-AUTOGRAD_NODE = "autograd::engine::"  # how the names of a backward pass's operators begin
+)  # Rows with equal values are one kernel, launched again.
+AUTOGRAD_NODE = "autograd::engine::"  # Prefix of the operator names in a backward pass.
 
 _WORK = """
     WITH chosen AS (
@@ -47,11 +51,13 @@ _WORK = """
 
 
 def step_work(recording: Recording, device: int) -> pd.DataFrame:
-    """Return one row per GPU operation of the counted steps of ``device`` (the first ones, some USUAL_OPERATIONS), in order of start.
+    """Return one row per GPU operation of the first counted steps of ``device``, in order of start.
 
-    Columns: gpu_op_id, start_ns, end_ns, dur_ns, stream, kind, kernel, blocks (of its grid) and block_threads (0 where not recorded), step, category, tensor_cores, cpu_op_id, operator, dims, types,
-    concrete, strides, flop_op_id, flop_operator, flop_dims, flop_types, flop_concrete, flop_strides (decoded lists, None where not recorded), and flops: the operator's FLOPs shared
-    out over its kernels by their time, NaN where unknown. ``alike`` is one number for all rows that are equal in ALIKE, ``example`` the first of them.
+    About USUAL_OPERATIONS rows. Columns: gpu_op_id, start_ns, end_ns, dur_ns, stream, kind, kernel, blocks (of the grid) and
+    block_threads (0 if not recorded), step, category, tensor_cores, cpu_op_id, operator, dims, types, concrete, strides,
+    flop_op_id, flop_operator, flop_dims, flop_types, flop_concrete, flop_strides, flops. Dims, types, concrete and strides
+    are decoded lists, None if not recorded. ``flops`` are the operator's FLOPs, divided among its kernels by their time, NaN
+    if unknown. ``alike`` is one number for all rows that are equal in ALIKE, ``example`` the first of these rows.
     """
     columns = recording.objects(_WORK, [device, USUAL_OPERATIONS, FEWEST_STEPS, MAX_OPERATIONS])
     texts = recording.once(_texts)
@@ -62,10 +68,10 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
     rows = recording.rows(
         "SELECT signature_id, input_dims, input_types, concrete_inputs, input_strides FROM signatures ORDER BY signature_id"
     )
-    launching = set(work["signature_id"].dropna()) | set(work["flop_signature_id"].dropna())  # few operators launch kernels
+    launching = set(work["signature_id"].dropna()) | set(work["flop_signature_id"].dropna())  # Few operators launch kernels.
     inputs = {int(i): tuple(msgspec.json.decode(c) if c else None for c in cells) for i, *cells in rows if i in launching}
     for column, prefix in (("signature_id", ""), ("flop_signature_id", "flop_")):
-        ids = work[column].astype("Int64")  # a column of pandas' own integers is walked slowly
+        ids = work[column].astype("Int64")  # Iterating over a pandas integer column is slow.
         signatures = [inputs.get(s) for s in ids.fillna(-1).to_numpy(np.int64).tolist()]
         for place, name in enumerate(("dims", "types", "concrete", "strides")):
             work[f"{prefix}{name}"] = pd.Series([f[place] if f else None for f in signatures], dtype=object)
@@ -77,13 +83,16 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
     together = work.groupby("flop_op_id")["dur_ns"].transform("sum")
     alike = work.groupby(list(ALIKE), dropna=False, sort=False).ngroup()
     work = work.assign(flops=work["each"] * work["dur_ns"] / together, alike=alike).drop(columns="each")
-    examples = np.fromiter(work.drop_duplicates("alike").itertuples(), object)  # of each number, which count up in this order
+    # The first row of each number; the numbers ascend in this order.
+    examples = np.fromiter(work.drop_duplicates("alike").itertuples(), object)
     work["example"] = examples[alike.to_numpy()]
-    return work.copy()  # columns that were added one by one lie apart: taking rows of them together is several times as fast
+    # Columns that were added one by one are stored apart. A copy joins them, and selecting rows is then several times as
+    # fast.
+    return work.copy()
 
 
 def _texts(recording: Recording) -> NDArray[np.object_]:
-    """Return the text of each name id, and behind the last what stands for none."""
+    """Return the text of each name id, followed by one entry for "no name"."""
     rows = recording.rows("SELECT name_id, name FROM names")
     texts = np.full(max((name_id for name_id, _ in rows), default=-1) + 2, np.nan, object)
     texts[[name_id for name_id, _ in rows]] = [name for _, name in rows]
@@ -91,12 +100,18 @@ def _texts(recording: Recording) -> NDArray[np.object_]:
 
 
 def product_dtype(row: Any) -> str | None:
-    """Return the dtype that a row of ``step_work`` multiplies in, None where it is no product or not recorded."""
+    """Return the dtype in which a row of ``step_work`` multiplies.
+
+    None if it is no product, or if the dtype is not recorded.
+    """
     return peak_dtype(row.flop_operator, row.flop_types, row.tensor_cores) if isinstance(row.flop_operator, str) else None
 
 
 def launched_inside(recording: Recording, device: int, pattern: str) -> NDArray[np.int64]:
-    """Return the gpu_op_ids launched while an annotation (or operator) whose name matches the regular expression was open, on any thread."""
+    """Return the gpu_op_ids launched on any thread while an annotation or operator of that name was open.
+
+    ``pattern`` is a regular expression for the name.
+    """
     return recording.once(_launched_inside, device, pattern)
 
 
@@ -116,8 +131,9 @@ def _launched_inside(recording: Recording, device: int, pattern: str) -> NDArray
 def launched_by_optimizer(recording: Recording, device: int, pattern: str = OPTIMIZER_STEP) -> NDArray[np.int64]:
     """Return the gpu_op_ids that the optimizer itself launched, inside annotations whose name matches.
 
-    Where ``step`` is given a closure it runs the forward and backward pass first: what was launched before the last of autograd's nodes
-    ended, on whatever thread they ran, is the model's. An annotation of such an optimizer without any node was cut off before them.
+    An optimizer whose ``step`` gets a closure runs the forward and backward pass first. So launches before the end of the
+    last autograd node belong to the model, on any thread. If an annotation of such an optimizer has no node, the recording
+    cut it off before the nodes.
     """
     return recording.once(_launched_by_optimizer, device, pattern)
 
@@ -140,9 +156,9 @@ def _launched_by_optimizer(recording: Recording, device: int, pattern: str) -> N
 
 
 def chosen(rows: pd.DataFrame, wanted: Callable[[Any], bool]) -> pd.DataFrame:
-    """Return the rows of ``step_work`` for which ``wanted`` (of a named tuple) holds.
+    """Return the rows of ``step_work`` for which ``wanted`` (of a named tuple) is true.
 
-    It is asked once of rows that differ only in when they ran, so it may look at their kernel, operators and inputs only.
+    ``wanted`` runs once for all rows with the same kernel, operators and inputs, so it must only use these.
     """
     if rows.empty:
         return rows
@@ -156,21 +172,27 @@ def ms_per_step(rows: pd.DataFrame, steps: int) -> float:
 
 
 def count_in_words(rows: pd.DataFrame, steps: int) -> str:
-    """Return how many rows of ``step_work`` a step has: 69 kernels, or GPU operations where copies and fills are among them."""
+    """Return the number of ``rows`` per step in words, such as "69 kernels".
+
+    The text says "GPU operations" if copies or fills are among them.
+    """
     count = len(rows) / max(steps, 1)
     what = "kernel" if (rows["kind"] == "kernel").all() else "GPU operation"
     return f"{count:,.0f} {what}{'' if round(count) == 1 else 's'}"
 
 
 def numel(shape: Any) -> int:
-    """Return the elements of a recorded shape, 0 for what is no shape."""
+    """Return the element count of a recorded shape, 0 if it is not a shape."""
     if not isinstance(shape, list) or not all(isinstance(n, int) for n in shape):
         return 0
-    return min(math.prod(shape), 2**62)  # nonsense of a damaged file must still fit a column
+    return min(math.prod(shape), 2**62)  # A nonsense value of a damaged file must still fit a column.
 
 
 def evidence_of(rows: pd.DataFrame, steps: int, by: Iterable[str] = ("operator", "kernel")) -> list[dict[str, Any]]:
-    """Return the MOST_EVIDENCE longest groups of the rows ``by`` columns, longest first, each with its time per step, count per step and its longest kernel's place."""
+    """Return the MOST_EVIDENCE longest groups of ``rows`` by the columns ``by``, longest first.
+
+    Each group has its time per step, its count per step and the place of its longest kernel.
+    """
     keys = list(by)
     dur_ns = rows["dur_ns"].to_numpy(np.int64)
     group = rows.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
