@@ -1,1 +1,1 @@
-"""What costs time and what to do: rules, what they ask of a recording, and the findings they build."""
+"""Rules that find lost time, the queries that they run on a recording, and the findings they build."""

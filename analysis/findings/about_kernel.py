@@ -1,4 +1,7 @@
-"""Which findings are about a kernel, an operator or a module: those whose change takes, shortens or moves their launches, and those that these prove."""
+"""Findings about a kernel, an operator or a module.
+
+A finding is about it if its change removes, shortens or moves one of its launches, or if its evidence shows one.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,23 @@ _OF_MODULES = (
 
 
 def about_kernel(rank: RankView, kernel: str, findings: Sequence[Finding]) -> tuple[int, ...]:
-    """Return which of ``findings``, by their place, are about the kernel called so. They must be of this rank: others number its operations otherwise."""
+    """Return the positions of the ``findings`` about the kernel with this name.
+
+    The findings must be from this rank, because other ranks number their GPU operations differently.
+    """
     return _about(rank.rows(_LAUNCHES, name=kernel), findings)
 
 
 def about_operator(rank: RankView, operator: str, findings: Sequence[Finding]) -> tuple[int, ...]:
-    """As ``about_kernel``, of what the operator called so launched itself."""
+    """Return the positions of the ``findings`` about the operator's own launches; see ``about_kernel``."""
     return _about(rank.rows(_OF_OPERATOR, name=operator), findings)
 
 
 def about_modules(rank: RankView, modules: Sequence[int], findings: Sequence[Finding]) -> tuple[int, ...]:
-    """As ``about_kernel``, of what nn.Modules own themselves; ``modules`` are ids of ``analysis.tables.modules``."""
+    """Return the positions of the ``findings`` about the modules' own launches; see ``about_kernel``.
+
+    ``modules`` are ids of ``analysis.tables.modules``.
+    """
     return _about(rank.rows(_OF_MODULES, modules=list(modules)), findings)
 
 

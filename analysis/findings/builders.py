@@ -1,6 +1,6 @@
-"""Findings that several rules build alike: kernels that need not run, waits that need not be, chains that one kernel could do.
+"""Evidence that several rules build: unnecessary kernels, unnecessary waits, and fusable chains.
 
-Titles are templates: ``{cost}`` is the time a step, further names are listed at each function.
+Titles are templates: ``{cost}`` is the time per step. Each function lists its further names.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, W
 from sawtooth.analysis.run.model import Confidence, Severity
 from sawtooth.analysis.units import in_words
 
-MORE_THAN_COST = 1.1  # times what kernels take: a gain that a reader would ask about
+MORE_THAN_COST = 1.1  # Multiple of the kernels' time above which a reader would ask why the gain is so large.
 NO_LAUNCHES = "The gain is more than these kernels take, because the host no longer launches them either."
-LEAD_LOST = "which costs it its head start: {cost} of each step"  # more than the GPU waits there: later launches come late too
-COPYING_WORTH_SAYING = 0.05  # of the time lost to waits: an item's copy is 1 µs, a tensor's may be most of it
-FREED_NS = 3_000  # for each kernel, at most, to free its operator's tensors and its part of autograd's graph on a slow host
+# More than the GPU's wait at this place, because later launches are also late.
+LEAD_LOST = "which costs it its head start: {cost} of each step"
+# Share of the time lost to waits. Copying a single number takes 1 µs; copying a tensor may take most of the wait.
+COPYING_WORTH_SAYING = 0.05
+# Upper limit per kernel, on a slow host, to free the tensors of its operator and its part of autograd's graph.
+FREED_NS = 3_000
 
 
 def of_kernels(
@@ -39,7 +42,8 @@ def of_kernels(
 ) -> Iterator[Evidence]:
     """Yield the evidence that the kernels ``rows`` (of ``RuleContext.work``) take time.
 
-    It predicts ``edits``, without these kernels where None. The title may hold ``{cost}``, and ``{kernels}``, their number a step: 69 kernels.
+    The prediction replays ``edits``, or removes these kernels if None. The title may contain ``{cost}`` and ``{kernels}``,
+    their number per step such as "69 kernels".
     """
     steps = context.work_steps
     cost = ms_per_step(rows, steps)
@@ -63,11 +67,10 @@ def of_kernels(
 
 
 def of_waits(context: RuleContext, calls: tuple[int, ...], advice: Advice) -> Iterator[Evidence]:
-    """Yield the evidence that idle time follows the host's waits in ``calls``.
+    """Yield the evidence that the GPU is idle after the host's waits in ``calls``.
 
-    It predicts the step without these waits and without the work that only serves them.
-
-    The title may hold ``{times}``, how often it waits a step in words, ``{place}``, where most is lost, ``{cost}``, and ``{costs}``, a clause on the GPU's loss.
+    The prediction removes these waits and the work that only serves them. The title may contain ``{times}`` (waits per step
+    in words), ``{place}`` (where most time is lost), ``{cost}``, and ``{costs}`` (a clause on the GPU's lost time).
     """
     lost = lost_in_calls(context, "host_sync", calls)
     if context.is_trifle(lost):
@@ -97,7 +100,7 @@ def of_waits(context: RuleContext, calls: tuple[int, ...], advice: Advice) -> It
 
 
 def _costs(context: RuleContext, calls: tuple[int, ...], lost: float) -> str:
-    """Return what the waits cost the GPU: the time that it copies for the host is no wait for it."""
+    """Return in words what the waits cost the GPU, separating copies for the host from idle time."""
     copying = lost_in_calls(context, "host_sync", calls, owner="exposed_memcpy")
     if copying < COPYING_WORTH_SAYING * lost:
         return f"which then waits {in_words(lost)} for the host"
@@ -107,7 +110,10 @@ def _costs(context: RuleContext, calls: tuple[int, ...], lost: float) -> str:
 
 
 def without_reads(context: RuleContext, calls: tuple[int, ...]) -> list[Edit]:
-    """Return the edits without the host's waits in ``calls``, the GPU operations that only serve them, and what the host does with data copied in bulk."""
+    """Return the edits that remove the host's waits in ``calls`` and the work that only serves them.
+
+    This work is the GPU operations that only serve the reads, and the host's computation on data that was copied in bulk.
+    """
     edits: list[Edit] = [WithoutWaits(calls)]
     if served := only_read(context, calls):
         edits.append(WithoutOps(served))
@@ -117,10 +123,11 @@ def without_reads(context: RuleContext, calls: tuple[int, ...]) -> list[Edit]:
 
 
 def without_freeing(context: RuleContext, gone: Sequence[int]) -> list[Edit]:
-    """Return the edit by which Python no longer frees what the operators left that launched the GPU operations ``gone``.
+    """Return the edit that removes the time in which Python frees the tensors of the operators ``gone``.
 
-    A step's graph is freed in one go, outside any operator, in a time that grows with the operators of the step. Where all the Python beside ``gone``
-    is short enough to be that, as much of it goes as of the operations: all of it may stay. Nothing where there is more.
+    ``gone`` are the GPU operations that these operators launched. A step's graph is freed in one go, outside any operator;
+    the time grows with the number of operators. If all remaining Python time is short enough for this, it shrinks in
+    proportion to the removed operations, at least down to no change. If it is longer, the result is empty.
     """
     rows = context.recording.rows(
         "SELECT o.call_id, sum(g.end_ns - g.start_ns) FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id WHERE g.device = ? "

@@ -1,4 +1,4 @@
-"""Every rule there is, found by its file, and what comes of applying them to a run."""
+"""Collect all rules and apply them to a run."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ NO_SURER = (
     + SAMPLE_IT
 )
 ONCE = "The profiled steps capture a CUDA graph, which the run does once: its steps after that launch otherwise."
-SHAPE_HOLDS = 1.3  # times the run's step, as the profiler-distorts rule has it: below it the shape of the profile still holds
+# Multiple of the run's step, the same as in the profiler-distorts rule. Below it, the shape of the profile is still valid.
+SHAPE_HOLDS = 1.3
 DISTORTED = "The profiled steps take {times:.1f} times as long as the run's: what the host loses to which cause is less sure than its sum."
-OWN_SQL = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)  # how a rule's own statement fails
+OWN_SQL = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)  # Errors of a rule's own SQL statement.
 FAILED = "the rule itself failed on this trace; please report it"
 
 
 @lru_cache(maxsize=1)
 def all_rules() -> tuple[Rule, ...]:
-    """Return every rule of ``sawtooth.analysis.findings.rules``, by slug."""
+    """Return every rule of ``sawtooth.analysis.findings.rules``, sorted by slug."""
     modules = [
         importlib.import_module(f"sawtooth.analysis.findings.rules.{m.name}")
         for m in pkgutil.iter_modules(rules_folder.__path__)
@@ -48,7 +49,10 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[list[Finding], list[NotChecked]]:
-    """Apply ``rules`` (all where None): measure, judge for the run's own step, advise; then put what they find in order."""
+    """Apply ``rules`` (all if None) and return the ordered findings and the rules that were not checked.
+
+    Each rule measures; the evidence is then judged for the run's own step and turned into advice.
+    """
     rules = all_rules() if rules is None else tuple(rules)
     findings: list[Finding] = []
     not_checked: list[NotChecked] = []
@@ -61,7 +65,8 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
         else:
             try:
                 findings += found_by(rule, context)
-            except Exception as error:  # one rule's surprise must not take the whole report; it is named, never hidden
+            # An error in one rule must not stop the whole report. It is reported as not checked, never hidden.
+            except Exception as error:
                 if _is_of_the_store(error):
                     raise
                 LOG.exception("rule %s failed on run %s", rule.slug, context.run.manifest.id)
@@ -78,24 +83,30 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
 
 
 def found_by(rule: Rule, context: RuleContext, step: Step | None = None) -> list[Finding]:
-    """Return what ``rule`` finds, judged for ``step``: the run's own where None, else its replay after other changes."""
+    """Return the findings of ``rule``, judged for ``step``.
+
+    ``step`` is the run's own step if None, else a replay of it after other changes.
+    """
     judged = [(evidence, judgement_of(rule, evidence, step or context.step)) for evidence in rule.measure(context)]
     return [advise(rule.slug, evidence, judgement, rule.explains) for evidence, judgement in judged if judgement is not None]
 
 
 def judgement_of(rule: Rule, evidence: Evidence, step: Step) -> Judgement | None:
-    """Return how ``rule`` judges ``evidence`` for ``step``; None where it is not worth naming."""
+    """Return how ``rule`` judges ``evidence`` for ``step``; None if it is below the severity threshold."""
     return (rule.judge or judge)(evidence, step, rule.bar)
 
 
 def _of_this_run(finding: Finding, rules: Sequence[Rule], names: Mapping[str, str]) -> Finding:
-    """Return the finding with the run's own names in its code, and the rules whose change is to be made first."""
+    """Return the finding with the run's own names in its code, and the rules whose change must come first."""
     changes = tuple(change.filled(**names) for change in finding.changes)
     return replace(finding, changes=changes, needs_first=changes_needed_first(finding.rule, rules))
 
 
 def _as_sure_as_the_profile(context: RuleContext, finding: Finding) -> Finding:
-    """Return a finding on what the host does, no surer than medium and with the reason, where the profiled steps take SHAPE_HOLDS times as long as the run's and more."""
+    """Lower the confidence of a finding on the host to medium if the profiler distorts the steps.
+
+    This applies from SHAPE_HOLDS times the run's step. The finding then also gets the reason as a note.
+    """
     profiled, run = context.rank.best.profiled.value, context.step_ms
     slowed = any(CAUSE_OF[cause].slowed for cause in finding.explains.causes)
     if not slowed or profiled is None or not run or profiled < SHAPE_HOLDS * run:
@@ -105,7 +116,10 @@ def _as_sure_as_the_profile(context: RuleContext, finding: Finding) -> Finding:
 
 
 def _silenced(rule: Rule, run: RunResult) -> NotChecked | None:
-    """Return why a rule is not asked: a failed check of the recordings touches evidence that it reads; None where none does."""
+    """Return why a rule is not checked because of a failed check of the recordings; None if it can be.
+
+    A failed check excludes a rule if it concerns evidence that the rule reads.
+    """
     check = next((check for check in run.failed if not rule.reads.isdisjoint(check.evidence)), None)
     if check is None:
         return None
@@ -113,7 +127,10 @@ def _silenced(rule: Rule, run: RunResult) -> NotChecked | None:
 
 
 def check_host(result: RunResult) -> tuple[list[Finding], list[NotChecked]]:
-    """Return what the rules find in a run without GPU work, largest gain first, and which of them a failed check silences."""
+    """Return the findings of a run without GPU work, largest gain first, and the rules not checked.
+
+    A rule is not checked if a failed check of the recordings concerns its evidence.
+    """
     rules = [rule for rule in all_rules() if rule.of_the_host is not None]
     silenced = {rule.slug: why for rule in rules if (why := _silenced(rule, result)) is not None}
     checks = [rule.of_the_host for rule in rules if rule.of_the_host is not None and rule.slug not in silenced]
@@ -126,11 +143,17 @@ def _with_note(finding: Finding, note: str) -> Finding:
 
 
 def _is_of_the_store(error: Exception) -> bool:
-    """Tell whether a recording is damaged or missing, memory short or the disk failing: then no rule is to blame and none can be trusted."""
+    """Return whether the error comes from the data store instead of the rule.
+
+    A recording is damaged or missing, memory is short, or the disk fails. In this case no rule can be trusted.
+    """
     broken = isinstance(error, duckdb.Error) and not isinstance(error, OWN_SQL)
     return broken or isinstance(error, (SawtoothError, OSError, MemoryError))
 
 
 def _doubted(finding: Finding, why: str) -> Finding:
-    """Return a finding on the host's pace for a run whose steps may be limited otherwise: a faster host may then bring nothing."""
+    """Return a finding on host speed as uncertain, because something else may limit the run's step.
+
+    A faster host may then bring nothing.
+    """
     return _with_note(replace(finding, severity="info", confidence="low"), why)

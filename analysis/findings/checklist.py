@@ -1,7 +1,7 @@
-"""The techniques of PyTorch's tuning guide and NVIDIA's performance guide, each with what a run's data say of it.
+"""Techniques of PyTorch's tuning guide and NVIDIA's performance guide, with their state in a run.
 
-A technique names the rules that look for its lack. Where none of them speaks, names in the trace tell whether it is in use (``done``) or has
-nothing to work on (``needs``).
+A technique names the rules that detect its absence. Without findings, names in the trace show whether it is in use (``done``)
+or has nothing to work on (``needs``).
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ CONVOLUTION, ATTENTION, COMPILED = (
     "Torch-Compiled Region",
 )
 BACKWARD = "^autograd::engine|Backward"
-ENOUGH_STEPS = 20  # a profile of fewer misses most of what happens every hundredth step, and much of what happens every tenth
-NAME_SHOWN = 60  # characters: names of kernels have hundreds
+ENOUGH_STEPS = 20  # In steps. A shorter profile misses most events of every hundredth step, and many of every tenth step.
+NAME_SHOWN = 60  # In characters. Kernel names have hundreds.
 PRODUCTS = "aten::.*(mm|matmul|linear|conv)|gemm"
-HALF = "bf16|bfloat16|f16|half|_h_|s16816|nvjet_.*(tst|hsh|bsb)"  # kernels with 16-bit products
+HALF = "bf16|bfloat16|f16|half|_h_|s16816|nvjet_.*(tst|hsh|bsb)"  # Matches kernels with 16-bit products.
 RANKS = "nccl|rccl"
 _ABBREVIATION = re.compile(r"\b(tf32|fp8|fp32|cpu|gpu|fsdp)\b")
 
 
 @dataclass(frozen=True)
 class Technique:
-    """``done`` and ``needs`` are regular expressions over the names in the trace: of what shows that it is in use, and of what it works on.
+    """One technique, with the patterns and rules that show its state.
 
-    ``undone`` shows that it is not in use although ``done`` is there: cuDNN calls its own kernels after it has converted a layout; ``hardly`` says why it
-    is not advised all the same. ``why_not`` says
-    why nothing recorded can tell. ``rare`` is what happens once in many steps: a short profile without it says nothing of the training.
-    ``apart`` is what a profile of training steps cannot hold, and what to record for it. ``works_on`` is what ``needs`` shows, in words.
+    ``done`` and ``needs`` are regular expressions over the names in the trace: names that show that it is in use, and names
+    that it works on. ``undone`` matches names that show that it is not in use although ``done`` matches. For example, cuDNN
+    also calls its own kernels after converting a layout. ``hardly`` says why it is then still not advised. ``why_not`` says
+    why no recording can show its state. ``rare`` names an event that happens once in many steps, so a short profile without
+    it proves nothing. ``apart`` names what a profile of training steps cannot contain, and what to record for it.
+    ``works_on`` describes the matches of ``needs`` in words.
     """
 
     title: str
@@ -106,9 +108,9 @@ TECHNIQUES: tuple[Technique, ...] = (
 
 @dataclass(frozen=True)
 class Checked:
-    """What a run says of a technique: one of its findings, or what else is known of it. ``sentence`` is the finding's title or the reason.
+    """State of a technique in a run: one of its findings, or what else is known of it.
 
-    ``rule`` is the finding's, or of what is not checked the first that was not.
+    ``sentence`` is the finding's title or the reason. ``rule`` is the finding's rule, or the first rule that was not checked.
     """
 
     technique: Technique
@@ -119,12 +121,15 @@ class Checked:
 
     @property
     def gain_ms(self) -> float | None:
-        """What the change saves a step, None where no gain is predicted."""
+        """Time that the change saves per step, ms; None if no gain is predicted."""
         return self.finding.gain_ms if self.finding is not None and self.finding.claims == "gain" else None
 
 
 def checklist(run: RunResult, recording: Recording) -> tuple[Checked, ...]:
-    """Return every technique with what ``run`` says of it, one entry a finding; ``recording`` is that of its slowest rank."""
+    """Return every technique with its state in ``run``, one entry per finding.
+
+    ``recording`` is the recording of the slowest rank.
+    """
     return tuple(checked for technique in TECHNIQUES for checked in _checked(technique, run, recording))
 
 
@@ -164,7 +169,10 @@ def _without_findings(technique: Technique, run: RunResult, recording: Recording
 
 
 def named(name: str) -> str:
-    """Return a name of the trace for a sentence: of a C++ signature the function alone, cut where it is long."""
+    """Return a name of the trace for a sentence, cut if it is long.
+
+    For a C++ signature it is only the function.
+    """
     if "<" in name and "::" in name:
         name = name.partition("<")[0].rsplit("::", 1)[-1].split()[-1]
     return name if len(name) <= NAME_SHOWN else f"{name[: NAME_SHOWN - 1]}…"
@@ -175,7 +183,7 @@ def _in_part(lacking: dict[str, str]) -> str:
 
 
 def _unseen(technique: Technique, run: RunResult, recording: Recording) -> str | None:
-    """Return why the recording cannot hold what the technique is about, with what to record; None where it can."""
+    """Return why the recording cannot show the technique, and what to record; None if it can."""
     steps = len(run.lead.counted) if run.lead is not None else 0
     if technique.apart is not None and _name(recording, BACKWARD) is not None:
         return technique.apart
@@ -185,7 +193,10 @@ def _unseen(technique: Technique, run: RunResult, recording: Recording) -> str |
 
 
 def _ms_per_step(recording: Recording, pattern: str, run: RunResult) -> float | None:
-    """Return what kernels of matching names take of a counted step on the lead's device, ms, added up; None where none runs there."""
+    """Return the time of kernels with matching names per counted step on the lead device, ms.
+
+    None if there are no such kernels.
+    """
     if run.lead is None or not len(run.lead.counted):
         return None
     rows = recording.rows(
@@ -196,7 +207,7 @@ def _ms_per_step(recording: Recording, pattern: str, run: RunResult) -> float | 
 
 
 def _name(recording: Recording, pattern: str) -> str | None:
-    """Return the shortest name in the trace that matches, one that people can read first; None where none does."""
+    """Return the shortest name in the trace that matches, readable names first; None if none matches."""
     rows = recording.rows(
         "SELECT name FROM names WHERE regexp_matches(name, ?) ORDER BY starts_with(name, '_Z'), length(name), name LIMIT 1",
         [pattern],

@@ -1,4 +1,4 @@
-"""What a rule may look at, and what it can require of a recording."""
+"""Data that a rule may use, and data that it can require of a recording."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-TRIFLE = 0.001  # of the step: below every bar (``policy``), even after changes that make the step five times as short
+# Share of the step. It is below every threshold in ``policy``, even after changes that make the step five times as short.
+TRIFLE = 0.001
 
 _FRAMES = "SELECT DISTINCT python_call_id FROM gaps WHERE device = $device AND list_contains($causes, cause) AND python_call_id IS NOT NULL"
-# Added up where they lie: a recording of five million GPU operations has twelve million gaps. Places are told apart by the ids of their names.
+# The sums are computed inside the database, because a recording of five million GPU operations has twelve million gaps.
+# Places are compared by the ids of their names.
 _PLACES = """
 WITH user_lines AS (SELECT python_call_id, name_id FROM (SELECT unnest($frames::BIGINT[]) AS python_call_id, unnest($lines::VARCHAR[]) AS name) JOIN names USING (name)),
 pieces AS (
@@ -51,9 +53,9 @@ FROM places LEFT JOIN names USING (name_id) ORDER BY ns DESC, place LIMIT $most"
 
 @dataclass(frozen=True)
 class RuleContext:
-    """What a rule may look at: the analysed run, its slowest rank, that rank's recording, and the what-if engine.
+    """Data that a rule may use: the analysed run, its slowest rank, the rank's recording, and the replay.
 
-    ``whatif`` is None where the trace has no replay. ``telemetry`` is the run's telemetry summary, None without telemetry.
+    ``whatif`` is None if the trace has no replay. ``telemetry`` is the run's telemetry summary, None without telemetry.
     """
 
     run: RunResult
@@ -64,7 +66,10 @@ class RuleContext:
     _made: dict[tuple[object, ...], object] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, make: Callable[..., T], *arguments: object, **named: object) -> T:
-        """Return ``make`` of this context and the arguments, made once for all rules. Nobody may change what comes."""
+        """Return ``make(self, *arguments, **named)``, computed once for all rules.
+
+        Callers must not change the result.
+        """
         key = (make, *arguments, *sorted(named.items()))
         if key not in self._made:
             self._made[key] = make(self, *arguments, **named)
@@ -72,12 +77,15 @@ class RuleContext:
 
     @cached_property
     def work(self) -> pd.DataFrame:
-        """GPU operations of the counted steps; see ``sawtooth.analysis.findings.recorded.work.step_work``. Read once for all rules."""
+        """GPU operations of the counted steps, read once for all rules.
+
+        See ``sawtooth.analysis.findings.recorded.work.step_work``.
+        """
         return step_work(self.recording, self.rank.device)
 
     @cached_property
     def launches(self) -> Launches:
-        """Where on the host ``work`` was launched. Read once for all rules."""
+        """Host positions of the launches of ``work``, read once for all rules."""
         return Launches(self.recording, self.work["gpu_op_id"].to_numpy(np.int64))
 
     @property
@@ -92,34 +100,37 @@ class RuleContext:
 
     @property
     def by_estimate(self) -> bool:
-        """Whether the ledger's unprofiled column speaks for the run."""
+        """Whether the ledger's column of the unprofiled estimate represents the run."""
         return uses_estimate(self.rank)
 
     def lost_ms(self, *causes: str, owner: str | None = None, of: RankResult | None = None) -> float:
-        """Return the ms per step that ``of``, else this rank, loses to any of ``causes``, by the ledger column that speaks for the run."""
+        """Return the ms per step that ``of`` (else this rank) loses to any of ``causes``.
+
+        The values come from the ledger column that represents the run.
+        """
         estimate = self.by_estimate
         rows = [r for r in (of or self.rank).ledger if r.cause in causes and owner in (None, r.owner)]
         return sum((r.ms_per_step_unprofiled_est if estimate else r.ms_per_step) or 0.0 for r in rows)
 
     @cached_property
     def step(self) -> Step:
-        """The run's own step, as evidence is judged against it."""
+        """The run's own step, for which evidence is judged."""
         return Step(self.rank.best, self.whatif)
 
     def share(self, ms: float) -> float:
-        """Return ``ms`` as a share of the step, 0 where the step time is not known."""
+        """Return ``ms`` as a share of the step, 0 if the step time is not known."""
         return self.step.share(ms)
 
     def is_trifle(self, ms: float) -> bool:
-        """Tell whether ``ms`` a step are too little to measure further, whatever else is changed."""
+        """Return whether ``ms`` per step are too little to measure further, even after other changes."""
         return self.share(ms) < TRIFLE
 
     def predict_ms(self, edits: Sequence[Edit]) -> float | None:
-        """Return the run's step time in ms with ``edits`` made; None where there is no replay."""
+        """Return the run's step time in ms with ``edits`` applied; None without a replay."""
         return self.step.predict_ms(edits)
 
     def predict_range_ms(self, edits: Sequence[Edit]) -> tuple[float, float] | None:
-        """Return the interval of ``predict_ms``; None where there is no replay."""
+        """Return the interval of ``predict_ms``; None without a replay."""
         return self.step.predict_range_ms(edits)
 
     def gap_evidence(self, *causes: str, limit: int = 5) -> list[Row]:
@@ -134,8 +145,11 @@ class RuleContext:
         return plain_rows(frame)
 
     def places(self, *causes: str, limit: int = 10) -> list[Row]:
-        """Return where the host was in gaps of ``causes``: place (the user's own source line, else operator, else call), calls_per_step,
-        ms_per_step as recorded, and the largest gap of the place."""
+        """Return the host's places in the gaps of ``causes``, largest first.
+
+        ``place`` is the user's own source line, else the operator, else the call. Further columns: calls_per_step,
+        ms_per_step as recorded, and the largest gap of the place.
+        """
         steps = max(len(self.rank.counted), 1)
         of = {"device": self.rank.device, "causes": list(causes)}
         lines = user_lines(self.recording, [call for (call,) in self.recording.rows(_FRAMES, of)])
@@ -148,7 +162,7 @@ class RuleContext:
 
 
 def once(make: Callable[Concatenate[RuleContext, P], T]) -> Callable[Concatenate[RuleContext, P], T]:
-    """Ask a recording once for all rules; see ``RuleContext.once``."""
+    """Compute a query once per recording for all rules; see ``RuleContext.once``."""
 
     @wraps(make)
     def made(context: RuleContext, *arguments: P.args, **named: P.kwargs) -> T:
@@ -159,7 +173,7 @@ def once(make: Callable[Concatenate[RuleContext, P], T]) -> Callable[Concatenate
 
 NO_HOST = "the telemetry has no samples of the host: record it with a newer `sawtooth sample`"
 
-# What a rule can require: how to tell that it is there, and the sentence for when it is not.
+# Data that a rule can require: a function that finds whether it is there, and the sentence to show if it is not.
 REQUIREMENTS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
     "steps": (
         lambda g: len(g.rank.counted) > 0,

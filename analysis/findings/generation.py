@@ -1,4 +1,4 @@
-"""Find the tokens that the steps of a generation make one after the other."""
+"""Find the tokens that the steps of a text generation make one after the other."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
 
-FEWEST_TOKENS = 4  # of a step: fewer say little of what a token takes
-EVEN_SHARE = 0.9  # of the tokens must hold as many kernels as most do: the last one may end the text
-FEWEST_KERNELS = 5  # of a token: fewer are a loop of calls
+FEWEST_TOKENS = 4  # Per step. Fewer tokens say little about the time of one.
+# Share of the tokens that must have the usual number of kernels. The last token may end the text, so it may differ.
+EVEN_SHARE = 0.9
+FEWEST_KERNELS = 5  # Per token. Fewer kernels belong to a loop of calls.
 
 
 @dataclass(frozen=True)
 class Generation:
     """The tokens of steps that each read a prompt and then make one token after the other.
 
-    ``first`` holds the gpu_op_ids that begin each token, of all counted steps. ``per_step`` is how many tokens a step has, on average,
-    ``prompt_share`` which part of the profiled steps' time lies before the first token."""
+    ``first`` has the gpu_op_id that begins each token, in all counted steps. ``per_step`` is the average number of tokens per
+    step. ``prompt_share`` is the share of the profiled steps' time before the first token.
+    """
 
     first: tuple[int, ...]
     per_step: float
@@ -27,10 +29,11 @@ class Generation:
 
 
 def generation(context: RuleContext) -> Generation | None:
-    """Return the tokens of a run whose counted steps are generations, None for others: those with a backward pass, or without such a rhythm.
+    """Return the tokens of a run whose counted steps generate text; None for other runs.
 
-    A token begins where an operator with the same inputs comes again and again, with as many kernels from each time to the next. A layer comes again
-    too, but not evenly: what chooses a token and looks the next one up lies between the last layer of one and the first of the next.
+    Steps with a backward pass, or without an even rhythm, are no generation. A token begins where an operator with the same
+    inputs repeats, with equally many kernels between repetitions. A layer also repeats, but not evenly: the kernels that
+    choose a token and look up the next one lie between the last layer of one token and the first layer of the next.
     """
     work = context.work[context.work["signature_id"].notna() & context.work["operator"].notna()]
     if work.empty or len(context.launches.in_backward()):
@@ -52,7 +55,10 @@ def generation(context: RuleContext) -> Generation | None:
 
 
 def _token_starts(part: pd.DataFrame) -> np.ndarray | None:
-    """Return the places in one step's work at which tokens begin: of the evenest rhythms the slowest, where it comes first."""
+    """Return the positions in one step's work at which tokens begin.
+
+    It is the slowest of the most even rhythms, and of these the one that begins first.
+    """
     kinds = part.groupby(["operator", "signature_id", "kernel"], sort=False).ngroup().to_numpy()
     rhythms: list[np.ndarray] = []
     for kind in np.unique(kinds):

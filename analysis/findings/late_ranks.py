@@ -13,22 +13,27 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.run.job import Communication, Straggler
 from sawtooth.analysis.run.model import Finding
 
-LEADS = 0.5  # of all waiting: a rank that causes less of it is one of several late ones
-ITS_OWN = 0.5  # of what it loses to a cause: where its peers lose no more, most of it is its own
+LEADS = 0.5  # Share of all waiting. A rank that causes less is one of several late ranks.
+# Share of the rank's loss to a cause. If its peers lose at most this, most of the loss belongs to the rank alone.
+ITS_OWN = 0.5
 BOUNDED = "The other ranks hardly lose it: the job gains no more than by “{title}”, which is the same time."
 
 
 def waited_for_ms(communication: Communication, late: Straggler) -> float:
-    """Return what each of the others, on average, waits in a recorded step for ``late``; 0 where most of the job's waiting is for other ranks."""
+    """Return the average wait of each other rank for ``late``, ms per recorded step.
+
+    0 if most of the job's waiting is for other ranks.
+    """
     waits = {each.position: each.late_ms for each in communication.ranks}
     of_late = math.fsum(waits.get(position, 0.0) for position in late.positions)
     return of_late if of_late > LEADS * math.fsum(waits.values()) else 0.0
 
 
 def bounded_by_late(context: RuleContext, findings: list[Finding]) -> list[Finding]:
-    """Return the findings, those on what a late rank alone loses with no more than what the job gains by that rank as fast as its peers.
+    """Return the findings with the gains of a late rank's own losses limited.
 
-    They are predicted of the late rank by itself; the others, who wait for it, do not get faster.
+    The limit is the job's gain if this rank were as fast as its peers. The replay predicts such findings for the late rank
+    alone, but the ranks that wait for it do not get faster.
     """
     late = _late(findings)
     alone = _lost_alone(context) if late is not None else frozenset()
@@ -36,9 +41,10 @@ def bounded_by_late(context: RuleContext, findings: list[Finding]) -> list[Findi
 
 
 def is_seen_to_be_late(context: RuleContext, late: Finding, _pace: Finding) -> bool:
-    """Tell whether the recording shows the others waiting for the rank, for a reason that recording does not make.
+    """Return whether the recording shows other ranks waiting for a rank that is late by itself.
 
-    What is seen comes before what an estimate tells, and no host that all ranks have explains it.
+    The rank does not count if recording may have made it late. An observation is stronger than an estimate, and a slow host
+    of all ranks does not explain it.
     """
     communication = context.run.communication
     if communication is None or late.predicted_step_ms is None:
@@ -53,7 +59,7 @@ def _late(findings: Sequence[Finding]) -> Finding | None:
 
 
 def _lost_alone(context: RuleContext) -> frozenset[str]:
-    """Return the causes that the rank in ``context`` is late by and its peers lose hardly anything to."""
+    """Return the causes that make the rank in ``context`` late and that cost its peers much less."""
     ranks, communication = context.run.ranks, context.run.communication
     mine = (context.rank.recording_id, context.rank.device)
     at = next((i for i, rank in enumerate(ranks) if (rank.recording_id, rank.device) == mine), -1)
@@ -71,7 +77,10 @@ def _lost_alone(context: RuleContext) -> frozenset[str]:
 
 
 def _bounded(finding: Finding, late: Finding) -> Finding:
-    """Return ``finding`` with no more severity and gain than ``late``'s, and out of what is replayed together: that is one rank's."""
+    """Return ``finding`` with at most the severity and gain of ``late``, and without edits.
+
+    Without edits it is not part of joint predictions, because it belongs to one rank only.
+    """
     if finding is late or late.predicted_step_ms is None or (finding.predicted_step_ms or 0.0) >= late.predicted_step_ms:
         return finding
     predicted = finding.predicted_step_ms is not None

@@ -1,4 +1,4 @@
-"""What a rule declares of itself, and the three steps from a recording to a finding: measure, judge, advise."""
+"""What a rule declares, and the three steps from a recording to a finding: measure, judge, advise."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ if TYPE_CHECKING:
     from sawtooth.analysis.findings.context import RuleContext
     from sawtooth.analysis.findings.judging import Step
 
-# What was recorded, by the parts that can be missing or wrong by themselves.
+# Parts of a recording that can be missing or wrong independently of each other.
 Source = Literal[
-    "gpu_records",  # kernels, copies and fills with their times
-    "launch_links",  # which call of the host launched which of them
-    "host_records",  # operators and runtime calls
-    "steps",  # where each step begins and ends
-    "shapes",  # sizes and dtypes of operators' inputs
-    "python_stacks",  # Python calls
-    "allocations",  # what the allocator gave out and took back, and peaks of it
-    "gpu_peaks",  # what the hardware table says of this GPU; what is read is the work that a kernel did in its time
-    "other_ranks",  # the traces of the job's other ranks
-    "telemetry",  # samples of the GPU
-    "host_telemetry",  # samples of the host
-    "loader_timing",  # what was timed and counted of the data loader
-    "compile_log",  # the log of torch.compile
+    "gpu_records",  # Kernels, copies and fills with their times.
+    "launch_links",  # Which host call launched which of these GPU operations.
+    "host_records",  # Operators and runtime calls.
+    "steps",  # Where each step begins and ends.
+    "shapes",  # Sizes and dtypes of operators' inputs.
+    "python_stacks",  # Python calls.
+    "allocations",  # Blocks that the allocator gave out and took back, and its peaks.
+    "gpu_peaks",  # The hardware table's entry for this GPU, which rules compare with the work of a kernel in its time.
+    "other_ranks",  # The traces of the job's other ranks.
+    "telemetry",  # Samples of the GPU.
+    "host_telemetry",  # Samples of the host.
+    "loader_timing",  # Measured times and counts of the data loader.
+    "compile_log",  # The log of torch.compile.
 ]
 SOURCES: frozenset[Source] = frozenset(get_args(Source))
-OF_TRACE: frozenset[Source] = frozenset({"gpu_records", "launch_links", "host_records", "steps"})  # what idle time is told from
+# Sources from which idle time is derived.
+OF_TRACE: frozenset[Source] = frozenset({"gpu_records", "launch_links", "host_records", "steps"})
 
-Row = dict[str, Any]  # of evidence: plain data; with start_ns and end_ns it links to the timeline
-WeighedBy = Literal["cost", "gain", "larger", "both"]  # what the rule's bar is held against; see ``Evidence``
+Row = dict[str, Any]  # Row of evidence: plain data. A row with start_ns and end_ns links to the timeline.
+WeighedBy = Literal["cost", "gain", "larger", "both"]  # What the rule's threshold is compared with; see ``Evidence``.
 
 
 class Predicted(NamedTuple):
-    """A step that a rule predicts itself, in ms, with its interval where one is known."""
+    """A step time that a rule predicts itself, in ms, with its interval if known."""
 
     ms: float
     between_ms: tuple[float, float] | None = None
@@ -46,7 +47,7 @@ class Predicted(NamedTuple):
 
 @dataclass(frozen=True)
 class Advice:
-    """What a person reads: what was found, what to do, how that is predicted, and what it risks."""
+    """Text for the user: what was found, what to do, how the gain is predicted, and the risk."""
 
     title: str
     action: Action
@@ -57,16 +58,17 @@ class Advice:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a rule measured in the recording, before anybody says whether that is much.
+    """What a rule measured in the recording, before it is judged.
 
-    The bar of the rule is held against ``cost_ms``, or against the gain of ``edits``: ``weighed_by`` "gain" falls back on the cost where nothing can be
-    replayed, "larger" takes the larger of both, "both" needs both. ``share`` stands for them where the bar is of something else than the step.
-    Without any of these the evidence is worth naming as it is.
+    The rule's bar is compared with ``cost_ms`` or with the gain of ``edits``. ``weighed_by`` "gain" uses the cost if nothing
+    can be replayed, "larger" uses the larger of the two, and "both" requires both. ``share`` replaces them if the bar is not
+    a share of the step. Without any of these, the evidence is always reported.
 
-    ``lost_ms`` is all that the cause owns, in ms a step. ``predicted`` is the step after the change where the replay of ``edits`` does not say it.
-    ``confidence`` is that in the cause. ``severity`` is fixed where it does not depend on the gain; ``at_most`` bounds it; ``is_choice``: eager code, say, is no
-    fault; ``severity_by_cost`` judges ``cost_ms`` in place of the gain. ``withholds_gain`` keeps the edits for the plan, and claims no gain alone.
-    ``reword`` returns the advice in the light of the judgement, where its words depend on that.
+    ``lost_ms`` is the whole loss to the cause, ms per step. ``predicted`` is the step after the change if the replay of
+    ``edits`` does not give it. ``confidence`` is the confidence in the cause. ``severity`` is set if it does not depend on
+    the gain, and ``at_most`` limits it. ``is_choice`` marks a choice that is not a fault, such as eager code.
+    ``severity_by_cost`` judges ``cost_ms`` instead of the gain. ``withholds_gain`` keeps the edits for the plan, without a
+    gain of its own. ``reword`` returns the advice for a judgement, if its words depend on it.
     """
 
     advice: Advice
@@ -92,7 +94,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How severe evidence is for a step, and what the change brings it; the fields are those of a finding. ``note`` says why nothing is predicted."""
+    """How severe evidence is for a step, and what the change brings.
+
+    The fields are those of a finding. ``note`` says why nothing is predicted.
+    """
 
     severity: Severity
     confidence: Confidence
@@ -106,7 +111,7 @@ class Judgement:
 
     @property
     def gain_ms(self) -> float:
-        """What the change brings a step: as predicted, else at most."""
+        """Gain of the change per step, ms: the prediction, else the upper limit."""
         if self.predicted_speedup is not None and self.predicted_step_ms is not None:
             return self.predicted_step_ms * (self.predicted_speedup - 1)
         return self.ceiling_ms_per_step or 0.0
@@ -118,7 +123,7 @@ class Judgement:
 
 
 def advise(rule: str, evidence: Evidence, judgement: Judgement, explains: Explains) -> Finding:
-    """Return the finding of ``rule``: what was measured, how it was judged, and what to do about it."""
+    """Return the finding of ``rule``: the measurement, its judgement, and the advice."""
     advice = evidence.advice if evidence.reword is None else evidence.reword(evidence.advice, judgement)
     return Finding(
         rule=rule,
@@ -145,25 +150,26 @@ def advise(rule: str, evidence: Evidence, judgement: Judgement, explains: Explai
     )
 
 
-Condition = Callable[["RuleContext", Finding, Finding], bool]  # of the finding that comes first, and the one behind it
+Condition = Callable[["RuleContext", Finding, Finding], bool]  # Function of the finding that comes first and the later one.
 
 
 def always(_context: RuleContext, _first: Finding, _then: Finding) -> bool:
-    """Hold for all findings."""
+    """Apply to all findings."""
     return True
 
 
 def is_advice(_context: RuleContext, first: Finding, _then: Finding) -> bool:
-    """Hold where the first finding is more than information."""
+    """Apply if the first finding is more than information."""
     return first.severity != "info"
 
 
 @dataclass(frozen=True)
 class Relation:
-    """How a rule's finding stands to that of the rule ``to``.
+    """Order between a rule's finding and a finding of the rule ``to``.
 
-    Where it ``applies``, the later of the two says ``because``, in which ``{title}`` is that of the first. Where it ``orders`` as well, the first goes up
-    to just before the later one; with ``behind`` the later one goes down to just behind the first.
+    If it ``applies``, the later finding says ``because``, in which ``{title}`` is the title of the first. If it also
+    ``orders``, the first moves up to directly before the later one. With ``behind``, the later one moves down to directly
+    after the first.
     """
 
     to: str
@@ -175,14 +181,15 @@ class Relation:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: its slug (the name of its file), what it measures, and how its findings stand to others'.
+    """A rule: its slug (the name of its file), what it measures, and how its findings relate to others.
 
-    ``requires`` is the data without which it is not checked (keys of ``context.REQUIREMENTS``), ``reads`` the evidence that its findings rest on: they are worth no more
-    than the least certain of it. ``bar`` is what its findings must be about at least. ``of_the_host`` checks a run without GPU work.
+    ``requires`` is the data without which it is not checked (keys of ``context.REQUIREMENTS``). ``reads`` is the evidence
+    that its findings use: they are only as certain as the least certain of it. ``bar`` is the smallest share that a finding
+    must reach. ``of_the_host`` checks a run without GPU work.
 
-    ``comes_before`` names rules whose findings stand behind this one's, ``needs`` those whose change has to be made before this one's.
-    ``part_of`` is the rule whose general finding these are a part of. ``same_work_as`` "smaller findings": a choice, such as compiling, that stands before the lesser faults
-    which it mends on the way.
+    ``comes_before`` names rules whose findings come after this rule's, ``needs`` rules whose change must come before this
+    rule's. ``part_of`` is the rule with the general finding that includes this rule's findings. ``same_work_as`` is "smaller
+    findings" for a choice, such as compiling, that also solves smaller faults and so comes before them.
     """
 
     slug: str

@@ -1,7 +1,7 @@
-"""Put findings in order: by severity and gain, as far as their rules declare no relation between them.
+"""Order findings by severity and gain, as far as their rules declare no relation between them.
 
-A relation either pulls the first finding up to the later one, or puts the later one right behind the first. ``ordered`` collects the relations, places the findings in
-one topological pass, and writes on the later one why it comes later.
+A relation either moves the first finding up to the later one, or puts the later one directly after the first. ``ordered``
+collects the relations, places the findings in one topological pass, and adds to each later one the reason for its place.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from sawtooth.analysis.findings.model import Rule
 from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.units import in_words
 
-SAME_CAUSE = 0.5  # of what a finding changes: with more of it in another finding both are about the same thing
+SAME_CAUSE = 0.5  # Share of the changes of a finding. If another finding includes more of them, both are about the same cause.
 ANOTHER_WAY = "Another way out of the same:"
 SAME_WORK = "The same work as in “{title}”: another way to change it, and the gains do not add up."
 PART_FIRST = "“{title}” is part of it, and has a remedy of its own: it comes first."
 
 
 def check_relations(rules: Iterable[Rule]) -> None:
-    """Raise ValueError where rules declare relations to rules that are not there, or that go round in a circle."""
+    """Raise ValueError if rules declare relations to missing rules, or relations that form a cycle."""
     known = {rule.slug: rule for rule in rules}
     pairs = [(first, then) for rule in known.values() for first, then in _declared(rule)]
     if unknown := {slug for pair in pairs for slug in pair} - set(known):
@@ -45,7 +45,7 @@ def _declared(rule: Rule) -> list[tuple[str, str]]:
 
 
 def changes_needed_first(slug: str, rules: Iterable[Rule]) -> tuple[str, ...]:
-    """Return the rules whose change is to be made before that of ``slug``, as either side declares it."""
+    """Return the rules whose change must be made before that of ``slug``, as either side declares it."""
     by_slug = {rule.slug: rule for rule in rules}
     own = [other.to for other in by_slug[slug].needs] if slug in by_slug else []
     others = [rule.slug for rule in by_slug.values() for other in rule.comes_before if other.to == slug and not other.behind]
@@ -53,10 +53,11 @@ def changes_needed_first(slug: str, rules: Iterable[Rule]) -> tuple[str, ...]:
 
 
 def rank(finding: Finding) -> tuple[int, bool, bool, bool, bool, float, str]:
-    """Return the key that orders findings between which no relation is declared.
+    """Return the sort key for findings without a declared relation.
 
-    A late rank comes before its own findings: they say the same time again, and not that one rank alone loses it. Less launches come before cheaper
-    ones. What may not be possible at all comes behind both. Where the loader bounds what a faster host brings, it does not outbid the others.
+    A late rank comes before its own findings: these repeat the same time, without saying that one rank alone loses it. Fewer
+    launches come before cheaper launches. Changes that may not be possible come after both. Host findings lose their place to
+    the others if the loader limits their gain.
     """
     topics = finding.explains.topics
     general = ("host_pace" in topics and finding.fed_every_ms is None) or (finding.severity == "warning" and "choice" in topics)
@@ -74,12 +75,15 @@ def rank(finding: Finding) -> tuple[int, bool, bool, bool, bool, float, str]:
 
 @dataclass
 class _Order:
-    """Findings by rank, and what holds between them: places in that list stand for the findings."""
+    """Findings sorted by rank, and the relations between them.
+
+    Positions in this list identify the findings.
+    """
 
     findings: list[Finding]
-    firsts: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # of a later one
-    followers: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # of a first one
-    leader: dict[int, int] = field(default_factory=dict)  # of a follower
+    firsts: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # By position of the later finding.
+    followers: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # By position of the first finding.
+    leader: dict[int, int] = field(default_factory=dict)  # By position of the follower.
 
     def pull_up(self, first: int, then: int) -> None:
         self.firsts[then].append(first)
@@ -95,7 +99,11 @@ class _Order:
         self.findings[place] = replace(finding, prediction_note=text, **changed)  # type: ignore[arg-type]
 
     def placed(self) -> list[Finding]:
-        """Return the findings in one topological pass: by rank, each after what comes before it, followers right behind their leader."""
+        """Return the findings in one topological pass.
+
+        They are in order of rank, each after the findings that must come before it. Followers come directly after their
+        leader.
+        """
         done: list[int] = []
         begun: set[int] = set()
 
@@ -115,13 +123,13 @@ class _Order:
         for at in range(len(self.findings)):
             if at not in self.leader:
                 place(at)
-        for at in range(len(self.findings)):  # who follows one that comes after it
+        for at in range(len(self.findings)):  # Followers whose leader was placed after their turn.
             place(at)
         return [self.findings[at] for at in done]
 
 
 def ordered(context: RuleContext, findings: Sequence[Finding], rules: Iterable[Rule]) -> list[Finding]:
-    """Return the findings in the order in which they are to be read, each with the reason where it stands behind another."""
+    """Return the findings in reading order, with the reason for those that come after another."""
     known = {rule.slug: rule for rule in rules}
     order = _Order(sorted(findings, key=rank))
     changed = [_changed(finding) for finding in order.findings]
@@ -134,9 +142,10 @@ def ordered(context: RuleContext, findings: Sequence[Finding], rules: Iterable[R
 
 
 def _choices_first(order: _Order, known: dict[str, Rule], changed: list[set[tuple[str, int]]]) -> set[tuple[int, int]]:
-    """Pull a choice, such as compiling the model, up to the faults that it mends on the way and that bring less; return the pairs.
+    """Move a choice, such as compiling the model, before the smaller faults that it also solves.
 
-    Both change the same work, and who makes the larger change need not make the smaller. A critical fault has a line to change, and stands first.
+    Return the pairs. Both change the same work: after the larger change the smaller one is unnecessary. A critical fault has
+    one line to change, so it stays first.
     """
     pairs = set()
     for whole, finding in enumerate(order.findings):
@@ -153,7 +162,10 @@ def _choices_first(order: _Order, known: dict[str, Rule], changed: list[set[tupl
 
 
 def _each_cause_once(order: _Order, changed: list[set[tuple[str, int]]], choices: set[tuple[int, int]]) -> None:
-    """Put a critical finding that changes mostly the same work as another right behind that, as a second way out of the same cause."""
+    """Put a critical finding after another one if both change mostly the same work.
+
+    It is then shown as a second solution for the same cause.
+    """
     critical = [at for at, finding in enumerate(order.findings) if finding.severity == "critical"]
 
     def leads(first: int, then: int) -> bool:
@@ -183,7 +195,7 @@ def _each_cause_once(order: _Order, changed: list[set[tuple[str, int]]], choices
 
 
 def _as_declared(context: RuleContext, order: _Order, known: dict[str, Rule], relation: str) -> None:
-    """Add what the rules of the findings declare: what they need first, or what they come before."""
+    """Add the relations that the rules of the findings declare, either ``needs`` or ``comes_before``."""
     at = {finding.rule: place for place, finding in reversed(list(enumerate(order.findings)))}
     for slug, mine in at.items():
         rule = known.get(slug)
@@ -205,9 +217,9 @@ def _as_declared(context: RuleContext, order: _Order, known: dict[str, Rule], re
 
 
 def _parts_first(order: _Order, known: dict[str, Rule]) -> None:
-    """Put a general finding right behind the first that names a part of it and its remedy.
+    """Put a general finding directly after the first finding about a part of it.
 
-    It is then no more severe, and only worth knowing where that part is most of it.
+    The general finding gets at most the severity of that part. If the part covers most of it, it becomes information only.
     """
     for general, finding in enumerate(order.findings):
         parts = (

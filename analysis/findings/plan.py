@@ -1,4 +1,4 @@
-"""One plan: the fixes made one after the other in one replay, so that each brings only what those before it left."""
+"""The plan: the fixes applied one after the other in one replay, each with its remaining gain."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from sawtooth.analysis.run.model import NO_GAIN, Finding, PlanStep
 
 
 def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Finding]) -> tuple[PlanStep, ...]:
-    """Return the fixes in the findings' order, each with the step after it: the first one's is that of its finding.
+    """Return the fixes in the findings' order, each with the step time after it.
 
-    A fix that brings nothing yet is tried once more after the others, which may have removed what hid its gain. Left out are fixes that cannot
-    be replayed, findings of low confidence, and what brings nothing even then.
-    What has to be done before a fix is a step of its own, although the replay finds no gain in it. Empty without a replay.
+    The first step's time is that of its finding. A fix without a gain is tried once more after the others, which may have
+    removed the reason. The plan leaves out fixes that cannot be replayed, findings of low confidence, and fixes without a
+    gain. A change that must come before a fix is a separate step, even if the replay finds no gain in it. Empty without a
+    replay.
     """
     if whatif is None or best.ms is None:
         return ()
     steps: list[PlanStep] = []
-    most_ms = best.ms  # that the step takes so far, in this run
+    most_ms = best.ms  # Upper limit of the step time so far, in this run.
     made: tuple[Edit, ...] = ()
     tried = [(finding.rule, finding.edits) for finding in findings if finding.edits and finding.confidence != "low"]
     for _ in range(2):
@@ -32,7 +33,7 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
             after_ms = whatif.predict_ms(best, edits)
             between = whatif.predict_range_ms(best, edits) if after_ms and after_ms * NO_GAIN < now_ms else None
             if after_ms is None or between is None or between[1] * (1 + RUNS_DIFFER) >= most_ms:
-                left.append((rule, its_edits))  # no faster than before, or only in the better case
+                left.append((rule, its_edits))  # No faster than before, or only at the good end of the interval.
                 continue
             another = whatif.of_another_run(best, edits, between)
             steps.append(_with_doubt(PlanStep(rule, now_ms, after_ms, *another), steps, whatif.least_ms(best, edits)))
@@ -42,7 +43,10 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
 
 
 def _with_needed(steps: Sequence[PlanStep], findings: Sequence[Finding]) -> list[PlanStep]:
-    """Return the plan with what has to be done before a step of it right before that, where it is no step for its own gain."""
+    """Return the plan with the required changes inserted before the steps that need them.
+
+    A required change that already is a step for its own gain is not repeated.
+    """
     planned = {step.rule for step in steps}
     whole: list[PlanStep] = []
     for step in steps:
@@ -54,17 +58,17 @@ def _with_needed(steps: Sequence[PlanStep], findings: Sequence[Finding]) -> list
 
 
 def needed_before(finding: Finding, findings: Sequence[Finding]) -> list[Finding]:
-    """Return what has to be changed before ``finding``, of the findings ahead of it."""
+    """Return the earlier findings whose change must be made before that of ``finding``."""
     if not finding.needs_first:
         return []
     return [f for f in findings[: findings.index(finding)] if f.rule in finding.needs_first]
 
 
 def _with_doubt(step: PlanStep, before: Sequence[PlanStep], least_ms: float) -> PlanStep:
-    """Return ``step`` with an interval as wide, as a share of it, as that of any step before it, but no higher than the last one's and no lower than
-    ``least_ms``, what the GPU then works.
+    """Return ``step`` with an interval that is relatively as wide as that of any step before it.
 
-    What is uncertain of a change stays so when others are made after it.
+    The interval does not go above the previous step's, and not below ``least_ms``, the GPU's own work after this step. The
+    uncertainty of a change remains after further changes.
     """
     if not before:
         return step

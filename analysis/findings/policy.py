@@ -1,4 +1,4 @@
-"""How much of a step a finding must be about: one table, with the reason for each bar."""
+"""Severity thresholds: the least share of a step that each kind of finding needs, with the reason."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Bar:
-    """The least share that is worth naming, and why. It is a share of the step, where ``of`` says nothing else."""
+    """Least share that a rule reports, and the reason for it.
+
+    It is a share of the step, unless ``of`` says otherwise.
+    """
 
     share: float
     reason: str
     of: str = "step"
 
 
-# A change costs its reader time, and its own risk: the more of both, the more it has to bring.
+# A change costs the reader time and has a risk. The larger both are, the more it must bring.
 LINE_TO_DELETE = Bar(0.005, "one argument to delete: nothing can go wrong")
 ONE_LINE = Bar(0.01, "one line or argument to change: below 1 % it costs more to read about it than it brings")
 FEW_LINES = Bar(0.02, "a few lines to rewrite: below 2 % the gain is within the noise of most step times")
@@ -28,7 +31,7 @@ LARGER_BATCH = Bar(0.15, "below this share of launches the batch is not what lim
 HALF_AS_OFTEN = Bar(0.20, "what is done half as often brings half of it: a tenth of the step")
 FP8 = Bar(0.40, "scaling and casting take a few percent themselves: worth trying where products are most of the step")
 
-# Bars of something else than the step.
+# Thresholds relative to something other than the step.
 RECOMPUTED = Bar(0.10, "below a tenth checkpointing is selective already", of="the model's FLOPs")
 HELD_BY_HEAT = Bar(0.05, "single samples are ordinary", of="the sampled time")
 HELD_BY_POWER = Bar(0.20, "below it the mean clock hardly moves", of="the sampled time")

@@ -1,4 +1,4 @@
-"""Kernels in another dtype, layout or alignment: the edits that give them the time ``kernel_time`` estimates, with its interval."""
+"""Edits that run kernels in another dtype, layout or alignment, with times from ``kernel_time``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sawtooth.analysis.knowledge.kernel_work import (
 from sawtooth.analysis.knowledge.traffic import operator_bytes
 from sawtooth.analysis.replay.edits import Edit, MoreLaunches, ScaledOps, TimedOps
 
-SHORTEST_KERNEL_NS = 2_000  # no kernel ends sooner than about 2 µs after it starts
+SHORTEST_KERNEL_NS = 2_000  # Every kernel takes at least about 2 µs.
 HALF_BITS = ("bf16", "fp16")
 NORMS = {
     "aten::native_batch_norm": "aten::native_batch_norm",
@@ -31,16 +31,23 @@ NORMS = {
     "aten::native_group_norm": "aten::native_group_norm",
     "aten::native_group_norm_backward": "aten::native_group_norm_backward",
 }
-SAME_KERNELS = (0.9, 1.1)  # of their time, convolutions in NCHW without the conversions around them against NHWC
-TILE_CHANNELS = 8  # what tensor-core kernels of 16 bits read at once; where channels are no multiple of it, cuDNN takes other kernels in NHWC:
-OTHER_KERNELS = (0.5, 4.0)  # 0.55 to 2.3 times in nine of ten of 756 kernels on an H200, a few 4 to 12 times
-PARAMETERS = {"aten::addmm": 0, "aten::convolution": 2}  # products of the forward pass, and the place of their bias
+SAME_KERNELS = (0.9, 1.1)  # Time of convolutions in NHWC, relative to NCHW without the layout conversions around them.
+# Number of channels that 16-bit tensor-core kernels read at once. For other channel counts, cuDNN uses different kernels in
+# NHWC.
+TILE_CHANNELS = 8
+# Range of those kernels' time ratio: 0.55 to 2.3 for nine of ten of 756 kernels on an H200; a few took 4 to 12 times as long.
+OTHER_KERNELS = (0.5, 4.0)
+PARAMETERS = {"aten::addmm": 0, "aten::convolution": 2}  # Products of the forward pass, with the position of their bias.
 LAYER_NORM = "aten::native_layer_norm"
-MANY_VALUES = 1e8  # parameters at which an optimizer's launches no longer matter: its share is that of the traffic
+# Number of parameters at which an optimizer's launches no longer matter, so that the memory traffic determines its share.
+MANY_VALUES = 1e8
 
 
 def flop_work(row: Any, dtype: str, *, padded_to: int | None = None) -> Work | None:
-    """Return the work of a row's FLOP operator in ``dtype``, padded where asked for; None where it is unknown."""
+    """Return the work of a row's FLOP operator in ``dtype``; None if it is unknown.
+
+    Sizes are padded to multiples of ``padded_to`` if it is set.
+    """
     operator, dims = row.flop_operator, row.flop_dims
     if not isinstance(operator, str) or not dims:
         return None
@@ -53,10 +60,10 @@ def flop_work(row: Any, dtype: str, *, padded_to: int | None = None) -> Work | N
 
 
 def retimed_products(rows: pd.DataFrame, gpu: Gpu, dtype: str, *, padded_to: int | None = None) -> TimedOps | None:
-    """Return the edit that runs these products, convolutions and attentions in ``dtype``, every size a multiple of ``padded_to`` if given.
+    """Return the edit that runs these products, convolutions and attentions in ``dtype``.
 
-    A kernel whose time the model does not know keeps it, and none becomes slower: where the new kernel is, the library keeps the old one.
-    None where nothing is known.
+    Every size becomes a multiple of ``padded_to`` if it is set. A kernel whose new time is not known keeps its time. None
+    becomes slower, because the library would then keep the old kernel. None if nothing is known.
     """
 
     def as_wanted(row: Any) -> Estimate | None:
@@ -67,10 +74,11 @@ def retimed_products(rows: pd.DataFrame, gpu: Gpu, dtype: str, *, padded_to: int
 
 
 def casts_of_autocast(work: pd.DataFrame, products: pd.DataFrame) -> MoreLaunches | None:
-    """Return the launches that autocast adds around ``products`` of a step's ``work``: None where there are none.
+    """Return the launches that autocast adds around ``products`` of a step's ``work``.
 
-    Each parameter of a product is cast in the forward pass and its gradient in the backward pass, and so is what a layer norm makes, which is FP32
-    again. Of four loops there were 4 to 30 % more (biasless products, losses).
+    None if there are none. Autocast casts each parameter of a product in the forward pass and its gradient in the backward
+    pass. It also casts the result of a layer norm, which is FP32 again. Four loops had 4 to 30 % more added launches than
+    this count (products without bias, losses).
     """
     forward = products[products["flop_operator"].isin(PARAMETERS)].drop_duplicates("flop_op_id")
     norms = work[work["operator"] == LAYER_NORM].drop_duplicates("cpu_op_id") if len(forward) else forward
@@ -80,16 +88,16 @@ def casts_of_autocast(work: pd.DataFrame, products: pd.DataFrame) -> MoreLaunche
 
 
 def _parameters(row: Any) -> int:
-    """Return how many parameters the product of a row of work takes: a weight, and a bias where one is recorded."""
+    """Return the number of parameters of a product: a weight, and a bias if one is recorded."""
     place = PARAMETERS[row.flop_operator]
     return 1 + bool(len(row.flop_dims or ()) > place and row.flop_dims[place])
 
 
 def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: Gpu) -> list[Edit]:
-    """Return the edits that run ``norms`` in NHWC, and convolutions as they are.
+    """Return the edits that run ``norms`` in NHWC and leave the convolutions as they are.
 
-    The kernels between two layout conversions are NHWC ones already; what need not be converted was quick enough as it was. Only where channels
-    are no multiple of TILE_CHANNELS may they be others.
+    The kernels between two layout conversions already are NHWC kernels. Kernels without conversions were fast enough before.
+    Only if the channels are no multiple of TILE_CHANNELS may cuDNN choose other kernels.
     """
 
     def last(row: Any) -> Estimate | None:
@@ -105,13 +113,19 @@ def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: Gpu) -> 
 
 
 def _fills_tiles(row: Any) -> bool:
-    """Tell whether the channels of a convolution, in and out, are multiples of TILE_CHANNELS; so where they are not known."""
+    """Return whether the input and output channels of a convolution are multiples of TILE_CHANNELS.
+
+    True if they are not known.
+    """
     channels = channels_of(row)
     return channels is None or not any(count % TILE_CHANNELS for count in channels)
 
 
 def channels_of(row: Any) -> tuple[int, int] | None:
-    """Return the channels in and out, of all groups, of the convolution that a row of work serves, None where they are not known."""
+    """Return the input and output channels of the convolution behind a row; None if not known.
+
+    They include all groups.
+    """
     dims, of_input = row.flop_dims or [], int(row.flop_operator == "aten::convolution_backward")
     if len(dims) < of_input + 2 or not all(
         isinstance(shape, list) and len(shape) >= 2 for shape in dims[of_input : of_input + 2]
@@ -121,7 +135,10 @@ def channels_of(row: Any) -> tuple[int, int] | None:
 
 
 def fused_optimizer(ops: tuple[int, ...], name: str, gpu: Gpu | None) -> ScaledOps | None:
-    """Return the edit that runs foreach kernels of the optimizer ``name`` (Adam, AdamW, SGD) fused; None for others."""
+    """Return the edit that runs foreach kernels of the optimizer ``name`` fused.
+
+    None for optimizers other than Adam, AdamW and SGD.
+    """
     times = [estimate(optimizer_work(name, kind, MANY_VALUES), gpu) for kind in ("fused", "foreach")] if gpu is not None else []
     if len(times) < 2 or times[0] is None or times[1] is None:
         return None
@@ -130,13 +147,16 @@ def fused_optimizer(ops: tuple[int, ...], name: str, gpu: Gpu | None) -> ScaledO
 
 
 def _by_operator(rows: pd.DataFrame, time_of: Callable[[Any], Estimate | None], prefix: str = "flop_") -> dict[Any, Estimate]:
-    """Return the estimate of each operator call in ``rows``, asked once per signature; ``prefix`` says by which of its operators."""
+    """Return the estimate of each operator call in ``rows``, computed once per signature.
+
+    ``prefix`` selects which operator of a row is used.
+    """
     calls = f"{prefix or 'cpu_'}op_id"
     estimates: dict[Any, Estimate] = {}
     asked: dict[Any, Estimate | None] = {}
     for row in (
         rows.sort_values("dur_ns", ascending=False).drop_duplicates(calls).itertuples()
-    ):  # the longest kernel tells the dtype
+    ):  # The longest kernel of the call determines the dtype.
         key = (getattr(row, f"{prefix}operator"), getattr(row, f"{prefix}signature_id"))
         if key not in asked:
             asked[key] = time_of(row)
@@ -147,7 +167,7 @@ def _by_operator(rows: pd.DataFrame, time_of: Callable[[Any], Estimate | None], 
 
 
 def _timed(rows: pd.DataFrame, times: dict[Any, Estimate], *, slower: bool, prefix: str = "flop_") -> TimedOps | None:
-    """Return the edit that shares each operator's new time out over its kernels as they shared the old one."""
+    """Return the edit that divides each operator's new time among its kernels in their old proportions."""
     calls = f"{prefix or 'cpu_'}op_id"
     rows = rows[rows[calls].isin(times.keys())]
     if not len(rows):

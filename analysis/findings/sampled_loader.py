@@ -1,4 +1,7 @@
-"""What holds the loader up, by its own times or by samples of the host: in words, and how far the cores let its workers keep up."""
+"""The stage that limits the loader, in words, and how far the host's cores let the workers keep up.
+
+The limit comes from the loader's own times or from samples of the host.
+"""
 
 from __future__ import annotations
 
@@ -40,18 +43,19 @@ BUCKETED = CodeChange(
     "DataLoader(dataset, batch_size=32, shuffle=True, collate_fn=pad)",
     "order = sorted(range(len(dataset)), key=dataset.length)\nbatches = [order[i:i + 32] for i in range(0, len(order), 32)]\nrandom.shuffle(batches)\nDataLoader(dataset, batch_sampler=batches, collate_fn=pad)",
 )
-# Pinned blocks are kept for batches of the same size (CUDA allocates them in powers of two); a driver's call for a new one takes milliseconds.
+# CUDA allocates pinned blocks in powers of two and reuses them for batches of the same size. A driver call for a new block
+# takes milliseconds.
 SAME_SHAPES = "Give batches the same shape, so that pinned memory is used again."
-MOSTLY_PINS = 0.5  # of the loop's waiting: then pinning is the longest of the stages before it
+MOSTLY_PINS = 0.5  # Share of the loop's waiting from which pinning is the slowest stage before it.
 _WAITS = f"SELECT start_ns, start_ns + dur_ns FROM named_cpu_ops WHERE contains(name, '{LOADS_IN_WORKERS}')"
-# PyTorch shows the thread's calls of the driver always, its operators only where all threads are profiled.
+# The trace always has the thread's driver calls, but its operators only if all threads are profiled.
 _PINS = f"""
 WITH loop AS (SELECT DISTINCT thread_id FROM named_cpu_ops WHERE contains(name, '{LOADS_IN_WORKERS}')),
 pins AS (
     SELECT thread_id, start_ns, dur_ns FROM named_runtime_calls WHERE regexp_matches(name, '^(cuda|hip)Host(Alloc|Malloc|Register)')
     UNION ALL SELECT thread_id, start_ns, dur_ns FROM named_cpu_ops WHERE name IN ('aten::pin_memory', 'aten::_pin_memory'))
 SELECT start_ns, start_ns + dur_ns FROM pins ANTI JOIN loop USING (thread_id)"""
-MUCH_PADDING = 0.2  # of a batch: sorting by length brings at most this share of collating, pinning and computing
+MUCH_PADDING = 0.2  # Share of a batch. Sorting by length saves at most this share of collating, pinning and computing.
 CHEAPER_SAMPLE = Action(
     "Make", "a sample cheaper", ": decode smaller images, cache what is decoded, read fewer and larger files."
 )
@@ -63,24 +67,24 @@ ONE_THREAD_PINS = Action(
     f"{FEWER_BYTES}: one thread of the training pins what all workers load, so that more of them bring nothing.",
 )
 PINS_ALONE = Action("Set", "pin_memory=False", f", or send fewer bytes{FEWER_BYTES}.")
-SHARED_CORES = 0.6  # of its speed a worker keeps on one of the two threads of a core, as `cores` counts them
-SHARE_HALVINGS = 7  # of the loader's wait: to within 1 % of it
+SHARED_CORES = 0.6  # Share of its speed that a worker has on one of the two hardware threads of a core, as `cores` counts them.
+SHARE_HALVINGS = 7  # Halvings of the search for the loader's wait: the result is precise to 1 % of it.
 
 
 def pins_too_slowly(facts: UserFacts) -> bool:
-    """Tell whether the one thread that pins the workers' batches is what limits them, as they were timed."""
+    """Return whether the single pinning thread limits the workers, by their measured times."""
     cost = sample_cost(facts)
     return cost is not None and pinning_limits(cost, int(facts.loader_workers or 0), cores_of(facts))
 
 
 def stage_of(facts: UserFacts) -> Stage | None:
-    """Return the stage of loading that limits a batch; None where the loader was not timed."""
+    """Return the stage of loading that limits a batch; None if the loader was not timed."""
     cost = sample_cost(facts)
     return slowest_stage(cost, int(facts.loader_workers or 0), cores_of(facts)) if cost is not None else None
 
 
 def cheaper_batch(facts: UserFacts) -> CodeChange:
-    """Return the change that makes the slowest stage of loading cheaper."""
+    """Return the code change that makes the slowest stage of loading cheaper."""
     match stage_of(facts):
         case "pinning":
             return SENT_SMALL
@@ -102,7 +106,10 @@ def cheaper_advice(facts: UserFacts) -> Action:
 
 
 def pinning_limit(context: RuleContext) -> tuple[str, Action] | None:
-    """Return what ``limited_by`` does where the pinning thread is the limit, by its times or as the trace shows it: at work for most of the loop's waiting."""
+    """Return the result of ``limited_by`` if the pinning thread is the limit, else None.
+
+    It is the limit by its measured times, or if the trace shows it at work for most of the loop's waiting.
+    """
     if pins_too_slowly(context.run.manifest.facts):
         return limited_by(context.run.manifest.facts)
     waits = context.recording.rows(_WAITS)
@@ -124,7 +131,10 @@ def _union(rows: Sequence[tuple[int, int]]) -> Intervals:
 
 
 def limited_by(facts: UserFacts) -> tuple[str, Action] | None:
-    """Return how a title ends that names the stage that limits the loader, and what to do; None where it was not timed or nothing stands out."""
+    """Return the end of a title that names the stage which limits the loader, and the advice.
+
+    None if the loader was not timed, or if no stage stands out.
+    """
     cost, workers = sample_cost(facts), int(facts.loader_workers or 0)
     stage = stage_of(facts)
     if cost is None:
@@ -170,7 +180,7 @@ def _at(place: str | None) -> str:
 
 
 def _grouped(facts: UserFacts) -> str:
-    """Return a sentence on padding, where there is much of it."""
+    """Return a sentence on padding if there is much of it, else an empty text."""
     share = facts.loader_padding or 0.0
     if share < MUCH_PADDING:
         return ""
@@ -178,9 +188,10 @@ def _grouped(facts: UserFacts) -> str:
 
 
 def kept_up(context: RuleContext, host: HostLoad | None) -> tuple[list[Edit], str]:
-    """Return the edit by which the loader keeps up as far as the host's cores let it, and the sentence that says how far, empty where they do.
+    """Return the edit by which the loader keeps up, as far as the host's cores allow.
 
-    ``host`` is given where the workers compute all the time: what they compute for a step, over all cores, is the least that a batch then takes.
+    Also return a sentence on the limit, empty if the cores do not limit it. ``host`` is only set if the workers compute all
+    the time: their computation per step, divided by all cores, is then the shortest time per batch.
     """
     step, free = context.step_ms, context.predict_ms([WithoutHostCause("data_wait")])
     workers, cores, busy = (host.means.get(key, 0.0) if host else 0.0 for key in ("workers", "cores", "workers_cpu_pct"))
@@ -195,7 +206,10 @@ def kept_up(context: RuleContext, host: HostLoad | None) -> tuple[list[Edit], st
 
 
 def _kept_share(context: RuleContext, wanted_ms: float) -> float:
-    """Return the share of the loader's wait with which a step takes ``wanted_ms``, 0 where it takes that without."""
+    """Return the share of the loader's wait that gives a step of ``wanted_ms``.
+
+    0 if the step takes that long without the wait.
+    """
     return turning_point(
         lambda share: (context.predict_ms([WithoutHostCause("data_wait", share)]) or 0.0) <= wanted_ms,
         0.0,
@@ -205,7 +219,7 @@ def _kept_share(context: RuleContext, wanted_ms: float) -> float:
 
 
 def held_up_by(host: HostLoad, limit: Limit) -> tuple[str, Action]:
-    """Return what holds the workers up, to end the title with, and what to do."""
+    """Return what limits the workers, as the end of the title, and the advice."""
     cpu, worker, cores = host.cpu_pct or 0.0, host.means.get("workers_cpu_pct", 0.0), host.means.get("cores", 0.0)
     read = in_bytes(host.means.get("disk_read_bps", 0.0))
     received = in_bytes(host.means.get("network_received_bps", 0.0))
@@ -249,9 +263,10 @@ def held_up_by(host: HostLoad, limit: Limit) -> tuple[str, Action]:
 
 
 def with_more(context: RuleContext, changes: tuple[CodeChange, ...], limit: Limit | None = None) -> tuple[CodeChange, ...]:
-    """Return ``changes`` with twice as many workers as the loader has, in their slots ``$workers`` and ``$seen``.
+    """Return ``changes`` with twice as many workers, in their slots ``$workers`` and ``$seen``.
 
-    Where something else holds the workers up, or each core has one already that does not wait, the change makes a sample cheaper instead.
+    If something else limits the workers, or if each core already has a computing worker, the change makes a sample cheaper
+    instead.
     """
     host, facts = context.run.telemetry.host, context.run.manifest.facts
     if pins_too_slowly(facts):
@@ -266,7 +281,10 @@ def with_more(context: RuleContext, changes: tuple[CodeChange, ...], limit: Limi
 
 
 def _with_workers(change: CodeChange, seen: int, use: int) -> CodeChange:
-    """Return a change of a loader's workers with ``use`` of them after it, and those ``seen`` before; the usual ones where none was seen."""
+    """Return a loader's code change from ``seen`` workers to ``use`` workers.
+
+    Without known workers, the change has its usual numbers.
+    """
     if not seen:
         return change.filled()
     names = {"workers": str(use)} | ({"seen": f", num_workers={seen}"} if change.framework == "PyTorch" else {})
