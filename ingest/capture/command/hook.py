@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import json
 import os
 import sys
@@ -17,12 +16,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ...loop.leading import LeadingOptimizer
 from .. import batches
 from ..between_steps import BETWEEN_STEPS, BetweenSteps
 from ..devices import current_gpu
+from ..in_process.leaving import before_leaving
+from ..in_process.postponed import Postponed
+from ..in_process.profilers import PROFILERS
 from ..job_place import number_of
 from ..marks import MarkWriter
 from ..profiler import StepProfiler
@@ -82,7 +84,7 @@ class HookSettings:
 
 
 watch_evaluation, watch_saving, watch_updates = BETWEEN_STEPS.watch_evaluation, BETWEEN_STEPS.watch_saving, UPDATES.watch
-watch_graphs = GRAPHS.watch
+watch_graphs, watch_profilers, watch_exports = GRAPHS.watch, PROFILERS.watch, PROFILERS.watch_exports
 
 
 class Hook:
@@ -115,6 +117,7 @@ class Hook:
         self._not_before = 0  # the next profile, a step of the loop
         self._taken = False  # the first profile
         self._later: list[Path] = []
+        self._postponed = Postponed(settings.folder)
         self._over = settings.steps <= 0
         self._broken = False
 
@@ -146,21 +149,26 @@ class Hook:
         leads = self._loop.takes(number)
         if self._profiler is not None:
             mine = number == self._beginner
-            if (mine and not self._watch.knows((number, site.number))) or self._loop.has_ended(self._beginner):
+            if self._profiler.interrupted:
+                self._give_way()
+            elif (mine and not self._watch.knows((number, site.number))) or self._loop.has_ended(self._beginner):
                 self._try_later()
             elif mine and index >= self._until:
                 self._stop(now_ns)
         elif leads:
             to_profile = self._watch.takes((number, site.number), now_ns)
-            if (to_profile or self.settings.every > 0) and self._is_time(self._loop.steps - 1):
+            if (to_profile or self.settings.every > 0) and self._may_start(self._loop.steps - 1):
                 self._start()
                 self._beginner, self._began = number, self._loop.steps - 1
                 self._until = index + self._extent.steps + 1  # the first is cut by the start
 
     def _phase(self, number: int) -> str:
-        """Return the phase of a step of optimizer ``number``: an evaluation or a checkpoint since its step before is no part of it."""
-        phase = self._since_last(number)
+        phase = self._since_last(number)  # an evaluation or a checkpoint since the step before is no part of it
         return phase if self._profiler is None else "profile"
+
+    def _may_start(self, index: int) -> bool:
+        """Tell whether the profile is to begin after step ``index`` and no other profiler runs."""
+        return not self._postponed.still_waits and self._is_time(index) and not self._postponed.must_wait(index)
 
     def _is_time(self, index: int) -> bool:
         if index < self._not_before:
@@ -204,11 +212,18 @@ class Hook:
 
     def _try_later(self) -> None:
         """Give a profile up whose loop has ended: its optimizer steps no more, or from a new place. What follows is another part of the training."""
+        self._drop()
+        self._watch.begins_anew()
+        self._not_before = self._loop.steps + LEAST_STEPS
+
+    def _drop(self) -> None:
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
             profiler.abandon()
-        self._watch.begins_anew()
-        self._not_before = self._loop.steps + LEAST_STEPS
+
+    def _give_way(self) -> None:
+        self._drop()  # another profiler has interrupted it; the next one begins when that one has ended
+        self._postponed.interrupted()
 
     def _keep(self, part: Path) -> None:
         """Publish a trace: the first by the process's name, later ones also by the step they began after, the newest few of them.
@@ -228,15 +243,14 @@ class Hook:
     def finish(self) -> None:
         """Write what is left at the process's end; a profile that had not ended is given up."""
         with contextlib.suppress(Exception):
-            profiler, self._profiler = self._profiler, None
-            if profiler is not None:
-                profiler.abandon()
+            self._drop()
         self.leave()
 
     def leave(self) -> None:
         """Write the marks that are left, and nothing else: who ends a process whose GPU hangs must not wait for it, as the profiler's end would."""
         self._broken = True  # another thread may be in its loop
         with contextlib.suppress(Exception):
+            self._postponed.write()
             if self._marks is not None:
                 self._marks.close()
 
@@ -281,18 +295,6 @@ def install(optimizers: Any) -> None:
     register(hook.on_step)
     GRAPHS.on_step = hook.on_step
     atexit.register(hook.finish)
-    _write_before_leaving(hook)
+    before_leaving(hook.leave)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=hook.forget)  # a loader's worker trains nothing
-
-
-def _write_before_leaving(hook: Hook) -> None:
-    """Have os._exit, which runs nothing that waits for the end, lose no marks."""
-    leave = os._exit
-
-    @functools.wraps(leave)
-    def write_and_leave(status: int) -> NoReturn:
-        hook.leave()
-        leave(status)
-
-    os._exit = write_and_leave

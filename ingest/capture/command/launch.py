@@ -27,6 +27,7 @@ from sawtooth.ingest.capture.command.interpreter import NEEDED, has, words_of
 from sawtooth.ingest.capture.command.no_profile import no_loop, no_profile, steps_taken
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.command.stretches import STEP, Stretch, left_out, runs_of
+from sawtooth.ingest.capture.in_process import postponed
 from sawtooth.ingest.capture.job_place import member_of_job
 from sawtooth.ingest.capture.packing import pack_runs
 from sawtooth.ingest.loop.command import ENDED_WITH, RECORDED_BY, name_of
@@ -124,7 +125,7 @@ def run(
                 kept = _keep_samples(folder, bundle) if seconds >= AT_ONCE_S else ""
                 advice = _advice(words, command, launched.exit_code)
                 return Launched(launched.exit_code, missing=advice or [NO_STEP.format(code=launched.exit_code, kept=kept)])
-            launched.missing += _lacks(runs, launched.exit_code, steps, after_s)
+            launched.missing += _lacks(runs, launched.exit_code, steps, after_s, folder)
             for one in runs:
                 one.facts.update({"samples_per_step": samples} if samples else {})
                 one.facts.update({"flops_per_step": flops} if flops else {})
@@ -160,8 +161,8 @@ def _advice(words: Sequence[str], command: Sequence[str], exit_code: int) -> lis
     return [NO_TORCH.format(python=python, command=" ".join(own))] if failed else []
 
 
-def _lacks(runs: Sequence[Stretch], exit_code: int, steps: int, after_s: float) -> list[str]:
-    """Return the sentence that says what ``runs`` lack, of a training that failed or of one that has no loop or no profile; nothing where all is there."""
+def _lacks(runs: Sequence[Stretch], exit_code: int, steps: int, after_s: float, folder: Path) -> list[str]:
+    """Return what ``runs`` lack: the training failed, it has no loop, or it has no profile or a late one. ``folder`` has the notes of its hook."""
     profiled = steps <= 0 or any(about["kind"] == "trace" for run in runs[:1] for _, about in run.sources)
     if exit_code:
         after = f" after {taken}" if runs and (taken := steps_taken(runs[0])) else ""
@@ -169,7 +170,8 @@ def _lacks(runs: Sequence[Stretch], exit_code: int, steps: int, after_s: float) 
         return [FAILED.format(code=exit_code, after=after, when="" if profiled else BEFORE_PROFILE)] if runs else []
     if (unseen := no_loop(runs)) is not None:
         return [unseen]
-    return [] if profiled else [no_profile(runs[0], steps, after_s)]
+    other = postponed.sentence_of(folder, profiled) if steps > 0 else None
+    return [other] if other is not None else [] if profiled else [no_profile(runs[0], steps, after_s)]
 
 
 def _progress(
