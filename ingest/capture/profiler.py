@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 import warnings
@@ -16,20 +15,6 @@ from .devices import AllocatorNotes, name_gpus
 from .in_process.profilers import PROFILERS
 
 OWNER_S = 2.0  # a profiler that another thread begins waits so long for the loop's next step, where ours can end
-
-
-def let_go_after_the_profile() -> None:
-    """Have PyTorch detach CUPTI where the profile ends, unless somebody chose otherwise.
-
-    CUPTI stays attached else, and every later launch costs more: 48 loops that their hosts limit were 17 % slower in the median for the rest of the
-    process, and slower again after a second profile. Where CUDA graphs cannot bear it (before CUDA 12.6), PyTorch sets it back to 0 by itself.
-    """
-    os.environ.setdefault("TEARDOWN_CUPTI", "1")
-
-
-def keep_the_profiler_quiet() -> None:
-    """Have PyTorch's profiler print nothing of its own into the training's output, unless somebody chose otherwise; it reads this where it first starts."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # above its last, USDT: two lines at each profile in PyTorch 2.13
 
 
 class StepProfiler:
@@ -61,8 +46,8 @@ class StepProfiler:
         self._profiler = torch.profiler.profile(
             schedule=schedule, on_trace_ready=self._write, **{"activities": activities, "record_shapes": True, **options}
         )
-        let_go_after_the_profile()
-        keep_the_profiler_quiet()
+        PROFILERS.detaching.begin()
+        PROFILERS.silence.begin(torch)
         PROFILERS.ours = self
         try:
             with _without_warnings(), PROFILERS.by_us():

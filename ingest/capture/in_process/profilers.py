@@ -15,24 +15,30 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from . import shared
+from .kineto import Detaching, Silence
 
 BEGIN = ("_prepare_profiler", "_run_on_profiler_start", "_enable_profiler", "_enable_profiler_legacy")
 END = ("_disable_profiler", "_disable_profiler_legacy")
 MOST_PATHS = 3  # exported traces that are remembered: the last ones
 # What the tools set in the environment of a process whose CUDA calls they follow; CUPTI, which PyTorch's profiler needs for kernels, has one user.
+# Other projects ask for the same variables (SGLang, GROMACS, traccc); NVIDIA documents CUDA_INJECTION64_PATH alone. NV_TPS_LAUNCH_TOKEN is not asked
+# for: Nsight Graphics sets it too.
 TOOL_VARIABLES = {
     "NSYS_PROFILING_SESSION_ID": "Nsight Systems",
     "NV_COMPUTE_PROFILER_PERFWORKS_DIR": "Nsight Compute",
-    "CUDA_INJECTION64_PATH": "a CUDA tool",
+    "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN": "Compute Sanitizer",
+    "NVPROF_ID": "nvprof",
 }
 PRELOADED = {"ToolsInjection": "Nsight Systems", "TreeLauncher": "Nsight Compute"}  # in LD_PRELOAD
+INJECTED = "CUDA_INJECTION64_PATH"  # of any tool that CUDA loads; "none" is no tool
 
 
 def cuda_tool(environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the name of the tool that already holds CUPTI in this process, by its environment; None if there is none."""
     by_variable = (tool for name, tool in TOOL_VARIABLES.items() if environment.get(name))
     preloaded = (tool for part, tool in PRELOADED.items() if part in environment.get("LD_PRELOAD", ""))
-    return next(iter((*by_variable, *preloaded)), None)
+    any_tool = ("a CUDA tool",) if environment.get(INJECTED, "none") not in ("", "none") else ()
+    return next(iter((*by_variable, *preloaded, *any_tool)), None)
 
 
 class Profilers:
@@ -43,6 +49,7 @@ class Profilers:
         self.other = False
         self.began = 0
         self.exported: list[str] = []
+        self.detaching, self.silence = Detaching(), Silence()
         self._us = threading.local()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forget_ours)
@@ -87,7 +94,14 @@ class Profilers:
         self.other, ours = True, self.ours
         self.began += 1
         if ours is not None:
+            self.detaching.end()  # what begins now would have to attach CUPTI at once
             ours.interrupt()
+        self.silence.end()
+
+    def is_ending(self) -> None:
+        """Have the profiler that ends now leave CUPTI as it would without us."""
+        if not getattr(self._us, "inside", False):
+            self.detaching.end()
 
     def ends(self) -> None:
         """Note that a profiler has ended."""
@@ -121,6 +135,9 @@ def _beginning(begin: Callable[..., Any], watchers: list[Profilers]) -> Callable
 
 def _ending(end: Callable[..., Any], watchers: list[Profilers]) -> Callable[..., Any]:
     def ended(*arguments: Any, **named: Any) -> Any:
+        for profilers in watchers[:1]:
+            with contextlib.suppress(Exception):
+                profilers.is_ending()
         try:
             return end(*arguments, **named)
         finally:

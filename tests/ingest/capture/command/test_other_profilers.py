@@ -1,6 +1,9 @@
 """A training that uses a profiler itself is the same with and without `sawtooth run`: exit code, output and written files."""
 
+import importlib.util
 import json
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,18 +12,26 @@ import pytest
 
 from sawtooth.ingest.capture.in_process.postponed import ALONE, MOST_TRIES, TOOL, UNKNOWN, WHY, WRITTEN, Postponed, sentence_of
 from sawtooth.ingest.capture.in_process.profilers import Profilers, cuda_tool
-from tests.benchmarks.other_profilers import PATTERNS, compare, lacks
-
-MAIN = ("around the loop", "begins during ours, then ends", "schedule, repeat=0", "torch.autograd.profiler", "two recorders")
+from tests.benchmarks.other_profilers import PATTERNS, compare, forked, lacks
 
 
-@pytest.mark.parametrize("name", [name if name in MAIN else pytest.param(name, marks=pytest.mark.slow) for name in PATTERNS])
-def test_a_training_with_a_profiler_of_its_own_is_the_same(tmp_path: Path, name: str) -> None:
-    pytest.importorskip("torch")
-    missing = lacks(PATTERNS[name])
+@pytest.fixture(scope="module")
+def started() -> Iterator[tuple[list[str], list[str]]]:
+    """What runs a script without and with the recorder: PyTorch is imported once for each."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed")
+    with tempfile.TemporaryDirectory() as folder, forked(Path(folder)) as by:
+        yield by
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_training_with_a_profiler_of_its_own_is_the_same(
+    tmp_path: Path, started: tuple[list[str], list[str]], name: str
+) -> None:
+    missing = "no GPU" if PATTERNS[name].needs == "GPU" else lacks(PATTERNS[name])
     if missing is not None:
         pytest.skip(missing)
-    done = compare(PATTERNS[name], tmp_path)
+    done = compare(PATTERNS[name], tmp_path, *started)
     assert done.is_right(PATTERNS[name]), done
     if name == "around the loop":
         assert f"sawtooth ingest {tmp_path / 'recorded' / 'theirs.json'}" in done.answer
@@ -100,7 +111,9 @@ def test_what_is_said_of_another_profiler(tmp_path: Path, monkeypatch: pytest.Mo
     [
         ({}, None),
         ({"NSYS_PROFILING_SESSION_ID": "7"}, "Nsight Systems"),
+        ({"NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN": "0"}, "Compute Sanitizer"),
         ({"CUDA_INJECTION64_PATH": "/opt/x.so"}, "a CUDA tool"),
+        ({"CUDA_INJECTION64_PATH": "none"}, None),
         ({"LD_PRELOAD": "/opt/nvidia/libTreeLauncherTargetInjection.so"}, "Nsight Compute"),
     ],
 )
