@@ -17,6 +17,8 @@ from typing import Any
 from sawtooth.ingest.capture import batches, beside
 from sawtooth.ingest.capture.between_steps import BetweenSteps
 from sawtooth.ingest.capture.devices import current_gpu
+from sawtooth.ingest.capture.in_process.postponed import AFTER_OTHERS, NO_TRACE, may_start
+from sawtooth.ingest.capture.in_process.profilers import follow
 from sawtooth.ingest.capture.job_place import number_of
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import folder_beside, pack_run
@@ -70,6 +72,7 @@ class Capture:
         self._unwatch: list[Callable[[], None]] = []
         self._between_steps = BetweenSteps()
         self._since_last = self._between_steps.since_last()
+        self._interrupted = 0  # profiles, by another profiler
         self._pure = True  # nothing was evaluated or saved between the timed steps
 
     def __enter__(self) -> Capture:
@@ -82,6 +85,7 @@ class Capture:
             import torch
 
             self._torch = torch
+        self._unwatch.append(follow(self._torch))
         self._scratch = folder_beside(self.wanted)
         self._print(f"capturing into {self.wanted}: {self._plan.sentence()}")
         if self._with_sampler:
@@ -108,7 +112,7 @@ class Capture:
             self._mark(samples, tokens)
             self._advance()
         except Exception as error:  # whatever fails in here must not end somebody's training
-            self._abandon_profiler()
+            self._end_profiler(keep=False)
             self._give_up(f"the capture failed ({type(error).__name__}: {error})")
 
     def _mark(self, samples: float | None, tokens: float | None) -> None:
@@ -134,12 +138,17 @@ class Capture:
             between = "" if self._pure else ", evaluations and checkpoints between them included"
             took = in_words(self.step_time_ms, 4) if self.step_time_ms is not None else None
             timed = f"{self._timed} steps took {took} each{between}; " if took else ""
-            self._print(f"{timed}profiling {self._plan.active} steps now")
+            self._phase = "waiting"
+            self._print(f"{timed}profiling {self._plan.active} steps {'now' if may_start() else AFTER_OTHERS}")
+        if self._phase == "waiting" and may_start(self._interrupted):
             self._start_profiler()
+        elif self._profiler is not None and self._profiler.interrupted:
+            self._end_profiler(keep=False)
+            self._phase, self._interrupted = "waiting", self._interrupted + 1
         elif self._profiler is not None:
             self._profiler.step()
             if self._count >= self._plan.warmup + self._plan.active:
-                self._stop_profiler()
+                self._end_profiler(keep=True)
                 self._begin("after")
         elif self._phase == "after" and self._count >= self._plan.timed_again(self._timed):
             self.step_time_after_ms = self._stop_watch()
@@ -168,15 +177,10 @@ class Capture:
         )
         self._phase, self._count = "profiling", 0
 
-    def _stop_profiler(self) -> None:
+    def _end_profiler(self, keep: bool) -> None:
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
-            profiler.stop()
-
-    def _abandon_profiler(self) -> None:
-        profiler, self._profiler = self._profiler, None
-        if profiler is not None:
-            profiler.abandon()
+            (profiler.stop if keep else profiler.abandon)()
 
     @property
     def _marks_file(self) -> Path:
@@ -192,16 +196,18 @@ class Capture:
         """The loop ended before the plan did: keep what there is."""
         if self._phase == "timing":
             self.step_time_ms = self._stop_watch()
-        if self._profiler is not None:
+        if self._profiler is not None and self._profiler.interrupted:
+            self._end_profiler(keep=False)
+            self._phase = "waiting"
+        elif self._profiler is not None:
             done, wanted = self._count - self._plan.warmup, self._plan.active
             if done > 0:
                 self.why_not.append(f"only {done} of {wanted} steps were profiled: the loop ended")
-                self._stop_profiler()
-            else:
-                self._abandon_profiler()
-        if self._trace.exists() or self._sampler is not None:
+            self._end_profiler(keep=done > 0)
+        if self._trace.exists() or self._sampler is not None or self._phase == "waiting":
             if not self._trace.exists():
-                self.why_not.append("no trace: the loop ended before the profiled steps; tell profile(steps=…) how many it has")
+                short = "no trace: the loop ended before the profiled steps; tell profile(steps=…) how many it has"
+                self.why_not.append(NO_TRACE if self._phase == "waiting" else short)
             self._finish()
             return
         why = f"the loop ended after {self._marked} steps, and at least {self._plan.least} are needed; call capture.step() after each, "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import threading
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,26 +12,16 @@ from types import MappingProxyType
 from typing import Any
 
 from .devices import AllocatorNotes, name_gpus
+from .in_process.profilers import PROFILERS
 
-
-def let_go_after_the_profile() -> None:
-    """Have PyTorch detach CUPTI where the profile ends, unless somebody chose otherwise.
-
-    CUPTI stays attached else, and every later launch costs more: 48 loops that their hosts limit were 17 % slower in the median for the rest of the
-    process, and slower again after a second profile. Where CUDA graphs cannot bear it (before CUDA 12.6), PyTorch sets it back to 0 by itself.
-    """
-    os.environ.setdefault("TEARDOWN_CUPTI", "1")
-
-
-def keep_the_profiler_quiet() -> None:
-    """Have PyTorch's profiler print nothing of its own into the training's output, unless somebody chose otherwise; it reads this where it first starts."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # above its last, USDT: two lines at each profile in PyTorch 2.13
+OWNER_S = 2.0  # a profiler that another thread begins waits so long for the loop's next step, where ours can end
 
 
 class StepProfiler:
     """Profiles steps into ``trace``: ``warmup`` and then ``active`` of them, told apart by ``step``, or all until ``stop`` where ``active`` is None.
 
     ``options`` go to torch.profiler.profile. It is running once it is made; what torch raises passes through, and nothing runs on then.
+    Raises RuntimeError while another profiler runs. One that begins later ends this one first, which is then ``interrupted`` and has no trace.
     """
 
     def __init__(
@@ -42,8 +33,12 @@ class StepProfiler:
         active: int | None = None,
         options: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
+        if PROFILERS.busy:
+            raise RuntimeError("another profiler of PyTorch runs in this process")
         self.trace = trace
-        self._kept = True
+        self.interrupted = False
+        self._thread = threading.get_ident()  # PyTorch ends a profile on the thread that began it
+        self._kept, self._ended = True, False
         self._to_come = warmup + active if active is not None else None  # steps, till the profile ends by itself
         kinds = torch.profiler.ProfilerActivity
         activities = [kinds.CPU, *([kinds.CUDA] if torch.cuda.is_available() else ())]
@@ -51,10 +46,11 @@ class StepProfiler:
         self._profiler = torch.profiler.profile(
             schedule=schedule, on_trace_ready=self._write, **{"activities": activities, "record_shapes": True, **options}
         )
-        let_go_after_the_profile()
-        keep_the_profiler_quiet()
+        PROFILERS.detaching.begin()
+        PROFILERS.silence.begin(torch)
+        PROFILERS.ours = self
         try:
-            with _without_warnings():
+            with _without_warnings(), PROFILERS.by_us():
                 self._profiler.start()
         except BaseException:  # half of it may run, and would slow every later step
             self.abandon()
@@ -64,18 +60,27 @@ class StepProfiler:
 
     def step(self) -> None:
         """End a profiled step."""
+        if self.interrupted:
+            return
         if self._to_come is not None:
             self._to_come -= 1
             if self._to_come == 0:
                 self._allocator.write(self._profiler)
-        self._profiler.step()
+        with PROFILERS.by_us():
+            self._profiler.step()
 
     def stop(self) -> None:
         """End the profile; the trace is written."""
+        if self._ended:
+            return
+        self._ended = True
         if self._kept and (self._to_come is None or self._to_come > 0):
             self._allocator.write(self._profiler)
-        with _without_warnings():
-            self._profiler.stop()
+        try:
+            with _without_warnings(), PROFILERS.by_us():
+                self._profiler.stop()
+        finally:
+            PROFILERS.ours = None
 
     def abandon(self) -> None:
         """End the profile and keep nothing of it."""
@@ -83,6 +88,15 @@ class StepProfiler:
         with contextlib.suppress(Exception):
             self.stop()
         self.trace.unlink(missing_ok=True)
+
+    def interrupt(self) -> None:
+        """End the profile, because another profiler is about to begin; nothing of it is kept."""
+        self.interrupted = True
+        if threading.get_ident() == self._thread:
+            self.abandon()
+        until = time.monotonic() + OWNER_S
+        while PROFILERS.ours is self and time.monotonic() < until:
+            time.sleep(0.001)
 
     def _write(self, profiler: Any) -> None:
         if self._kept:  # writing takes seconds, and one that is given up is in the way of a process's end

@@ -139,10 +139,21 @@ def _pinning(module: Any, folder: Path) -> Leave:
 
 
 # By a loaded module: what is watched in it. `save` is called of torch itself once that is imported.
+def _profilers(module: Any, _: Path) -> Leave:
+    return hooks.watch_profilers(module)
+
+
+def _exports(module: Any, _: Path) -> Leave:
+    return hooks.watch_exports(module)
+
+
 PATCHES: Mapping[str, Callable[[Any, Path], Leave]] = {
     "torch.nn.modules.module": _evaluation,
     "torch": _saving,
     "torch.cuda.graphs": _graphs,
+    "torch.autograd.profiler": _profilers,
+    "torch.autograd.profiler_legacy": _profilers,
+    "torch.profiler.profiler": _exports,
     "deepspeed.runtime.engine": _updates,
     "torch.utils.data.dataloader": _batches,
     "torch.utils.data._utils.fetch": _loaders,

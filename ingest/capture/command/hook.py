@@ -7,7 +7,6 @@ processor whose caches are the training's.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import sys
@@ -21,7 +20,9 @@ from ...loop.sign import STEP_NAME
 from .. import batches
 from ..between_steps import BETWEEN_STEPS, BetweenSteps
 from ..devices import current_gpu
-from ..in_process.leaving import before_leaving
+from ..in_process.leaving import finish_at_end
+from ..in_process.postponed import Postponed
+from ..in_process.profilers import PROFILERS
 from ..marks import MarkWriter
 from ..profiler import StepProfiler
 from .agreement import agreed
@@ -43,6 +44,7 @@ OF_SIGN = ".sign"  # in the names of files of a loop without an optimizer, after
 
 watch_evaluation, watch_saving, watch_updates = BETWEEN_STEPS.watch_evaluation, BETWEEN_STEPS.watch_saving, UPDATES.watch
 watch_graphs, watch_batches = GRAPHS.watch, choice.watch_batches
+watch_profilers, watch_exports = PROFILERS.watch, PROFILERS.watch_exports
 
 
 class Hook:
@@ -82,6 +84,7 @@ class Hook:
         self._not_before = 0  # the next profile, a step of the loop
         self._taken = False  # the first profile
         self._later: list[Path] = []
+        self._postponed = Postponed(settings.folder)
         self._over = settings.steps <= 0
         self._broken = False
         self._sign, self._patience, self._on_loop = sign, patience, on_loop
@@ -126,24 +129,29 @@ class Hook:
         leads = self._loop.takes(number)
         if self._profiler is not None:
             mine = number == self._beginner
-            if mine and self._sign is not None:
+            if mine and self._sign is not None and not self._profiler.interrupted:
                 with self._torch.profiler.record_function(f"{STEP_NAME}{self._sign[0]}"):
                     pass  # where the step ends in the trace
-            if (mine and not self._watch.knows((number, site.number))) or self._loop.has_ended(self._beginner):
+            if self._profiler.interrupted:
+                self._give_way()
+            elif (mine and not self._watch.knows((number, site.number))) or self._loop.has_ended(self._beginner):
                 self._try_later()
             elif mine and index >= self._until:
                 self._stop(now_ns)
         elif leads:
             to_profile = self._watch.takes((number, site.number), now_ns)
-            if (to_profile or self.settings.every > 0) and self._is_time(self._loop.steps - 1):
+            if (to_profile or self.settings.every > 0) and self._may_start(self._loop.steps - 1):
                 self._start()
                 self._beginner, self._began = number, self._loop.steps - 1
                 self._until = index + self._extent.steps + 1  # the first is cut by the start
 
     def _phase(self, number: int) -> str:
-        """Return the phase of a step of optimizer ``number``: an evaluation or a checkpoint since its step before is no part of it."""
-        phase = self._since_last(number)
+        phase = self._since_last(number)  # an evaluation or a checkpoint since the step before is no part of it
         return phase if self._profiler is None else "profile"
+
+    def _may_start(self, index: int) -> bool:
+        """Tell whether the profile is to begin after step ``index`` and no other profiler runs."""
+        return not self._postponed.still_waits and self._is_time(index) and not self._postponed.must_wait(index)
 
     def _is_time(self, index: int) -> bool:
         if index < self._not_before:
@@ -188,11 +196,18 @@ class Hook:
 
     def _try_later(self) -> None:
         """Give a profile up whose loop has ended: its optimizer steps no more, or from a new place. What follows is another part of the training."""
+        self._drop()
+        self._watch.begins_anew()
+        self._not_before = self._loop.steps + LEAST_STEPS
+
+    def _drop(self) -> None:
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
             profiler.abandon()
-        self._watch.begins_anew()
-        self._not_before = self._loop.steps + LEAST_STEPS
+
+    def _give_way(self) -> None:
+        self._drop()  # another profiler has interrupted it; the next one begins when that one has ended
+        self._postponed.interrupted()
 
     def _keep(self, part: Path) -> None:
         """Publish a trace: the first by the process's name, later ones also by the step they began after, the newest few of them.
@@ -213,15 +228,14 @@ class Hook:
     def finish(self) -> None:
         """Write what is left at the process's end; a profile that had not ended is given up."""
         with contextlib.suppress(Exception):
-            profiler, self._profiler = self._profiler, None
-            if profiler is not None:
-                profiler.abandon()
+            self._drop()
         self.leave()
 
     def leave(self) -> None:
         """Write the marks that are left, and nothing else: who ends a process whose GPU hangs must not wait for it, as the profiler's end would."""
         self._broken = True  # another thread may be in its loop
         try:
+            self._postponed.write()
             if self._marks is not None:
                 self._marks.close()
         except Exception as error:  # a full disk
@@ -279,15 +293,3 @@ def hook_and_signs(settings: HookSettings, counts: Callable[[], bool] = lambda: 
     """Make the hook of this process's optimizers and the signs that stand in for them; a sign is noted while ``counts`` says so."""
     signs = choice.HERE = choice.Signs(settings, lambda *sign: Hook(settings, sign=sign, patience=signs.patience), counts)
     return Hook(settings, on_loop=signs.give_up), signs
-
-
-def finish_at_end(*watchers: Hook | choice.Signs) -> Callable[[], None]:
-    """Write what ``watchers`` have left when the process ends, until what is returned is called; a fork of the process writes nothing."""
-    with contextlib.ExitStack() as leave:
-        for each in watchers:
-            atexit.register(each.finish)
-            leave.callback(atexit.unregister, each.finish)
-            leave.callback(before_leaving(each.leave))
-            if hasattr(os, "register_at_fork"):  # a loader's worker trains nothing
-                os.register_at_fork(after_in_child=each.forget)
-        return leave.pop_all().close

@@ -1,7 +1,6 @@
-"""`sawtooth run`: a training command as it is, with the GPU sampled, steps marked and a few of them profiled, in one ``.sawtooth`` file.
+"""Run a training command for `sawtooth run`: sample the GPU, mark steps, profile a few, and pack one ``.sawtooth`` file.
 
-The command's exit code and output stay its own, and signals reach it. Standard library only, as all recording: the training's Python needs nothing of
-ours (``startup/sitecustomize.py`` goes on its PYTHONPATH for this one run).
+Exit code, output and signals stay the command's own. Standard library only: ``startup/sitecustomize.py`` goes on PYTHONPATH for this run.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from sawtooth.ingest.capture.command.no_profile import no_loop, no_profile, step
 from sawtooth.ingest.capture.command.parts import LEFT, LOADED, errors_in, free_name, keep, left_over, parts_folder
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.command.stretches import STEP, Stretch, left_out, runs_of
+from sawtooth.ingest.capture.in_process import postponed
 from sawtooth.ingest.capture.job_place import member_of_job
 from sawtooth.ingest.capture.packing import pack_runs
 from sawtooth.ingest.loop.command import ENDED_WITH, RECORDED_BY, name_of
@@ -135,7 +135,7 @@ def run(
                 return Launched(launched.exit_code, missing=[*errors, *(advice or [no_step])])
             if not errors:
                 unseen = NOT_LOADED if no_loop(runs) is not None and not (folder / LOADED).exists() else None
-                launched.missing += [unseen] if unseen else _lacks(runs, launched.exit_code, steps, after_s)
+                launched.missing += [unseen] if unseen else _lacks(runs, launched.exit_code, steps, after_s, folder)
             for one in runs:
                 one.facts.update({"samples_per_step": samples} if samples else {})
                 one.facts.update({"flops_per_step": flops} if flops else {})
@@ -171,15 +171,17 @@ def _advice(words: Sequence[str], command: Sequence[str], exit_code: int) -> lis
     return [NO_TORCH.format(python=python, command=" ".join(own))] if failed else []
 
 
-def _lacks(runs: Sequence[Stretch], exit_code: int, steps: int, after_s: float) -> list[str]:
-    """Return the sentence that says what ``runs`` lack, of a training that failed or of one that has no loop or no profile; nothing where all is there."""
+def _lacks(runs: Sequence[Stretch], exit_code: int, steps: int, after_s: float, folder: Path) -> list[str]:
+    """Return what ``runs`` lack: the training failed, it has no loop, or it has no profile or a late one. ``folder`` has the notes of its hook."""
     profiled = steps <= 0 or any(about["kind"] == "trace" for run in runs[:1] for _, about in run.sources)
     if exit_code:
-        after = f" after {taken}" if runs and (taken := steps_taken(runs[0])) else ""
-        after += OR_MORE if after and exit_code > BY_SIGNAL else ""
+        more = OR_MORE if exit_code > BY_SIGNAL else ""
+        after = f" after {taken}{more}" if runs and (taken := steps_taken(runs[0])) else ""
         return [FAILED.format(code=exit_code, after=after, when="" if profiled else BEFORE_PROFILE)] if runs else []
     if (unseen := no_loop(runs)) is not None:
         return [unseen]
+    if steps > 0 and (other := postponed.sentence_of(folder, profiled)) is not None:
+        return [other]
     return [] if profiled else [no_profile(runs[0], steps, after_s)]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .shared import watch
 
@@ -21,3 +23,15 @@ def before_leaving(act: Callable[[], None]) -> Callable[[], None]:
         return act_and_leave
 
     return watch(os, "_exit", act, patch)
+
+
+def finish_at_end(*watchers: Any) -> Callable[[], None]:
+    """Write what ``watchers`` have left when the process ends, until what is returned is called; a fork of the process writes nothing."""
+    with contextlib.ExitStack() as leave:
+        for each in watchers:
+            atexit.register(each.finish)
+            leave.callback(atexit.unregister, each.finish)
+            leave.callback(before_leaving(each.leave))
+            if hasattr(os, "register_at_fork"):  # a loader's worker trains nothing
+                os.register_at_fork(after_in_child=each.forget)
+        return leave.pop_all().close

@@ -25,8 +25,15 @@ from sawtooth.ingest.capture.command.hook import (
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
 from sawtooth.ingest.capture.command.settings import BY_ITSELF, HookSettings
 from sawtooth.ingest.capture.command.stretches import runs_of
+from sawtooth.ingest.capture.in_process.profilers import Profilers
 
 MS = 1_000_000
+
+
+@pytest.fixture
+def several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loops of several ranks run in this one process, where their profilers must not wait for each other."""
+    monkeypatch.setattr(Profilers, "busy", False)
 
 
 class Loop:
@@ -197,6 +204,7 @@ def test_a_profile_ends_with_the_optimizer_that_began_it(tmp_path: Path) -> None
     assert loop.profiled[1][0] == "stop" and loop.profiled[1][1] <= LEAST_STEPS + 8
 
 
+@pytest.mark.usefixtures("several_processes")
 def test_ranks_of_a_host_profile_the_same_steps(tmp_path: Path) -> None:
     loops = [Loop(tmp_path, rank=rank, ranks=2, ranks_here=2) for rank in (0, 1)]
     for _ in range(200):
@@ -284,6 +292,7 @@ def test_each_profile_becomes_a_run_with_the_steps_around_it(tmp_path: Path) -> 
     assert steps == [list(range(250)), list(range(96, 146)), list(range(196, 246))]
 
 
+@pytest.mark.usefixtures("several_processes")
 def test_ranks_that_profile_again_stay_together(tmp_path: Path) -> None:
     loops = [Loop(tmp_path, rank=rank, ranks=2, ranks_here=2, every=60) for rank in (0, 1)]
     for _ in range(150):
@@ -311,6 +320,7 @@ def test_ranks_that_profile_again_stay_together(tmp_path: Path) -> None:
         (8, 12.0, 5.0, 5, 5),  # a small part
     ],
 )
+@pytest.mark.usefixtures("several_processes")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_whole_rounds_are_profiled(
     tmp_path: Path, ranks: int, steps: int, long_ms: float, ms: float, wanted: int, taken: int

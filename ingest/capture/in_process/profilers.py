@@ -1,0 +1,175 @@
+"""Which PyTorch profiler runs in this process: PyTorch allows one at a time, and crashes where a second one starts. Standard library only.
+
+``watch`` wraps the few functions of torch.autograd.profiler that every profiler calls: torch.profiler's and autograd's own, emit_nvtx and
+emit_itt, and so those of Lightning and of Hugging Face. ``ours`` is ended before another one starts; ``other`` says that another one is prepared or runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from . import shared
+from .kineto import Detaching, Silence
+
+BEGIN = ("_prepare_profiler", "_run_on_profiler_start", "_enable_profiler", "_enable_profiler_legacy")
+END = ("_disable_profiler", "_disable_profiler_legacy")
+MOST_PATHS = 3  # exported traces that are remembered: the last ones
+# What the tools set in the environment of a process whose CUDA calls they follow; CUPTI, which PyTorch's profiler needs for kernels, has one user.
+# Other projects ask for the same variables (SGLang, GROMACS, traccc); NVIDIA documents CUDA_INJECTION64_PATH alone. NV_TPS_LAUNCH_TOKEN is not asked
+# for: Nsight Graphics sets it too.
+TOOL_VARIABLES = {
+    "NSYS_PROFILING_SESSION_ID": "Nsight Systems",
+    "NV_COMPUTE_PROFILER_PERFWORKS_DIR": "Nsight Compute",
+    "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN": "Compute Sanitizer",
+    "NVPROF_ID": "nvprof",
+}
+PRELOADED = {"ToolsInjection": "Nsight Systems", "TreeLauncher": "Nsight Compute"}  # in LD_PRELOAD
+INJECTED = "CUDA_INJECTION64_PATH"  # of any tool that CUDA loads; "none" is no tool
+
+
+def cuda_tool(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the name of the tool that already holds CUPTI in this process, by its environment; None if there is none."""
+    by_variable = (tool for name, tool in TOOL_VARIABLES.items() if environment.get(name))
+    preloaded = (tool for part, tool in PRELOADED.items() if part in environment.get("LD_PRELOAD", ""))
+    any_tool = ("a CUDA tool",) if environment.get(INJECTED, "none") not in ("", "none") else ()
+    return next(iter((*by_variable, *preloaded, *any_tool)), None)
+
+
+class Profilers:
+    """The profilers of this process. ``began`` counts those of others, ``exported`` are the traces that they wrote."""
+
+    def __init__(self) -> None:
+        self.ours: Any = None
+        self.other = False
+        self.began = 0
+        self.exported: list[str] = []
+        self.detaching, self.silence = Detaching(), Silence()
+        self._us = threading.local()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget_ours)
+
+    def _forget_ours(self) -> None:
+        self.ours = None  # it is the parent's
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether no profiler of ours can start now."""
+        return self.other or self.ours is not None
+
+    @contextlib.contextmanager
+    def by_us(self) -> Iterator[None]:
+        """What PyTorch is asked to begin or to end inside is ours."""
+        before = getattr(self._us, "inside", False)
+        self._us.inside = True
+        try:
+            yield
+        finally:
+            self._us.inside = before
+
+    def watch(self, module: Any) -> Callable[[], None]:
+        """Follow the profilers of torch.autograd.profiler or of profiler_legacy (``module``) until what is returned is called."""
+        with contextlib.ExitStack() as leave:
+            for name in (*BEGIN, *END):
+                if hasattr(module, name):
+                    leave.callback(shared.watch(module, name, self, _beginning if name in BEGIN else _ending))
+            exporting = getattr(module, "profile", None)
+            if hasattr(exporting, "export_chrome_trace"):
+                leave.callback(shared.watch(exporting, "export_chrome_trace", self, _exporting))
+            return leave.pop_all().close
+
+    def watch_exports(self, module: Any) -> Callable[[], None]:
+        """Remember the traces that torch.profiler writes; ``module`` is torch.profiler.profiler."""
+        return shared.watch(module._KinetoProfile, "export_chrome_trace", self, _exporting)
+
+    def begins(self) -> None:
+        """Note that a profiler begins. One of ours ends first where it is another's."""
+        if getattr(self._us, "inside", False) or self.other:
+            return
+        self.other, ours = True, self.ours
+        self.began += 1
+        if ours is not None:
+            self.detaching.end()  # what begins now would have to attach CUPTI at once
+            ours.interrupt()
+        self.silence.end()
+
+    def is_ending(self) -> None:
+        """Have the profiler that ends now leave CUPTI as it would without us."""
+        if not getattr(self._us, "inside", False):
+            self.detaching.end()
+
+    def ends(self) -> None:
+        """Note that a profiler has ended."""
+        if not getattr(self._us, "inside", False):
+            self.other = False
+
+    def writes(self, path: Any) -> None:
+        """Note the path of a trace that another profiler writes."""
+        if not getattr(self._us, "inside", False):
+            path = os.path.abspath(path)  # noqa: PTH100 - the training may change its folder later
+            self.exported = [*(known for known in self.exported if known != path), path][-MOST_PATHS:]
+
+    def looks(self, torch: Any) -> None:
+        """Find a profiler that began before it could be followed: it runs on this thread, or is still preparing."""
+        with contextlib.suppress(Exception):
+            kind = torch.autograd.profiler.profile
+            prepared = (p for p in gc.get_objects() if type(p) is kind and p.entered and p.kineto_results is None)
+            if torch.autograd._profiler_enabled() or any(p.enabled for p in prepared):
+                self.begins()
+
+
+def _beginning(begin: Callable[..., Any], watchers: list[Profilers]) -> Callable[..., Any]:
+    def begun(*arguments: Any, **named: Any) -> Any:
+        for profilers in watchers[:1]:  # all are the one of this process
+            with contextlib.suppress(Exception):
+                profilers.begins()
+        return begin(*arguments, **named)
+
+    return begun
+
+
+def _ending(end: Callable[..., Any], watchers: list[Profilers]) -> Callable[..., Any]:
+    def ended(*arguments: Any, **named: Any) -> Any:
+        for profilers in watchers[:1]:
+            with contextlib.suppress(Exception):
+                profilers.is_ending()
+        try:
+            return end(*arguments, **named)
+        finally:
+            for profilers in watchers[:1]:
+                profilers.ends()
+
+    return ended
+
+
+def _exporting(export: Callable[..., Any], watchers: list[Profilers]) -> Callable[..., Any]:
+    def exported(profiler: Any, path: Any, *arguments: Any, **named: Any) -> Any:
+        for profilers in watchers[:1]:
+            with contextlib.suppress(Exception):
+                profilers.writes(path)
+        return export(profiler, path, *arguments, **named)
+
+    return exported
+
+
+PROFILERS: Profilers = shared.process_wide("profilers", Profilers)
+
+
+def follow(torch: Any) -> Callable[[], None]:
+    """Follow every profiler of ``torch`` from now on, also one that runs already; return what ends it."""
+    leave = contextlib.ExitStack()
+    with contextlib.suppress(Exception):  # a stand-in for torch in a test, or a PyTorch that profiles otherwise
+        module = torch.autograd.profiler
+        followed = hasattr(module._enable_profiler, shared.WATCHERS)
+        for each in (module, sys.modules.get("torch.autograd.profiler_legacy")):
+            if each is not None:
+                leave.callback(PROFILERS.watch(each))
+        leave.callback(PROFILERS.watch_exports(torch.profiler.profiler))
+        if not followed:
+            PROFILERS.looks(torch)
+    return leave.close

@@ -1,0 +1,127 @@
+"""A training that uses a profiler itself is the same with and without `sawtooth run`: exit code, output and written files."""
+
+import importlib.util
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sawtooth.ingest.capture.in_process.postponed import ALONE, MOST_TRIES, TOOL, UNKNOWN, WHY, WRITTEN, Postponed, sentence_of
+from sawtooth.ingest.capture.in_process.profilers import Profilers, cuda_tool
+from tests.benchmarks.other_profilers import PATTERNS, compare, forked, lacks
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[tuple[list[str], list[str]]]:
+    """What runs a script without and with the recorder: PyTorch is imported once for each."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed")
+    with tempfile.TemporaryDirectory() as folder, forked(Path(folder)) as by:
+        yield by
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_training_with_a_profiler_of_its_own_is_the_same(
+    tmp_path: Path, started: tuple[list[str], list[str]], name: str
+) -> None:
+    missing = "no GPU" if PATTERNS[name].needs == "GPU" else lacks(PATTERNS[name])
+    if missing is not None:
+        pytest.skip(missing)
+    done = compare(PATTERNS[name], tmp_path, *started)
+    assert done.is_right(PATTERNS[name]), done
+    if name == "around the loop":
+        assert f"sawtooth ingest {tmp_path / 'recorded' / 'theirs.json'}" in done.answer
+
+
+class Ours:
+    interrupted = 0
+
+    def __init__(self, profilers: Profilers) -> None:
+        self._profilers = profilers
+
+    def interrupt(self) -> None:
+        self.interrupted += 1
+        self._profilers.ours = None
+
+
+def module() -> Any:
+    """A stand-in for torch.autograd.profiler, that notes its calls."""
+    calls: list[str] = []
+    names = ("_prepare_profiler", "_run_on_profiler_start", "_enable_profiler", "_disable_profiler")
+
+    def noting(name: str) -> Any:
+        return lambda: calls.append(name)
+
+    return SimpleNamespace(calls=calls, **{name: noting(name) for name in names})
+
+
+def test_ours_ends_before_another_begins_and_never_by_our_own_calls() -> None:
+    profilers, profiler = Profilers(), module()
+    leave = profilers.watch(profiler)
+    profilers.ours = ours = Ours(profilers)
+    with profilers.by_us():
+        profiler._prepare_profiler()
+        profiler._disable_profiler()
+    assert (profilers.other, ours.interrupted) == (False, 0)
+    profiler._prepare_profiler()
+    assert (profilers.busy, ours.interrupted, profilers.ours) == (True, 1, None), "one that prepares is in the way as well"
+    profiler._run_on_profiler_start()
+    profiler._enable_profiler()
+    assert (profilers.began, ours.interrupted) == (1, 1)
+    profiler._disable_profiler()
+    assert not profilers.busy
+    leave()
+    profiler._prepare_profiler()
+    assert not profilers.busy and profiler.calls[-1] == "_prepare_profiler"
+
+
+def test_what_is_said_of_another_profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NSYS_PROFILING_SESSION_ID", raising=False)
+    profilers = Profilers()
+    postponed = Postponed(tmp_path, profilers)
+    assert not postponed.must_wait(20)
+    postponed.write()
+    assert sentence_of(tmp_path, profiled=False) is None, "nothing had to wait"
+    profilers.other = True
+    assert postponed.must_wait(21) and postponed.still_waits
+    postponed.write()
+    assert sentence_of(tmp_path, profiled=False) == ALONE.format(why=WHY["running"], advice=UNKNOWN)
+    trace = tmp_path / "theirs.json"
+    profilers.writes(trace)
+    postponed.write()
+    assert WHY["running"] in str(sentence_of(tmp_path, profiled=False))
+    trace.touch()
+    assert sentence_of(tmp_path, profiled=False) == ALONE.format(why=WHY["running"], advice=WRITTEN.format(path=trace))
+    profilers.other = False
+    assert not postponed.still_waits and not postponed.must_wait(1234)
+    postponed.write()
+    assert WHY["short"] in str(sentence_of(tmp_path, profiled=False))
+    assert str(sentence_of(tmp_path, profiled=True)).startswith("The profile began after step 1,234,")
+    for _ in range(MOST_TRIES):
+        postponed.interrupted()
+    assert postponed.must_wait(2000) and WHY["interrupted"] in str(sentence_of(tmp_path, profiled=False))
+
+
+@pytest.mark.parametrize(
+    ("variables", "tool"),
+    [
+        ({}, None),
+        ({"NSYS_PROFILING_SESSION_ID": "7"}, "Nsight Systems"),
+        ({"NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN": "0"}, "Compute Sanitizer"),
+        ({"CUDA_INJECTION64_PATH": "/opt/x.so"}, "a CUDA tool"),
+        ({"CUDA_INJECTION64_PATH": "none"}, None),
+        ({"LD_PRELOAD": "/opt/nvidia/libTreeLauncherTargetInjection.so"}, "Nsight Compute"),
+    ],
+)
+def test_a_tool_that_holds_cupti_is_known_by_the_environment(
+    variables: dict[str, str], tool: str | None, tmp_path: Path
+) -> None:
+    """Simulated: no such tool runs here."""
+    assert cuda_tool(variables) == tool
+    (tmp_path / "other_profiler-1.json").write_text(json.dumps({"step": 0, "why": "running", "tool": tool, "exported": []}))
+    said = sentence_of(tmp_path, profiled=False)
+    assert said == (TOOL.format(tool=tool) if tool else ALONE.format(why=WHY["running"], advice=UNKNOWN))
