@@ -182,6 +182,8 @@ def no_verdict(result: RunResult) -> str:
             host.of_marks(result)
             or f"{takes}Neither a profile nor telemetry was recorded, so nothing shows what the time goes to."
         )
+    if result.findings and not result.telemetry.devices:  # a host without GPUs
+        return f"{takes}{result.findings[0].title}."
     return f"{takes}Neither GPU utilization nor a profile was recorded, so nothing shows what the GPU does."
 
 

@@ -212,6 +212,8 @@ def _start_sampler(folder: Path, push: str | None, name: str) -> tuple[Any, list
             return sampler, []
         missing = [f"Not pushed to {push}: {trouble}"]
     sampler, trouble = _started(folder, beside.SAMPLER_START_S, *options)
+    if sampler is not None and (without := beside.says_at_start(folder / "live")) is not None:
+        missing.append(f"No GPU telemetry: {without}")
     return sampler, [*missing, *([f"No telemetry: {trouble}"] if trouble else [])]
 
 
