@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import Advice, Evidence, Judgement, Rule, advise
+from sawtooth.analysis.findings.no_free_core import ASK_FOR_CORES
 from sawtooth.analysis.metrics.feeding import sample_cost
 from sawtooth.analysis.run.model import Action, CodeChange, Finding, RunResult
 from sawtooth.analysis.telemetry.host import CORES_FULL_PCT, HostLoad
@@ -43,7 +44,6 @@ CHANGES = (
 
 STARVED_PCT = 10.0  # of the time: less is lost in the noise of most steps
 FEWER_FOR_MAIN = Action("Use", "fewer loader workers or fewer threads in each", " (OMP_NUM_THREADS=1), or ask for more cores.")
-OTHERS_FOR_MAIN = Action("Ask", "for more cores", ", or stop what else computes on these.")
 AT_MOST = "At most what the thread waits: where the GPU is the slower side, it hides some of it. How much less it would wait is not known."
 NOT_PREDICTED = "Not predicted: how long each waits for a core is not recorded."
 RISK = "None where the cores are the limit; measure samples a second before and after."
@@ -92,7 +92,7 @@ def _starved(context: RuleContext, host: HostLoad, waits_pct: float) -> Evidence
     beside = f" beside {in_number(workers, 'loader worker')}" if workers else ""
     on = f" on {in_number(cores, 'core')}" if cores else ""
     work = f", which work {cpu:.0f} % of the time" if cores and cpu is not None else ""
-    action = FEWER_FOR_MAIN if workers else OTHERS_FOR_MAIN
+    action = FEWER_FOR_MAIN if workers else ASK_FOR_CORES
     return Evidence(
         Advice(
             f"The training's main thread has no core for {waits_pct:.0f} % of the time{beside}{on}{work}",
@@ -116,7 +116,7 @@ def _crowded(host: HostLoad | None) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"{clause[0].upper()}{clause[1:]}",
-            FEWER_FOR_MAIN if workers else OTHERS_FOR_MAIN,
+            FEWER_FOR_MAIN if workers else ASK_FOR_CORES,
             note=NOT_PREDICTED,
             risk=RISK,
             changes=CHANGES if workers else (),

@@ -614,3 +614,14 @@ def test_a_host_without_a_free_core_is_named(tmp_path: Path) -> None:
     (finding,) = [finding for finding in crowded if finding.rule == "workers-beyond-cores"]
     assert finding.title == "This host has no free core: 2 cores are busy 99 % of the time, and 5.1 tasks want one"
     assert finding.action is not None and finding.action.short == "Ask for more cores"
+
+
+def test_samples_that_wait_for_a_core_are_not_said_to_wait_for_a_disk(tmp_path: Path) -> None:
+    result = analysed(DataFolder(tmp_path / "data").create(), loop().write(tmp_path / "trace.json"), **WAITS)
+    assert "for a disk, a network, a lock" in result.findings[0].title
+    busy = HostLoad({"cpu_pct": 99.0, "cores": 2.0, "run_queue": 5.1}, {}, 9)
+    crowded, _ = check_host(replace(result, telemetry=RunTelemetry((), host=busy)))
+    finding = next(finding for finding in crowded if finding.rule == "data-loader-starves-gpu")
+    assert finding.title.endswith(": this host has no free core: 2 cores are busy 99 % of the time, and 5.1 tasks want one")
+    assert finding.action is not None and finding.action.short == "Ask for more cores"
+    assert finding.predicted_step_ms is None
