@@ -63,6 +63,7 @@ ONE_THREAD_PINS = Action(
     f"{FEWER_BYTES}: one thread of the training pins what all workers load, so that more of them bring nothing.",
 )
 PINS_ALONE = Action("Set", "pin_memory=False", f", or send fewer bytes{FEWER_BYTES}.")
+ASK_FOR_CORES = Action("Ask", "for more cores", ", or stop what else computes on these.")
 SHARED_CORES = 0.6  # of its speed a worker keeps on one of the two threads of a core, as `cores` counts them
 SHARE_HALVINGS = 7  # of the loader's wait: to within 1 % of it
 
@@ -123,7 +124,7 @@ def _union(rows: Sequence[tuple[int, int]]) -> Intervals:
     return union([start for start, _ in rows], [end for _, end in rows])
 
 
-def limited_by(facts: UserFacts) -> tuple[str, Action] | None:
+def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Action] | None:
     """Return how a title ends that names the stage that limits the loader, and what to do; None where it was not timed or nothing stands out."""
     cost, workers = sample_cost(facts), int(facts.loader_workers or 0)
     stage = stage_of(facts)
@@ -146,6 +147,8 @@ def limited_by(facts: UserFacts) -> tuple[str, Action] | None:
         )
     if cost.limit is None:
         return None
+    if cost.limit == "waiting" and host is not None and (no_core := host.without_a_free_core()) is not None:
+        return f": {no_core}", ASK_FOR_CORES
     if cost.limit == "waiting":
         return (
             f": a sample waits {100 * (1 - cost.computes):.0f} % of its time, for a disk, a network, a lock or a core that others use{_at(facts.loader_sample_code)}",

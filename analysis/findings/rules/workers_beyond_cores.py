@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import Advice, Evidence, Judgement, Rule, advise
-from sawtooth.analysis.findings.no_free_core import ASK_FOR_CORES
+from sawtooth.analysis.findings.sampled_loader import ASK_FOR_CORES
 from sawtooth.analysis.metrics.feeding import sample_cost
 from sawtooth.analysis.run.model import Action, CodeChange, Finding, RunResult
 from sawtooth.analysis.telemetry.host import CORES_FULL_PCT, HostLoad
