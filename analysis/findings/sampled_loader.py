@@ -67,6 +67,7 @@ ONE_THREAD_PINS = Action(
     f"{FEWER_BYTES}: one thread of the training pins what all workers load, so that more of them bring nothing.",
 )
 PINS_ALONE = Action("Set", "pin_memory=False", f", or send fewer bytes{FEWER_BYTES}.")
+ASK_FOR_CORES = Action("Ask", "for more cores", ", or stop what else computes on these.")
 SHARED_CORES = 0.6  # Share of its speed that a worker has on one of the two hardware threads of a core, as `cores` counts them.
 SHARE_HALVINGS = 7  # Halvings of the search for the loader's wait: the result is precise to 1 % of it.
 
@@ -130,10 +131,10 @@ def _union(rows: Sequence[tuple[int, int]]) -> Intervals:
     return union([start for start, _ in rows], [end for _, end in rows])
 
 
-def limited_by(facts: UserFacts) -> tuple[str, Action] | None:
+def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Action] | None:
     """Return the end of a title that names the stage which limits the loader, and the advice.
 
-    None if the loader was not timed, or if no stage stands out.
+    None if the loader was not timed, or if no stage stands out. ``host`` tells whether the host has free cores.
     """
     cost, workers = sample_cost(facts), int(facts.loader_workers or 0)
     stage = stage_of(facts)
@@ -156,6 +157,8 @@ def limited_by(facts: UserFacts) -> tuple[str, Action] | None:
         )
     if cost.limit is None:
         return None
+    if cost.limit == "waiting" and host is not None and (no_core := host.without_a_free_core()) is not None:
+        return f": {no_core}", ASK_FOR_CORES
     if cost.limit == "waiting":
         return (
             f": a sample waits {100 * (1 - cost.computes):.0f} % of its time, for a disk, a network, a lock or a core that others use{_at(facts.loader_sample_code)}",

@@ -12,6 +12,7 @@ import numpy as np
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
 from sawtooth.analysis.telemetry.signal.steady import Steady
+from sawtooth.analysis.units import in_number
 from sawtooth.ingest.quantities.registry import HOST_COLUMNS
 
 LEAST_SAMPLES = 5  # seconds: fewer samples represent nothing
@@ -20,6 +21,8 @@ CORES_FULL_PCT = 90.0  # of all cores: the rest is jitter of the kernel and othe
 WORKER_FULL_PCT = 80.0  # of one core: a worker that always computes still needs time to hand over batches
 WORKER_WAITS_PCT = 50.0  # of one core: below, a worker waits more than it computes
 BLOCKED_PCT, DISK_FULL_PCT, IO_WAIT_PCT = 20.0, 50.0, 10.0  # signs that the workers wait for a disk
+
+PRESSURE_PCT = 10.0  # of the time in which some task had no core: less is the jitter of a host whose cores are busy
 
 Limit = Literal["cores", "worker", "disk", "elsewhere"]
 
@@ -46,6 +49,24 @@ class HostLoad:
         It covers the complete host if the recording does not separate these cores.
         """
         return self.means.get("cpu_usable_pct", self.means.get("cpu_pct"))
+
+    @property
+    def has_no_free_core(self) -> bool:
+        """Tell whether all cores were busy and tasks waited for one: more were ready than there are cores, or the kernel counted the waits."""
+        cpu, cores, queue = self.cpu_pct, self.means.get("cores"), self.means.get("run_queue")
+        if cpu is None or cpu < CORES_FULL_PCT:
+            return False
+        waits = max(self.means.get(column, 0.0) for column in ("main_waits_pct", "cpu_pressure_pct"))
+        return waits >= PRESSURE_PCT or (cores is not None and queue is not None and queue >= cores + 1)
+
+    def without_a_free_core(self) -> str | None:
+        """Return the clause that says so, such as: this host has no free core: 2 cores are busy 99 % of the time, and 5.1 tasks want one."""
+        if not self.has_no_free_core:
+            return None
+        cores, queue = self.means.get("cores"), self.means.get("run_queue")
+        wanted = f", and {queue:.1f} tasks want one" if queue is not None and cores is not None and queue >= cores + 1 else ""
+        which = in_number(cores, "core is", "cores are") if cores is not None else "its cores are"
+        return f"this host has no free core: {which} busy {self.cpu_pct:.0f} % of the time{wanted}"
 
     def limit_of_loader(self) -> Limit | None:
         """Return the limit of a loader for which the GPU waits.

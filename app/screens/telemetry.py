@@ -39,6 +39,10 @@ def main() -> None:
     result = current.run_result()
     answer = st.container()  # shown above the choice of the device, on which it depends
     chosen = _chosen(result)
+    if chosen is None and result.telemetry.host is not None:
+        cards.headline("The host was sampled, and no GPU.")
+        cards.table(("Quantity", "Mean", "What it is"), words.of_host(result.telemetry.host), "The host while it trained")
+        return
     if chosen is None:
         cards.headline("The telemetry of this run has no samples.")
         cards.empty_state(

@@ -10,6 +10,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import judge
+from sawtooth.analysis.telemetry.host import HostLoad
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes as cause_words
@@ -50,6 +51,12 @@ def of_a_tooth(tooth: Sawtooth) -> list[tuple[str, str]]:
     if tooth.cycles is not None:
         numbers.append(("Periods seen", str(round(tooth.cycles))))
     return [*numbers, ("Confidence", tooth.confidence)] if tooth.confidence else numbers
+
+
+def of_host(host: HostLoad) -> list[tuple[str, str, str]]:
+    """Return a row for each quantity of the host: its name, its mean, what it is."""
+    known = [(BY_COLUMN[column], mean) for column, mean in host.means.items()]
+    return [(of.label, fmt.in_unit(mean, of.unit), of.about) for of, mean in known]
 
 
 def troughs(result: RunResult) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +14,7 @@ from typing import Any
 
 from sawtooth.ingest import children
 from sawtooth.ingest.sampler.segments import join_segments
+from sawtooth.ingest.seals import unsealed
 
 SAMPLER_STOP_S = 10.0  # it answers within a tick; longer means a hung driver
 PUSHING_START_S = 12.0  # it asks the dashboard first, which may take a request's whole time
@@ -35,6 +38,14 @@ def starts(process: Any, live: Path, clock: Callable[[], float] = time.monotonic
             return False
         time.sleep(LOOK_EVERY_S)
     return True
+
+
+def says_at_start(live: Path) -> str | None:
+    """Return what the sampler's session says that it does without, None where it samples GPUs."""
+    for meta in live.glob("*/meta.json"):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            return json.loads(unsealed(meta.read_bytes())).get("host_only")
+    return None
 
 
 def stop_sampler(process: Any) -> str | None:

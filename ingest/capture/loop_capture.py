@@ -1,7 +1,4 @@
-"""The capture of one training loop, phase by phase: steps are left out, timed, profiled and timed again, and what was recorded becomes one file.
-
-Each phase ends in ``step``, which the loop calls; nothing that fails in here reaches the loop.
-"""
+"""Capture one training loop in phases that end in ``step``: skip, time, profile and time again. Errors never reach the loop."""
 
 from __future__ import annotations
 

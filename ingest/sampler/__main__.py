@@ -17,6 +17,7 @@ from sawtooth.ingest import children
 from sawtooth.ingest.sampler.clock import Clock
 from sawtooth.ingest.sampler.host import HostReader
 from sawtooth.ingest.sampler.loop import Sampler, Sink
+from sawtooth.ingest.sampler.no_gpus import NO_DRIVER_CODES, ONLY_THE_HOST, NoGpus
 from sawtooth.ingest.sampler.nvml.driver import DriverLostError, NvmlDriver
 from sawtooth.ingest.sampler.options import format_of, parser, push_token_of, refusal
 from sawtooth.ingest.sampler.pace import PaceReader
@@ -111,7 +112,14 @@ def _sample(options: argparse.Namespace, sinks: list[Sink], nvml: Any, clock: Cl
     driver = NvmlDriver(
         nvml, clock, chosen, processes=session and not options.no_processes, buffers=session, every_tick=not session
     )
-    driver.open()  # before the command starts: without a GPU there is nothing to run it for
+    host = None if options.no_host else HostReader()
+    try:
+        driver.open()  # before the command starts: without anything to sample there is nothing to run it for
+    except DriverLostError as error:
+        if error.code not in NO_DRIVER_CODES or not session or host is None or not host.tells:
+            raise
+        driver = NoGpus(clock)
+        print(f"sawtooth sample: {ONLY_THE_HOST}", file=sys.stderr, flush=True)
     _describe(sinks, driver)
     child = None
     if options.command:
@@ -122,8 +130,8 @@ def _sample(options: argparse.Namespace, sinks: list[Sink], nvml: Any, clock: Cl
         except OSError as error:
             return _refuse(f"{options.command[0]!r} cannot be run ({error.strerror}).")
     alive = _alive(options.watch_pid, child)
-    roots = options.follow or [pid for pid in (options.watch_pid, child.pid if child else None) if pid]
-    host = None if options.no_host else HostReader(roots)
+    if host is not None:
+        host.follow(options.follow or [pid for pid in (options.watch_pid, child.pid if child else None) if pid])
     pace = PaceReader(options.pace) if options.pace is not None else None
     sampler = Sampler(
         driver, sinks, clock=clock, stop=stop, interval_s=options.interval, caller=caller, alive=alive, host=host, pace=pace
@@ -222,6 +230,7 @@ def _describe(sinks: list[Sink], driver: NvmlDriver) -> None:
             sink.driver_version = driver.versions.get("driver")
         if isinstance(sink, SessionSink):
             sink.facts |= {"versions": {**driver.versions, "recorder": recorder_version()}}
+            sink.facts |= {"host_only": ONLY_THE_HOST} if isinstance(driver, NoGpus) else {}
 
 
 def _alive(watched: int | None, child: subprocess.Popen[bytes] | None) -> Callable[[], bool]:

@@ -40,6 +40,15 @@ class HostReader:
         self._workers: list[int] = []
         self._below: frozenset[int] = frozenset()
 
+    @property
+    def tells(self) -> bool:
+        """Tell whether the host can be read: psutil is there."""
+        return self._psutil is not None
+
+    def follow(self, roots: Iterable[int]) -> None:
+        """Follow these processes and what they start."""
+        self._roots = tuple(roots)
+
     def read(self, now_m: int, on_gpu: Iterable[int] = ()) -> dict[str, float] | None:
         """Return values by HOST_COLUMNS, None where it is not time yet or nothing can be told. The first reading begins the rates."""
         if self._psutil is None or now_m < self._due_m:
@@ -48,7 +57,13 @@ class HostReader:
         elapsed = (now_m - self._last_m) / 1e9 if self._last_m is not None else 0.0
         self._last_m = now_m
         values: dict[str, float] = {}
-        parts = (self._cores, self._memory, self._traffic, lambda elapsed: self._of_processes(now_m, elapsed, set(on_gpu)))
+        parts = (
+            self._cores,
+            self._queue,
+            self._memory,
+            self._traffic,
+            lambda elapsed: self._of_processes(now_m, elapsed, set(on_gpu)),
+        )
         for part in parts:
             try:
                 values |= part(elapsed)
@@ -74,6 +89,20 @@ class HostReader:
         if groups and all(groups):
             readings["cpu_group_busiest_pct"] = max(sum(group) / len(group) for group in groups)
         return readings | {"cores": float(usable)}
+
+    def _queue(self, elapsed: float) -> dict[str, float]:
+        """Return how many tasks ran or wanted to run, the sampler left out, and for how much of the time some task waited (Linux)."""
+        readings: dict[str, float] = {}
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            running = (self._proc / "loadavg").read_text().split()[3]
+            readings["run_queue"] = max(float(running.partition("/")[0]) - 1.0, 0.0)
+        for what in ("cpu", "io", "memory"):
+            with contextlib.suppress(OSError, ValueError, IndexError):  # kernels before 4.20, or built without it
+                some = (self._proc / f"pressure/{what}").read_text().splitlines()[0]
+                rate = self._rate(f"pressure {what}", int(some.rpartition("total=")[2]) / 1e6, elapsed)
+                if rate is not None:
+                    readings[f"{what}_pressure_pct"] = min(100.0 * rate, 100.0)
+        return readings
 
     def _memory(self, elapsed: float) -> dict[str, float]:
         memory, swap = self._psutil.virtual_memory(), self._psutil.swap_memory()

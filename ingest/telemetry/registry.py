@@ -97,7 +97,10 @@ def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any])
             "E-JSON", f"This begins like {reader.name} but goes on as something else ({error}). Record or copy it again."
         ) from error
     columns = telemetry.columns
-    if not columns or not len(columns["time_ns"]):
+    times = columns["time_ns"] if columns else np.empty(0, np.int64)
+    if not len(times) and telemetry.host_columns:  # a host without GPUs
+        times = telemetry.host_columns["time_ns"]
+    if not len(times):
         raise SourceError(
             "E-NOEV", f"This {reader.name} file holds no samples. Let the sampler run for a while and give the file again."
         )
@@ -121,10 +124,10 @@ def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any])
     return {
         **about,
         "kind": "telemetry",
-        "event_count": len(columns["time_ns"]),
+        "event_count": len(times),
         "clock": telemetry.clock,
-        "first_ns": int(columns["time_ns"].min()),
-        "last_ns": int(columns["time_ns"].max()),
+        "first_ns": int(times.min()),
+        "last_ns": int(times.max()),
         "truncated": telemetry.truncated or bool(source.damage),
         "host": telemetry.host,
         "driver_version": next((d["driver"] for d in telemetry.devices if d.get("driver")), None),

@@ -128,7 +128,7 @@ class SampleTable:
 
     def is_empty(self) -> bool:
         """Return whether the table has no value."""
-        return not self.polled and not self.finer
+        return not self.polled and not self.finer and not self.of_host
 
     def device_numbers(self) -> list[int]:
         """Return the devices that have values or a description."""

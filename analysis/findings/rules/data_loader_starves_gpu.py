@@ -41,6 +41,7 @@ from sawtooth.analysis.findings.queries.loading import (
     workers_needed,
 )
 from sawtooth.analysis.findings.sampled_loader import (
+    ASK_FOR_CORES,
     SENT_SMALL,
     cheaper_advice,
     cheaper_batch,
@@ -147,7 +148,7 @@ def _into_workers(context: RuleContext, lost_ms: float, fed_ms: float | None) ->
     edit = paced_by(facts, workers)
     if edit is None:
         edit = WithoutHostCause("data_wait", paced_ms=lost_ms / workers / (SEVERAL_CORES if workers > FEW else 1.0))
-    held_up, _ = limited_by(facts) or ("", "")
+    held_up, _ = limited_by(facts, context.run.telemetry.host) or ("", "")
     fix = Action("Load", f"data in {'a worker process' if workers == 1 else f'{workers} worker processes'}", SEVERAL)
     if stage_of(facts) in ("collate", "pinning"):
         fix = followed_by(fix, cheaper_advice(facts).sentence)
@@ -193,16 +194,17 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     inline = result.host.loads_inline if result.host is not None else not workers
     cost, rest_ms = sample_cost(facts), step_ms - waits_ms
     where = "which it loads itself (num_workers=0)" if inline else "which worker processes load"
-    held_up, _ = limited_by(facts) or ("", "")
+    held_up, of_limit = limited_by(facts, result.telemetry.host) or ("", CPU_LIMITS)
+    no_core = of_limit is ASK_FOR_CORES
     enough, after_ms = _fed(cost, facts, rest_ms, inline) if cost is not None else (None, None)
     most_ms = CROWDED * after_ms if after_ms is not None else math.inf
-    crowded = not inline and crowds_the_training(result)
+    crowded = no_core or (not inline and crowds_the_training(result))
     if crowded:
         enough = after_ms = None
     suffice = not inline and enough is not None and enough <= workers  # more than these take turns on the cores
     changes: tuple[CodeChange, ...]
     if crowded:
-        fix, changes = CPU_LIMITS, (cheaper_batch(facts),)
+        fix, changes = (of_limit, ()) if no_core else (CPU_LIMITS, (cheaper_batch(facts),))
     elif suffice:
         fix, changes = followed_by(cheaper_advice(facts), workers_needed(facts, after_ms or rest_ms)), ()
     else:

@@ -2,7 +2,8 @@
 
 What it checks
     How long the training's main thread was ready to run and had no core, where the kernel counts that. The loader workers that telemetry counted, against
-    the cores that the training process may use; without samples of the host, those that the recorder timed, where their samples compute.
+    the cores that the training process may use; without samples of the host, those that the recorder timed, where their samples compute. Whether all cores
+    are busy while more tasks want one.
 Why it costs time
     The main thread launches the GPU's work: what it waits for a core is late by as much. Workers beyond the cores take turns: each batch comes later, the training process waits for a core itself, and all of them hold memory.
 What to do
@@ -20,6 +21,7 @@ from dataclasses import replace
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import Advice, Evidence, Judgement, Rule, advise
+from sawtooth.analysis.findings.sampled_loader import ASK_FOR_CORES
 from sawtooth.analysis.metrics.feeding import sample_cost
 from sawtooth.analysis.run.model import Action, CodeChange, Finding, RunResult
 from sawtooth.analysis.telemetry.host import CORES_FULL_PCT, HostLoad
@@ -42,7 +44,6 @@ CHANGES = (
 
 STARVED_PCT = 10.0  # of the time: less is lost in the noise of most steps
 FEWER_FOR_MAIN = Action("Use", "fewer loader workers or fewer threads in each", " (OMP_NUM_THREADS=1), or ask for more cores.")
-OTHERS_FOR_MAIN = Action("Ask", "for more cores", ", or stop what else computes on these.")
 AT_MOST = "At most what the thread waits: where the GPU is the slower side, it hides some of it. How much less it would wait is not known."
 NOT_PREDICTED = "Not predicted: how long each waits for a core is not recorded."
 RISK = "None where the cores are the limit; measure samples a second before and after."
@@ -58,9 +59,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     workers, cores = (host.means.get(column) if host else None for column in ("workers", "cores"))
     cpu = host.cpu_pct if host else None
     if host is None or workers is None or cores is None or cpu is None:
-        yield from _by_timing(context.run.manifest.facts)
+        timed = tuple(_by_timing(context.run.manifest.facts))
+        yield from timed or _crowded(host)
         return
     if workers <= cores or cpu < CORES_FULL_PCT:
+        yield from _crowded(host)
         return
     yield Evidence(
         Advice(
@@ -89,7 +92,7 @@ def _starved(context: RuleContext, host: HostLoad, waits_pct: float) -> Evidence
     beside = f" beside {in_number(workers, 'loader worker')}" if workers else ""
     on = f" on {in_number(cores, 'core')}" if cores else ""
     work = f", which work {cpu:.0f} % of the time" if cores and cpu is not None else ""
-    action = FEWER_FOR_MAIN if workers else OTHERS_FOR_MAIN
+    action = FEWER_FOR_MAIN if workers else ASK_FOR_CORES
     return Evidence(
         Advice(
             f"The training's main thread has no core for {waits_pct:.0f} % of the time{beside}{on}{work}",
@@ -101,6 +104,25 @@ def _starved(context: RuleContext, host: HostLoad, waits_pct: float) -> Evidence
         lost_ms=waits_pct / 100 * context.step_ms if context.step_ms else None,
         severity="warning",
         rows=host.evidence("main_waits_pct", "workers", "cores", "cpu_usable_pct", "cpu_pct", "workers_cpu_pct"),
+    )
+
+
+def _crowded(host: HostLoad | None) -> Iterator[Evidence]:
+    """Yield the evidence that all cores are busy and tasks wait for one; of the training's own wait nothing is known."""
+    clause = host.without_a_free_core() if host is not None else None
+    if host is None or clause is None:
+        return
+    workers = host.means.get("workers")
+    yield Evidence(
+        Advice(
+            f"{clause[0].upper()}{clause[1:]}",
+            FEWER_FOR_MAIN if workers else ASK_FOR_CORES,
+            note=NOT_PREDICTED,
+            risk=RISK,
+            changes=CHANGES if workers else (),
+        ),
+        severity="warning",
+        rows=host.evidence("run_queue", "cpu_pressure_pct", "cores", "cpu_usable_pct", "cpu_pct", "main_cpu_pct", "workers"),
     )
 
 
@@ -122,8 +144,9 @@ def _by_timing(facts: UserFacts) -> Iterator[Evidence]:
 
 
 def check_host(result: RunResult) -> Iterator[Finding]:
-    """Yield what the loader's own times tell of a run without GPU work."""
-    for evidence in _by_timing(result.manifest.facts):
+    """Yield what the loader's own times, else samples of the host, tell of a run without GPU work."""
+    timed = tuple(_by_timing(result.manifest.facts))
+    for evidence in timed or _crowded(result.telemetry.host):
         yield advise(RULE.slug, evidence, Judgement("info", evidence.confidence), RULE.explains)
 
 

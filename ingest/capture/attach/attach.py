@@ -20,7 +20,7 @@ from sawtooth.ingest.capture.attach.injection import Injection
 from sawtooth.ingest.capture.attach.remote import RemoteExecution
 from sawtooth.ingest.capture.attach.targets import AttachError, Process, trainings_of
 from sawtooth.ingest.capture.command import launch, settings
-from sawtooth.ingest.capture.command.parts import LEFT, errors_in, free_name, left_over, parts_folder
+from sawtooth.ingest.capture.command.parts import LEFT, errors_in, free_name, left_over, parts_folder, unpacked
 from sawtooth.ingest.capture.command.stretches import Stretch, left_out, loop_of, runs_of
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.place import recorder_version
@@ -98,7 +98,7 @@ def attach(
         try:
             _write(recording, bundle, name, RECORDED.format(pid=pid, seconds=recording.seconds), launched)
         except Exception as error:  # a full disk or a bug of ours: what was recorded is kept
-            launched.missing.append(launch.unpacked(error, recording.folder, bundle))
+            launched.missing.append(unpacked(error, recording.folder, bundle))
         return launched
 
 

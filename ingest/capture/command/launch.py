@@ -22,7 +22,7 @@ from sawtooth.ingest.capture.command import progress, settings
 from sawtooth.ingest.capture.command.foreground import run_in_foreground
 from sawtooth.ingest.capture.command.interpreter import NEEDED, NOT_LOADED, has, sentences_before, words_of
 from sawtooth.ingest.capture.command.no_profile import no_loop, no_profile, steps_taken
-from sawtooth.ingest.capture.command.parts import LEFT, LOADED, errors_in, free_name, keep, left_over, parts_folder
+from sawtooth.ingest.capture.command.parts import LEFT, LOADED, errors_in, free_name, left_over, parts_folder, unpacked
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.command.stretches import STEP, Stretch, left_out, runs_of
 from sawtooth.ingest.capture.in_process import postponed
@@ -218,6 +218,8 @@ def start_sampler(folder: Path, push: str | None, name: str, *more: str) -> tupl
             return sampler, []
         missing = [f"Not pushed to {push}: {trouble}"]
     sampler, trouble = _started(folder, beside.SAMPLER_START_S, *options)
+    if sampler is not None and (without := beside.says_at_start(folder / "live")) is not None:
+        missing.append(f"No GPU telemetry: {without}")
     return sampler, [*missing, *([f"No telemetry: {trouble}"] if trouble else [])]
 
 
@@ -281,13 +283,6 @@ def write(bundle: Path, name: str, command: Sequence[str], recorded: str, runs: 
         launched.missing.append(TAKEN.format(taken=bundle, free=free))
     pack_runs(free, packed)
     launched.bundle = free
-
-
-def unpacked(error: Exception, folder: Path, bundle: Path) -> str:
-    """Keep the files of ``folder`` beside ``bundle``, or where they are if they do not fit there; return the sentence that says why and where."""
-    kept = keep(folder, bundle)
-    why = f"{error.strerror}" if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-    return f"{bundle} cannot be written: {why}. What was recorded is in {kept}."
 
 
 def why_unwritable(bundle: Path, so: str = "so the training was not started") -> str | None:

@@ -120,3 +120,10 @@ def keep(folder: Path, bundle: Path) -> Path:
         except OSError:  # shutil.Error too
             shutil.rmtree(target, ignore_errors=True)  # nobody must take half of it for the whole
     return folder
+
+
+def unpacked(error: Exception, folder: Path, bundle: Path) -> str:
+    """Keep the files of ``folder`` beside ``bundle``, or in place if they do not fit; return the sentence that says why and where."""
+    kept = keep(folder, bundle)
+    why = f"{error.strerror}" if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+    return f"{bundle} cannot be written: {why}. What was recorded is in {kept}."

@@ -13,10 +13,13 @@ from typer.testing import CliRunner
 
 from sawtooth.analysis.compare.comparison import Comparison, compare
 from sawtooth.analysis.compare.side import side_of
+from sawtooth.analysis.findings.checking import check_host
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.host import HostLoad
+from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.step_marks import Mark, by_marks
 from sawtooth.app.cli import cli
 from sawtooth.app.reports import comparison as compare_text
@@ -601,3 +604,24 @@ def test_workers_on_all_cores_of_a_training_on_the_cpu_are_not_told_of_more(tmp_
     finding = analysed(DataFolder(tmp_path / "data").create(), trace.write(tmp_path / "cpu.json"), **facts).findings[0]
     assert "the CPU is the limit" in finding.fix and finding.action.amount is None and finding.predicted_step_ms is None
     assert not any("num_workers" in change.after for change in finding.changes)
+
+
+def test_a_host_without_a_free_core_is_named(tmp_path: Path) -> None:
+    result = analysed(DataFolder(tmp_path / "data").create(), loop().write(tmp_path / "trace.json"))
+    assert "workers-beyond-cores" not in {finding.rule for finding in result.findings}
+    busy = HostLoad({"cpu_pct": 99.0, "cores": 2.0, "run_queue": 5.1}, {}, 9)
+    crowded, _ = check_host(replace(result, telemetry=RunTelemetry((), host=busy)))
+    (finding,) = [finding for finding in crowded if finding.rule == "workers-beyond-cores"]
+    assert finding.title == "This host has no free core: 2 cores are busy 99 % of the time, and 5.1 tasks want one"
+    assert finding.action is not None and finding.action.short == "Ask for more cores"
+
+
+def test_samples_that_wait_for_a_core_are_not_said_to_wait_for_a_disk(tmp_path: Path) -> None:
+    result = analysed(DataFolder(tmp_path / "data").create(), loop().write(tmp_path / "trace.json"), **WAITS)
+    assert "for a disk, a network, a lock" in result.findings[0].title
+    busy = HostLoad({"cpu_pct": 99.0, "cores": 2.0, "run_queue": 5.1}, {}, 9)
+    crowded, _ = check_host(replace(result, telemetry=RunTelemetry((), host=busy)))
+    finding = next(finding for finding in crowded if finding.rule == "data-loader-starves-gpu")
+    assert finding.title.endswith(": this host has no free core: 2 cores are busy 99 % of the time, and 5.1 tasks want one")
+    assert finding.action is not None and finding.action.short == "Ask for more cores"
+    assert finding.predicted_step_ms is None

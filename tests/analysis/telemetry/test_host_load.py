@@ -20,3 +20,23 @@ WORKERS = {"workers": 8.0, "workers_cpu_pct": 85.0, "cores": 8.0}
 )
 def test_full_cores_are_those_that_the_training_may_use(cores: dict[str, float], limit: str | None) -> None:
     assert HostLoad(WORKERS | cores, {}, 9).limit_of_loader() == limit
+
+
+@pytest.mark.parametrize(
+    ("host", "clause"),
+    [
+        (
+            {"cpu_pct": 99.0, "cores": 2.0, "run_queue": 5.1},
+            "this host has no free core: 2 cores are busy 99 % of the time, and 5.1 tasks want one",
+        ),
+        ({"cpu_pct": 97.0, "cpu_pressure_pct": 40.0}, "this host has no free core: its cores are busy 97 % of the time"),
+        (
+            {"cpu_pct": 99.0, "cores": 2.0, "run_queue": 2.0, "cpu_pressure_pct": 1.0},
+            None,
+        ),  # the training's own threads fill both
+        ({"cpu_pct": 50.0, "cores": 2.0, "run_queue": 5.1, "cpu_pressure_pct": 40.0}, None),
+        ({"run_queue": 9.0}, None),
+    ],
+)
+def test_no_core_is_free_where_all_are_busy_and_tasks_wait(host: dict[str, float], clause: str | None) -> None:
+    assert HostLoad(host, {}, 9).without_a_free_core() == clause

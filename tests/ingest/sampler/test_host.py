@@ -157,6 +157,23 @@ def test_a_main_thread_that_waits_for_a_core_is_seen(tmp_path):
     assert "main_waits_pct" not in reader.read(4 * SECOND)
 
 
+def test_tasks_that_wait_for_a_core_a_disk_or_memory_are_seen(tmp_path):
+    host, pressure = FakeHost(), tmp_path / "pressure"
+    pressure.mkdir()
+    (tmp_path / "loadavg").write_text("5.10 3.20 2.00 6/310 4242\n")
+    for what, total_us in (("cpu", 1_000_000), ("io", 0)):
+        (pressure / what).write_text(f"some avg10=0.00 avg60=0.00 avg300=0.00 total={total_us}\nfull total=77\n")
+    reader = HostReader([7], host, tmp_path)
+    assert reader.read(0) is None
+    host.now_s = 2.0
+    (pressure / "cpu").write_text("some avg10=9.00 avg60=0.00 avg300=0.00 total=1500000\nfull total=99\n")
+    found = reader.read(2 * SECOND)
+    assert found["run_queue"] == 5.0  # six, of which one is the sampler
+    assert found["cpu_pressure_pct"] == pytest.approx(25.0)  # 0.5 of 2 s
+    assert found["io_pressure_pct"] == 0.0
+    assert "memory_pressure_pct" not in found
+
+
 def test_of_a_command_that_is_followed_only_its_own_processes_count():
     host = FakeHost()
     host.processes[50] = Process(host, 50, 3.0)  # somebody else's, on the same GPU

@@ -9,10 +9,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from sawtooth.app.live.folders import newest_segment
 from sawtooth.ingest import sampler
+from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.sampler import __main__ as command
 from sawtooth.ingest.sampler.loop import Caller, HungError
 from sawtooth.ingest.sampler.nvml.driver import DriverLostError, NvmlDriver
@@ -20,6 +22,8 @@ from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.sampler.pace import PaceReader
 from sawtooth.ingest.sampler.segments import decode_line, encode_line, join_segments, segment_name, segments_of
 from sawtooth.ingest.sampler.sinks import SessionSink, new_session_id
+from sawtooth.ingest.schema import DataFolder
+from sawtooth.ingest.telemetry.session import write_session_file
 from tests.support.fake_nvml import FakeClock, FakeNvml, NVMLError
 from tests.support.sampler_bench import Bench, Direct
 
@@ -286,12 +290,33 @@ def test_gpus_are_chosen_by_index_or_uuid() -> None:
         NvmlDriver(FakeNvml(time), time.clock(), ["7"]).open()
 
 
+@pytest.mark.parametrize("code", [9, 12])
+def test_a_host_without_gpus_is_sampled_alone(code: int, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    time = FakeClock()
+    nvml = FakeNvml(time)
+    nvml.fail[("nvmlInit", None)] = code
+    assert (
+        command.main(["--out", str(tmp_path / "live"), "--seconds", "9"], nvml=nvml, clock=time.clock(), caller=Direct()) == 0
+    )
+    assert "Only its cores, memory, disks and network are sampled" in capsys.readouterr().err
+    (session,) = (tmp_path / "live").iterdir()
+    write_session_file(session, tmp_path / "host.jsonl")
+    data = DataFolder(tmp_path / "data").create()
+    ingested = ingest_file(tmp_path / "host.jsonl", data)
+    with duckdb.connect(str(data.recording_file(ingested.id)), read_only=True) as recording:
+        count, cores, of_gpus = recording.execute(
+            "SELECT count(*), max(cores), (SELECT count(*) FROM samples) FROM host_samples"
+        ).fetchall()[0]
+    assert (count, of_gpus) == (8, 0)
+    assert cores >= 1
+
+
 @pytest.mark.parametrize("code", [9, 12, 18, 4, 999])
 def test_no_driver_is_a_sentence(code: int, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     time = FakeClock()
     nvml = FakeNvml(time)
     nvml.fail[("nvmlInit", None)] = code
-    assert command.main(["--out", str(tmp_path)], nvml=nvml, clock=time.clock()) == 2
+    assert command.main(["--out", str(tmp_path), "--no-host"], nvml=nvml, clock=time.clock()) == 2
     said = capsys.readouterr().err
     assert said.startswith("sawtooth sample: ") and said.count("\n") == 1
     assert ("NVML refuses access to the GPUs" in said, "no working NVIDIA driver" in said) == (code == 4, code in (9, 12))

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from types import CodeType
 from typing import Any, Protocol
 
 from ....loop.sign import BATCH, CALL, SIGNS
@@ -30,6 +31,7 @@ PATIENCE = (
 LOOK_S = 0.05  # between looks for the outermost module: 30 µs each
 LOOKS = 1200  # a minute of them; a module that was not seen in it takes no time
 MOST_PLACES = 64
+MOST_CODES = 1000
 DEEPEST = 30  # frames from a sign to the program's line
 
 
@@ -61,8 +63,9 @@ class Signs:
         self._counts: Counter[str] = Counter()
         self._marked = 0
         self._others = 0  # signs of other kinds since the last of this
-        self._last = time.monotonic()  # when the current sign came last
+        self._first_other = 0.0  # when the first of these came
         self._places: dict[tuple[int, int], int] = {}
+        self._libraries: dict[int, tuple[bool, CodeType]] = {}  # by id: whether this code is PyTorch's or ours
         self._undo: list[Callable[[], None]] = []
         self._module: OutermostModule | None = None
         self._over = False  # no Event: a fork may copy its lock held
@@ -105,13 +108,13 @@ class Signs:
         try:
             if not self._counts_now():
                 return
-            self._counts[sign] += 1
-            if sign != self.sign and not self._is_better(sign):
-                return
             if sign != self.sign:
+                self._counts[sign] += 1
+                if not self._is_better(sign):
+                    return
                 self._take(sign)
             self._marked += 1
-            self._others, self._last = 0, time.monotonic()
+            self._others = 0
             if self._hook is not None:
                 self._hook.on_sign(self._place())
         except Exception:
@@ -122,8 +125,10 @@ class Signs:
             return False
         if self.sign is None or SIGNS.index(sign) < SIGNS.index(self.sign):
             return True
+        if not self._others:
+            self._first_other = time.monotonic()
         self._others += 1
-        silent_s = time.monotonic() - self._last
+        silent_s = time.monotonic() - self._first_other
         return self._marked < FEW <= self._others and silent_s >= self._settings.after_s
 
     def _take(self, sign: str) -> None:
@@ -137,13 +142,22 @@ class Signs:
         """Return the number of the program's line that the sign came from: the innermost that is neither PyTorch's nor ours."""
         frame: Any = sys._getframe(2)
         for _ in range(DEEPEST):
-            if frame.f_back is None or not frame.f_code.co_filename.startswith((self._torch_folder, RECORDER)):
+            if frame.f_back is None or not self._is_library(frame.f_code):
                 break
             frame = frame.f_back
         key = id(frame.f_code), frame.f_lasti
         if key not in self._places and len(self._places) >= MOST_PLACES:
             return MOST_PLACES
         return self._places.setdefault(key, len(self._places))
+
+    def _is_library(self, code: CodeType) -> bool:
+        """Tell whether code is PyTorch's or ours; asked at each sign, so that the answers are kept, with the code so that its id stays its own."""
+        known = self._libraries.get(id(code))
+        if known is None:
+            if len(self._libraries) >= MOST_CODES:
+                self._libraries.clear()
+            known = self._libraries[id(code)] = code.co_filename.startswith((self._torch_folder, RECORDER)), code
+        return known[0]
 
     def _look_now_and_then(self) -> None:
         looks = 0

@@ -1,0 +1,25 @@
+"""Stands where the GPUs' driver would on a host that has none, so that the host itself is sampled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.nvml.driver import NvmlDriver
+from sawtooth.ingest.sampler.nvml.gpu import Gpu
+from sawtooth.ingest.sampler.nvml.probe import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND
+
+NO_DRIVER_CODES = (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND)
+ONLY_THE_HOST = "This machine has no working NVIDIA driver. Only its cores, memory, disks and network are sampled."
+
+
+class NoGpus(NvmlDriver):
+    """A driver without devices; it asks NVML nothing."""
+
+    def __init__(self, clock: Clock) -> None:
+        nothing: Any = None
+        super().__init__(nothing, clock, processes=False)
+
+    def open(self) -> list[Gpu]:
+        """Return no GPU."""
+        return []
