@@ -13,6 +13,7 @@ import pytest
 
 from sawtooth.ingest.schema import DataFolder
 from tests.support import common_folder
+from tests.support.threads import threads_end as threads_end  # for every module
 
 # Before anything loads PyTorch: each worker of pytest, and each training that it starts, would otherwise have a thread for every core, which spin while
 # they wait for each other; small steps then took twice as long and more.
@@ -74,5 +75,15 @@ def app_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataFo
         cache.cache_clear()
     yield DataFolder(tmp_path / "data").create()
     server.jobs().close()
+    server.end_push_threads()
     for cache in cached:
         cache.cache_clear()
+
+
+@pytest.fixture
+def push_threads_end() -> Iterator[None]:
+    """End the threads of pushes that a test made without a server, whose end would do it."""
+    from sawtooth.app.server import process
+
+    yield
+    process.end_push_threads()

@@ -10,7 +10,6 @@ import re
 import time
 import zlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import ParamSpec, TypeVar
 
@@ -19,6 +18,7 @@ from starlette.responses import Response
 
 from sawtooth.app.api.answers import errors_answered, json, refusal
 from sawtooth.app.server.bodies import BodyTooLongError, whole_body
+from sawtooth.app.server.process import push_threads
 from sawtooth.app.settings import Settings, settings
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.receiver import MAX_BODY_BYTES, Receiver, RefusedError
@@ -28,7 +28,6 @@ IDLE_SECONDS = 20  # if a batch of 1 MiB pauses longer between two packets, its 
 BODY_SECONDS = 60  # 1 MiB at 140 kbit/s
 BATCHES_PER_SECOND = 40  # 40 MB/s while catching up; a sampler usually sends two per second
 BURST = 80
-PUSHES_AT_ONCE = 4  # threads: with any number of samplers, pages and the rest of the API keep their own threads
 CRC = re.compile(r"[0-9a-fA-F]{8}")
 
 
@@ -61,12 +60,7 @@ T = TypeVar("T")
 
 async def _in_turn(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a call that waits for the disk on one of the threads for pushes."""
-    return await asyncio.get_running_loop().run_in_executor(_threads(), lambda: call(*args, **kwargs))
-
-
-@lru_cache(maxsize=1)
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(PUSHES_AT_ONCE, "push")
+    return await asyncio.get_running_loop().run_in_executor(push_threads(), lambda: call(*args, **kwargs))
 
 
 def receiver() -> Receiver:

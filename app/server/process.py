@@ -11,6 +11,7 @@ import threading
 import time
 import webbrowser
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 from urllib.request import urlopen
@@ -31,6 +32,7 @@ from sawtooth.ingest.schema import DataFolder
 
 log = logging.getLogger("sawtooth")
 LOCKED_SECONDS = 5  # a draft is locked within milliseconds after its creation; older ones without a lock have no owner
+PUSHES_AT_ONCE = 4  # threads: with any number of samplers, pages and the rest of the API keep their own threads
 START_SECONDS = 60  # a cold start on a slow disk takes 10 seconds; after a minute, the browser is no longer opened
 
 
@@ -38,6 +40,19 @@ START_SECONDS = 60  # a cold start on a slow disk takes 10 seconds; after a minu
 def jobs() -> Jobs:
     """Return this server's ingest jobs."""
     return Jobs(settings())
+
+
+@lru_cache(maxsize=1)
+def push_threads() -> ThreadPoolExecutor:
+    """Return the threads that write what samplers push."""
+    return ThreadPoolExecutor(PUSHES_AT_ONCE, "push")
+
+
+def end_push_threads() -> None:
+    """End the threads of pushes once what they write is on disk."""
+    if push_threads.cache_info().currsize:
+        push_threads().shutdown()
+        push_threads.cache_clear()
 
 
 def started_settings() -> Settings:
@@ -94,6 +109,7 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
         slow_clients.cancel()
         local_sampler().stop()
         jobs().close()
+        await asyncio.to_thread(end_push_threads)
 
 
 def _prepare(data: DataFolder) -> None:

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from sawtooth.ingest.sampler.calls import HUNG_S, Caller, HungError
 from sawtooth.ingest.sampler.clock import Clock
 from sawtooth.ingest.sampler.host import HostReader
 from sawtooth.ingest.sampler.nvml.driver import DriverLostError, NvmlDriver, Reading
 from sawtooth.ingest.sampler.nvml.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Gpu
 from sawtooth.ingest.sampler.pace import PaceReader
 
-HUNG_S = 2.0  # NVML answers within milliseconds; longer means a hung driver
 OVERHEAD_NS = 10 * 10**9  # own cost is stated this often
 PLAN_NS = 10**9  # periods are planned anew this often
 CPU_SHARE_LIMIT = 0.01  # of one core for each GPU; above it everything but GPM becomes rarer
@@ -34,53 +34,6 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Take no more."""
-
-
-class HungError(Exception):
-    """An NVML call has not come back in time."""
-
-
-class Caller:
-    """Runs calls on a thread of its own, so that one that never returns does not take the sampler with it."""
-
-    def __init__(self, clock: Clock, limit_s: float = HUNG_S) -> None:
-        self._clock = clock
-        self._limit_s = limit_s
-        self._work: Callable[[], Any] | None = None
-        self._asked = threading.Event()
-        self._done = threading.Event()
-        self._outcome: tuple[bool, Any] = (True, None)
-        self.busy = False
-        threading.Thread(target=self._serve, name="nvml", daemon=True).start()
-
-    def call(self, work: Callable[[], Any]) -> Any:
-        """Return ``work()`` or raise what it raised; raise HungError after the limit. Only when not ``busy``."""
-        self._work = work
-        self._done.clear()
-        self.busy = True
-        self._asked.set()
-        return self.collect()
-
-    def collect(self) -> Any:
-        """Wait for the outstanding call once more."""
-        if not self._clock.wait(self._done, self._limit_s):
-            raise HungError
-        self.busy = False
-        ok, value = self._outcome
-        if not ok:
-            raise value
-        return value
-
-    def _serve(self) -> None:
-        while True:
-            self._asked.wait()
-            self._asked.clear()
-            work = self._work
-            try:
-                self._outcome = (True, work() if work else None)
-            except Exception as error:  # raised again by whoever asked
-                self._outcome = (False, error)
-            self._done.set()
 
 
 @dataclass
@@ -130,6 +83,12 @@ class Sampler:
 
     def run(self, seconds: float | None = None) -> str:
         """Sample; return the reason why it ended: stopped, time or watched process ended. Raises DriverLostError at the start only."""
+        try:
+            return self._run(seconds)
+        finally:
+            self.caller.close()
+
+    def _run(self, seconds: float | None) -> str:
         gpus: list[Gpu] = self.driver.gpus or self.driver.open()
         started = due = self.clock.monotonic_ns()
         self._announce(gpus)

@@ -21,6 +21,7 @@ from sawtooth.app.format import clean
 from sawtooth.app.live import info as live_info
 from sawtooth.app.live.folders import LISTED, delete_session, newest
 from sawtooth.app.live.info import session_info
+from sawtooth.app.server.process import PUSHES_AT_ONCE
 from sawtooth.app.server.push import push_token
 from sawtooth.app.settings import Settings
 from sawtooth.ingest import receiver
@@ -29,6 +30,8 @@ from sawtooth.ingest.receiver import MAX_META_BYTES, Receiver, RefusedError
 from sawtooth.ingest.sampler.segments import decode_line, encode_line
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.telemetry.session import SessionReader
+
+pytestmark = pytest.mark.usefixtures("push_threads_end")
 
 
 def test_sessions_without_a_sample_make_way_for_a_sampler_that_comes_later(
@@ -120,7 +123,7 @@ def test_pushes_wait_on_threads_of_their_own(tmp_path: Path, monkeypatch: pytest
         asyncio.run(all_at_once())
     finally:
         release.set()
-    assert len(running) == 60 and len(set(running)) <= live.PUSHES_AT_ONCE <= 8
+    assert len(running) == 60 and len(set(running)) <= PUSHES_AT_ONCE <= 8
 
 
 def test_to_ask_what_is_held_keeps_a_pace_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

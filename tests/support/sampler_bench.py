@@ -7,7 +7,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.sampler.loop import HungError, Sampler
+from sawtooth.ingest.sampler.calls import HungError
+from sawtooth.ingest.sampler.loop import Sampler
 from sawtooth.ingest.sampler.nvml.driver import NvmlDriver
 from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.sampler.sinks import SessionSink
@@ -28,6 +29,8 @@ class Direct:
     def collect(self) -> Any:
         if self.hung:
             raise HungError
+
+    def close(self) -> None: ...
 
 
 class Memory:

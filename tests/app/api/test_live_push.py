@@ -29,6 +29,8 @@ from sawtooth.ingest.telemetry.session import SessionReader
 from tests.support.paths import ROOT
 from tests.support.servers import Server, free_port, start_server, until, without_bundled
 
+pytestmark = pytest.mark.usefixtures("push_threads_end")
+
 SESSION = "20260101T000000Z-node-abc123"
 PATH = f"/api/v1/live/{SESSION}"
 

@@ -16,7 +16,7 @@ from sawtooth.app.live.folders import newest_segment
 from sawtooth.ingest import sampler
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.sampler import __main__ as command
-from sawtooth.ingest.sampler.loop import Caller, HungError
+from sawtooth.ingest.sampler.calls import Caller, HungError
 from sawtooth.ingest.sampler.nvml.driver import DriverLostError, NvmlDriver
 from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.sampler.pace import PaceReader
@@ -26,6 +26,7 @@ from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.telemetry.session import write_session_file
 from tests.support.fake_nvml import FakeClock, FakeNvml, NVMLError
 from tests.support.sampler_bench import Bench, Direct
+from tests.support.threads import wait_for_end
 
 
 def test_a_tick_holds_every_gpu_and_only_finite_numbers() -> None:
@@ -167,12 +168,15 @@ def test_the_watchdog_really_gives_up_waiting() -> None:
     with pytest.raises(HungError):
         caller.call(lambda: release.wait(5))
     assert caller.busy
+    caller.close()  # does not wait for the call
     release.set()
     done = threading.Event()
     real = Caller(sampler_clock(), limit_s=5)
     assert real.call(lambda: done.set() or 7) == 7
     with pytest.raises(DriverLostError):
         real.call(lambda: (_ for _ in ()).throw(DriverLostError(9, "gone")))
+    real.close()
+    assert wait_for_end({thread for thread in threading.enumerate() if thread.name == "nvml"}) == []
 
 
 @pytest.mark.parametrize("hangs_in", ["read", "close"])

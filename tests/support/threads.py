@@ -1,0 +1,47 @@
+"""Threads that tests leave behind: they hold a worker of pytest open, and slow down or hang tests of other modules."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+GRACE_S = 2.0  # a thread that was told to end needs milliseconds, on a busy machine more
+# Threads of libraries that stay by design, by the module of the function that they run or of their class.
+STAYS = {
+    "execnet": "pytest-xdist's channel to its controller",
+    "xdist": "pytest-xdist's worker",
+    "tqdm": "tqdm's monitor of progress bars: one for each process, which ends with it",
+}
+
+
+def wait_for_end(threads: Iterable[threading.Thread], seconds: float = GRACE_S) -> list[threading.Thread]:
+    """Return those of ``threads`` that still run after ``seconds``, without threads that may stay."""
+    until = time.monotonic() + seconds
+    left = [thread for thread in threads if not _may_stay(thread)]
+    for thread in left:
+        thread.join(max(0.0, until - time.monotonic()))
+    return [thread for thread in left if thread.is_alive()]
+
+
+def _may_stay(thread: threading.Thread) -> bool:
+    target = getattr(thread, "_target", None)
+    modules = {type(thread).__module__, getattr(target, "__module__", None) or ""}
+    return any(module.partition(".")[0] in STAYS for module in modules)
+
+
+def described(thread: threading.Thread) -> str:
+    """Return the name of a thread and what it runs."""
+    target = getattr(thread, "_target", None) or type(thread)
+    return f"{thread.name} ({getattr(target, '__module__', '?')}.{getattr(target, '__qualname__', target)})"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def threads_end(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail where a module leaves a thread behind, named or not, daemon or not."""
+    before = set(threading.enumerate())
+    yield
+    left = wait_for_end(set(threading.enumerate()) - before)
+    assert not left, f"{request.node.name} leaves threads behind; end them: {', '.join(sorted(map(described, left)))}"
