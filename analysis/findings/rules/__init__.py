@@ -1,1 +1,4 @@
-"""One file per rule; each yields findings with evidence, the change as code and the predicted step time."""
+"""The rules, one file each.
+
+Each rule yields findings with evidence, the change as code, and the predicted step time.
+"""

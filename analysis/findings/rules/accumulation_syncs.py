@@ -1,13 +1,14 @@
 """Gradients are reduced after every micro-batch of an accumulated step.
 
 What it checks
-    Forward passes of DistributedDataParallel in a step, and how many bytes are all-reduced between one and the next.
+    How many bytes are all-reduced after each forward pass of DistributedDataParallel in a step.
 Why it costs time
-    Only the sum of all micro-batches' gradients is used. Reducing after each of them sends the same bytes several times over.
+    The optimizer uses only the sum of all micro-batches' gradients. A reduction after each micro-batch sends the same number
+    of bytes several times.
 What to do
-    Run all but the last micro-batch of a step under ``model.no_sync()``.
+    Run all micro-batches of a step except the last one under ``model.no_sync()``.
 When it is wrong
-    Where the models between the forward passes are different ones, each with gradients of its own.
+    The forward passes belong to different models, each with its own gradients.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html#torch.nn.parallel.DistributedDataParallel.no_sync
 """
@@ -25,9 +26,11 @@ from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_words
 
 FORWARD = "DistributedDataParallel.forward"
-# what DistributedDataParallel has the host do for each gradient of each pass that it reduces
+# Host work of DistributedDataParallel for each gradient in each pass that reduces gradients.
 REDUCES = ("c10d::allreduce_", "torch::distributed::reducer::mul_out", "torch.distributed.ddp.reducer::copy_bucket_to_grad")
-ALIKE = 0.9  # of the last micro-batch's bytes: then another one reduces the same gradients, not a loss or a norm
+# Share of the last micro-batch's bytes. From this share on, a micro-batch reduces the same gradients, not only a loss or a
+# norm.
+ALIKE = 0.9
 
 CHANGES = (
     CodeChange(
@@ -44,7 +47,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding where every micro-batch reduces as many bytes as the last one of its step."""
+    """Yield a finding if every micro-batch reduces as many bytes as the last one of its step."""
     reductions = collectives(context)
     reductions = reductions[reductions["name"] == "allreduce"]
     rows = by_pass(context, reductions, FORWARD) if len(reductions) else reductions

@@ -1,17 +1,22 @@
 """Device memory is allocated and freed in every step.
 
 What it checks
-    ``cudaMalloc``, ``cudaFree`` and their kin in the steady steps, and what the GPU loses to them (cause ``allocator``).
+    Driver calls such as ``cudaMalloc`` and ``cudaFree`` in the steady steps, and the GPU time lost to them (cause
+    ``allocator``).
 Why it costs time
-    PyTorch's allocator keeps memory and hands it out again without the driver. ``empty_cache()`` gives it back, so that every step frees
-    (which waits for the GPU) and allocates anew. The same happens where no block that it keeps can hold what is asked for: it asks the driver, is
-    refused, gives its free blocks back and asks again. That memory is in pieces (fragmented) is said where as much as is asked for was free at that
-    time, by the allocator's events (``profile_memory=True``), or where a tenth of its peak was, by its counters (recorded by Sawtooth); else it is full.
+    PyTorch's allocator normally reuses memory without the driver. ``empty_cache()`` returns this memory to the driver, so
+    every step must allocate it again. Freeing also waits for the GPU. The same happens if no free block is large enough: the
+    driver refuses more memory, the allocator returns its free blocks, and it asks again.
+    The finding calls memory fragmented ("in pieces") if enough memory was free at that time, by the allocator's events
+    (``profile_memory=True``). Without events, it uses the allocator's counters (recorded by Sawtooth): a tenth of the peak
+    must be free. Otherwise memory is full.
 What to do
-    Take ``torch.cuda.empty_cache()`` out of the loop. If memory is in pieces, ``PYTORCH_ALLOC_CONF=expandable_segments:True`` (before PyTorch 2.9
-    ``PYTORCH_CUDA_ALLOC_CONF``), and batches of a few fixed lengths. If it is full, a smaller batch or less to keep.
+    Remove ``torch.cuda.empty_cache()`` from the loop. If memory is fragmented, set
+    ``PYTORCH_ALLOC_CONF=expandable_segments:True`` (before PyTorch 2.9: ``PYTORCH_CUDA_ALLOC_CONF``), and use batches of a
+    few fixed lengths. If memory is full, use a smaller batch or keep fewer tensors.
 When it is wrong
-    In the first steps, which the steady window leaves out, allocations are normal. Memory that is free on another stream counts as free.
+    Allocations are normal in the first steps, which the steady window leaves out. Memory that is free on another stream
+    counts as free, although this stream cannot use it.
 References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
 """
@@ -66,7 +71,10 @@ class _Why(NamedTuple):
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when the allocator calls the driver at least once a step, or is refused in any, and that costs a part that is worth naming."""
+    """Yield a finding if the allocator's driver calls cost a relevant share of the step.
+
+    The allocator must call the driver at least once per step, or be refused in a step.
+    """
     asked = driver_calls(context)
     every = asked.all
     if every.count < 1 and not asked.retried:
@@ -97,7 +105,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _why(asked: DriverCalls) -> _Why:
-    """Say why the allocator goes to the driver, and what to do about that."""
+    """Return why the allocator calls the driver, and what to do."""
     back = int(asked.all.frame["name"].str.contains(GIVES_BACK).sum())
     if not asked.retried and (back or not asked.in_pieces):
         return _Why(

@@ -1,15 +1,16 @@
 """Autograd's anomaly detection is left on.
 
 What it checks
-    Tests for NaN that autograd itself makes after each of its nodes: ``aten::isnan``, ``aten::_is_any_true`` and the read of the result; and how much
-    longer operators take the host where autograd records them than where it does not.
+    NaN tests that autograd itself runs after each of its nodes: ``aten::isnan``, ``aten::_is_any_true`` and the read of the
+    result. It also checks how much more host time operators take if autograd records them.
 Why it costs time
-    Each gradient is read once more, and the host waits for the answer before it launches the next node: the backward pass runs one
-    kernel at a time. In the forward pass a Python stack trace is kept for every operator, 0.1 ms and more each.
+    Each gradient is read once more. The host waits for each result before it launches the next node, so the backward pass
+    runs one kernel at a time. The forward pass stores a Python stack trace for every operator, which takes 0.1 ms or more
+    each.
 What to do
-    Remove ``torch.autograd.set_detect_anomaly(True)`` (Lightning: ``detect_anomaly``), or turn it on only to look for a NaN.
+    Remove ``torch.autograd.set_detect_anomaly(True)`` (Lightning: ``detect_anomaly``), or turn it on only to find a NaN.
 When it is wrong
-    While a NaN is being looked for.
+    You are looking for a NaN at the moment.
 References
     https://docs.pytorch.org/docs/stable/autograd.html#anomaly-detection
 """
@@ -28,10 +29,11 @@ from sawtooth.analysis.replay.edits import Edit, FasterHost, WithoutCalls
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-SHORTEST_TRACE_NS = 20_000  # a stack trace of a few Python frames; recording an operator without one takes under 5 µs
-MOST = 0.95  # some of the host's work stays
-# Operators' own time (without operators and calls inside them) where autograd records them and where it does not: both medians, and all that
-# the former take more.
+# Time of a stack trace of a few Python frames. Recording an operator without one takes less than 5 µs.
+SHORTEST_TRACE_NS = 20_000
+MOST = 0.95  # Upper limit, because some of the host's work always remains.
+# Own time of operators (without the operators and calls inside them), with and without recording by autograd. The query
+# returns both medians, and the total extra time of the recorded operators.
 _OWN_TIME = """
 WITH inside AS (SELECT o.cpu_op_id, o.parent_id, o.dur_ns, o.sequence_number, regexp_matches(o.name, 'Backward[0-9]*$') OR starts_with(o.name, $2) AS node
     FROM named_cpu_ops o JOIN steps t ON t.device = $1 AND t.counted AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
@@ -56,7 +58,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when autograd's tests for NaN and the waits for their answers cost a part that is worth naming of the step."""
+    """Yield a finding if autograd's NaN tests and their waits cost a relevant share of the step."""
     tests = nan_checks(context)
     rows = context.work[context.work["gpu_op_id"].isin(tests.operations)]
     cost = ms_per_step(rows, context.work_steps) + lost_in_calls(context, "host_sync", tests.calls)
@@ -83,7 +85,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _stack_traces(context: RuleContext) -> float:
-    """Return the share of the host's time outside the tests that keeping stack traces takes, 0 where operators do not show it."""
+    """Return the share of the host's time outside the tests that stack traces take.
+
+    0 if the operators show no such time.
+    """
     rows = context.recording.rows(_OWN_TIME, [context.rank.device, AUTOGRAD_NODE])
     recorded, others, ns = rows[0] if rows else (None, None, None)
     if recorded is None or others is None or recorded - others < SHORTEST_TRACE_NS:

@@ -1,15 +1,17 @@
-"""Fused attention is called, and computed unfused or padded.
+"""Fused attention is called, but it runs unfused or padded.
 
 What it checks
-    Calls of ``scaled_dot_product_attention`` that run its math backend (products, mask and softmax one by one), and calls that pad the head size
-    to a multiple of 8 before a fused kernel.
+    Calls of ``scaled_dot_product_attention`` that run its math backend, with separate kernels for products, mask and softmax.
+    It also checks for calls that pad the head size to a multiple of 8 before a fused kernel.
 Why it costs time
-    The math backend writes the matrix of scores several times, the very thing the fused kernels avoid. Padding copies queries, keys and values.
+    The math backend writes the score matrix several times, which fused kernels avoid. Padding copies queries, keys and
+    values.
 What to do
-    See why no fused kernel was chosen: FP32 inputs beside a mask, a head size above 256, a mask that needs a gradient, a backend switched off.
-    ``torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)`` around the call prints the reason as a warning. Choose head sizes of 64 or 128.
+    Find out why no fused kernel was chosen: FP32 inputs with a mask, a head size above 256, a mask that needs a gradient, or
+    a disabled backend. With ``torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)`` around the call, PyTorch prints
+    the reason as a warning. Choose a head size of 64 or 128.
 When it is wrong
-    Second derivatives through attention have no fused kernel.
+    The run needs second derivatives through attention, which no fused kernel supports.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
 """
@@ -46,7 +48,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when the math backend of fused attention, or padding for a fused kernel, takes a part that is worth naming of the step."""
+    """Yield a finding if attention's math backend or padding takes a relevant share of the step."""
     gpu = context.rank.gpu
     math = passes(context, operators(context, MATH).ids).both
     if gpu is not None and len(math):
@@ -68,7 +70,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _padding(context: RuleContext) -> list[int]:
-    """Return the operators that padding calls, at any depth."""
+    """Return the padding operators and all operators that they call, at any depth."""
     sql = "SELECT cpu_op_id FROM named_cpu_ops WHERE name IN (SELECT unnest(?::VARCHAR[]))"
     pads = [int(row[0]) for row in context.recording.rows(sql, [list(PADS)])]
     return context.launches.begun_in(np.array(pads, np.int64)).tolist()

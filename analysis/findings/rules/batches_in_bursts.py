@@ -1,13 +1,14 @@
 """Batches come in bursts.
 
 What it checks
-    Waits for a loader with workers: some steps wait long, most do not.
+    Whether some steps wait long for a loader with workers, while most steps do not wait.
 Why it costs time
-    Workers that began together end together: a burst of batches, then a pause. A queue deep enough would even it out.
+    Workers that start together finish together: a burst of batches, then a pause. A deep enough queue evens this out.
 What to do
-    A deeper queue (prefetch_factor), samples of more even cost, or more workers where the mean is too slow as well.
+    Use a deeper queue (prefetch_factor) or samples of more even cost. If the loader is also too slow on average, use more
+    workers.
 When it is wrong
-    When workers are too slow on average, a deeper queue only delays the wait.
+    The workers are too slow on average. A deeper queue then only delays the wait.
 References
     https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader
 """
@@ -24,7 +25,7 @@ from sawtooth.analysis.findings.queries.loading import of_first_read, worker_sta
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-LONG_SHARE = 0.5  # of a step's time: a wait that long is a pause
+LONG_SHARE = 0.5  # Share of a step's time from which a wait counts as a pause.
 
 CHANGES = (
     CodeChange("PyTorch", "DataLoader(dataset, …, num_workers=8)", "DataLoader(dataset, …, num_workers=8, prefetch_factor=8)"),
@@ -37,11 +38,11 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield information when some steps wait for the loader and at least as many do not."""
+    """Yield an info finding if some steps wait for the loader and at least as many do not."""
     workers = context.recording.named(LOADS_IN_WORKERS)
     lost = context.lost_ms("data_wait")
     if not workers or context.is_trifle(lost) or worker_starts(context).count or of_first_read(context):
-        return  # workers that start anew are late by themselves, and a first reading of the disk is over
+        return  # Other rules cover workers that start again and are therefore late. The first read from disk happens only once.
     rows = context.recording.rows(
         "SELECT t.step, t.end_ns - t.start_ns, coalesce(sum(g.end_ns - g.start_ns), 0) FROM steps t LEFT JOIN gaps g ON g.step = t.step AND g.device = t.device "
         "AND g.cause = 'data_wait' WHERE t.device = ? AND t.counted GROUP BY 1, 2 ORDER BY 1",

@@ -1,14 +1,15 @@
-"""Convolutions add a bias that the next batch norm takes out again.
+"""Convolutions add a bias that the next batch norm removes again.
 
 What it checks
-    Convolutions with a bias whose result goes straight into a batch norm: the kernels that add the bias, and those that sum up its gradient.
+    Convolutions with a bias whose result goes directly into a batch norm: the kernels that add the bias, and those that sum
+    its gradient.
 Why it costs time
-    Batch norm subtracts the mean of each channel, and the bias with it. Adding it reads and writes the whole activation, its gradient reads all of
-    that again.
+    Batch norm subtracts the mean of each channel, which removes the bias. Adding the bias reads and writes the whole
+    activation; its gradient reads the activation's gradient again.
 What to do
-    ``bias=False`` in these convolutions.
+    Set ``bias=False`` in these convolutions.
 When it is wrong
-    A norm that is frozen in evaluation mode subtracts a fixed mean: there the bias counts.
+    The norm is frozen in evaluation mode. It then subtracts a fixed mean, so the bias has an effect.
 References
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
@@ -26,8 +27,8 @@ from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.passes import passes
 from sawtooth.analysis.run.model import Action, CodeChange
 
-BIAS = ("aten::add_", "aten::sum")  # adds the bias forward, sums its gradient backward
-# Only beside convolutions with a bias is it looked what comes next: to put millions of operators in order takes a second.
+BIAS = ("aten::add_", "aten::sum")  # The forward pass adds the bias, the backward pass sums its gradient.
+# The query orders only the operators next to convolutions with a bias, because ordering millions of operators takes a second.
 _CONVOLUTIONS = """
 WITH biased AS MATERIALIZED (SELECT cpu_op_id, thread_id, coalesce(parent_id, -1) AS parent FROM cpu_ops JOIN signatures USING (signature_id)
     WHERE kind = 'op' AND name_id IN (SELECT name_id FROM names WHERE regexp_matches(name, '^aten::conv[123]d$'))
@@ -46,7 +47,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when the bias of convolutions before a batch norm takes a part that is worth naming of the step."""
+    """Yield a finding if the bias of convolutions before a batch norm takes a relevant share of the step."""
     if not context.recording.named("^aten::batch_norm$"):
         return
     convolutions = passes(context, [int(row[0]) for row in context.recording.rows(_CONVOLUTIONS)])

@@ -1,14 +1,16 @@
-"""Batches in pinned memory are copied, and the host waits for each copy.
+"""The host waits for each copy of a batch from pinned memory.
 
 What it checks
-    Copies to the GPU from pinned memory whose operator waits for them (``.to(device)`` without ``non_blocking=True``), and the idle time that
-    begins in these waits (cause ``blocking_copy``).
+    Copies from pinned memory to the GPU whose operator waits for them (``.to(device)`` without ``non_blocking=True``), and
+    the idle time that begins in these waits (cause ``blocking_copy``).
 Why it costs time
-    The copy itself needs no host, but the host queues nothing until it has ended, and has lost its head start then.
+    The copy itself does not need the host. But the host launches nothing until the copy has ended, and so loses its head
+    start.
 What to do
-    ``.to(device, non_blocking=True)``. Kernels of the same stream still run after the copy.
+    Use ``.to(device, non_blocking=True)``. Kernels of the same stream still run after the copy.
 When it is wrong
-    Where the program changes the batch in place at once, it must wait. Many copies too short for the bus are better made one.
+    The program changes the batch in place directly after the copy, so it must wait. If there are many very short copies,
+    combine them into one instead.
 References
     https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
 """
@@ -32,7 +34,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when waiting for copies of pinned memory costs a part that is worth naming of the step."""
+    """Yield a finding if waiting for copies from pinned memory costs a relevant share of the step."""
     pinned = copies(context, "(?i)pinned *-> *device")
     waits = waits_beside(context, [int(call) for call in pinned.frame["call_id"].dropna()])
     lost = lost_in_calls(context, "blocking_copy", waits)

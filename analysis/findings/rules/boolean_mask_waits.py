@@ -1,14 +1,14 @@
 """A boolean mask makes the host wait.
 
 What it checks
-    Waits of the host inside ``nonzero``, boolean indexing, ``masked_select`` and ``unique``, and the idle time after them.
+    Host waits inside ``nonzero``, boolean indexing, ``masked_select`` and ``unique``, and the idle time after them.
 Why it costs time
-    The shape of the result depends on values on the GPU. The host must wait for them before it can allocate the result, and so loses its
-    head start in the middle of the step.
+    The shape of the result depends on values on the GPU. The host must wait for them before it can allocate the result. So it
+    loses its head start in the middle of the step.
 What to do
-    Keep the shape: multiply by the mask, or use ``torch.where``; give the loss an ``ignore_index`` or a weight.
+    Keep the shape: multiply by the mask, or use ``torch.where``. Give the loss an ``ignore_index`` or a weight.
 When it is wrong
-    Where a mask keeps a small part of a large tensor, the smaller work afterwards can be worth the wait.
+    The mask keeps a small part of a large tensor. The smaller work afterwards can save more time than the wait costs.
 References
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization
 """
@@ -28,7 +28,7 @@ MASKS = "A boolean mask or nonzero makes the host wait for how many elements it 
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when waits inside masking operators cost a part that is worth naming of the step."""
+    """Yield a finding if waits inside masking operators cost a relevant share of the step."""
     waits, repeats = waiting_calls(context, MASK_OPERATORS), waiting_calls(context, REPEATS)
     of_repeats = bool(waits) and len(repeats) == len(waits)
     yield from of_waits(

@@ -1,14 +1,16 @@
 """Tensors are cast back and forth.
 
 What it checks
-    Copies that change the dtype (``aten::to``, ``aten::_to_copy``, ``aten::copy_`` with unlike input dtypes) in the counted steps.
+    Copies that change the dtype (``aten::to``, ``aten::_to_copy``, ``aten::copy_`` with different input dtypes) in the
+    counted steps.
 Why it costs time
-    A cast reads and writes the whole tensor. Under autocast, weights are cast in every forward pass unless the cast is cached; FP32 islands
-    cast activations both ways.
+    A cast reads and writes the whole tensor. Under autocast, weights are cast in every forward pass unless the cast is
+    cached. FP32 layers between 16-bit layers need casts in both directions.
 What to do
-    Keep the model in bf16 with FP32 master weights in the optimizer, widen the autocast region, or compile, which fuses casts away.
+    Keep the model in bf16 with FP32 master weights in the optimizer, use autocast for a larger part of the code, or compile
+    the model, which fuses casts.
 When it is wrong
-    Casts of losses and norms to FP32 are there for accuracy and cost little.
+    The casts convert losses and norms to FP32. They are there for accuracy and cost little.
 References
     https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference
 """
@@ -39,13 +41,13 @@ CHANGES = (
 
 
 def is_cast(row: Any) -> bool:
-    """Tell whether a row of ``step_work`` is a copy between two floating dtypes."""
+    """Return whether a row of ``step_work`` is a copy between two floating-point dtypes."""
     types = [t for t in row.types or [] if isinstance(t, str) and ("loat" in t or "alf" in t or t == "double")]
     return row.operator in COPIES and row.kind == "kernel" and len(set(types[:2])) == 2
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when casts take a part that is worth naming of the step."""
+    """Yield a finding if casts take a relevant share of the step."""
     yield from of_kernels(
         context,
         chosen(context.work, is_cast),

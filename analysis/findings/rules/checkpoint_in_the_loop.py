@@ -1,13 +1,16 @@
 """A checkpoint is written inside the loop.
 
 What it checks
-    Steps in which many tensors are copied to pageable host memory, at least as much as a checkpoint moves (or frames of ``torch.save``).
+    Steps that copy many tensors to pageable host memory, at least as many bytes as a checkpoint (or frames of
+    ``torch.save``).
 Why it costs time
-    ``torch.save`` copies every parameter with a wait of its own, and then writes the file, while the GPU has nothing to run.
+    ``torch.save`` copies every parameter with a separate wait, and then writes the file. Meanwhile the GPU has no work.
 What to do
-    Save less often, or copy to host memory at once and write from a thread or process (``torch.distributed.checkpoint.async_save``).
+    Save less often. Or copy everything to host memory at once, and write the file in a thread or process
+    (``torch.distributed.checkpoint.async_save``).
 When it is wrong
-    Copies that serve something else (a reference model, statistics of all weights) look the same without stacks.
+    The copies serve something else, such as a reference model or statistics of all weights. Without stacks these look the
+    same.
 References
     https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
 """
@@ -36,7 +39,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when copying out the state costs a part that is worth naming of the steady steps."""
+    """Yield a finding if copying the state to the host costs a relevant share of the steady steps."""
     saved = checkpoint_copies(context)
     if not len(saved.frame):
         return

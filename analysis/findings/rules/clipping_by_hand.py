@@ -1,13 +1,15 @@
 """Gradients are clipped one by one.
 
 What it checks
-    Norms of single tensors outside the backward pass and the optimizer, and as many tensors of the same shapes scaled or clamped in place.
+    Norms of single tensors outside the backward pass and the optimizer, and equally shaped tensors that are scaled or clamped
+    in place.
 Why it costs time
-    A norm and a multiplication for every parameter are two or three small kernels each; ``clip_grad_norm_`` does all of them in a few.
+    A norm and a multiplication for each parameter take two or three small kernels each. ``clip_grad_norm_`` needs only a few
+    kernels for all parameters.
 What to do
-    ``torch.nn.utils.clip_grad_norm_`` or ``clip_grad_value_``.
+    Use ``torch.nn.utils.clip_grad_norm_`` or ``clip_grad_value_``.
 When it is wrong
-    Clipping each tensor to a norm of its own is another thing: write it with ``torch._foreach_norm`` and ``torch._foreach_mul_``.
+    You clip each tensor to its own norm on purpose. Use ``torch._foreach_norm`` and ``torch._foreach_mul_`` for this.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html
 """
@@ -28,8 +30,8 @@ from sawtooth.analysis.units import in_words
 
 NORMS = ("aten::linalg_vector_norm", "aten::norm", "aten::_foreach_norm")
 SCALES = ("aten::mul_", "aten::div_", "aten::clamp_", "aten::clamp_max_", "aten::clamp_min_")
-FEWEST = 8  # tensors scaled a step: fewer are a loss or a buffer
-KEPT = 2  # kernels that clip_grad_norm_ needs for the norms and for scaling
+FEWEST = 8  # Tensors scaled per step. Fewer can be a loss or a buffer.
+KEPT = 2  # Kernels that clip_grad_norm_ needs for the norms, and as many for scaling.
 
 CHANGES = (
     CodeChange(
@@ -43,7 +45,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when clipping tensor by tensor costs a part that is worth naming of the step."""
+    """Yield a finding if clipping tensor by tensor costs a relevant share of the step."""
     rows = _clipping(context)
     steps = context.work_steps
     scaled = int(rows["operator"].isin(SCALES).sum()) / steps
@@ -70,7 +72,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _clipping(context: RuleContext) -> pd.DataFrame:
-    """Return the kernels of norms and of scaling in place, of shapes that have both, launched neither by autograd nor by the optimizer."""
+    """Return the kernels of norms and in-place scaling for shapes that have both.
+
+    Launches of autograd and of the optimizer are left out.
+    """
     work = context.work[context.work["operator"].isin((*NORMS, *SCALES))]
     if not len(work):
         return work

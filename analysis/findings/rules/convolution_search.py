@@ -1,17 +1,19 @@
 """cuDNN searches for convolution algorithms inside the run.
 
 What it checks
-    Convolutions of the counted steps that launch many kernels where one operator needs one to four, and inside which the host waits for the GPU:
-    cuDNN tries algorithms, one after another, and times each.
+    Convolutions of the counted steps that launch many kernels, although one operator needs one to four, and in which the host
+    waits for the GPU. In these, cuDNN tries algorithms one after another and times each.
 Why it costs time
-    With ``cudnn.benchmark`` the search runs for every input shape that is new. It waits for the GPU after each trial, hundreds of milliseconds in all.
+    With ``cudnn.benchmark``, the search runs for every new input shape. It waits for the GPU after each trial and takes
+    hundreds of milliseconds in total.
 What to do
-    Keep shapes the same (crop, pad, drop the last partial batch), or turn the search off: ``torch.backends.cudnn.benchmark = False``.
+    Keep shapes the same (crop, pad, drop the last partial batch), or turn the search off: ``torch.backends.cudnn.benchmark =
+    False``.
 When it is wrong
-    The first steps of a run search once for each shape, and then never again: profile later ones.
-    A convolution by Fourier transforms launches many kernels at every step, and waits for none: the rule is quiet.
-    The other direction, switching the search on, has no rule: a trace cannot show what an algorithm that was not tried would take, and with
-    cuDNN 9 it changed a step of a ResNet by 0.1 % on an H200, in bf16 channels-last as in TF32 channels-first.
+    You profile the first steps of a run, which search once for each shape. Profile later steps. A convolution by Fourier
+    transforms also launches many kernels in every step, but does not wait, so it gives no finding.
+    No rule advises to turn the search on, because a trace cannot show the time of an algorithm that was not tried. With cuDNN
+    9, the search changed a ResNet step by 0.1 % on an H200, in bf16 channels-last and in TF32 channels-first.
 References
     https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cudnn.torch.backends.cudnn.benchmark
 """
@@ -41,7 +43,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when convolutions that search cost a part that is worth naming of the step."""
+    """Yield a finding if convolutions that search cost a relevant share of the step."""
     searches = searching_convolutions(context)
     if not searches.count or context.is_trifle(searches.ms):
         return
@@ -66,7 +68,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _of_run(context: RuleContext, ms: float) -> float:
-    """Return what ``ms`` of a profiled step is of the run's own: the rest of the step stays, however much quicker it is without the profiler."""
+    """Return the time in the run's own step for ``ms`` of a profiled step.
+
+    It has the same share of the step in both.
+    """
     profiled, run = context.rank.best.profiled.value, context.step_ms
     return ms * min(run / profiled, 1.0) if profiled and run else ms
 

@@ -1,13 +1,15 @@
-"""The copy of the next batch is not overlapped with computation.
+"""The copy of the next batch does not overlap with computation.
 
 What it checks
-    Time in which the GPU only copies from the host (exposed copies), asynchronous ones: pinned already, but on the stream of the kernels.
+    Time in which the GPU only copies from the host (exposed copies). It checks asynchronous copies, which use pinned memory
+    but run on the stream of the kernels.
 Why it costs time
-    Copies run on engines of their own, but work of one stream runs in order: the step's first kernel waits for the copy of its batch.
+    Copies use separate hardware engines, but the work of one stream runs in order. So the step's first kernel waits for the
+    copy of its batch.
 What to do
-    Copy the next batch on a second stream while this one computes, and let the compute stream wait for it.
+    Copy the next batch on a second stream during this step's computation, and let the compute stream wait for it.
 When it is wrong
-    It needs memory for one more batch. With the loader as the limit it changes nothing.
+    The GPU has no memory for one more batch, or the loader is the limit, so that overlap changes nothing.
 References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-streams
 """
@@ -50,14 +52,14 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when exposed asynchronous copies from the host cost a part that is worth naming of the step."""
+    """Yield a finding if exposed asynchronous copies from the host cost a relevant share of the step."""
     inputs = copies(context, "(?i)HtoD|HostToDevice")
     inputs = inputs.where(~inputs.frame["name"].str.contains("pageable", case=False))
     lost = sum(context.lost_ms(cause, owner="exposed_memcpy") for cause in ("unattributed", "copy"))
     if not len(inputs.frame) or context.is_trifle(min(lost, inputs.ms)):
         return
     if context.share(inputs.ms) >= LINK_FULL:
-        return  # overlapped or not, the step would get no shorter than they are
+        return  # The step cannot be shorter than these copies, with or without overlap.
     size = float(inputs.frame["bytes"].fillna(0).sum()) / max(inputs.steps, 1)
     yield Evidence(
         Advice(

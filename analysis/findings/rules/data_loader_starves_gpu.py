@@ -1,18 +1,19 @@
 """The data loader starves the GPU.
 
 What it checks
-    Idle time of the steady window in which the launching thread is inside the DataLoader's ``next`` (cause ``data_wait``). Whether the
-    loader works in the training process (``_SingleProcessDataLoaderIter``) or in workers tells which change comes first. Of a run without GPU
-    work (a CPU, or step marks alone) it checks what the loop itself waits for batches, by the trace or by the loader's own times.
+    GPU idle time in the steady window while the launching thread is inside the DataLoader's ``next`` (cause ``data_wait``).
+    The first advice depends on whether the loader works in the training process (``_SingleProcessDataLoaderIter``) or in
+    workers. For a run without GPU work (a CPU run, or step marks only), it checks how long the loop waits for batches, by the
+    trace or by the loader's own times.
 Why it costs time
-    The GPU has finished the step and the next batch is not there. With ``num_workers=0`` every sample is read, decoded and augmented
-    between two steps; with too few workers the step waits for the slowest of them.
+    The GPU has finished the step, but the next batch is not ready. With ``num_workers=0``, every sample is read, decoded and
+    augmented between two steps. With too few workers, the step waits for the slowest of them.
 What to do
-    Load in worker processes, enough that together they are faster than the step; keep them alive between epochs; pin memory so that the
-    copy to the GPU overlaps.
+    Load in enough worker processes, so that together they are faster than the step. Keep them alive between epochs. Pin
+    memory, so that the copy to the GPU overlaps.
 When it is wrong
-    When the storage or the network is the limit, more workers only queue there; telemetry with samples of the host tells. When the profiled steps
-    emptied a full prefetch queue, the wait is missing from the trace; telemetry then shows it.
+    The storage or the network is the limit, so that more workers only wait there. Telemetry with samples of the host shows this.
+    If the profiled steps used up a full prefetch queue, the trace lacks the wait; telemetry shows it.
 References
     https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
 """
@@ -67,20 +68,22 @@ FEW_WORKERS = Action(
     ", or make a sample cheaper: decode smaller images, cache what is decoded.",
 )
 SEVERAL = ", with pinned memory and persistent workers; more only where the host has cores for them."
-WORTH_MORE = 1.1  # times the samples a second that more workers must promise to be worth their memory
+WORTH_MORE = 1.1  # Factor by which more workers must raise the sample rate to justify their memory.
 COPIES = "Each worker holds its own copy of the dataset object; a dataset kept in Python lists multiplies the host's memory."
 PACED = " {workers} {ms} of a step for what was loaded inside it: no other change makes it shorter."
 FED = "The step without its wait for batches, as far as the workers keep up by what a sample took."
 NOT_TIMED = "What a sample takes was not timed (`sawtooth run` does), so that nothing tells how many workers feed the step."
 NOT_FED = "By what a sample takes, more workers hardly shorten the step."
 CORES_SHARED = " Loader and training share the cores of the host where it trains on them."
-CROWDED = 2.0  # times: a training's threads wait for the one whose core a worker has (70 ms predicted of one, 133 measured)
+# Factor for the upper bound: the training's threads wait for the thread whose core a worker uses (70 ms predicted for a run,
+# 133 ms measured).
+CROWDED = 2.0
 TOO_CROWDED = "Not predicted: workers would take cores from the training, and a step may take as long as now."
 NOT_PINNED = "Not predicted: how many bytes a sample can do without, nothing here tells. The thread's time goes down with them."
 ALWAYS_FED = "The loader's wait removed from the replay: what is left when it always keeps up."
 UNSEEN_REST = "At most: how long a step takes that never waits for batches, a profile would tell."
 
-WORKERS = (("workers", "8"), ("seen", ""))  # where nothing tells how many
+WORKERS = (("workers", "8"), ("seen", ""))  # Number of workers in the code change if nothing shows how many are needed.
 CHANGES = (
     CodeChange(
         "PyTorch",
@@ -104,13 +107,13 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when the loader costs a part that is worth naming of the step."""
+    """Yield a finding if the loader costs a relevant share of the step."""
     lost = context.lost_ms("data_wait")
     if context.is_trifle(lost) or of_first_read(context):
         return
     inline = bool(context.recording.named(LOADS_INLINE))
     if not inline and told_as_hidden(context):
-        return  # one advice has one number, and the profiled steps wait less than the run
+        return  # Another rule reports this loss, with the wait of the run.
     fed_ms = context.predict_ms([WithoutHostCause("data_wait")])
     where = "in the training process itself (num_workers=0)" if inline else "in its worker processes"
     advice = _into_workers(context, lost, fed_ms) if inline else _of_workers(context, fed_ms)
@@ -131,7 +134,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 class _Advice(NamedTuple):
-    """What to do about the loader. ``held_up`` ends the title with what limits it, "" where nothing is known; ``sure``: a measurement names the limit."""
+    """What to do about the loader; ``held_up`` names the limit, ``sure`` is True if it was measured."""
 
     held_up: str
     action: Action
@@ -142,7 +145,7 @@ class _Advice(NamedTuple):
 
 
 def _into_workers(context: RuleContext, lost_ms: float, fed_ms: float | None) -> _Advice:
-    """Advise a training process that loads for itself: what it loads in a step, workers load side by side."""
+    """Return the advice for a training process that loads by itself: load in parallel in workers."""
     facts = context.run.manifest.facts
     workers = advised_at_first(context, lost_ms, fed_ms)
     edit = paced_by(facts, workers)
@@ -158,13 +161,13 @@ def _into_workers(context: RuleContext, lost_ms: float, fed_ms: float | None) ->
 
 
 def _of_workers(context: RuleContext, fed_ms: float | None) -> _Advice:
-    """Advise a training whose workers do not keep up, by what limits them: the host as sampled, else the loader's own times."""
+    """Return the advice for slow workers, by the host's samples, else by the loader's own times."""
     facts, host = context.run.manifest.facts, context.run.telemetry.host
     limit = host.limit_of_loader() if host is not None else None
-    timed = limited_by(facts)  # a short recording has few samples of the host
+    timed = limited_by(facts)  # The loader's own times help if a short recording has few samples of the host.
     changes = with_more(context, CHANGES, limit)
     sure = bool(limit or timed)
-    if (pinning := pinning_limit(context)) is not None:  # whatever the workers do
+    if (pinning := pinning_limit(context)) is not None:  # Pinning limits the loader independently of the workers.
         return _Advice(*pinning, [], NOT_PINNED, (SENT_SMALL,), sure=True)
     held_up, fix = (held_up_by(host, limit) if host is not None and limit is not None else timed) or ("", FEW_WORKERS)
     more = most_that_help(facts) if limit in (None, "worker") else None
@@ -181,7 +184,7 @@ def _bounded(workers: int, edit: WithoutHostCause) -> str:
 
 
 def check_host(result: RunResult) -> Iterator[Finding]:
-    """Yield a finding where the loop of a run without GPU work waits for batches, by its trace or by the loader's own times."""
+    """Yield a finding if the loop of a run without GPU work waits for batches."""
     step_ms, facts = result.metrics["best_step_time_ms"].value, result.manifest.facts
     waits_ms = host_parts(result).get(HOST_LOADING, 0.0)
     if not step_ms:
@@ -201,7 +204,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     crowded = no_core or (not inline and crowds_the_training(result))
     if crowded:
         enough = after_ms = None
-    suffice = not inline and enough is not None and enough <= workers  # more than these take turns on the cores
+    suffice = not inline and enough is not None and enough <= workers  # More workers than these would only share the cores.
     changes: tuple[CodeChange, ...]
     if crowded:
         fix, changes = (of_limit, ()) if no_core else (CPU_LIMITS, (cheaper_batch(facts),))
@@ -232,7 +235,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
 
 
 def _fed(cost: SampleCost, facts: UserFacts, rest_ms: float, inline: bool) -> tuple[int, float]:
-    """Return how many workers feed a step of ``rest_ms``, or as far as they can, and the step then: what was loaded ``inline`` takes cores from it."""
+    """Return the number of workers for a step of ``rest_ms`` (or the best number), and that step's time."""
     cores, seen = cores_of(facts), int(facts.loader_workers or 0)
     core_ms = 1e3 * (cost.batch * cost.cpu_s + cost.collate_s) / cores if inline else 0.0
     rates = [predict(cost, workers, cores, seen) for workers in range(1, BEYOND_CORES * cores + 1)]
@@ -243,7 +246,7 @@ def _fed(cost: SampleCost, facts: UserFacts, rest_ms: float, inline: bool) -> tu
 
 
 def _paced(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
-    """Yield a finding where step marks are all there is and the loop takes what the loader's workers give."""
+    """Yield a finding if there are only step marks and the loop runs at the speed of the loader's workers."""
     cost, workers, rates = sample_cost(facts), int(facts.loader_workers or 0), pace(facts, step_ms)
     if cost is None or not workers or rates is None or not rates[0].low <= rates[1] <= rates[0].high:
         return
@@ -270,7 +273,7 @@ def _paced(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
 
 
 def _more(inline: bool, enough: int | None, workers: int) -> Action:
-    """Return what to do about the number of workers, in a sentence."""
+    """Return the action on the number of workers."""
     if inline:
         several = enough is not None and enough > 1
         return Action(

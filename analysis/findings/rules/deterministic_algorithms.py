@@ -1,14 +1,16 @@
 """Deterministic algorithms fill all new memory.
 
 What it checks
-    Fills launched by ``aten::empty`` and its like: what ``torch.use_deterministic_algorithms(True)`` adds to every tensor that is allocated.
+    Fills launched by ``aten::empty`` and similar operators. ``torch.use_deterministic_algorithms(True)`` adds them to every
+    allocated tensor.
 Why it costs time
-    Each result is written twice, once with NaN and once with what was computed, and the host launches a kernel more for each operator. Operators that
-    have a faster form without a fixed order (scatter, index, backward passes of convolutions) do not use it.
+    Each result is written twice: first NaN, then the result. The host launches one more kernel for each operator. Operators
+    with a faster form that has no fixed order (scatter, index, backward passes of convolutions) cannot use it.
 What to do
-    Keep it for debugging. Where results must repeat bit for bit, ``torch.utils.deterministic.fill_uninitialized_memory = False`` leaves the fills out.
+    Use deterministic algorithms only for debugging. If results must repeat bit for bit,
+    ``torch.utils.deterministic.fill_uninitialized_memory = False`` removes the fills.
 When it is wrong
-    Where the fills are wanted, to see who reads memory that was never written.
+    You want the fills, to find reads of memory that was never written.
 References
     https://docs.pytorch.org/docs/stable/deterministic.html
 """
@@ -40,7 +42,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when fills of memory just allocated take a part that is worth naming of the step."""
+    """Yield a finding if fills of new memory take a relevant share of the step."""
     if not context.recording.named("^aten::fill_$"):
         return
     fills = {int(row[0]) for row in context.recording.rows(_FILLS)}

@@ -1,15 +1,17 @@
 """Elementwise work is not fused.
 
 What it checks
-    Kernels of the forward and backward pass that only move data (elementwise operators, norms, reductions, copies) and follow one another between
-    two matrix products, in a model that is neither compiled nor replayed as a CUDA graph.
+    Kernels of the forward and backward pass that only move data (elementwise operators, norms, reductions, copies) and follow
+    one another between two matrix products. The model must be neither compiled nor replayed as a CUDA graph.
 Why it costs time
-    Each kernel reads and writes all of it from memory; compiled, the same work reads its inputs once and writes its result once.
+    Each kernel reads its inputs from memory and writes its result back. Compiled code reads the inputs once and writes the
+    result once.
 What to do
-    ``torch.compile(model)``: inductor makes a few Triton kernels of what lies between two products. On two models of ours they took 0.9 and 1.2 times
-    as long as the longest kernels that they replaced.
+    Use ``torch.compile(model)``: inductor makes a few Triton kernels of the work between two products. On two of our models
+    these took 0.9 and 1.2 times as long as the longest kernels that they replaced.
 When it is wrong
-    torch.compile stops at nn.LSTM, nn.GRU and nn.RNN, whose work is cuDNN's: only what lies around them is counted. Shapes that change every step recompile: mark them dynamic. The first steps take minutes.
+    Shapes change every step, so that the model is compiled again each time: mark them as dynamic. The first steps take
+    minutes. torch.compile stops at nn.LSTM, nn.GRU and nn.RNN, which cuDNN runs, so only the work around them is counted.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
 """
@@ -35,7 +37,7 @@ CHANGES = (
     CodeChange("Lightning", "model = LitNet()", "model = torch.compile(LitNet())"),
     CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., torch_compile=True)"),
 )
-# Around a recurrent layer, at which torch.compile stops.
+# Code change around a recurrent layer, at which torch.compile stops.
 AROUND = (
     CodeChange(
         "PyTorch", "model = $model.cuda()", "model = $model.cuda()\nmodel.encoder.compile()\nmodel.head.compile()", usual=MODEL
@@ -44,11 +46,11 @@ AROUND = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when compiling the model would save a part that is worth naming of the step."""
+    """Yield a finding if compiling the model would save a relevant share of the step."""
     steps = context.work_steps
     work = context.work
     if work["kernel"].str.startswith("triton_").any() or context.rank.facts.graph_kernels_in_counted_steps:
-        return  # compiled already, or captured, and no longer seen operator by operator
+        return  # The model is already compiled or captured, and its operators are no longer visible.
     layer = recurrent_layer(context)
     of_layer = work.loc[work["operator"].str.match(OF_A_LAYER, na=False), "gpu_op_id"].to_numpy(np.int64)
     left_out = np.concatenate([launched_by_optimizer(context.recording, context.rank.device), of_layer])

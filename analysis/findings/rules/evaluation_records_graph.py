@@ -1,13 +1,13 @@
-"""Evaluation records a graph for a backward pass that never comes.
+"""Evaluation records a graph for a backward pass that never runs.
 
 What it checks
-    Forward operators that carry autograd's sequence numbers in steps without any backward operator or optimizer.
+    Forward operators with autograd's sequence numbers in steps without any backward operator or optimizer.
 Why it costs time
-    Every activation is kept for the backward pass until the step ends: memory, and some host time.
+    Every activation stays in memory until the step ends, and recording takes some host time.
 What to do
-    ``torch.inference_mode()`` (or ``no_grad``) around evaluation.
+    Run the evaluation under ``torch.inference_mode()`` (or ``no_grad``).
 When it is wrong
-    Where the backward pass lies outside the profiled steps (accumulation, another thread).
+    The backward pass runs outside the profiled steps (accumulation, another thread).
 References
     https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad_mode.inference_mode.html
 """
@@ -22,7 +22,8 @@ from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_number
 
 LAYERS = r"^aten::(conv[123]d|linear|layer_norm|batch_norm|scaled_dot_product_attention|embedding)$"
-LEAST_SHARE = 0.5  # of the layers: casts of weights are numbered under no_grad too, layers only when the graph is recorded
+# Share of the layers. Casts of weights have sequence numbers even under no_grad, but layers only if the graph is recorded.
+LEAST_SHARE = 0.5
 
 CHANGES = (
     CodeChange(
@@ -33,7 +34,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding where the graph is recorded and never used."""
+    """Yield a finding if the graph is recorded and never used."""
     if not context.recording.named(LAYERS):
         return
     rows = context.recording.rows(

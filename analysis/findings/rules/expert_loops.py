@@ -1,15 +1,17 @@
 """Experts are computed one after the other.
 
 What it checks
-    Forward products that repeat one after the other with weights of the same shape and another number of rows each time: a loop over the experts
-    of a mixture, each with the tokens sent to it.
+    Repeated forward products with weights of the same shape and different numbers of rows. This is a loop over the experts of
+    a mixture of experts, each with its own tokens.
 Why it costs time
-    Every expert launches its own small kernels for choosing, multiplying and adding its tokens, and the number of tokens is often read back first.
+    Every expert launches separate small kernels to select, multiply and add its tokens. Often the host first reads back the
+    number of tokens.
 What to do
-    Sort tokens by expert and multiply them in one grouped product (``torch._grouped_mm``, MegaBlocks, ScatterMoE), or give every expert a capacity
-    and use ``torch.bmm``.
+    Sort tokens by expert and multiply them in one grouped product (``torch._grouped_mm``, MegaBlocks, ScatterMoE). Or give
+    every expert a fixed capacity and use ``torch.bmm``.
 When it is wrong
-    Few large experts keep the GPU busy one by one as well. Branches of a network over inputs of several lengths look the same.
+    There are few large experts, each of which keeps the GPU busy. Network branches with inputs of several lengths look the
+    same.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.grouped_mm.html
 """
@@ -31,9 +33,9 @@ from sawtooth.analysis.knowledge.kernel_work import product_work
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-FEWEST = 4  # experts in a loop: three products in a row of unlike rows are an encoder beside a decoder
-LONGEST = 4  # products of one expert: gate, up, down and one more
-UNLIKE = 3  # different numbers of rows among them at least
+FEWEST = 4  # Experts in a loop. Three consecutive products with different row counts can be an encoder and a decoder.
+LONGEST = 4  # Products of one expert: gate, up, down and one more.
+UNLIKE = 3  # Minimum of different row counts in a loop.
 
 CHANGES = (
     CodeChange(
@@ -50,7 +52,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when running loops over experts at once would save a part that is worth naming of the step."""
+    """Yield a finding if running loops over experts at once would save a relevant share of the step."""
     products = context.work[(context.work["category"] == "gemm") & context.work["flop_op_id"].notna()]
     calls = products[~products["gpu_op_id"].isin(in_backward(context))].sort_values("start_ns").drop_duplicates("flop_op_id")
     loops = [loop for _, part in calls.groupby("step") for loop in _loops(part)]
@@ -79,8 +81,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _loops(calls: pd.DataFrame) -> list[list[tuple[int, ...]]]:
-    """Return the loops among the forward products of one step, in order: of each its bodies, as the ids of their products."""
-    alike: dict[tuple[Any, Any], tuple[float, float, float] | None] = {}  # by operator and inputs, which repeat
+    """Return the loops among the forward products of one step, in order.
+
+    Each loop is a list of its bodies, each body the ids of its products.
+    """
+    alike: dict[tuple[Any, Any], tuple[float, float, float] | None] = {}  # By operator and inputs, which repeat.
     keys: list[tuple[float, float, float] | None] = []
     for operator, signature, dims, strides in zip(
         *(calls[name].tolist() for name in ("flop_operator", "flop_signature_id", "flop_dims", "flop_strides")), strict=True
@@ -108,7 +113,10 @@ def _loops(calls: pd.DataFrame) -> list[list[tuple[int, ...]]]:
 
 
 def _repeats(keys: Sequence[tuple[float, float, float] | None], at: int, period: int) -> int:
-    """Return how often the ``period`` products from ``at`` on repeat with the same weights, the rows of each body alike among themselves."""
+    """Return how often the ``period`` products from ``at`` on repeat with the same weights.
+
+    All products of one body must have the same number of rows.
+    """
     weights = [key[1:] if key is not None else None for key in keys[at : at + period]]
     times = 0
     while True:
@@ -124,7 +132,7 @@ def _repeats(keys: Sequence[tuple[float, float, float] | None], at: int, period:
 
 
 def _work_of(context: RuleContext, products: list[int]) -> Passes:
-    """Return what the operators between the first and the last product of a loop launched, and their backward passes."""
+    """Return the launches between the first and the last product of a loop, and their backward passes."""
     between = context.launches.begun_between(np.array(products, np.int64))
     return passes(context, between.tolist())
 

@@ -1,13 +1,17 @@
-"""Communication runs while nothing computes.
+"""Communication runs while no kernel computes.
 
 What it checks
-    Time in which only collectives run (owner ``exposed_comm``), waiting for late ranks included.
+    Time in which only collectives run (owner ``exposed_comm``). Waiting for late ranks is left out if the traces of the other
+    ranks show it; else it is included.
 Why it costs time
-    DDP and FSDP send gradients and weights while the backward pass computes; what is left over adds to the step.
+    DDP and FSDP send gradients and weights during the backward pass. Communication that does not overlap makes the step
+    longer.
 What to do
-    Overlap: larger or smaller buckets, gradient_as_bucket_view, FSDP prefetch, compression to bf16, accumulation with no_sync.
+    Overlap it: larger or smaller buckets, gradient_as_bucket_view, FSDP prefetch, compression to bf16, accumulation with
+    no_sync.
 When it is wrong
-    With the traces of all ranks the waiting for a late rank is told apart, and that is then the thing to fix.
+    The run waits for a late rank. The traces of all ranks show this waiting separately, and the late rank is then the problem
+    to solve.
 References
     https://docs.pytorch.org/docs/stable/notes/ddp.html
 """
@@ -36,9 +40,9 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when the lead rank computes nothing during a part that is worth naming of the step because of communication."""
+    """Yield a finding if communication alone takes a relevant share of the lead rank's step."""
     rows = [row for row in context.rank.ledger if row.owner == "exposed_comm"]
-    # Waiting for a late rank is straggling-rank's; what no other rank tells may be either.
+    # The rule straggling-rank reports waiting for a late rank. Without other ranks, the time may be either.
     transfer = sum(row.ms_per_step or 0.0 for row in rows if row.cause != "comm_wait")
     if context.is_trifle(transfer):
         return

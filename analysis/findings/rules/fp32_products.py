@@ -1,13 +1,14 @@
-"""Matrix products in FP32 or TF32 where bf16 would do.
+"""Matrix products run in FP32 or TF32, although bf16 may be enough.
 
 What it checks
-    Products, convolutions and attention of the counted steps whose inputs are FP32, on tensor cores (TF32) or not.
+    Products, convolutions and attention of the counted steps with FP32 inputs, with tensor cores (TF32) or without.
 Why it costs time
-    FP32 units of an H100 or H200 reach 67 TFLOP/s; its tensor cores 495 in TF32 and 989 in bf16.
+    The FP32 units of an H100 or H200 reach 67 TFLOP/s. Its tensor cores reach 495 in TF32 and 989 in bf16.
 What to do
-    Train under bf16 autocast. Where full FP32 inputs must stay, allow TF32: see the rule tf32-off.
+    Train under bf16 autocast. If inputs must stay in full FP32, allow TF32: see the rule tf32-off.
 When it is wrong
-    Code that needs FP32 accuracy in its products (some physics, some optimizers of second order). Small products do not reach these rates.
+    The code needs FP32 accuracy in its products (some physics, some second-order optimizers). Small products do not reach
+    these rates.
 References
     https://docs.pytorch.org/docs/stable/amp.html
 """
@@ -37,25 +38,26 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when FP32 products take a part that is worth naming of the step and the GPU has faster tensor cores."""
+    """Yield a finding if FP32 products take a relevant share and the GPU has faster tensor cores."""
     gpu, steps = context.rank.gpu, context.work_steps
     if gpu is None:
         return
     dtype = "bf16" if gpu.peak_tflops("bf16") else "fp16"
     peak, plain = gpu.peak_tflops(dtype), gpu.peak_tflops("fp32")
-    if peak is None or (plain is not None and peak < 2.5 * plain):  # no tensor cores worth the change
+    # The tensor cores are not fast enough to justify the change.
+    if peak is None or (plain is not None and peak < 2.5 * plain):
         return
     work = context.work
     products = work[work["category"].isin(("gemm", "conv", "attention")) & work["flop_operator"].notna()]
     plain_rows = chosen(products, lambda row: product_dtype(row) == "fp32")
-    slow = chosen(products, lambda row: product_dtype(row) in ("fp32", "tf32"))  # autocast changes both
+    slow = chosen(products, lambda row: product_dtype(row) in ("fp32", "tf32"))  # Autocast changes both.
     cost, alone = ms_per_step(slow, steps), ms_per_step(plain_rows, steps)
     edits = [edit for edit in (retimed_products(slow, gpu, dtype), casts_of_autocast(work, slow)) if edit is not None]
     after = context.predict_ms(edits) if edits else None
     gain = context.step_ms - after if after is not None and context.step_ms else alone
     if context.is_trifle(gain):
         return
-    in_tf32 = alone < cost / 2  # chosen for its accuracy perhaps: an opportunity, no fault
+    in_tf32 = alone < cost / 2  # TF32 may have been chosen for its accuracy, so this is an opportunity, not a fault.
     needed = factorizes(context)
     yield Evidence(
         Advice(

@@ -1,13 +1,14 @@
-"""Large bf16 products that FP8 would run faster.
+"""Large bf16 products could run faster in FP8.
 
 What it checks
     On GPUs with FP8 tensor cores: the share of the step in large 16-bit matrix products that already run near their peak.
 Why it costs time
-    FP8 has twice the peak and half the memory traffic; these kernels have no other way to become faster.
+    FP8 has twice the peak and half the memory traffic. These kernels cannot become faster in another way.
 What to do
-    FP8 linear layers from torchao or Transformer Engine, with dynamic scaling.
+    Use FP8 linear layers from torchao or Transformer Engine, with dynamic scaling.
 When it is wrong
-    Small or memory-bound products lose to the scaling kernels. Training in FP8 needs a look at the loss curve.
+    The products are small or memory-bound: the scaling kernels then cost more than FP8 saves. Check the loss curve when you
+    train in FP8.
 References
     https://github.com/pytorch/ao/tree/main/torchao/float8
 """
@@ -25,7 +26,7 @@ from sawtooth.analysis.findings.retimed import retimed_products
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-LARGE_FLOPS = 2 * 4096**3  # products below about 4096³ do not gain: scaling and launch eat it
+LARGE_FLOPS = 2 * 4096**3  # Products smaller than about 4096³ gain nothing, because scaling and launches take the saved time.
 
 CHANGES = (
     CodeChange(
@@ -38,7 +39,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield an informative finding when large 16-bit products take a part that is worth naming of the step."""
+    """Yield an info finding if large 16-bit products take a relevant share of the step."""
     gpu, steps = context.rank.gpu, context.work_steps
     if gpu is None or gpu.peak_tflops("fp8") is None:
         return

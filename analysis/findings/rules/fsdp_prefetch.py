@@ -1,15 +1,17 @@
-"""Layers wait for their weights, which FSDP could have gathered while the layer before computes.
+"""Layers wait for weights that FSDP could have gathered during the previous layer.
 
 What it checks
-    All-gathers of a step, beside gradients that are reduce-scattered: how long each runs while nothing computes, the first of each pass apart.
+    All-gathers of a step with reduce-scattered gradients: how long each runs while no kernel computes. The first gather of
+    each pass is left out.
 Why it costs time
-    A layer cannot begin before its weights are there. Gathered one layer ahead, they arrive while the layer before computes.
+    A layer cannot start without its weights. If they are gathered one layer ahead, they arrive during the previous layer's
+    computation.
 What to do
-    Prefetch: ``set_modules_to_forward_prefetch`` and ``set_modules_to_backward_prefetch`` of ``fully_shard``, or ``forward_prefetch=True`` and
-    ``BackwardPrefetch.BACKWARD_PRE`` of ``FullyShardedDataParallel``.
+    Prefetch: ``set_modules_to_forward_prefetch`` and ``set_modules_to_backward_prefetch`` of ``fully_shard``, or
+    ``forward_prefetch=True`` and ``BackwardPrefetch.BACKWARD_PRE`` of ``FullyShardedDataParallel``.
 When it is wrong
-    Where the layer before computes for less time than the gather takes: then links or the size of the layers limit. Where the host is late, it launches
-    gathers late too.
+    The previous layer computes for less time than the gather takes, so the links or the layer sizes are the limit. A late
+    host also launches gathers late.
 References
     https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
@@ -26,7 +28,7 @@ from sawtooth.analysis.replay.edits import TimedOps
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_words
 
-FEWEST = 2  # gathers a step that could be ahead
+FEWEST = 2  # Gathers per step that could run ahead.
 
 CHANGES = (
     CodeChange(
@@ -39,12 +41,12 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding where gathers that could be a layer ahead stick out, and the step is shorter with them hidden."""
+    """Yield a finding if gathers are exposed that could run one layer ahead, and hiding them helps."""
     rows = collectives(context)
     gathers = rows[(rows["name"] == "allgather") & rows["forward"].notna()]
     if gathers.empty or not (rows["name"] == "reducescatter").any() or context.step_ms is None:
         return
-    later = gathers[gathers.duplicated(["step", "forward"])]  # nothing of its pass computes before the first
+    later = gathers[gathers.duplicated(["step", "forward"])]  # No kernel of a pass computes before its first gather.
     stuck = later[later["exposed_ns"] > 0]
     steps = max(len(context.rank.counted), 1)
     if len(stuck) < FEWEST * steps:

@@ -1,16 +1,17 @@
-"""FSDP gathers the same weights twice a step.
+"""FSDP gathers the same weights twice per step.
 
 What it checks
-    Bytes of all-gathers launched before and after the step's backward pass begins, beside gradients that are reduce-scattered.
+    Bytes of all-gathers launched before and after the start of the backward pass, in steps with reduce-scattered gradients.
 Why it costs time
-    Weights that are freed after the forward pass are gathered once more for the backward pass. Where the links are slow or nothing overlaps, each
-    gather is waited for. Where the host is the limit, it makes the copies and calls of each gather twice. A CUDA graph of such a step fails where it
-    meets what a stream of FSDP's has begun outside of it, so that this comes first.
+    Weights that are freed after the forward pass are gathered again for the backward pass. With slow links or without
+    overlap, the GPU waits for each gather. If the host is the limit, it makes the copies and calls of each gather twice. A
+    CUDA graph of such a step cannot be captured, because work of FSDP's streams began outside of it. So this change comes
+    first.
 What to do
-    Keep them where memory allows: ``fully_shard(..., reshard_after_forward=False)``, or ``ShardingStrategy.SHARD_GRAD_OP``; on several hosts an integer
-    keeps them within a host.
+    Keep the weights if memory allows: ``fully_shard(..., reshard_after_forward=False)``, or
+    ``ShardingStrategy.SHARD_GRAD_OP``. On several hosts, an integer keeps them within each host.
 When it is wrong
-    Where memory is short: gathered weights of the whole model stay until the backward pass has used them.
+    Memory is short: the gathered weights of the whole model stay until the backward pass has used them.
 References
     https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
     https://github.com/pytorch/torchtitan/pull/3559
@@ -29,8 +30,9 @@ from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes, in_words
 
-GATHERS = "FSDP::all_gather"  # how fully_shard names what a gather has the host do, the copies to and from its buffer included
-AGAIN = 0.7  # of the bytes gathered in the forward pass: the last layers' weights may stay
+# Name that fully_shard gives to the host work of a gather, including the copies to and from its buffer.
+GATHERS = "FSDP::all_gather"
+AGAIN = 0.7  # Share of the bytes gathered in the forward pass. The last layers' weights may not be freed.
 
 CHANGES = (
     CodeChange(
@@ -47,7 +49,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding where the backward pass gathers what the forward pass had, and the step is shorter without."""
+    """Yield a finding if the backward pass gathers weights again and the step is shorter without."""
     rows = collectives(context)
     gathers = rows[(rows["name"] == "allgather") & rows["forward"].notna() & rows["bytes"].notna()]
     if gathers.empty or not (rows["name"] == "reducescatter").any():

@@ -3,11 +3,11 @@
 What it checks
     Calls of ``gc.collect`` in the counted steps of a trace with Python stacks.
 Why it costs time
-    A full collection walks every Python object while the launches stand still.
+    A full collection visits every Python object. Meanwhile the host launches nothing.
 What to do
-    Do not call it in the loop; ``gc.freeze()`` after start-up, and a collection every thousand steps where memory needs it.
+    Do not call it in the loop. Use ``gc.freeze()`` after start-up, and collect every thousand steps if memory needs it.
 When it is wrong
-    Automatic collections are not recorded as calls: then only the pause shows.
+    The collections are automatic. They are not recorded as calls, so the trace shows only a pause.
 References
     https://docs.python.org/3/library/gc.html
 """
@@ -37,7 +37,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when collections take a part that is worth naming of the step."""
+    """Yield a finding if collections take a relevant share of the step."""
     collections = frames(context, FRAME)
     if context.is_trifle(collections.ms):
         return

@@ -1,15 +1,15 @@
-"""Gradients are all-reduced one by one once the backward pass is over.
+"""Gradients are all-reduced one by one after the backward pass.
 
 What it checks
-    All-reduces launched after the last operator of a step's backward pass, how many there are, whether anything computes beside them, and how long the
-    host is in their calls.
+    All-reduces launched after the last operator of a step's backward pass: how many there are, whether kernels overlap them,
+    and how long the host is in their calls.
 Why it costs time
-    A gradient can be sent as soon as the backward pass has it. One all-reduce for each parameter after the pass overlaps nothing, and small ones cost
-    their latency each; where the host is the limit, each costs it a call.
+    A gradient can be sent as soon as the backward pass has computed it. Separate all-reduces after the pass overlap nothing,
+    and each small one costs its latency. If the host is the limit, each also costs a call.
 What to do
-    DistributedDataParallel, which reduces buckets of gradients while the backward pass goes on.
+    Use DistributedDataParallel, which reduces buckets of gradients during the backward pass.
 When it is wrong
-    Where gradients must be whole first: clipped on each rank before they are averaged, for one.
+    The code needs complete gradients first, for example to clip them on each rank before averaging.
 References
     https://docs.pytorch.org/docs/stable/notes/ddp.html#internal-design
 """
@@ -29,12 +29,14 @@ from sawtooth.analysis.replay.edits import Edit, MoreLaunches, TimedOps
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_words
 
-MANY = 10  # a step: a loss, a norm and a few metrics are reduced after the backward pass by right
-COPIED = 2  # times a gradient's bytes through the GPU's memory: read and written into its bucket
-COPIES = 2  # launches that DistributedDataParallel has the host make for a gradient, into its bucket and back, where it made one for its all-reduce
-REDUCED = 3  # and as it is reduced: read, summed and written
-CALLED = "c10d::allreduce_"  # the operator of one all-reduce on the host
-BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel's default: the last bucket is sent when the backward pass ends
+MANY = 10  # All-reduces per step. A loss, a norm and a few metrics are usually reduced after the backward pass.
+COPIED = 2  # Passes of a gradient's bytes through GPU memory to copy it into its bucket: one read, one write.
+# Host launches of DistributedDataParallel for a gradient, into its bucket and back, instead of one launch for its all-reduce.
+COPIES = 2
+REDUCED = 3  # Passes of its bytes through GPU memory during the reduction: read, sum and write.
+CALLED = "c10d::allreduce_"  # The host operator of one all-reduce.
+# DistributedDataParallel's default bucket size. The last bucket is sent when the backward pass ends.
+BUCKET_BYTES = 25 * 1024 * 1024
 
 BY_THE_GPU = (
     "Predicted by the replay with all but the last bucket overlapped by the backward pass, whose kernels share memory and multiprocessors with it. The host "
@@ -52,7 +54,10 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding where many all-reduces follow the backward pass, and the step is shorter with all but the last bucket's overlapped."""
+    """Yield a finding if many all-reduces follow the backward pass and overlapping them helps.
+
+    All but the last bucket would overlap.
+    """
     rows = collectives(context)
     after = rows[(rows["name"] == "allreduce") & rows["after_backward"].fillna(False).astype(bool)]
     steps = max(len(context.rank.counted), 1)
@@ -88,9 +93,12 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _overlapped(context: RuleContext, after: pd.DataFrame) -> list[Edit]:
-    """Return the edit that leaves of each all-reduce what its bucket costs beside the backward pass; none where all fit into the last bucket."""
+    """Return the edit that reduces each all-reduce to its cost during the backward pass.
+
+    Empty if all gradients fit into the last bucket.
+    """
     before = after.groupby("step")["bytes"].cumsum() - after["bytes"]
-    # parameters come in the model's order, their gradients in the reverse one
+    # Parameters are in the model's order, and their gradients come in reverse order.
     rows = after[(before >= BUCKET_BYTES).fillna(False)]
     if rows.empty:
         return []
@@ -108,7 +116,7 @@ def _overlapped(context: RuleContext, after: pd.DataFrame) -> list[Edit]:
 
 
 def _calls_ms(context: RuleContext) -> float:
-    """Return the ms of each profiled step that the host is in all-reduces."""
+    """Return the host's time in all-reduces, ms per profiled step."""
     calls = calls_inside(context, CALLED).drop_duplicates(["launch_ns", "end_ns"])
     return float((calls["end_ns"] - calls["launch_ns"]).sum()) / max(len(context.rank.counted), 1) / 1e6
 

@@ -1,19 +1,22 @@
-"""A compiled function is left and entered again within the step.
+"""The step leaves compiled code and enters it again.
 
 What it checks
-    Compiled regions inside compiled regions: what Dynamo calls after a break of the graph. Their number is counted in the trace; places and reasons
-    come from torch.compile's log, where it was dropped beside the trace; it also tells functions that were given up as a whole, as after a break in a loop.
-    Lookups of compiled code that no region follows: functions that were compiled too often, and are not any more.
+    Compiled regions inside compiled regions: the code that Dynamo calls after a graph break. The trace gives their number.
+    Places and reasons come from torch.compile's log, if you added it to the run. The log also shows functions that Dynamo did
+    not compile at all, for example after a break in a loop.
+    The rule also checks for lookups of compiled code without a following region. These functions were compiled too often and
+    are no longer compiled.
 Why it costs time
-    At each break the host returns to Python, looks the next piece up and checks its guards, runs a wrapper, and does the same on the way back: 0.1
-    to 0.5 ms. Kernels cannot be fused across it, and no CUDA graph spans it.
+    At each break the host returns to Python, looks up the next piece, checks its guards, runs a wrapper, and does the same on
+    the way back. This takes 0.1 to 0.5 ms. Kernels cannot be fused across a break, and no CUDA graph can include it.
 What to do
-    Record the places once (``TORCH_TRACE=folder``), or let ``fullgraph=True`` fail at the first. Take out prints and logging, reads of GPU values, and
-    branches on them; wrap code of other libraries as a custom operator.
+    Record the places once (``TORCH_TRACE=folder``), or use ``fullgraph=True``, which fails at the first break. Remove prints,
+    logging, reads of GPU values, and branches on these values. Wrap code of other libraries as a custom operator.
 When it is wrong
-    Where the GPU is the slower side, the host's time is hidden, and only fusion is lost, which this does not predict. Of few breaks in a large graph too
-    much is counted: what a piece takes for its many tensors before its first kernel, the whole graph would take as well. A function that is compiled
-    apart on purpose and called from a compiled one counts as a break: to Dynamo it is one.
+    The GPU is slower than the host, which hides the host's time. Only fusion is then lost, which this rule does not predict.
+    For few breaks in a large graph, the cost is overestimated: a piece with many tensors takes time before its first kernel,
+    and the whole graph would take this time too. A function that is compiled separately on purpose and called from a compiled
+    one also counts as a break, because it is one for Dynamo.
 References
     https://docs.pytorch.org/docs/stable/compile/programming_model.graph_breaks_index.html
 """
@@ -30,7 +33,7 @@ from sawtooth.analysis.run.compile_log import CompileLog, CompileReason
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words, significant
 
-LEAST_A_STEP = 0.5  # a break in fewer than every second step is one of another path (an evaluation, a log)
+LEAST_A_STEP = 0.5  # Rarer breaks, in fewer than every second step, belong to another code path (an evaluation, a log).
 MOST_ROWS = 20
 BETWEEN_PIECES = "between pieces of the backward pass; which break each is of, the trace does not tell"
 UNKNOWN_COST = " What they cost is not told: the trace cannot be replayed, or the host comes to the kernels after them as quickly as to others."
@@ -63,7 +66,7 @@ GIVEN_UP = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding where steps leave compiled code."""
+    """Yield a finding if steps leave compiled code."""
     broken = breaks(context)
     log = context.run.compile_log
     if given_up := [entry for entry in log.breaks if entry.gives_up] if log is not None else []:
@@ -104,7 +107,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _given_up(context: RuleContext, entries: list[CompileReason]) -> Evidence:
-    """Return the finding on breaks that no compiled code can go on after: that costs all that compiling would bring, which nothing here tells."""
+    """Return the finding on breaks after which no compiled code can continue.
+
+    They cost the whole gain of compiling, which is not known.
+    """
     first, count = entries[0], len(entries)
     functions = "a function" if count == 1 else f"{count} functions"
     return Evidence(
@@ -128,7 +134,7 @@ def _given_up(context: RuleContext, entries: list[CompileReason]) -> Evidence:
 
 
 def _in_vain(context: RuleContext, calls: float, log: CompileLog | None) -> Evidence:
-    """Return the finding on ``calls`` a step for which compiled code is looked up and none is there."""
+    """Return the finding on ``calls`` per step for which a lookup finds no compiled code."""
     reason = log.recompiled[0] if log is not None and log.recompiled else None
     why = f" In the log: {reason.reason.rstrip('.')} ({reason.place})." if reason else ""
     return Evidence(
@@ -149,7 +155,10 @@ def _in_vain(context: RuleContext, calls: float, log: CompileLog | None) -> Evid
 
 
 def _evidence(broken: Breaks, log: CompileLog | None) -> Iterator[dict[str, Any]]:
-    """Yield a row for each break of a step: the region it ends and the one after it, what the host loses there, and what the log says of it."""
+    """Yield a row for each break of a step.
+
+    A row has the region before and after the break, the host's lost time, and the log's reason.
+    """
     steps, lost = max(len(broken.context.rank.counted), 1), broken.ms_of_each
     for (within, name), rows in list(broken.rows.groupby(["within", "name"], sort=False))[:MOST_ROWS]:
         entry = log.break_in(within.rpartition(" ")[2]) if log is not None else None

@@ -1,14 +1,17 @@
 """The profiled steps capture a CUDA graph.
 
 What it checks
-    Calls that begin, end or instantiate a capture (``cudaStreamBeginCapture``, ``cudaGraphInstantiate``) in the counted steps.
+    Calls that begin, end or instantiate a capture (``cudaStreamBeginCapture``, ``cudaGraphInstantiate``) in the counted
+    steps.
 Why it costs time
-    What the host launches while it captures does not run: the GPU stands idle, and what the trace shows of launches is not how the run goes on. It
-    does so once; a loop that captures again every few steps (other shapes) pays for it each time.
+    During a capture, launched work does not run, so the GPU is idle. The launches in the trace do not show how the run
+    continues. A capture usually happens once. A loop that captures again every few steps (other shapes) pays for it each
+    time.
 What to do
-    Profile after the warm-up: ``schedule(skip_first=…)`` until graphs are captured. Where captures repeat, pad shapes to a few sizes.
+    Profile after the warm-up: use ``schedule(skip_first=…)`` until graphs are captured. If captures repeat, pad shapes to a
+    few sizes.
 When it is wrong
-    A loop that captures in every step on purpose.
+    The loop captures in every step on purpose.
 References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 """
@@ -34,7 +37,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when a CUDA graph is captured in a counted step."""
+    """Yield a finding if a CUDA graph is captured in a counted step."""
     captures = calls(context, CAPTURES)
     begun = captures.where(captures.frame["name"].str.contains("Begin|Instantiate"))
     captured = begun.frame["step"].nunique()

@@ -1,16 +1,19 @@
-"""The link between the host and the GPU is full.
+"""The link between the host and the GPU is saturated.
 
 What it checks
-    How long copies between pinned memory and the GPU last in a step, in the direction that is used more, and the traffic that telemetry measured
-    (GPM, DCGM) against what the link of this GPU carries.
+    How long copies between pinned memory and the GPU take per step, in the direction with more use. It also compares the
+    traffic measured by telemetry (GPM, DCGM) with the bandwidth of this GPU's link.
 Why it costs time
-    A GPU computes on terabytes a second and is fed by 16 to 63 GB/s. Once the link is full, more workers, pinned memory and a stream of its own
-    change nothing: only fewer bytes do.
+    A GPU reads terabytes per second from its own memory, but gets 16 to 63 GB/s from the host. Once the link is saturated,
+    more workers, pinned memory or a separate stream do not help. Only fewer bytes do.
 What to do
-    Send fewer bytes: images as uint8 and normalized on the GPU, 16-bit instead of FP32, tokens instead of one-hot rows; decode on the GPU; keep what
-    every step uses there. To the host: reduce values on the GPU before they are copied, and copy only what the host reads. Look whether the link has all its lanes: ``nvidia-smi -q`` prints generation and width.
+    Send fewer bytes: images as uint8, normalized on the GPU; 16-bit values instead of FP32; tokens instead of one-hot rows.
+    Decode on the GPU, and keep data on the GPU that every step uses. To the host: reduce values on the GPU before the copy,
+    and copy only values that the host reads. Check that the link has all its lanes: ``nvidia-smi -q`` prints generation and
+    width.
 When it is wrong
-    Several GPUs behind one switch share a link, and each sees slow copies. Copies from pageable memory are slow by themselves and are not counted.
+    Several GPUs share a link through one switch, so each sees slow copies. Copies from pageable memory are slow for another
+    reason and are not counted.
 References
     https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#data-transfer-between-host-and-device
 """
@@ -29,13 +32,15 @@ from sawtooth.analysis.replay.edits import Edit, ScaledOps
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes
 
-SLOW = 0.5  # of the link: a pinned copy reaches 0.88 of it (55.5 of 63 GB/s, H200), one over fewer lanes half of that or less
-HALF = 0.5  # of the bytes: FP32 as bf16; uint8 instead of FP32 is a quarter
+# Share of the link's bandwidth. A pinned copy reaches 0.88 of it (55.5 of 63 GB/s, H200), a copy over fewer lanes half of
+# that or less.
+SLOW = 0.5
+HALF = 0.5  # Share of the bytes: FP32 as bf16. uint8 instead of FP32 is a quarter.
 
 
 @dataclass(frozen=True)
 class Direction:
-    """One of the link's two: what it is called, the names of its copies, telemetry's column of its traffic, and what to change."""
+    """One direction of the link: its name, its copies' names, telemetry's traffic column, and the change."""
 
     where: str
     copies: str
@@ -78,7 +83,7 @@ CHANGES = (FROM_HOST.change, TO_HOST.change)
 
 @dataclass(frozen=True)
 class Use:
-    """What is used of the link in one direction: by the copies of the profiled steps, and, bytes a second, in the samples of telemetry."""
+    """Use of the link in one direction: by the profiled steps' copies and, in bytes/s, by telemetry."""
 
     direction: Direction
     moved: Events
@@ -88,12 +93,12 @@ class Use:
 
     @property
     def share(self) -> float:
-        """Of the time or of the rate, whichever is more."""
+        """Share of the time or of the bandwidth, whichever is larger."""
         return max(self.copying, self.sampled_share)
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding for the direction in which the link is used more, where it is in use for LINK_FULL of the step."""
+    """Yield a finding for the more used direction if it is in use for LINK_FULL of the step."""
     link = link_of(context.rank.gpu.name, "host") if context.rank.gpu is not None else None
     use = max((_use(context, direction, link) for direction in (FROM_HOST, TO_HOST)), key=lambda use: use.share)
     if use.copying >= LINK_FULL:

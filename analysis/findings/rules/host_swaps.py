@@ -1,13 +1,14 @@
-"""The host reads memory back from swap while it trains.
+"""The host reads memory back from swap during the training.
 
 What it checks
-    Bytes read back from swap over the steady part of the telemetry.
+    Bytes read back from swap in the steady part of the telemetry.
 Why it costs time
-    A page that was swapped out costs a disk read where a memory access was meant: Python stops anywhere, for milliseconds.
+    Access to a swapped page needs a disk read instead of a memory access. Python stops at any place, for milliseconds.
 What to do
-    Fewer loader workers, each of which holds copies of the dataset's Python objects; keep those in arrays; smaller caches; no other programs.
+    Use fewer loader workers, because each holds copies of the dataset's Python objects. Store these objects in arrays, use
+    smaller caches, and stop other programs.
 When it is wrong
-    When another program on the host swaps and the training process does not.
+    Another program on the host swaps, and the training process does not.
 References
     https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
 """
@@ -21,7 +22,7 @@ from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes
 
-WORTH_NAMING_BPS = 1e6  # 250 pages a second, each a wait of a tenth of a millisecond and more
+WORTH_NAMING_BPS = 1e6  # 250 pages per second, each a wait of at least a tenth of a millisecond.
 
 CHANGES = (
     CodeChange(
@@ -34,7 +35,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when a part that is worth naming_BPS come back from swap."""
+    """Yield a finding if at least WORTH_NAMING_BPS are read back from swap."""
     host = context.run.telemetry.host
     rate = host.means.get("swap_in_bps", 0.0) if host is not None else 0.0
     if host is None or rate < WORTH_NAMING_BPS:

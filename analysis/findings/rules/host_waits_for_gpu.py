@@ -1,17 +1,18 @@
 """The host waits for the GPU inside the step.
 
 What it checks
-    Idle time that follows a wait of the host for the GPU (cause ``host_sync``): ``.item()``, ``.cpu()``, ``print`` of a tensor, explicit
-    synchronizations, grouped by the source line (else the operator) that made them. Boolean masks, checkpoints and
-    anomaly detection have rules of their own.
+    Idle time after a host wait for the GPU (cause ``host_sync``): ``.item()``, ``.cpu()``, ``print`` of a tensor, and
+    explicit synchronizations. The waits are grouped by source line, else by operator. Boolean masks, checkpoints and anomaly
+    detection have their own rules.
 Why it costs time
-    While the host waits it launches nothing, so the GPU runs its queue dry and then waits for the host in turn. One read of a loss a step
-    is enough to lose the head start of the host for the rest of that step.
+    The host launches nothing while it waits. The GPU finishes its queue and then waits for the host. One read of a loss per
+    step is enough to lose the host's head start for the rest of the step.
 What to do
-    Keep values on the GPU: accumulate the loss as a tensor and read it every N steps; let the gradient scaler or clipping work without
-    reading norms.
+    Keep values on the GPU: accumulate the loss as a tensor and read it every N steps. Use a gradient scaler and clipping that
+    do not read norms.
 When it is wrong
-    A wait at the end of a step whose work is all done costs nothing, and is not counted: only idle time after the wait is.
+    The wait comes at the end of a step whose work is complete. It costs nothing and is not counted, because only idle time
+    after the wait counts.
 References
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization
 """
@@ -60,10 +61,11 @@ COUNTED = CodeChange(
     "right += (out.cpu().argmax(1) == y.cpu()).sum()   # every step",
     "right += (out.argmax(1) == y).sum()   # on the GPU; read it when you log",
 )
-COPIES = r"^aten::(copy_|_to_copy|to|cpu)$"  # .cpu(), .numpy(), .tolist()
+COPIES = r"^aten::(copy_|_to_copy|to|cpu)$"  # Operators of ``.cpu()``, ``.numpy()`` and ``.tolist()``.
 
 
-# The waits that cost idle time in the window, and those at the same places before it: without them the window began with the host ahead.
+# The waits that cost idle time in the window, and earlier waits at the same places. Without the earlier ones, the host would
+# have had a head start when the window began.
 _WAITS = """
 WITH charged AS (SELECT DISTINCT call_id FROM gaps WHERE device = $1 AND cause = 'host_sync' AND call_id IS NOT NULL),
 places AS (SELECT DISTINCT c.name_id, o.name_id AS operator FROM charged JOIN runtime_calls c USING (call_id) LEFT JOIN cpu_ops o USING (cpu_op_id)),
@@ -96,7 +98,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     checkpoint = {int(c) for c in checkpoint_copies(context).frame["call_id"]}
     waits = {int(row[0]) for row in rows} - checkpoint - calls_of_searches(context) - set(nan_checks(context).calls)
     plain = waits - set(waiting_calls(context, MASK_OPERATORS))
-    # Without the plain reads a mask's wait is the mask rule's; among many reads, only removing all of them gives the host its lead back.
+    # If other reads are removed, a mask's wait belongs to the mask rule. Among many reads, only removing all of them restores
+    # the host's head start.
     calls = tuple(sorted(waits if len(plain) * 2 > len(waits) else plain))
     if calls:
         calls = tuple(sorted({*calls, *_ending_the_read(context, calls)}))
@@ -121,7 +124,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _changes(context: RuleContext, calls: tuple[int, ...]) -> tuple[CodeChange, ...]:
-    """Return examples, first of the kind of read that loses most here: single values, masks, or whole tensors."""
+    """Return example changes, first for the kind of read with the largest loss.
+
+    The kinds are single values, masks and whole tensors.
+    """
     kinds = ((CHANGES, READ_BACK), (SAME_SHAPE, MASK_OPERATORS), ((COUNTED,), COPIES))
     lost = [
         lost_in_calls(context, "host_sync", tuple(set(calls).intersection(waiting_calls(context, names)))) for _, names in kinds
@@ -131,12 +137,18 @@ def _changes(context: RuleContext, calls: tuple[int, ...]) -> tuple[CodeChange, 
 
 
 def _ending_the_read(context: RuleContext, calls: tuple[int, ...]) -> set[int]:
-    """Return the synchronizations that follow a read in ``calls`` before anything else goes to the GPU: left alone, they would wait in its place."""
+    """Return the synchronizations that follow a read in ``calls`` before any other launch.
+
+    If they stayed, they would wait instead of the read.
+    """
     return {int(row[0]) for row in context.recording.rows(_ENDING, [list(calls)])}
 
 
 def _in_the_way(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding on reads that cost the profiled steps nothing, their host being late anyway, where a graph of the step cannot hold them."""
+    """Yield a finding on reads that cost nothing in the profile but prevent a CUDA graph.
+
+    They cost nothing there because the profiled host is late anyway.
+    """
     one, several = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))
     if one is None or several is None or context.share(several - one) < WARNING_SHARE:
         return

@@ -1,20 +1,22 @@
 """The host cannot launch kernels fast enough.
 
 What it checks
-    Idle time in which the launch queue is empty while the host is inside operators or launch calls (cause ``launch_bound``), estimated
-    for the run without the profiler, since profiling itself slows the host.
+    Idle time with an empty launch queue while the host is inside operators or launch calls (cause ``launch_bound``). It is
+    estimated for the run without the profiler, because profiling slows the host.
 Why it costs time
-    Each operator costs the host 5 to 20 µs; kernels shorter than that finish before the next one arrives.
+    Each operator takes the host 5 to 20 µs. Shorter kernels finish before the next one arrives.
 What to do
-    Launch less often: ``torch.compile(mode="reduce-overhead")`` or a CUDA graph replays the whole step with one launch; a larger batch gives
-    each launch more work; fused and foreach optimizers launch a few kernels where single-tensor ones launch thousands.
+    Launch less often. ``torch.compile(mode="reduce-overhead")`` or a CUDA graph replays the whole step with one launch. A
+    larger batch gives each launch more work. Fused and foreach optimizers need a few kernels instead of thousands.
 When it is wrong
-    torch.compile stops at nn.LSTM, nn.GRU and nn.RNN: their step is captured by hand. With a batch that grows at no cost, batch size is the better change. Graphs need static shapes and no synchronization inside: where shapes change,
-    pad to a few lengths and capture one graph each. They hold no step of
-    ``FullyShardedDataParallel``: there, and where a graph cannot be captured, compile block by block.
+    If a larger batch costs no extra time, increasing the batch is the better change. torch.compile stops at nn.LSTM, nn.GRU
+    and nn.RNN: capture their step by hand. Graphs need static shapes and no synchronization inside: if shapes change, pad to
+    a few lengths and capture one graph for each. A graph cannot contain a step of ``FullyShardedDataParallel``: compile block
+    by block there, and wherever a graph cannot be captured.
 References
     https://github.com/pytorch/pytorch/issues/127225 (FullyShardedDataParallel)
-    https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs and https://docs.pytorch.org/docs/stable/generated/torch.compile.html
+    https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs and
+    https://docs.pytorch.org/docs/stable/generated/torch.compile.html
 """
 
 from __future__ import annotations
@@ -40,11 +42,12 @@ from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange, Confidence, Explains, Finding
 from sawtooth.analysis.units import in_number, in_words
 
-WAITS_FIRST = 0.01  # as the rule of waits names them: launches that lag at most twice what waits cost may lag because of them
-PYTHON_SHARE = 0.1  # of the step
-SHORT_KERNEL_NS = 10_000  # an operator costs the host about 10 µs: shorter kernels cannot hide it
+# Share of the step, as in the rule for waits. Launches that lag at most twice the waits' cost may lag because of the waits.
+WAITS_FIRST = 0.01
+PYTHON_SHARE = 0.1  # Share of the step.
+SHORT_KERNEL_NS = 10_000  # An operator takes the host about 10 µs, which shorter kernels cannot hide.
 
-LOADS_CODE = 0.05  # of the step: what the first launches of a run take says nothing of what the later ones do
+LOADS_CODE = 0.05  # Share of the step. The time of a run's first launches does not represent later ones.
 
 
 BY_HAND = CodeChange(
@@ -83,7 +86,7 @@ SHARDED_CHANGES = (
         "for block in model.blocks:\n    block.compile()   # fewer, larger kernels; the host gathers weights between the blocks as before\n    wrap(block)",
     ),
 )
-SHARDED = r"^FullyShardedDataParallel\."  # how the older FSDP's annotations begin; fully_shard's are called FSDP::
+SHARDED = r"^FullyShardedDataParallel\."  # Prefix of the older FSDP's annotations. Those of fully_shard begin with FSDP::.
 
 STEP_FIX = Action(
     "Launch",
@@ -125,14 +128,17 @@ TOKEN_NOTE = "Each token launched as one graph, the prompt read as before; kerne
 
 
 def _of_tokens(context: RuleContext, tokens: Generation) -> str:
-    """Return what a step that is a generation takes for its prompt and for a token, for a title."""
+    """Return the times of the prompt and of each token of a generation, as the end of a title."""
     step_ms = context.step_ms or 0.0
     prompt_ms = step_ms * tokens.prompt_share
     return f"; {tokens.per_step:.0f} tokens of {in_words((step_ms - prompt_ms) / tokens.per_step)} follow {in_words(prompt_ms)} for the prompt"
 
 
 def _masks(context: RuleContext) -> str:
-    """Return the sentence on masks whose size the host has to know, empty where there are none: they cost little here, and no graph can hold them."""
+    """Return the sentence on masks whose size the host must read, empty without such masks.
+
+    They cost little here, but a graph cannot contain them.
+    """
     masks = operators(context, MASK_OPERATORS)
     waiting = len(waiting_calls(context, MASK_OPERATORS)) if masks.count else 0
     if not waiting:
@@ -142,7 +148,10 @@ def _masks(context: RuleContext) -> str:
 
 
 def _python(context: RuleContext) -> str:
-    """Return the sentence on Python between the operators, in stretches too short for a rule of their own; empty where it is little."""
+    """Return the sentence on Python time between the operators, empty if it is short.
+
+    It consists of stretches that are too short for their own rule.
+    """
     lost = context.lost_ms("python_host")
     if context.share(lost) < PYTHON_SHARE:
         return ""
@@ -150,7 +159,7 @@ def _python(context: RuleContext) -> str:
 
 
 def _gpu_may_limit(context: RuleContext) -> bool:
-    """Tell whether the shortest step that telemetry allows is hardly longer than the GPU's own work with its dispatch: then nothing may wait for launches."""
+    """Return whether telemetry allows a step as short as the GPU's own work, so that the GPU may limit."""
     sampled = next((witness for witness in context.rank.best.witnesses if witness.source == "telemetry"), None)
     if sampled is None or context.rank.work is None:
         return False
@@ -159,7 +168,10 @@ def _gpu_may_limit(context: RuleContext) -> bool:
 
 @dataclass(frozen=True)
 class _Advice:
-    """What to do in one kind of loop, and what ``edits`` assume of it; without edits nothing is predicted."""
+    """The advice for one kind of loop, and the edits that predict it.
+
+    Without edits nothing is predicted.
+    """
 
     action: Action
     note: str
@@ -170,19 +182,19 @@ class _Advice:
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when launches cost a part that is worth naming of the unprofiled step."""
+    """Yield a finding if launches cost a relevant share of the unprofiled step."""
     lost = context.lost_ms("launch_bound")
     if lost and searching_convolutions(context).ms > lost / 2:
-        return  # the host does not launch, it tries algorithms: convolution-search says so
+        return  # The host tries algorithms instead of launching; the rule convolution-search reports this.
     if lost and excess_ms(context, plan_builds(context)) > lost / 2:
-        return  # nor where it plans for new shapes
+        return  # The host builds plans for new shapes.
     idle = idle_by_telemetry_ms(context)
     least = lost if idle is None else min(lost, idle)
     if context.is_trifle(least):
         return
     kernels, short = _kernels(context)
     if not kernels:
-        return  # copies alone: small-copies speaks of those
+        return  # There are only copies, which the rule small-copies reports.
     tokens = generation(context)
     advice, unknown = _advice(context, tokens), _why_unknown(context, lost, tokens)
     yield Evidence(
@@ -205,7 +217,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _kernels(context: RuleContext) -> tuple[int, int]:
-    """Return how many kernels the counted steps have, and how many of them are too short to hide what an operator costs the host."""
+    """Return how many kernels the counted steps have, and how many are shorter than SHORT_KERNEL_NS."""
     ((kernels, short),) = context.recording.rows(
         "SELECT count(*), count(*) FILTER (g.dur_ns < ?) FROM gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) "
         "JOIN steps t ON t.device = g.device AND t.step = s.step WHERE t.counted AND g.kind = 'kernel' AND g.device = ?",
@@ -215,7 +227,10 @@ def _kernels(context: RuleContext) -> tuple[int, int]:
 
 
 def _why_unknown(context: RuleContext, lost: float, tokens: Generation | None) -> str:
-    """Return why nothing can be predicted of a loop that loses ``lost`` ms of a step to launches; empty where it can."""
+    """Return why no gain can be predicted; empty if it can.
+
+    ``lost`` is the time per step that the loop loses to launches, ms.
+    """
     waits = context.lost_ms("host_sync")
     if loader_may_limit(context) and hidden_time(context) is not None:
         return AFTER_LOADER
@@ -225,7 +240,11 @@ def _why_unknown(context: RuleContext, lost: float, tokens: Generation | None) -
 
 
 def _advice(context: RuleContext, tokens: Generation | None) -> _Advice:
-    """Return what to do: compile blocks where weights are sharded; else a graph of each token or of the step, by hand where torch.compile stops at a layer."""
+    """Return the advice for this kind of loop.
+
+    With sharded weights, compile blocks. Otherwise use a graph of each token or of the step, captured by hand if
+    torch.compile stops at a layer.
+    """
     if context.recording.named(SHARDED):
         return _Advice(SHARDED_FIX, SHARDED_NOTE, "", SHARDED_CHANGES, ())
     if tokens is not None:
@@ -246,12 +265,15 @@ def _advice(context: RuleContext, tokens: Generation | None) -> _Advice:
 
 
 def _is_one_graph(_context: RuleContext, _waits: Finding, graph: Finding) -> bool:
-    """Tell whether the step is launched as one graph: between two graphs the host may wait."""
+    """Return whether the step is launched as one graph: between two graphs the host may wait."""
     return not any(isinstance(edit, AsGraph) and edit.first_ops for edit in graph.edits)
 
 
 def _waits_cut_it(context: RuleContext, waits: Finding, graph: Finding) -> bool:
-    """Tell whether the waits cut the step into graphs that bring much less: then they stand first, however little it brings to remove them alone."""
+    """Return whether the waits split the step into several graphs with a much smaller gain.
+
+    If so, the waits come first, even if removing them alone brings little.
+    """
     if waits.severity == "info" or not graph.edits:
         return False
     one, several = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))

@@ -1,16 +1,18 @@
 """Convolutions convert their layout back and forth.
 
 What it checks
-    Kernels that only turn NCHW into NHWC or back around convolutions, and batch norms of such a network.
+    Kernels around convolutions that only convert NCHW to NHWC or back, and the batch norms of such a network.
 Why it costs time
-    Tensor-core convolutions work on NHWC; a model in the default layout pays for the conversion of inputs and outputs at every layer, and its
-    normalizations and poolings read memory in the slow order.
+    Tensor-core convolutions work on NHWC. A model in the default layout converts inputs and outputs at every layer. Its norms
+    and poolings read memory in the slower order.
 What to do
-    Keep model and inputs in ``channels_last``, for convolutions over three dimensions in ``channels_last_3d``.
+    Keep the model and its inputs in ``channels_last``, or in ``channels_last_3d`` for convolutions over three dimensions.
 When it is wrong
-    Convolutions over one dimension have no ``channels_last``: they can be written as ones over two, of height 1, which is work and said so.
-    Layers without an NHWC kernel convert back: look for them after the change. A network whose batch norms run in NHWC has had it. Group norms do, so a network full of them is left alone, and
-    so are convolutions of few channels, which do not gain.
+    Convolutions over one dimension have no ``channels_last``. You can write them as two-dimensional convolutions of height 1,
+    which takes more work.
+    Layers without an NHWC kernel convert back: look for them after the change. A network whose batch norms run in NHWC
+    already uses ``channels_last`` and gives no finding. Group norms convert back, so a network with many of them gives no
+    finding either. The same is true for convolutions with few channels, which do not gain.
 References
     https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
 """
@@ -36,10 +38,13 @@ from sawtooth.analysis.units import in_words
 
 GROUP_NORM, CONVOLUTION = "aten::native_group_norm", "aten::convolution"
 BATCH_NORMS = [operator for operator in NORMS if "batch_norm" in operator]
-CONVERTED_BACK = 0.25  # group norms a convolution: PyTorch's group norm works on NCHW and returns it, so that the next convolution converts again
-FEW_CHANNELS = 64  # a tile's width; with fewer in and out, NHWC kernels leave most of it empty (a U-Net of 48: 14 % slower)
+# Group norms per convolution. PyTorch's group norm works on NCHW and returns NCHW, so the next convolution converts again.
+CONVERTED_BACK = 0.25
+# The width of a tile. With fewer input and output channels, NHWC kernels leave most of the tile empty (a U-Net with 48
+# channels became 14 % slower).
+FEW_CHANNELS = 64
 
-IN_SPACE = "channels_last_3d"  # the layout of tensors of five dimensions
+IN_SPACE = "channels_last_3d"  # The layout of tensors with five dimensions.
 LAYOUT = (("layout", "channels_last"),)
 CHANGES = (
     CodeChange(
@@ -85,7 +90,7 @@ CHANGES_3D = tuple(
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when layout conversions take a part that is worth naming of the step."""
+    """Yield a finding if layout conversions take a relevant share of the step."""
     gpu, steps = context.rank.gpu, context.work_steps
     work = context.work
     convolutions = work[work["category"] == "conv"]
@@ -116,26 +121,32 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _converts_back(work: pd.DataFrame) -> bool:
-    """Tell whether group norms between the convolutions would turn each layout back."""
+    """Return whether group norms between the convolutions would convert each layout back."""
     norms = work.loc[work["operator"] == GROUP_NORM, "cpu_op_id"].nunique()
     return norms > 0 and norms >= CONVERTED_BACK * work.loc[work["flop_operator"] == CONVOLUTION, "flop_op_id"].nunique()
 
 
 def _is_in_nhwc(work: pd.DataFrame) -> bool:
-    """Tell whether the batch norms run in NHWC: the network is in ``channels_last``, and some convolution (a grouped one, say) has no such kernel."""
+    """Return whether the batch norms run in NHWC.
+
+    The network then already uses ``channels_last``, and some convolution, such as a grouped one, has no NHWC kernel.
+    """
     norms = work[work["operator"].isin(BATCH_NORMS)]
     inside = norms["kernel"].str.contains("nhwc|channels_last", case=False, na=False)
     return 2 * int(norms.loc[inside, "dur_ns"].sum()) > int(norms["dur_ns"].sum())
 
 
 def _is_over(row: Any, count: int) -> bool:
-    """Tell whether the convolution that a conversion serves is over so many dimensions."""
+    """Return whether the convolution behind a conversion has ``count`` spatial dimensions."""
     dims, of_input = row.flop_dims or [], int(row.flop_operator == "aten::convolution_backward")
     return len(dims) > of_input and isinstance(dims[of_input], list) and len(dims[of_input]) == count + 2
 
 
 def _is_wide(row: Any) -> bool:
-    """Tell whether the convolution that a conversion serves has channels enough for tensor cores to gain from NHWC; so where it is not known."""
+    """Return whether the convolution behind a conversion has enough channels to gain from NHWC.
+
+    True if the channels are not known.
+    """
     channels = channels_of(row)
     return channels is None or max(channels) >= FEW_CHANNELS
 

@@ -1,15 +1,17 @@
 """A loop reads or writes a tensor row by row.
 
 What it checks
-    Ten and more repetitions of the same operators in a row that each begin by selecting a row (``tensor[i]``), without a matrix product among them.
-    This is the "for loop indexing" of PyTorch's own list of anti-patterns.
+    At least ten consecutive repetitions of the same operators that each begin by selecting a row (``tensor[i]``), without a
+    matrix product. This is "for loop indexing" in PyTorch's own list of anti-patterns.
 Why it costs time
-    Every row costs a launch of each kernel, for a few elements.
+    Every row launches each kernel again, for a few elements.
 What to do
-    Index with a tensor, use a slice, ``torch.where``, ``scatter_``, ``cumsum``, or ``torch.stack`` once; ``torch.compile`` where the loop must stay.
+    Index with a tensor, or use a slice, ``torch.where``, ``scatter_``, ``cumsum``, or one ``torch.stack``. If the loop must
+    stay, use ``torch.compile``.
 When it is wrong
-    Where a row is computed from the one before: only a scan, a compiled loop or a CUDA graph helps then. A trace does not tell which tensor an
-    operator reads, but a loop whose rows are joined with something else than rows may be such a recurrence, and the finding is then a guess.
+    Each row depends on the row before. Then only a scan, a compiled loop or a CUDA graph helps. A trace does not show which
+    tensor an operator reads. If a loop combines its rows with other tensors, it may be such a recurrence, and the finding has
+    low confidence.
 References
     https://docs.pytorch.org/docs/stable/torch.html#indexing-slicing-joining-mutating-ops
 """
@@ -27,11 +29,13 @@ from sawtooth.analysis.findings.queries.passes import at_once, passes
 from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
-FEWEST = 10  # repetitions, as PyTorch counts them
-LONGEST = 12  # operators of one repetition: a longer body is a step of a recurrent network
+FEWEST = 10  # In repetitions, as PyTorch counts them.
+LONGEST = 12  # Operators of one repetition. A longer body is a step of a recurrent network.
 SELECT = "aten::select"
-JOINS = r"^aten::(?:add|sub|rsub|mul|div|pow|maximum|minimum|where|lerp|addcmul|addcdiv)_?$"  # of two tensors, elementwise
-HEAVY = r"^aten::(?:linear|matmul|mm|addmm|bmm|baddbmm|conv|scaled_dot_product|\w*_cell)"  # a body that computes is no indexing
+# Elementwise operators of two tensors.
+JOINS = r"^aten::(?:add|sub|rsub|mul|div|pow|maximum|minimum|where|lerp|addcmul|addcdiv)_?$"
+# A body with these operators computes, so it is not an indexing loop.
+HEAVY = r"^aten::(?:linear|matmul|mm|addmm|bmm|baddbmm|conv|scaled_dot_product|\w*_cell)"
 _SIBLINGS = f"""
 WITH counted AS (SELECT step, host_start_ns, host_end_ns FROM steps WHERE device = ? AND counted),
 looping AS (SELECT t.step, o.thread_id, o.parent_id FROM named_cpu_ops o
@@ -51,7 +55,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when running such loops at once would save a part that is worth naming of the step."""
+    """Yield a finding if running such loops at once would save a relevant share of the step."""
     if not context.recording.named(f"^{SELECT}$"):
         return
     rows = context.recording.frame(_SIBLINGS, [context.rank.device])
@@ -88,12 +92,18 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _may_recur(loop: pd.DataFrame) -> bool:
-    """Tell whether the rows that a loop selects meet something else: n rows are made one by n - 1 joins."""
+    """Return whether a loop combines its selected rows with other tensors.
+
+    Joining n rows into one needs only n - 1 joins.
+    """
     return bool(loop["joins"].sum() >= (loop["name"] == SELECT).sum())
 
 
 def _loops(names: Sequence[str], ids: Sequence[int], heavy: Sequence[bool]) -> list[tuple[list[int], int]]:
-    """Return the loops among operators that follow one another below one parent: the ids of their operators and how often each repeats."""
+    """Return the loops among consecutive operators with one parent.
+
+    Each loop has the ids of its operators and its number of repetitions.
+    """
     loops, at = [], 0
     while at < len(names):
         body = next((n for n in range(1, LONGEST + 1) if names[at] == SELECT and _repeats(names, at, n) >= FEWEST), 0)

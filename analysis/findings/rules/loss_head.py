@@ -1,15 +1,17 @@
-"""The loss reads and writes its logits again and again.
+"""The loss reads and writes its logits several times.
 
 What it checks
-    Kernels that work on a matrix of logits with a wide last dimension (a vocabulary): casts, log-softmax, its backward pass, fills, scaling. The
-    products of the head are not counted. A log-softmax by hand counts too: exponentials of such a matrix, and one column picked from each row.
+    Kernels on a matrix of logits with a wide last dimension (a vocabulary): casts, log-softmax, its backward pass, fills,
+    scaling. The products of the head are not counted. A log-softmax written by hand also counts: exponentials of such a
+    matrix, and one column selected from each row.
 Why it costs time
-    Logits of 8,192 tokens over 50,000 words are 0.8 GB in bf16 and 1.6 GB in FP32. Each operator of the loss reads and writes all of them, where a
-    fused one reads them once forward, and once backward to write their gradient.
+    Logits of 8,192 tokens over 50,000 words take 0.8 GB in bf16 and 1.6 GB in FP32. Each operator of the loss reads and
+    writes all of them. A fused loss reads them once in the forward pass, and once in the backward pass to write their
+    gradient.
 What to do
-    Compile the loss, or call a fused linear cross entropy (Liger, cut-cross-entropy), which never writes all logits at once.
+    Compile the loss, or use a fused linear cross entropy (Liger, cut-cross-entropy), which never writes all logits at once.
 When it is wrong
-    Logits that are needed for something else must be written once after all.
+    Other code needs the logits, so they must be written once anyway.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.cross_entropy.html
     https://github.com/linkedin/Liger-Kernel
@@ -36,13 +38,14 @@ from sawtooth.analysis.knowledge.kernel_work import moving_work
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange
 
-VOCABULARY = 4096  # columns: a classifier over a thousand classes has few rows and small logits
+VOCABULARY = 4096  # In columns. A classifier over a thousand classes has few rows and small logits.
 PRODUCTS = ("gemm", "conv", "attention")
 MOVES = ("elementwise", "softmax", "copy", "memset")
 FORWARD, BACKWARD = "aten::_log_softmax", "aten::_log_softmax_backward_data"
 EXPONENTIALS = ("aten::exp", "aten::exp_")
 PICKS = ("aten::gather", "aten::index", "aten::nll_loss_forward", "aten::scatter_add_", "aten::nll_loss_backward")
-# What a fused loss moves, in logits of 16 bit: read forward; read backward, and their gradient written.
+# Bytes that a fused loss moves, as multiples of the 16-bit logits. Forward it reads them; backward it reads them and writes
+# their gradient.
 MOVED = {FORWARD: 1.0, BACKWARD: 2.0}
 
 CHANGES = (
@@ -60,7 +63,10 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield information when kernels over the logits take a part that is worth naming of the step, products not counted."""
+    """Yield a finding if kernels over the logits, without products, take a relevant share of the step.
+
+    It is information only, unless the log-softmax is written by hand.
+    """
     gpu = context.rank.gpu
     work = context.work
     softmaxes = work[work["operator"] == FORWARD]
@@ -91,7 +97,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _is_wide(row: Any) -> bool:
-    """Tell whether the first input of a row's operator is as wide as a vocabulary."""
+    """Return whether the first input of a row's operator is as wide as a vocabulary."""
     return bool(row.dims and row.dims[0] and numel(row.dims[0]) and row.dims[0][-1] >= VOCABULARY)
 
 
@@ -101,15 +107,19 @@ def _places(work: pd.DataFrame) -> pd.Series:
 
 
 def _beside_softmax(work: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows between the same two products as a log-softmax or its backward pass: activations of a network may be as large as logits."""
+    """Return the rows between the same two products as a log-softmax or its backward pass.
+
+    Other rows are left out, because a network's activations may be as large as logits.
+    """
     key = pd.MultiIndex.from_arrays([work["step"], work["stream"], _places(work)])
     return work[key.isin(key[work["operator"].isin(MOVED)])]
 
 
 def _by_hand(work: pd.DataFrame) -> pd.DataFrame:
-    """Return the kernels over logits whose log-softmax is written out, with ``part``, a number for each stretch between two products.
+    """Return the kernels over logits with a hand-written log-softmax.
 
-    There are exponentials of the logits, and a column of each row is picked. A router's or an attention's softmax picks none.
+    ``part`` numbers the stretches between two products. A stretch has exponentials of the logits, and selects a column of
+    each row. A softmax of a router or of attention selects none.
     """
     marks = work[work["operator"].isin((*EXPONENTIALS, *PICKS))]
     wide = chosen(marks, _is_wide)
@@ -122,7 +132,10 @@ def _by_hand(work: pd.DataFrame) -> pd.DataFrame:
 
 
 def _passes(rows: pd.DataFrame, by_hand: pd.DataFrame) -> pd.Series:
-    """Return which of ``rows`` stand for a pass over the logits, as FORWARD or BACKWARD: of a softmax by hand the first exponential, and the last kernel."""
+    """Return the rows that represent a pass over the logits, as FORWARD or BACKWARD.
+
+    For a hand-written softmax these are the first exponential and the last kernel.
+    """
     first = by_hand[by_hand["operator"].isin(EXPONENTIALS)].drop_duplicates("part").index
     last = by_hand.drop_duplicates("part", keep="last").index.difference(first)
     own = rows.loc[rows["operator"].isin(MOVED)].drop_duplicates("cpu_op_id")["operator"]
@@ -130,7 +143,7 @@ def _passes(rows: pd.DataFrame, by_hand: pd.DataFrame) -> pd.Series:
 
 
 def _edits(rows: pd.DataFrame, passes: pd.Series, gpu: Gpu) -> list[Edit]:
-    """Each pass takes what moving the logits takes in the narrowest dtype that the step holds them in."""
+    """Return the edits that give each pass the time to move the logits in the narrowest dtype of the step."""
     kept: list[int] = []
     edges: dict[str, list[int]] = {"ms": [], "low": [], "high": []}
     narrow = (

@@ -1,16 +1,18 @@
-"""Compiled code takes the library's products, and some of them are slow.
+"""Compiled code uses the library's matrix products, and some of them are slow.
 
 What it checks
-    Matrix products of code that torch.compile made, without kernels of its own templates: their time against what such products of the same shape and
-    dtype take by the kernel model.
+    Matrix products in code of torch.compile that does not use its own templates. It compares their time with the kernel
+    model's time for the same shape and dtype.
 Why it costs time
-    For some shapes (few rows, odd sizes, a long inner dimension) the library's heuristic picks a kernel that is far from the best. ``max-autotune``
-    times the library's and Triton's, and takes the quicker one.
+    For some shapes (few rows, odd sizes, a long inner dimension), the library's heuristic chooses a kernel that is far from
+    the best. ``max-autotune`` measures the library's and Triton's kernels and takes the fastest.
 What to do
-    ``torch.compile(mode="max-autotune-no-cudagraphs")``, or ``max-autotune`` where the step may be a CUDA graph as well. It tries for minutes at the start.
+    Use ``torch.compile(mode="max-autotune-no-cudagraphs")``, or ``max-autotune`` if the step may also be a CUDA graph. The
+    search takes minutes at the start.
 When it is wrong
-    The model knows the library's usual kernels: where all of them are as quick as it expects, autotuning may still find a quicker one, or fuse
-    what follows a product into it, which no trace without it can tell. So nothing is said then. Convolutions are left out: templates seldom beat cuDNN.
+    The kernel model knows the library's usual kernels. If all of them are as fast as expected, there is no finding.
+    Autotuning may still find a faster kernel or fuse the following work into a product, but a trace without autotuning cannot
+    show this. Convolutions are left out, because templates are seldom faster than cuDNN.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
 """
@@ -31,7 +33,7 @@ from sawtooth.analysis.knowledge.kernel_time import estimate
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_number, in_words
 
-TEMPLATES = "^triton_(tem|mm|bmm)"  # what max-autotune makes
+TEMPLATES = "^triton_(tem|mm|bmm)"  # Names of the kernels that max-autotune generates.
 COMPILED = "^triton_|^Torch-Compiled Region"
 
 CHANGES = (
@@ -46,7 +48,10 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding where products of compiled code that are slower than the model's interval would save a part that is worth naming of the step."""
+    """Yield a finding if faster products in compiled code would save a relevant share of the step.
+
+    Only products that are slower than the kernel model's interval count.
+    """
     gpu, steps = context.rank.gpu, context.work_steps
     if gpu is None or not context.recording.named(COMPILED) or context.recording.named(TEMPLATES):
         return

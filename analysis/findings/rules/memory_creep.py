@@ -1,13 +1,15 @@
 """Memory grows with every step.
 
 What it checks
-    Memory allocated at the end of each profiled step, from the allocator's events: growing by about the same each time.
+    Whether the memory allocated at the end of each profiled step grows by about the same amount each time, by the allocator's
+    events.
 Why it costs time
-    Something keeps a reference: a loss appended with its graph, outputs in a list, a cache without a bound. In the end the run dies.
+    Something keeps a reference: a loss stored with its graph, outputs in a list, a cache without a limit. In the end the run
+    fails.
 What to do
-    Append ``loss.item()`` or ``loss.detach()`` instead of ``loss``; empty lists of outputs; bound caches.
+    Append ``loss.item()`` or ``loss.detach()`` instead of ``loss``. Empty lists of outputs, and limit caches.
 When it is wrong
-    Growth that ends (a cache that fills up) looks the same for a few steps.
+    The growth ends later, as with a cache that fills up. For a few steps this looks the same.
 References
     https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
 """
@@ -23,10 +25,10 @@ from sawtooth.analysis.findings.queries.sampled import memory_use
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes
 
-LEAST_STEPS = 3  # two growths that agree; one could be anything
-LEAST_BYTES = 1_000_000  # a step: less takes a day to fill a GPU
-ALIKE = 2.0  # largest growth over smallest: a leak is the same each step
-LONG_RUN_STEPS = 100_000  # runs are about this long: memory that lasts longer is no danger
+LEAST_STEPS = 3  # Two equal growths are needed; a single one may have any reason.
+LEAST_BYTES = 1_000_000  # Per step. Less takes a day to fill a GPU.
+ALIKE = 2.0  # Largest growth divided by the smallest. A leak is about the same in each step.
+LONG_RUN_STEPS = 100_000  # Usual length of a run. Memory that lasts longer is no danger.
 
 CHANGES = (
     CodeChange(
@@ -43,7 +45,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when memory left allocated grows by about the same with each step."""
+    """Yield a finding if the allocated memory grows by about the same amount with each step."""
     rows = context.recording.rows(
         "SELECT s.step, s.host_start_ns, s.host_end_ns, arg_max(a.total_allocated_bytes, a.time_ns) FROM allocations a JOIN steps s "
         "ON s.device = a.device AND a.time_ns >= s.host_start_ns AND a.time_ns < s.host_end_ns WHERE a.device_type <> 0 AND a.device = ? "

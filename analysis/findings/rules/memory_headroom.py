@@ -1,13 +1,15 @@
 """Most of the memory is unused.
 
 What it checks
-    Peak memory in use against the memory of the GPU.
+    Peak memory in use, relative to the GPU's memory.
 Why it costs time
-    A larger batch spreads the optimizer's step, launches and communication over more samples, and fills matrix products better.
+    A larger batch distributes the optimizer's step, launches and communication over more samples, and makes matrix products
+    more efficient.
 What to do
-    Raise the batch (and the learning rate), or drop what was only there to save memory: recomputation, offloading, accumulation.
+    Raise the batch size (and the learning rate), or remove techniques that only save memory: recomputation, offloading,
+    accumulation.
 When it is wrong
-    When the batch is set by the optimization, or the GPU is shared.
+    The optimization needs this batch size, or other programs share the GPU.
 References
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
@@ -24,11 +26,11 @@ from sawtooth.analysis.findings.queries.sampled import memory_use
 from sawtooth.analysis.run.model import Action, Explains
 from sawtooth.analysis.units import in_bytes
 
-USED = 0.5  # of the memory: twice the batch fits for certain
+USED = 0.5  # Share of the memory. Below it, a batch twice as large certainly fits.
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding (never more than information) when less than USED of the memory is in use."""
+    """Yield an info finding if less than USED of the memory is in use."""
     use = memory_use(context)
     if use is None or use[0] > USED * use[1]:
         return
