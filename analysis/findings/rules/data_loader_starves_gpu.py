@@ -3,8 +3,7 @@
 What it checks
     GPU idle time in the steady window while the launching thread is inside the DataLoader's ``next`` (cause ``data_wait``).
     The first advice depends on whether the loader works in the training process (``_SingleProcessDataLoaderIter``) or in
-    workers. For a run without GPU work (a CPU run, or step marks only), it checks how long the loop waits for batches, by the
-    trace or by the loader's own times.
+    workers. For a run without GPU work, it checks how long the loop waits for batches, by the trace or the loader's times.
 Why it costs time
     The GPU has finished the step, but the next batch is not ready. With ``num_workers=0``, every sample is read, decoded and
     augmented between two steps. With too few workers, the step waits for the slowest of them.
@@ -75,9 +74,7 @@ FED = "The step without its wait for batches, as far as the workers keep up by w
 NOT_TIMED = "What a sample takes was not timed (`sawtooth run` does), so that nothing tells how many workers feed the step."
 NOT_FED = "By what a sample takes, more workers hardly shorten the step."
 CORES_SHARED = " Loader and training share the cores of the host where it trains on them."
-# Factor for the upper bound: the training's threads wait for the thread whose core a worker uses (70 ms predicted for a run,
-# 133 ms measured).
-CROWDED = 2.0
+CROWDED = 2.0  # Upper bound factor: threads wait for the one whose core a worker uses (predicted 70 ms, measured 133 ms).
 TOO_CROWDED = "Not predicted: workers would take cores from the training, and a step may take as long as now."
 NOT_PINNED = "Not predicted: how many bytes a sample can do without, nothing here tells. The thread's time goes down with them."
 ALWAYS_FED = "The loader's wait removed from the replay: what is left when it always keeps up."

@@ -1,13 +1,13 @@
 """Memory is nearly full.
 
 What it checks
-    Peak memory in use against the memory of the GPU, by telemetry or the allocator.
+    Peak memory in use relative to the GPU's memory, by telemetry or the allocator.
 Why it costs time
-    Near the limit the allocator frees and retries, fragments weigh, and one longer sequence ends the run.
+    Near the limit the allocator frees memory and retries, fragmentation costs more, and one longer sequence can end the run.
 What to do
-    Recompute activations in part, lower the batch and accumulate, use expandable segments.
+    Recompute some activations, use a smaller batch with accumulation, or use expandable segments.
 When it is wrong
-    Frameworks that take all memory at the start (JAX) are always full.
+    The framework takes all memory at the start (JAX), so memory always looks full.
 References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
 """
@@ -22,7 +22,7 @@ from sawtooth.analysis.findings.queries.sampled import memory_use
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes
 
-NEAR = 0.90  # of the memory: a batch a tenth larger no longer fits
+NEAR = 0.90  # Share of the memory. Above it, a batch that is a tenth larger no longer fits.
 
 CHANGES = (
     CodeChange("PyTorch", "python train.py", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py"),
@@ -35,7 +35,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when peak memory is above NEAR."""
+    """Yield a finding if peak memory is above NEAR."""
     use = memory_use(context)
     if use is None or use[0] < NEAR * use[1]:
         return

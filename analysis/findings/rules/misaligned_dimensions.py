@@ -1,14 +1,17 @@
-"""Dimensions that tensor cores cannot tile.
+"""Dimensions do not fit the tiles of tensor cores.
 
 What it checks
-    16-bit products with a matrix whose rows are no multiple of 8 elements long, the 16 bytes that a tensor-core tile loads at once. Rows lie
-    along the contiguous dimension, by the recorded strides; the other dimension (often batch times length) may have any size.
+    16-bit products with a matrix whose row length is no multiple of 8 elements. These are the 16 bytes that a tensor-core
+    tile loads at once. Rows lie along the contiguous dimension, by the recorded strides. The other dimension (often batch
+    times length) may have any size.
 Why it costs time
-    The library falls back to kernels that load element by element, or pads copies: four times slower on an H200 for 4093 instead of 4096.
+    The library uses kernels that load element by element, or copies the data into padded form. On an H200 this is four times
+    slower for 4093 instead of 4096.
 What to do
-    Round sizes up to a multiple of 64: vocabulary, hidden sizes, sequence buckets. Padding rows of a vocabulary are never sampled.
+    Round sizes up to a multiple of 64: vocabulary, hidden sizes, sequence buckets. The model never samples the added rows of
+    a vocabulary.
 When it is wrong
-    Sizes that come from the data (ragged batches): pad or bucket them instead. FP8 needs multiples of 16.
+    The sizes come from the data (ragged batches): pad or bucket them instead. FP8 needs multiples of 16.
 References
     https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html
 """
@@ -27,10 +30,10 @@ from sawtooth.analysis.knowledge.tensor_cores import ALIGNMENT_16_BIT, misaligne
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_words
 
-ALIGNED_KERNEL = "align8"  # CUTLASS names the elements that a kernel's loads are aligned to
-PADDED_TO = 64  # whole tiles: what the fix advises
+ALIGNED_KERNEL = "align8"  # CUTLASS puts the alignment of a kernel's loads, in elements, into its name.
+PADDED_TO = 64  # The multiple that the fix advises: whole tiles.
 
-VOCABULARY = 8192  # from here on a size is most likely a vocabulary's, whose padding nothing else has to follow
+VOCABULARY = 8192  # A size from here on most likely belongs to a vocabulary. Nothing else depends on its padding.
 OF_TOKENIZER = CodeChange(
     "Transformers",
     "model.resize_token_embeddings(len(tokenizer))",
@@ -39,21 +42,24 @@ OF_TOKENIZER = CodeChange(
 
 
 def is_slow(row: Any) -> bool:
-    """Tell whether a row of ``step_work`` is a 16-bit product that loads misaligned rows; a kernel for aligned ones (align8) proves otherwise."""
+    """Return whether a row of ``step_work`` is a 16-bit product that loads misaligned rows.
+
+    A kernel for aligned rows (align8) proves that it does not.
+    """
     if product_dtype(row) not in ("bf16", "fp16") or ALIGNED_KERNEL in row.kernel:
         return False
     return bool(misaligned_rows(row.flop_operator, row.flop_dims, row.flop_strides, ALIGNMENT_16_BIT))
 
 
 def _in_short(sizes: list[int]) -> str:
-    """Return two sizes by name, more by the largest: 774 and 50257."""
+    """Return one or two sizes by name, such as "774 and 50257", and more sizes by the largest."""
     if len(sizes) <= 2:
         return " and ".join(str(n) for n in sorted(sizes))
     return f"{sizes[0]} and {len(sizes) - 1} other sizes"
 
 
 def _changes(sizes: list[int]) -> tuple[CodeChange, ...]:
-    """Return the two largest of the run's own sizes before and after padding."""
+    """Return the code change that pads the two largest of the run's own sizes."""
     lines = []
     for size in sizes[:2]:
         name, unused = ("vocabulary", "; the added tokens never occur") if size >= VOCABULARY else ("features", "")
@@ -65,7 +71,7 @@ def _changes(sizes: list[int]) -> tuple[CodeChange, ...]:
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when misaligned 16-bit products take a part that is worth naming of the step."""
+    """Yield a finding if misaligned 16-bit products take a relevant share of the step."""
     gpu, steps = context.rank.gpu, context.work_steps
     if gpu is None:
         return
@@ -78,7 +84,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     edit = retimed_products(slow, gpu, "bf16" if gpu.peak_tflops("bf16") else "fp16", padded_to=PADDED_TO)
     gain = context.predict_ms([edit]) if edit else None
     if gain is not None and context.step_ms and context.is_trifle(context.step_ms - gain):
-        return  # misaligned, but as fast as aligned ones: the library found a way
+        return  # The products are misaligned, but as fast as aligned ones, because the library has a fast kernel for them.
     inputs = zip(slow["flop_operator"], slow["flop_dims"], slow["flop_strides"], strict=True)
     sizes = sorted(
         {n for operator, dims, strides in inputs for n in misaligned_rows(operator, dims, strides, ALIGNMENT_16_BIT)},

@@ -1,14 +1,16 @@
 """Operators compute on CPU tensors inside the step.
 
 What it checks
-    Idle time of the GPU while the launching thread is inside operators that compute for 50 µs and more and call nothing of the GPU (cause
-    ``host_compute``): sorting, indexing, stacking, looking up, drawing. What makes a tensor that is copied next is the rule's of tensors made on the CPU.
+    GPU idle time while the launching thread is inside operators that compute for at least 50 µs without a GPU call (cause
+    ``host_compute``). Examples are sorting, indexing, stacking, lookups and random numbers. The rule tensors-made-on-cpu
+    reports operators whose result is copied next.
 Why it costs time
-    Nothing is launched meanwhile, and a few cores do what the GPU would do in microseconds.
+    The host launches nothing meanwhile. A few cores do work that the GPU would finish in microseconds.
 What to do
-    Move the tensors to the GPU before they are worked on, or do this work in the data loader's workers, beside the training.
+    Move the tensors to the GPU before the work, or do this work in the data loader's workers, in parallel with the training.
 When it is wrong
-    Where an operator has no form for the GPU, or its result decides on the host what is launched next: then do it a step ahead, in a thread.
+    The operator has no GPU form, or its result determines on the host what is launched next. Then compute it one step ahead,
+    in a thread.
 References
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#create-tensors-directly-on-the-target-device
 """
@@ -42,7 +44,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when operators on the CPU cost a part that is worth naming of the step."""
+    """Yield a finding if operators on the CPU cost a relevant share of the step."""
     made = copies_of_made_tensors(context).frame["call_id"]
     rows = context.recording.rows(
         "SELECT o.call_id, min(o.gpu_op_id), count(DISTINCT g.cpu_op_id), sum(g.end_ns - g.start_ns) AS ns, "
@@ -84,7 +86,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _of_function(name: str | None) -> tuple[CodeChange, ...]:
-    """Return the change to the calls of the function that does most of the work, with its own name; none where it is not known."""
+    """Return the change to the calls of the function with most of the work, by its name; empty if unknown."""
     if name is None:
         return ()
     before = f"x = {name}(batch).cuda()   # computes on the CPU"

@@ -1,13 +1,13 @@
-"""The optimizer is foreach where it could be fused.
+"""The optimizer uses foreach kernels, although it could be fused.
 
 What it checks
-    ``_foreach_`` kernels inside ``Optimizer.step`` and no ``_fused_`` ones.
+    ``_foreach_`` kernels inside ``Optimizer.step``, without ``_fused_`` kernels.
 Why it costs time
-    A foreach optimizer launches few kernels but still moves every state several times through memory.
+    A foreach optimizer launches few kernels, but still moves every state through memory several times.
 What to do
-    ``fused=True``: one pass.
+    Use ``fused=True``, which needs one pass.
 When it is wrong
-    Optimizers without a fused form (all but Adam, AdamW, SGD, Adagrad).
+    The optimizer has no fused form (all except Adam, AdamW, SGD, Adagrad).
 References
     https://docs.pytorch.org/docs/stable/optim.html
 """
@@ -37,7 +37,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when foreach kernels of the optimizer take a part that is worth naming of the step."""
+    """Yield a finding if the optimizer's foreach kernels take a relevant share of the step."""
     steps = context.work_steps
     inside = launched_by_optimizer(context.recording, context.rank.device)
     work = context.work
@@ -50,7 +50,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     names = optimizers(context.recording)
     name = names[0] if names else ""
     if name and name not in FUSED_ON_GPU:
-        return  # all at once is the best that it has
+        return  # Such an optimizer has no better form than foreach.
     edit = fused_optimizer(tuple(foreach["gpu_op_id"].tolist()), name, context.rank.gpu)
     yield Evidence(
         Advice(

@@ -1,13 +1,15 @@
 """The optimizer launches kernels tensor by tensor.
 
 What it checks
-    Kernels launched inside ``Optimizer.step``, after the backward pass of a closure given to it, that belong to no fused or foreach operator, against the number of them a step.
+    How many kernels per step are launched inside ``Optimizer.step`` and belong to no fused or foreach operator. If ``step``
+    gets a closure, only kernels after its backward pass count.
 Why it costs time
-    A single-tensor optimizer launches a dozen kernels for every parameter, and reads and writes every state several times over.
+    A single-tensor optimizer launches a dozen kernels for every parameter, and reads and writes every state several times.
 What to do
-    ``fused=True``: one pass over parameters, gradients and states in a few kernels.
+    Use ``fused=True``: one pass over parameters, gradients and states in a few kernels.
 When it is wrong
-    Optimizers of one's own have no fused form: write them with ``torch._foreach_*``. Parameters on several devices are grouped by device.
+    You wrote the optimizer yourself, so it has no fused form: write it with ``torch._foreach_*``. Parameters on several
+    devices are grouped by device.
 References
     https://docs.pytorch.org/docs/stable/optim.html
 """
@@ -30,9 +32,12 @@ from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 from sawtooth.analysis.replay.whatif import TIMES_OFF
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
-MANY_KERNELS = 50  # a fused optimizer launches under ten kernels a step, a foreach one some tens, a single-tensor one a dozen per parameter
-FUSED_SHARE = 0.27  # fused Adam moves 7 values per parameter, single-tensor Adam about 26: what remains of its memory traffic
-KEPT_PER_STEP = 2  # kernels that a fused optimizer still launches
+# A fused optimizer launches less than ten kernels per step, a foreach one some tens, a single-tensor one a dozen per
+# parameter.
+MANY_KERNELS = 50
+# Share of the memory traffic that remains: fused Adam moves 7 values per parameter, single-tensor Adam about 26.
+FUSED_SHARE = 0.27
+KEPT_PER_STEP = 2  # Kernels that a fused optimizer still launches.
 ALL_AT_ONCE = Action("Let", "the optimizer update all tensors at once", " (foreach=True).")
 FUSED = r"_fused_|_foreach_|multi_tensor"
 
@@ -53,7 +58,10 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when single-tensor kernels of the optimizer and their launches cost a part that is worth naming of the step."""
+    """Yield a finding if single-tensor kernels of the optimizer cost a relevant share of the step.
+
+    Their launches count as well.
+    """
     steps = context.work_steps
     inside = launched_by_optimizer(context.recording, context.rank.device)
     work = context.work
@@ -87,10 +95,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _fused(single: pd.DataFrame, gpu: Gpu | None) -> list[Edit]:
-    """Return the edits by which each step's single-tensor kernels ``single`` are KEPT_PER_STEP fused ones.
+    """Return the edits that replace each step's kernels ``single`` by KEPT_PER_STEP fused kernels.
 
-    Adam's take what such kernels take for as many values on ``gpu``, by the kernels that divide a parameter's update; those of other optimizers, or of
-    GPUs that are not in the hardware table, the share of the recorded time that their memory traffic is.
+    Adam's new kernels take the kernel model's time for this number of values on ``gpu``. The number comes from the kernels
+    that divide a parameter's update. For other optimizers, or GPUs that are not in the hardware table, the recorded time is
+    scaled by the share of memory traffic.
     """
     kept: list[int] = []
     timed: dict[str, list[int]] = {"ms": [], "low": [], "high": []}

@@ -1,13 +1,13 @@
 """The optimizer takes a large part of each step.
 
 What it checks
-    Time of the kernels launched inside ``Optimizer.step`` against the step.
+    Time of the kernels launched inside ``Optimizer.step``, relative to the step.
 Why it costs time
-    The optimizer's work does not grow with the batch. A small batch pays for it often.
+    The optimizer's work does not grow with the batch. With a small batch, it runs often for few samples.
 What to do
-    A larger batch where memory allows, else gradient accumulation: one optimizer step for several batches.
+    Use a larger batch if memory allows, else gradient accumulation: one optimizer step for several batches.
 When it is wrong
-    The optimizer may be slow for other reasons (not fused), which have rules of their own.
+    The optimizer is slow for another reason (not fused). Such reasons have their own rules.
 References
     https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
 """
@@ -23,7 +23,7 @@ from sawtooth.analysis.findings.policy import HALF_AS_OFTEN
 from sawtooth.analysis.findings.recorded.work import OPTIMIZER_STEP, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import Action, CodeChange
 
-OPTIMIZER = OPTIMIZER_STEP + r"|^(?i:optimizer)$"  # as PyTorch marks it, or as people do
+OPTIMIZER = OPTIMIZER_STEP + r"|^(?i:optimizer)$"  # Matches PyTorch's own annotation and the usual user annotations.
 
 CHANGES = (
     CodeChange(
@@ -37,7 +37,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield information when the optimizer's kernels take a part that is worth naming of the step."""
+    """Yield an info finding if the optimizer's kernels take a relevant share of the step."""
     inside = launched_by_optimizer(context.recording, context.rank.device, OPTIMIZER)
     rows = context.work[context.work["gpu_op_id"].isin(inside)]
     share = context.share(ms_per_step(rows, context.work_steps))

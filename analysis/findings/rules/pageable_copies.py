@@ -1,14 +1,15 @@
 """Batches are copied from pageable memory.
 
 What it checks
-    Copies to the GPU from pageable memory, and synchronous ones, that hold the host (cause ``blocking_copy``).
+    Copies from pageable memory to the GPU, and synchronous ones, that block the host (cause ``blocking_copy``).
 Why it costs time
-    The driver stages pageable memory through a buffer of its own at a fraction of the bus, and the call returns only when that is done; the
-    host queues nothing meanwhile.
+    The driver copies pageable memory through its own buffer, at a fraction of the bus speed. The call returns only after the
+    copy, so the host launches nothing meanwhile.
 What to do
-    ``pin_memory=True`` in the loader and ``non_blocking=True`` in the copy. Both: either alone still holds the host.
+    Use ``pin_memory=True`` in the loader and ``non_blocking=True`` in the copy. You need both: with only one of them, the
+    copy still blocks the host.
 When it is wrong
-    Tensors made in the step have a rule of their own: making them on the GPU is the better change.
+    The step itself makes the tensors. They have their own rule: making them on the GPU is the better change.
 References
     https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
 """
@@ -33,8 +34,9 @@ from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutHostCause, Wit
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_words
 
-# What one thread of the training takes from the workers, pins and gives back: 2.8 GB/s on an H100's host, and 157 MB in 53.6 ms on an H200's
-THREAD_BYTES_PER_NS = 2.9  # where worker processes load, it pins all their batches
+# Speed at which one thread of the training takes batches from the workers, pins them and frees them again. Measured: 2.8 GB/s
+# on an H100's host, and 157 MB in 53.6 ms on an H200's.
+THREAD_BYTES_PER_NS = 2.9  # With worker processes, one thread pins all their batches.
 PINNED = "The copies at the speed of a pinned copy over PCIe 5 (55 GB/s), without the host's waiting for them."
 THREAD = "One thread pins the batches of all workers, which takes about {ms} a step then: the wait would move there."
 SMALLER = Action(
@@ -63,7 +65,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when pageable copies of the step's input cost a part that is worth naming of it."""
+    """Yield a finding if pageable copies of the input cost a relevant share of the step."""
     made = set(copies_of_made_tensors(context).frame["call_id"])
     pageable = copies(context, PAGEABLE_TO_DEVICE)
     pageable = pageable.where(~pageable.frame["call_id"].isin(made))

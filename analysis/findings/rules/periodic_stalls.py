@@ -1,14 +1,17 @@
-"""Some steps take far longer than the others, or the loop stands still between them.
+"""Some steps take much longer than the others, or the loop pauses between them.
 
 What it checks
-    The loop's own marks: pauses between training steps that hold a checkpoint, or that are too few to be the loop's own (an evaluation is told beside
-    the step time). Then the counted steps of the profile: steps at least half as long again as the median.
+    Pauses between training steps, by the loop's own step marks: those for a checkpoint, and those too rare to be part of the
+    loop's normal work (evaluation is shown next to the step time). Then the counted steps of the profile: steps that take at
+    least 1.5 times the median.
 Why it costs time
-    Whatever happens every N steps (logging, checkpoints, evaluation, garbage collection, a slow batch) is paid on average.
+    Work that happens every N steps (logging, checkpoints, evaluation, garbage collection, a slow batch) adds to the average
+    step.
 What to do
-    See what the host does in the slow steps, and do it less often or beside the loop.
+    Look at the host's work in the slow steps. Do it less often, or in parallel with the loop.
 When it is wrong
-    With few profiled steps one slow step says little about how often it comes, nor do two pauses in as many steps as were marked.
+    There are few profiled steps, so one slow step says little about how often it happens. The same is true for two pauses
+    among all marked steps.
 References
     https://docs.pytorch.org/docs/stable/profiler.html
 """
@@ -26,10 +29,10 @@ from sawtooth.analysis.metrics.pauses import Pauses
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_times, in_words, significant
 
-SLOWER = 1.5  # times the median step: clocks and batches move steps less
-LEAST_STEPS = 4  # of three, any one can be the median
-SEVERE = 0.1  # of the mean step
-MOSTLY = 0.5  # of what the slow steps cost
+SLOWER = 1.5  # Multiple of the median step. Clocks and batches change steps by less.
+LEAST_STEPS = 4  # Among three steps, any one can be the median.
+SEVERE = 0.1  # Share of the mean step.
+MOSTLY = 0.5  # Share of the slow steps' cost.
 
 LOOK_THERE = Action(
     "Look",
@@ -47,17 +50,24 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when pauses between steps, else slow steps of the profile, cost a part that is worth naming of the mean step."""
+    """Yield a finding if pauses between steps cost a relevant share of the mean step.
+
+    Without such pauses, slow steps of the profile may give a finding.
+    """
     step_ms = context.step_ms or 0.0
     pauses = [its for its in context.rank.best.pauses if its.reason != "evaluation" and its.share(step_ms) >= RARE_EVENTS.share]
-    if pauses and not len(checkpoint_copies(context).frame):  # else a rule of its own sees what it costs
+    if pauses and not len(checkpoint_copies(context).frame):  # Another rule reports the cost of checkpoints.
         yield _between_steps(context, max(pauses, key=lambda its: its.ms_per_step), step_ms)
-    elif context.rank.best.round is None:  # else the first step of each round is longer, and holds what rounds are for
+    # With rounds, the first step of each round is longer and contains the work that rounds are for.
+    elif context.rank.best.round is None:
         yield from _in_profile(context)
 
 
 def _between_steps(context: RuleContext, pauses: Pauses, step_ms: float) -> Evidence:
-    """Return a finding on pauses. What is no part of the step makes none shorter: without it the run does more of them."""
+    """Return a finding on pauses.
+
+    A pause outside the step time does not lengthen a step; without the pause, the run does more steps.
+    """
     known, share = pauses.reason == "checkpoint", pauses.share(step_ms)
     again = len(pauses.steps) > 1
     where = "" if known else f", before step{'s' if again else ''} {' and '.join(map(str, pauses.steps))}"
@@ -79,7 +89,10 @@ def _between_steps(context: RuleContext, pauses: Pauses, step_ms: float) -> Evid
 
 
 def _how_often(pauses: Pauses, step_ms: float) -> str:
-    """Say how sure it is how often pauses come, and that they are no part of the step where that is so."""
+    """Return in words how often pauses come and how certain that is.
+
+    The text also says if they are not part of the step.
+    """
     apart = f"No part of the step time of {in_words(step_ms)}: without them steps take as long, and more of them are done."
     seen = f"Seen {in_times(len(pauses.steps))} in {pauses.among:,} marked steps"
     often = "how often they come is not known better"
@@ -100,7 +113,7 @@ def _in_profile(context: RuleContext) -> Iterator[Evidence]:
         return
     waits = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.cause == "data_wait")
     if waits >= MOSTLY * lost and of_first_read(context):
-        return  # later epochs have in memory what these steps wait for
+        return  # In later epochs, the data that these steps wait for is in memory.
     rows = context.rank.counted.assign(ms=context.rank.device_step_ms).nlargest(5, "ms")
     yield Evidence(
         Advice(

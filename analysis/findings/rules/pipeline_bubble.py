@@ -1,16 +1,19 @@
-"""A pipeline's stages wait for each other longer than they need.
+"""The stages of a pipeline wait for each other longer than necessary.
 
 What it checks
-    The stages of a pipeline, its microbatches and what each stage's GPU works in a step: the time in which the pipeline fills and drains, and the
-    time in which the others wait for the slowest stage.
+    The stages of a pipeline, its microbatches and the GPU work of each stage per step. From these come the time to fill and
+    drain the pipeline, and the time in which the other stages wait for the slowest one.
 Why it costs time
-    While the first microbatch travels to the last stage and the last gradient back, stages have nothing to do: of p equal stages and m microbatches
-    (p - 1) / (m + p - 1) of the step. A stage that works longer than the others holds them up once for each microbatch.
+    Stages have no work while the first microbatch travels to the last stage and the last gradient travels back. With p equal
+    stages and m microbatches, this is (p - 1) / (m + p - 1) of the step. A stage with more work than the others delays them
+    once for each microbatch.
 What to do
-    More microbatches a step, up to four for each stage, as long as the host can launch them: each launches as many kernels, however small it is. Where it
-    cannot, fewer launches first. Layers moved from the slowest stage to the others; an interleaved or zero-bubble schedule.
+    Use more microbatches per step, up to four for each stage, if the host can launch them. Each microbatch launches the same
+    number of kernels, even if it is small. If the host is too slow, reduce launches first. Move layers from the slowest stage
+    to the others. Or use an interleaved or zero-bubble schedule.
 When it is wrong
-    What kernels of smaller microbatches take is the kernel-time model's, of the slowest rank's stage: libraries may choose others.
+    Libraries choose other kernels for smaller microbatches than expected. The kernel-time model predicts them from the
+    slowest rank's stage.
 References
     https://docs.pytorch.org/docs/stable/distributed.pipelining.html
     https://arxiv.org/abs/1811.06965
@@ -33,7 +36,7 @@ from sawtooth.analysis.run.job import Pipeline
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-EACH_STAGE = 4  # microbatches for each stage: from there on the bubble is small (Huang et al., GPipe)
+EACH_STAGE = 4  # Microbatches for each stage. From here on the bubble is small (Huang et al., GPipe).
 
 CHANGES = (
     CodeChange(
@@ -45,7 +48,10 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding where more microbatches, or stages of equal work, would make the pipeline's step much shorter, or where only the host forbids it."""
+    """Yield a finding if more microbatches or equal stages would make the pipeline's step much shorter.
+
+    Also yield one if only the host prevents this.
+    """
     communication = context.run.communication
     pipeline = communication.schedule if communication is not None else None
     if communication is None or pipeline is None or context.step_ms is None:
@@ -105,7 +111,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _more_microbatches(context: RuleContext, pipeline: Pipeline, host_ms: float) -> tuple[int, float, float]:
-    """Return how many microbatches gain most, what they gain a step, and what EACH_STAGE for each stage would gain were they launched in no time, ms."""
+    """Return the best number of microbatches, its gain per step, and the gain without launch time, ms.
+
+    The last value is for EACH_STAGE microbatches per stage, if launching took no time.
+    """
     micro, now_ms = pipeline.microbatches, shortest_ms(pipeline.stage_ms, pipeline.turns)
     most = max(EACH_STAGE * len(pipeline.stages), micro)
     for_gpu_ms = {}
@@ -118,8 +127,11 @@ def _more_microbatches(context: RuleContext, pipeline: Pipeline, host_ms: float)
 
 
 def _longer(context: RuleContext, pipeline: Pipeline, times: float) -> float:
-    """Return how many times as long a stage works where its batch is cut into ``times`` as many microbatches: each kernel is launched so often, for less
-    work, and the GPU waits for its dispatch each time. What follows the backward pass stays. Told by the rank in ``context`` for all stages."""
+    """Return how many times as long a stage works with ``times`` as many microbatches.
+
+    Each kernel is then launched more often, for less work, and the GPU waits for its dispatch each time. Work after the
+    backward pass does not change. The rank in ``context`` represents all stages.
+    """
     work = context.work
     if work.empty:
         return 1.0
@@ -131,7 +143,10 @@ def _longer(context: RuleContext, pipeline: Pipeline, times: float) -> float:
 
 
 def _after_backward(context: RuleContext) -> NDArray[np.bool_]:
-    """Tell which operations of ``context.work`` run after the last of their step's backward pass: once a step, however many microbatches there are."""
+    """Return which operations of ``context.work`` run after the last one of their step's backward pass.
+
+    They run once per step, for any number of microbatches.
+    """
     last = np.full(context.work_steps, -1)
     step = context.work["step"].rank(method="dense").to_numpy(np.int64) - 1
     backward = context.launches.in_backward()
@@ -140,14 +155,17 @@ def _after_backward(context: RuleContext) -> NDArray[np.bool_]:
 
 
 def _even_stages_ms(pipeline: Pipeline, host_ms: float) -> float:
-    """Return what stages of equal work gain a step, ms: layers that leave a stage take their launches along."""
+    """Return the gain per step of stages with equal work, ms.
+
+    Layers that leave a stage take their launches with them.
+    """
     now_ms = max(shortest_ms(pipeline.stage_ms, pipeline.turns), host_ms)
     launched_ms = host_ms * sum(pipeline.stage_ms) / len(pipeline.stage_ms) / max(pipeline.stage_ms)
     return max(min(pipeline.imbalance_ms, now_ms - launched_ms), 0.0)
 
 
 def _host_ms(context: RuleContext) -> float:
-    """Return what the host takes to launch a step on a GPU that is never in its way, 0 where that is not known."""
+    """Return the host's time to launch a step if the GPU never delays it, ms; 0 if not known."""
     if context.whatif is None:
         return 0.0
     ops = tuple(context.whatif.problem.ops.op.tolist())

@@ -1,22 +1,25 @@
 """Operators build a plan on the host for each new shape.
 
 What it checks
-    Operators whose own host time, beside launches and what else they call, is 10 times the usual and 0.5 ms at least where they first meet a shape, in
-    several counted steps, while calls with shapes that they have met are quick.
+    Operators whose own host time for a new shape is at least 10 times the usual and at least 0.5 ms, in several counted
+    steps. Own time excludes launches and other calls. Calls with known shapes must be fast.
 Why it costs time
-    cuDNN compiles kernels for each new shape of attention, 40 to 50 ms a pass, and plans each convolution for about a millisecond; cuBLASLt
-    chooses a product's kernel. The GPU waits meanwhile. A loop whose lengths change pays it at nearly every step.
+    cuDNN compiles kernels for each new shape of attention, 40 to 50 ms per pass, and plans each convolution for about a
+    millisecond. cuBLASLt chooses a kernel for each product. The GPU waits meanwhile. A loop with changing lengths pays this
+    in nearly every step.
 What to do
-    For attention take cuDNN out of the choice: ``torch.backends.cuda.enable_cudnn_sdp(False)``, or
-    ``torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)`` around the call. For any operator pad to a few lengths: a plan is kept.
+    For attention, disable cuDNN: ``torch.backends.cuda.enable_cudnn_sdp(False)``, or use
+    ``torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)`` around the call. For any operator, pad to a few lengths,
+    because plans are reused.
 When it is wrong
-    Once a run has met all its shapes it plans no more: of few lengths, profile later steps. An operator that is called once for each shape
-    shows no usual time, and the rule is quiet. On Hopper flash attention's kernels are slower than cuDNN's, which long sequences feel.
+    The run has few lengths: once all of them have occurred, it plans no more. Profile later steps. An operator that is called
+    only once for each shape shows no usual time, so it gives no finding. On Hopper, flash attention's kernels are slower than
+    cuDNN's, which matters for long sequences.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_kernel.html and
     https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cuda.enable_cudnn_sdp
     https://github.com/pytorch/pytorch/pull/155958 (cuDNN's attention compiles for each length) and
-    https://github.com/huggingface/transformers/pull/48163 (cuDNN beside flash attention on several GPUs)
+    https://github.com/huggingface/transformers/pull/48163 (cuDNN and flash attention on several GPUs)
 """
 
 from __future__ import annotations
@@ -32,10 +35,10 @@ from sawtooth.analysis.replay.edits import Edit, FasterHost, ScaledOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-MOSTLY = 0.5  # of the time: attention, which has another way than padding
+MOSTLY = 0.5  # Share of the time. Above it, attention dominates, and another backend helps without padding.
 ATTENTION = r"^aten::_cudnn_attention_"
-CONVOLUTION = "convolution"  # its sizes are those of images, more often than lengths
-# Flash attention's kernels against cuDNN's: 1.7 to 2.3 times as long on Hopper (H100, training shapes), as long or shorter elsewhere.
+CONVOLUTION = "convolution"  # Its sizes usually belong to images, not to sequence lengths.
+# Time of flash attention's kernels relative to cuDNN's: 1.7 to 2.3 on Hopper (H100, training shapes), at most 1 elsewhere.
 FLASH_LASTS, FLASH_LEAST, FLASH_MOST = 1.7, 1.0, 2.3
 
 BACKEND_FIX = Action(
@@ -75,7 +78,7 @@ BACKEND = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when plans for new shapes take a part that is worth naming of the step."""
+    """Yield a finding if plans for new shapes take a relevant share of the step."""
     builds = plan_builds(context)
     ms = excess_ms(context, builds)
     if context.is_trifle(ms):
@@ -104,7 +107,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _without_plans(context: RuleContext, builds: Events) -> list[Edit]:
-    """Return the edits that take the plans of ``builds`` away, and give attention's kernels the times of another backend."""
+    """Return the edits that remove the plans of ``builds`` and run attention with another backend."""
     rows = context.recording.rows(
         "SELECT call_id FROM runtime_calls WHERE cpu_op_id IN (SELECT unnest(?::BIGINT[])) ORDER BY 1", [list(builds.ids)]
     )

@@ -1,13 +1,15 @@
-"""The power limit holds the clocks down.
+"""The power limit reduces the clocks.
 
 What it checks
     Times in which the driver gives the power cap as the reason for lower clocks.
 Why it costs time
-    Large matrix products draw more than the limit allows at full clock, so the clock falls: healthy, but the peak is then out of reach.
+    At full clock, large matrix products draw more power than the limit allows, so the clock falls. This is normal, but the
+    GPU cannot reach its peak then.
 What to do
-    Nothing in the code. A higher limit (nvidia-smi -pl) where cooling and contract allow; fewer wasted operations lower the draw.
+    Change nothing in the code. Raise the limit (nvidia-smi -pl) if cooling and contract allow it. Fewer unnecessary
+    operations also reduce the power.
 When it is wrong
-    A GPU that works hard looks like this; it is information, never a fault.
+    A GPU under full load always looks like this. The finding is information, not a fault.
 References
     https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
 """
@@ -27,11 +29,11 @@ CHANGES = (CodeChange("PyTorch", "nothing in the code", "nvidia-smi -q -d POWER 
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield information when clocks are held down by the power limit for a part that is worth naming of the time."""
+    """Yield an info finding if the power limit reduces the clocks for a relevant share of the time."""
     bands, share = held_down(context, "power")
     if not bands or context.telemetry is None:
         return
-    clock = context.telemetry.means.get("clock_sm_mhz")  # over the steady part, as on every screen
+    clock = context.telemetry.means.get("clock_sm_mhz")  # Mean over the steady part, as on every screen.
     average = f"; over the steady part they average {in_mhz(clock)}" if clock else ""
     yield Evidence(
         Advice(

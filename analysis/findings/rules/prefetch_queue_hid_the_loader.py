@@ -1,13 +1,16 @@
-"""The profile found the loader's queue full, the run finds it empty.
+"""The loader's queue was full in the profile, but is empty in the run.
 
 What it checks
-    A trace with loader workers whose step, without the profiler, is shorter than telemetry, step marks or a stopwatch say of the run outside the profile.
+    A trace with loader workers whose step, without the profiler, is shorter than the run's step outside the profile. The
+    run's step comes from telemetry, step marks or a stopwatch.
 Why it costs time
-    Workers fill the prefetch queue while the profiler starts. The few profiled steps drain it and never wait; the run does, step after step.
+    Workers fill the prefetch queue while the profiler starts. The few profiled steps empty it and never wait, but the run
+    waits in every step.
 What to do
-    Give the loader more workers, or make a sample cheaper. Then profile more steps than the queue holds (workers × prefetch_factor).
+    Give the loader more workers, or make a sample cheaper. Then profile more steps than the queue has batches (workers ×
+    prefetch_factor).
 When it is wrong
-    Other rare work outside the profiled steps (checkpoints, evaluation) leaves the same mark, where the helper did not time the workers.
+    Other rare work outside the profiled steps (checkpoints, evaluation) looks the same if the hook did not time the workers.
 References
     https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
 """
@@ -35,7 +38,7 @@ from sawtooth.analysis.metrics.feeding import Feeding, feeding
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-WORKERS = (("workers", "12"), ("seen", ""))  # where nothing tells how many
+WORKERS = (("workers", "12"), ("seen", ""))  # Number of workers in the code change if nothing shows how many are needed.
 CHANGES = (
     CodeChange(
         "PyTorch",
@@ -64,13 +67,13 @@ MOST_WORKERS = (
 )
 EITHER = Action(
     "Give", "the loader more workers", ", or make a sample cheaper."
-)  # where no timing tells what a sample waits for
+)  # Used if no timing shows why a sample is slow.
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when something outside the profile contradicts it, in a run with loader workers, or when these give no more than the step takes."""
+    """Yield a finding if a run with loader workers is slower than its profile, or its workers limit it."""
     if not loader_may_limit(context):
-        return  # where the workers were timed and keep up, what the run waits for is something else
+        return  # The workers were timed and keep up, so the run waits for something else.
     hidden, fed, steps = mostly_hidden(context), feeding(context.run.manifest.facts), profiled_steps(context)
     if hidden is not None:
         yield _hidden(context, hidden, fed, steps)

@@ -1,13 +1,15 @@
-"""The profiled steps do not speak for the run.
+"""The profiled steps do not represent the run.
 
 What it checks
-    Telemetry outside the profile against the step estimated from it, for runs without loader workers in the trace.
+    The run's step by telemetry outside the profile, compared with the step estimated from the profile, for runs without
+    loader workers in the trace.
 Why it costs time
-    What the profile does not hold (a checkpoint every 25th step, an evaluation, a slow neighbour on the host) it cannot explain.
+    The profile cannot explain work that it does not contain: a checkpoint every 25th step, an evaluation, or another slow
+    program on the host.
 What to do
-    Profile more steps, or a cycle that holds the rare work: schedule(wait=…, active=…, repeat=…).
+    Profile more steps, or a cycle that contains the rare work: schedule(wait=…, active=…, repeat=…).
 When it is wrong
-    When telemetry covers more than the training loop, start-up or evaluation included.
+    Telemetry covers more than the training loop, such as start-up or evaluation.
 References
     https://docs.pytorch.org/docs/stable/profiler.html#torch.profiler.schedule
 """
@@ -26,7 +28,7 @@ from sawtooth.analysis.metrics.pauses import Round
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words, significant
 
-MOSTLY = 0.5  # of what the profiled steps do not show
+MOSTLY = 0.5  # Share of the time that the profiled steps do not show.
 
 WHAT_IS_RARE = Action(
     "Profile",
@@ -58,13 +60,13 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when something outside the profile contradicts it."""
+    """Yield a finding if evidence outside the profile contradicts it."""
     hidden = hidden_time(context)
     if hidden is None or loader_may_limit(context) or slower_in_run(context):
-        return  # the last has a rule of its own, tensors-made-on-cpu, for the same time
+        return  # The rule tensors-made-on-cpu reports the same time.
     saving_ms = sum(its.ms_per_step for its in context.rank.best.pauses if its.in_step and its.reason == "checkpoint")
     if saving_ms >= MOSTLY * (hidden.run_ms - hidden.estimate_ms):
-        return  # as has this, periodic-stalls
+        return  # The rule periodic-stalls reports the same time.
     tooth = context.telemetry.sawtooth.period_s if context.telemetry is not None else None
     rounds = context.rank.best.round
     alike = (rounds is not None and rounds.profiled) or any(
@@ -86,7 +88,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _action(rounds: Round | None, alike: bool) -> Action:
-    """Say what to profile, or to look for where the profile holds steps of every kind."""
+    """Return what to profile, or what to look for if the profile already contains steps of every kind."""
     if rounds is None:
         return EVERY_STEP if alike else WHAT_IS_RARE
     return EVERY_ROUND if rounds.profiled else Action("Profile", "a whole round", WHOLE_ROUND.format(steps=rounds.steps))

@@ -1,13 +1,15 @@
 """The profiler makes the run slower than it is.
 
 What it checks
-    The step as profiled against the run's own: by its stopwatch, its step marks or telemetry, else estimated without the profiler.
+    The profiled step compared with the run's own step, by its stopwatch, step marks or telemetry, else estimated without the
+    profiler.
 Why it costs time
-    Recording costs the host a microsecond or more an event. A run that waits for its host shows it in full.
+    Recording takes the host at least a microsecond per event. If the run waits for its host, the step is longer by this time.
 What to do
-    Read the run's own step. For a truer profile: no stacks, no shapes, fewer active steps; or give the stopwatch's step time with the run.
+    Use the run's own step time. For a more accurate profile, record without stacks and shapes and with fewer active steps. Or
+    give the run its stopwatch step time.
 When it is wrong
-    Where nothing but an estimate tells the run's step, and it is wrong.
+    The run's step is only an estimate, and the estimate is wrong.
 References
     https://docs.pytorch.org/docs/stable/profiler.html
 """
@@ -33,7 +35,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield information where the profiled step is far longer than the run's."""
+    """Yield an info finding if the profiled step is much longer than the run's."""
     best = context.rank.best
     profiled, run = best.profiled.value, best.ms
     if profiled is None or not run:

@@ -1,15 +1,16 @@
-"""Python holds the launches up for long stretches.
+"""Python delays the launches for long stretches.
 
 What it checks
-    Stretches of 300 µs and more in which the queue is empty and the host is outside any operator (cause ``python_host``); of 1 ms and more in the
-    backward pass and the optimizer, where a slow host takes half a millisecond for PyTorch's own Python.
+    Stretches of at least 300 µs in which the launch queue is empty and the host is outside any operator (cause
+    ``python_host``). In the backward pass and the optimizer the limit is 1 ms, because a slow host takes half a millisecond
+    for PyTorch's own Python there.
 Why it costs time
-    Whatever the host does there (preprocessing, logging, garbage collection, waiting for a lock), the GPU has nothing to run.
+    The GPU has no work during this host work (preprocessing, logging, garbage collection, waiting for a lock).
 What to do
-    Move the work to the loader's workers or another thread, do it every N steps, or do it on the GPU. Profile with ``with_stack=True`` to
-    see the line.
+    Move the work to the loader's workers or to another thread, do it every N steps, or do it on the GPU. Profile with
+    ``with_stack=True`` to see the line.
 When it is wrong
-    Very short stretches are the ordinary cost of launching from Python and belong to the launch-bound rule.
+    The stretches are very short. They are the normal cost of launching from Python and belong to the launch-bound rule.
 References
     https://docs.pytorch.org/docs/stable/profiler.html
 """
@@ -28,8 +29,9 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 ONCE = {1: "once", 2: "twice"}
-LONG_NS = 300_000  # launching from Python leaves gaps of 5 to 50 µs: 300 µs is work of its own …
-LONG_IN_PYTORCH_NS = 1_000_000  # … but optimizers sort tensors and autograd hands over to its thread: nobody can move that
+LONG_NS = 300_000  # Launching from Python leaves gaps of 5 to 50 µs, so a gap of 300 µs contains other work.
+# Optimizers sort tensors, and autograd passes control to its thread. Users cannot avoid this time.
+LONG_IN_PYTORCH_NS = 1_000_000
 
 CHANGES = (
     CodeChange(
@@ -42,9 +44,9 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when long stretches of Python cost a part that is worth naming of the step."""
+    """Yield a finding if long stretches of Python cost a relevant share of the step."""
     if len(checkpoint_copies(context).frame):
-        return  # the checkpoint's own Python is the checkpoint rule's
+        return  # The checkpoint rule reports the Python time of checkpoints.
     rows = context.recording.rows(
         "WITH stretches AS (SELECT next_gpu_op_id AS gpu_op_id, sum(end_ns - start_ns) AS ns FROM gaps WHERE device = ? AND cause = 'python_host' "
         "GROUP BY next_gpu_op_id HAVING ns >= if(bool_or(phase IN ('backward', 'optimizer')), ?, ?)) "
@@ -53,7 +55,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
     calls = tuple(sorted({int(call) for call, _ in rows}))
     steps = max(len(context.rank.counted), 1)
-    # Recording makes calls longer, hardly a stretch without any: what all of Python costs in the run is theirs first
+    # Recording makes calls longer, but hardly a stretch without calls. So the run's Python time belongs to these stretches
+    # first.
     lost = min(sum(int(ns) for _, ns in rows) / steps / 1e6, context.lost_ms("python_host"))
     if context.is_trifle(lost):
         return
@@ -88,7 +91,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def how_often(times: int, steps: int) -> str:
-    """Return the words for ``times`` in ``steps``: a stall in two of seven steps is not once a step."""
+    """Return the words for ``times`` in ``steps``, such as "twice in 7 steps" or "once a step"."""
     each, of = (times, f"in {steps} steps") if times < steps else (round(times / steps), "a step")
     return f"{ONCE.get(each, f'{each} times')} {of}"
 

@@ -1,16 +1,20 @@
 """Code is compiled inside the steady steps.
 
 What it checks
-    Idle time of the steady window in which the host compiles or loads code (cause ``compilation``): Dynamo, Inductor, Triton, modules.
+    Idle time of the steady window in which the host compiles or loads code (cause ``compilation``): Dynamo, Inductor, Triton,
+    modules.
 Why it costs time
-    ``torch.compile`` specializes on shapes and values. A new batch size, sequence length or Python number compiles again, for seconds.
+    ``torch.compile`` generates code for specific shapes and values. A new batch size, sequence length or Python number
+    compiles again, for seconds.
 What to do
-    Keep shapes the same (drop or pad the last batch, pad to buckets), or compile with ``dynamic=True``; ``TORCH_LOGS=recompiles`` names the
-    guard that failed, and ``TORCH_TRACE=folder`` writes a log that says it here.
+    Keep shapes the same (drop or pad the last batch, pad to buckets), or compile with ``dynamic=True``.
+    ``TORCH_LOGS=recompiles`` shows the guard that failed. ``TORCH_TRACE=folder`` writes a log from which Sawtooth shows it
+    here.
 When it is wrong
-    When the profile began before warm-up ended: profile later steps. Where nothing but first launches took the time, the finding says that. How often
-    the run compiles, few profiled steps do not tell: a size that came once is not compiled again, and from the second size on Dynamo makes a dimension
-    dynamic by itself. Where the run's own step is timed, it bounds what compiling costs.
+    The profile began before the warm-up ended: profile later steps. If only first launches took the time, the finding says
+    so. A few profiled steps do not show how often the run compiles: a size that occurs again is not compiled again, and from
+    the second size on, Dynamo makes a dimension dynamic by itself. If the run's own step is timed, it limits the cost of
+    compiling.
 References
     https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html
 """
@@ -31,13 +35,12 @@ from sawtooth.analysis.run.compile_log import CompileReason
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-MOSTLY = 0.5  # of the time: launches loaded code, nothing was compiled
-REASONS = 5  # of the log, the first: the same guard fails again and again
-RARER = 1.25  # times the run's step, as it was timed, in the profiled ones: the run compiles less often than they do
-LEFT_OFF = (
-    0.15  # of the step without compiling, by the replay: what it is off at most on the pairs of docs/evidence/accuracy.md
-)
-SIZES = re.compile(r"size mismatch|\.size\(\)")  # in Dynamo's reasons: a guard on a tensor's size failed
+MOSTLY = 0.5  # Share of the time. Above it, launches loaded code and nothing was compiled.
+REASONS = 5  # The first reasons in the log. The same guard fails again and again.
+# Profiled steps relative to the run's timed step. From this factor on, the run compiles less often than the profiled steps.
+RARER = 1.25
+LEFT_OFF = 0.15  # Share of the step without compiling: the replay's largest error on the pairs of docs/evidence/accuracy.md.
+SIZES = re.compile(r"size mismatch|\.size\(\)")  # Matches Dynamo's reasons in which a guard on a tensor's size failed.
 STOP = Action("Stop", "the recompilation")
 FIND = ": find what changes between steps (TORCH_LOGS=recompiles), keep shapes the same, or compile with dynamic=True."
 OTHER = (
@@ -76,7 +79,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when compiling costs a part that is worth naming of the steady steps."""
+    """Yield a finding if compiling costs a relevant share of the steady steps."""
     lost = context.lost_ms("compilation")
     if context.is_trifle(lost):
         return
@@ -112,7 +115,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _finding(context: RuleContext, lost_ms: float, steps: int, of: int) -> Evidence:
-    """Return the finding on ``steps`` of ``of`` that compile. What the profiled steps lose is the run's only where no timed step says that it is less."""
+    """Return the finding on ``steps`` of ``of`` that compile.
+
+    The loss of the profiled steps is also the run's, unless a timed step shows that the run loses less.
+    """
     best, edits = context.rank.best, [WithoutHostCause("compilation")]
     action, changes = _advice(context, in_words(_recorded_ms(context) * of / max(steps, 1)))
     rarer = (
@@ -148,12 +154,12 @@ def _finding(context: RuleContext, lost_ms: float, steps: int, of: int) -> Evide
 
 
 def _recorded_ms(context: RuleContext) -> float:
-    """Return what compiling takes of a profiled step, ms, as recorded."""
+    """Return the recorded time of compiling per profiled step, ms."""
     return sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.cause == "compilation")
 
 
 def _advice(context: RuleContext, each: str) -> tuple[Action, tuple[CodeChange, ...]]:
-    """Return what to do and the changes: by which guards failed, where torch.compile's log has it."""
+    """Return the action and the changes, by the failed guards if torch.compile's log has them."""
     log = context.run.compile_log
     reasons: tuple[CompileReason, ...] = log.recompiled if log is not None else ()
     if not reasons:
@@ -167,7 +173,7 @@ def _advice(context: RuleContext, each: str) -> tuple[Action, tuple[CodeChange, 
 
 
 def _reasons(context: RuleContext) -> Iterator[dict[str, Any]]:
-    """Yield which guards failed where, as torch.compile's log has it."""
+    """Yield the failed guards and their places from torch.compile's log."""
     log = context.run.compile_log
     for entry in log.recompiled[:REASONS] if log is not None else ():
         yield {"place": entry.place, "reason": entry.reason, "times": entry.times}

@@ -1,14 +1,14 @@
-"""Activations are recomputed while memory is free.
+"""Activations are recomputed although memory is free.
 
 What it checks
-    FLOPs of forward operators that run again inside the backward pass (activation checkpointing), against all FLOPs of the step; and the
-    memory that is still free.
+    FLOPs of forward operators that run again inside the backward pass (activation checkpointing), relative to all FLOPs of
+    the step, and the free memory.
 Why it costs time
-    Every checkpointed block runs its forward pass twice: up to a third more work.
+    Every checkpointed block runs its forward pass twice, which is up to a third more work.
 What to do
     Checkpoint fewer blocks, or only the cheap operators (selective checkpointing), as far as memory allows.
 When it is wrong
-    When the model would not fit without it.
+    The model would not fit into memory without checkpointing.
 References
     https://docs.pytorch.org/docs/stable/checkpoint.html
 """
@@ -28,10 +28,12 @@ from sawtooth.analysis.findings.recorded.work import evidence_of, launched_by_op
 from sawtooth.analysis.replay.edits import Edit, FasterHost, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
-HOOKLESS = 0.75  # of the host's time for an operator whose tensors no hook takes: 0.7 forward, 0.8 backward in one pair
+# Host time of an operator without checkpointing's hooks on its tensors, relative to the time with hooks. One measured pair:
+# 0.7 forward, 0.8 backward.
+HOOKLESS = 0.75
 LEAST_HOOKLESS = 0.6
 REENTRANT = r"^CheckpointFunction$"
-FULL = 0.70  # above 70 % of the device's memory there may be no room for the activations
+FULL = 0.70  # Above 70 % of the device's memory there may be no space for the activations.
 
 CHANGES = (
     CodeChange(
@@ -46,7 +48,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when recomputed FLOPs exceed a part that is worth naming of the model's and memory is not nearly full."""
+    """Yield a finding if recomputed FLOPs are a relevant share and memory is not nearly full."""
     flops = context.rank.facts.flops
     if flops is None or not flops.flops or not flops.recomputed_flops:
         return
@@ -77,9 +79,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _without_hooks(context: RuleContext, again: pd.DataFrame) -> list[Edit]:
-    """Return the edit by which the host is as quick as without checkpointing's hooks: nothing for its reentrant kind, which has none.
+    """Return the edit that removes the host time of checkpointing's hooks.
 
-    They are Python inside operators, in no trace: a call for each tensor that the forward pass keeps, another where the backward pass wants it.
+    Empty for the reentrant kind, which has no hooks. The hooks are Python code inside operators that no trace shows: one call
+    for each tensor that the forward pass saves, and one when the backward pass needs it.
     """
     if operators(context, REENTRANT).count:
         return []

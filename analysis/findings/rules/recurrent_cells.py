@@ -1,16 +1,18 @@
 """A recurrent network calls its cell once for every time step.
 
 What it checks
-    Calls of ``LSTMCell``, ``GRUCell`` or ``RNNCell`` in each step (``aten::lstm_cell`` and its like) and the backward passes of them.
+    Calls of ``LSTMCell``, ``GRUCell`` or ``RNNCell`` in each step (``aten::lstm_cell`` and similar operators), and their
+    backward passes.
 Why it costs time
-    Each call multiplies a few rows with the whole weight, and its backward pass adds another gradient of the whole weight to the last one. Only the
-    product with the hidden state must wait for the time step before: the inputs of all time steps, and all gradients of the weights, fit in one
-    product each.
+    Each call multiplies a few rows with the whole weight. Its backward pass adds another gradient of the whole weight to the
+    last one. Only the product with the hidden state must wait for the previous time step. One product each is enough for the
+    inputs of all time steps and for all gradients of a weight.
 What to do
-    ``nn.LSTM``, ``nn.GRU`` or ``nn.RNN`` over the whole sequence: cuDNN does just that.
+    Use ``nn.LSTM``, ``nn.GRU`` or ``nn.RNN`` over the whole sequence, which cuDNN runs in this way.
 When it is wrong
-    Where the next input depends on the last output (decoding), the loop must stay: compile it. Nothing is said where attention or messages between
-    nodes stand between the calls, or where each few of them have a batch of their own size: those are no time steps of one sequence.
+    The next input depends on the last output (decoding), so the loop must stay: compile it. There is no finding if attention
+    or messages between nodes lie between the calls, or if every few calls have a different batch size, because those are not
+    time steps of one sequence.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html
 """
@@ -38,13 +40,14 @@ from sawtooth.analysis.replay.edits import Edit, FasterHost, TimedOps, WithoutHo
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-FEWEST = 8  # cells a step: fewer are a decoder's first steps, not a sequence
-CUDNN = "tf32"  # what cuDNN multiplies FP32 in unless told otherwise (torch.backends.cudnn.allow_tf32)
-# What a loop's host does before each launch; inside one call of cuDNN only the launches are left.
+FEWEST = 8  # Cells per step. Fewer are the first steps of a decoder, not a sequence.
+CUDNN = "tf32"  # The dtype in which cuDNN multiplies FP32 by default (torch.backends.cudnn.allow_tf32).
+# Host time before each launch of a loop. One call of cuDNN needs only the launches.
 OPERATORS = ("launch_bound", "python_host")
-IN_ONE_LAUNCH = 0.05  # of the launches' time: for some sizes cuDNN takes all time steps of a layer in one kernel
-MIXES = r"^aten::(index_add_?|scatter_(add|reduce)_?|_?softmax|bmm)$"  # attention, messages: the next input is not known before
-SLICED = "SelectBackward"  # the gradient of x[:, t]: zeros as large as x, for each time step
+IN_ONE_LAUNCH = 0.05  # Share of the launches' time. For some sizes, cuDNN runs all time steps of a layer in one kernel.
+# Operators of attention and of messages between nodes. With these, the next input is not known in advance.
+MIXES = r"^aten::(index_add_?|scatter_(add|reduce)_?|_?softmax|bmm)$"
+SLICED = "SelectBackward"  # The gradient of x[:, t] is a tensor of zeros as large as x, for each time step.
 
 CHANGES = (
     CodeChange(
@@ -56,7 +59,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when recurrent cells called one by one take a part that is worth naming of the step."""
+    """Yield a finding if recurrent cells called one by one take a relevant share of the step."""
     gpu, cells = context.rank.gpu, operators(context, CELLS)
     if gpu is None or cells.count < FEWEST or not _are_time_steps(context, cells.frame):
         return
@@ -88,9 +91,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _are_time_steps(context: RuleContext, cells: pd.DataFrame) -> bool:
-    """Tell whether the calls (a frame as of ``operators``) can be time steps of sequences, all of whose inputs are known before the first.
+    """Return whether the calls can be time steps of sequences whose inputs are all known in advance.
 
-    A sequence keeps its batch, or its short members end; one call after the other for graphs or sentences of their own sizes is none.
+    ``cells`` is a frame as of ``operators``. The batch of a sequence stays the same, or shrinks when its short members end.
+    Consecutive calls for graphs or sentences of different sizes are no sequence.
     """
     rows = context.recording.rows(
         "SELECT s.input_dims->>'$[0][0]' FROM cpu_ops o JOIN signatures s USING (signature_id) WHERE o.cpu_op_id IN (SELECT unnest(?::BIGINT[])) ORDER BY o.start_ns",
@@ -105,7 +109,10 @@ def _are_time_steps(context: RuleContext, cells: pd.DataFrame) -> bool:
 
 
 def _slices(context: RuleContext, cells: float) -> pd.DataFrame:
-    """Return the kernels of the gradients of time steps cut out of the sequence, nothing where fewer are cut out than there are cells."""
+    """Return the kernels of the gradients of single time steps of the sequence.
+
+    Empty if there are fewer such gradients than cells.
+    """
     nodes = operators(context, rf"^autograd::engine::evaluate_function: {SLICED}")
     if nodes.count < cells / 2:
         return context.work.iloc[:0]
@@ -113,7 +120,7 @@ def _slices(context: RuleContext, cells: float) -> pd.DataFrame:
 
 
 def _around(context: RuleContext, cells: pd.DataFrame, mine: Passes) -> list[Edit]:
-    """Return the edits that run what the loop does beside its cells, once for each time step, for all of them at once."""
+    """Return the edits that run the loop's other work for all time steps at once, not once for each."""
     edits: list[Edit] = []
     own = set(mine.both["gpu_op_id"].tolist())
     for step, part in cells.groupby("step"):
@@ -129,7 +136,7 @@ def _around(context: RuleContext, cells: pd.DataFrame, mine: Passes) -> list[Edi
 def _edits(context: RuleContext, mine: Passes, sliced: pd.DataFrame, gpu: Gpu) -> list[Edit]:
     kept: list[int] = []
     edges: dict[str, list[int]] = {"ms": [], "low": [], "high": []}
-    batches: set[float] = set()  # rows of the forward products
+    batches: set[float] = set()  # Rows of the forward products.
     for rows in (mine.forward, mine.backward):
         products = rows[rows["category"] == "gemm"]
         for _, part in products.groupby(["step", "flop_signature_id", "flop_operator"]):
@@ -155,10 +162,14 @@ def _edits(context: RuleContext, mine: Passes, sliced: pd.DataFrame, gpu: Gpu) -
 def _time_products(
     part: pd.DataFrame, work: Work, batches: set[float], gpu: Gpu, kept: list[int], edges: dict[str, list[int]]
 ) -> None:
-    """Keep the kernels of one step's products of one shape that remain, with their new times: half of them one by one, the others as one."""
+    """Add the remaining kernels of one step's products of one shape, with their new times.
+
+    Half of the products stay separate, the others become one product.
+    """
     calls = part.sort_values("start_ns").drop_duplicates("flop_op_id")
     product = work.products[0]
-    of_weights = product.m not in batches and product.k in batches  # a sum over the batch: the gradient of a weight
+    # The product sums over the batch, so it is the gradient of a weight.
+    of_weights = product.m not in batches and product.k in batches
     alone = calls.iloc[:0] if of_weights else calls.iloc[1::2]
     together = calls.drop(alone.index)
     recorded = part.groupby("flop_op_id")["dur_ns"].sum()

@@ -1,17 +1,18 @@
 """The samples of a batch go through the model one by one.
 
 What it checks
-    Weights of layers and convolutions that are applied many times in a step, each time to a batch of one: autograd accumulates one gradient of
-    each, however often it was used.
+    Weights of layers and convolutions that are used many times per step, each time with a batch of one. Autograd accumulates
+    one gradient per weight, independently of the number of uses.
 Why it costs time
-    Every sample launches the whole model's kernels, forward and backward, for too little work to fill the GPU, and every use of a weight adds another
-    gradient of all of it to the last one.
+    Every sample launches all kernels of the model, forward and backward, with too little work to fill the GPU. Every use of a
+    weight adds another gradient of the whole weight to the last one.
 What to do
-    Stack the samples and call the model once; pad samples of several sizes and mask the padding. ``torch.func.vmap`` where the code of one sample
-    must stay.
+    Stack the samples and call the model once. Pad samples of different sizes and mask the padding. If the code must handle
+    one sample, use ``torch.func.vmap``.
 When it is wrong
-    Where a call needs what the call before it left: words made one after the other, a simulation, a recurrence over a batch of one. A trace does not
-    tell what a tensor is made from; products with vectors alone, and loops that read from the GPU, may be such. So may samples of very unlike sizes.
+    A call needs the result of the previous call: words generated one after the other, a simulation, a recurrence with a batch
+    of one. A trace does not show where a tensor comes from. Products with vectors only, and loops that read from the GPU, may
+    be such cases. Samples of very different sizes also cannot be stacked well.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.vmap.html
 """
@@ -50,13 +51,13 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when calling the model once would save a part that is worth naming of the step."""
+    """Yield a finding if calling the model once would save a relevant share of the step."""
     loop = context.once(sample_loop)
     if loop is None:
         return
     launched = [_launched(context, part["cpu_op_id"].tolist()) for _, part in loop.calls.groupby("step")]
     work = pd.concat(launched)
-    work = work[~work.index.duplicated()]  # numbers by which a damaged trace joins the passes of several steps
+    work = work[~work.index.duplicated()]  # In a damaged trace, equal sequence numbers can join the passes of several steps.
     edits = _at_once(context, work, loop.samples)
     predicted = context.predict_ms(edits) if edits else None
     if predicted is None or context.step_ms is None or context.is_trifle(context.step_ms - predicted):
@@ -84,20 +85,26 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _launched(context: RuleContext, calls: Sequence[int]) -> pd.DataFrame:
-    """Return what was launched from the first to the last of a step's ``calls``, and what its backward pass did; ``backward`` tells them apart."""
+    """Return the launches from the first to the last of a step's ``calls``, with their backward pass.
+
+    The column ``backward`` separates the two.
+    """
     both = passes(context, context.launches.begun_between(np.array(calls, np.int64)).tolist())
     return pd.concat([both.forward.assign(backward=False), both.backward.assign(backward=True)])
 
 
 def _at_once(context: RuleContext, work: pd.DataFrame, samples: int) -> list[Edit]:
-    """Return the edits that leave one sample's kernels of each operator, at ``samples`` times their batch: no sums of the others' gradients."""
+    """Return the edits that run one sample's kernels of each operator with ``samples`` times the batch.
+
+    The sums of the other samples' gradients disappear.
+    """
     kept: list[int] = []
     gone: list[int] = []
     for _, part in work.sort_values("start_ns").groupby(["step", "backward", "operator"], dropna=False):
         ids = part["gpu_op_id"].to_numpy(np.int64)
-        if len(ids) >= samples - 1:  # each use of a weight but the first adds its gradient
+        if len(ids) >= samples - 1:  # Each use of a weight except the first adds its gradient.
             stay = len(ids) // samples
-            place = samples // 2 * stay  # the first sample's launches wait for cold caches
+            place = samples // 2 * stay  # Skips the first sample, whose launches wait for cold caches.
             kept += ids[place : place + stay].tolist()
             gone += np.delete(ids, slice(place, place + stay)).tolist()
     if not gone:

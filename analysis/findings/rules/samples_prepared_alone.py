@@ -1,15 +1,16 @@
 """The samples of a batch are prepared on the GPU one after the other.
 
 What it checks
-    A batch is taken apart in the training's own code (``unbind``, which ``for image in batch`` calls, or a row selected for every sample), operators run
-    on each sample, and ``torch.stack`` puts them together again. Nothing of it belongs to the model: no product, and no gradient flows through it.
+    The training's own code splits a batch into samples, runs operators on each, and ``torch.stack`` joins them again. It
+    splits with ``unbind``, which ``for image in batch`` calls, or by selecting a row for every sample. The operators do not
+    belong to the model: they contain no product, and no gradient flows through them.
 Why it costs time
-    Every sample launches each kernel of its own, for as little work as one sample has.
+    Every sample launches each kernel separately, with only one sample's work.
 What to do
     Transform the batch as a whole, or prepare samples in the data loader's workers.
 When it is wrong
-    Where a row needs what the one before left, as a running mean without gradients does. Where samples differ in size until they were cropped, a batch of
-    them must be padded first.
+    A row needs the result of the row before, for example a running mean without gradients. If samples differ in size before
+    they are cropped, a batch of them must be padded first.
 References
     https://docs.pytorch.org/vision/stable/transforms.html (transforms of batches)
     https://kornia.readthedocs.io/en/latest/augmentation.html (random for each sample of a batch)
@@ -32,9 +33,9 @@ from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-FEWEST = 8  # samples
-AXES = 3  # of a batch, at least: rows of numbers are no samples that somebody prepares
-PRODUCTS = r"^aten::(?:linear|matmul|mm|addmm|bmm|baddbmm|\w*_cell|lstm|gru)$"  # what a model, or a recurrence, is made of
+FEWEST = 8  # In samples.
+AXES = 3  # Minimum number of dimensions of a batch. Rows of numbers are usually not samples to prepare.
+PRODUCTS = r"^aten::(?:linear|matmul|mm|addmm|bmm|baddbmm|\w*_cell|lstm|gru)$"  # Operators of a model or of a recurrence.
 TAKEN, JOINED = ("aten::unbind", "aten::select"), "aten::stack"
 _OWN = f"""
 SELECT t.step, o.thread_id, o.parent_id, o.cpu_op_id, o.name, s.input_dims FROM named_cpu_ops o
@@ -59,14 +60,14 @@ CHANGES = (
 
 @dataclass(frozen=True)
 class _Loop:
-    """What the calls from taking ``samples`` apart to joining them launched: rows of ``RuleContext.work``."""
+    """Launches between splitting a batch into ``samples`` and joining it: rows of ``RuleContext.work``."""
 
     samples: int
     work: pd.DataFrame
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when preparing the batch at once would save a part that is worth naming of the step."""
+    """Yield a finding if preparing the batch at once would save a relevant share of the step."""
     if not context.recording.named(f"^{JOINED}$"):
         return
     rows = context.recording.frame(_OWN, [context.rank.device])
@@ -95,7 +96,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _loops(context: RuleContext, calls: pd.DataFrame) -> Iterator[_Loop]:
-    """Yield the loops among a step's calls below one parent that take a batch apart and join it again."""
+    """Yield the loops among a step's calls with one parent that split a batch and join it again."""
     times = calls.groupby(["name", "input_dims"])["cpu_op_id"].count()
     taken, samples = None, 0
     for call in calls.itertuples():
@@ -112,19 +113,22 @@ def _loops(context: RuleContext, calls: pd.DataFrame) -> Iterator[_Loop]:
 
 
 def _samples(dims: object) -> int:
-    """Return how many samples the batch has that a call takes apart, 0 where it is none."""
+    """Return the number of samples of the batch that a call splits, 0 if it is no batch."""
     shapes = json.loads(dims) if isinstance(dims, str) else []
     shape = shapes[0] if shapes and isinstance(shapes[0], list) else []
     return shape[0] if len(shape) >= AXES and isinstance(shape[0], int) else 0
 
 
 def _loop(context: RuleContext, taken: int, joined: int, samples: int) -> _Loop | None:
-    """Return what runs from the call that takes a batch of ``samples`` apart to the one that joins it; None where that computes, is learned, or is little."""
+    """Return the loop from the call that splits a batch of ``samples`` to the one that joins it.
+
+    None if it contains products, if gradients flow through it, or if it has too few launches.
+    """
     inside = context.launches.begun_between(np.array([taken, joined], np.int64))
     work = context.work.iloc[np.sort(context.launches.by(inside))]
     learned = (
         len(context.launches.backward_of(inside)) >= samples
-    )  # what needs no gradient shows the number of the next operator that does
+    )  # An operator without gradient has the sequence number of the next operator with one.
     if learned or len(work) < samples or work["operator"].str.contains(PRODUCTS, na=False).any():
         return None
     return _Loop(samples, work)

@@ -1,15 +1,16 @@
 """Steps run TorchScript.
 
 What it checks
-    Graphs of ``torch.jit.script`` or ``torch.jit.trace`` in the counted steps, by what their interpreter writes into a trace: forward and backward
-    graphs, and groups that it fused.
+    Graphs of ``torch.jit.script`` or ``torch.jit.trace`` in the counted steps, by the names that their interpreter writes
+    into a trace: forward and backward graphs, and fused groups.
 Why it costs time
-    TorchScript is no longer developed. Its fuser joins fewer operators than torch.compile, which in turn cannot look into a scripted function: each is
-    a break in the graph.
+    TorchScript is no longer developed. Its fuser joins fewer operators than torch.compile. Also, torch.compile cannot analyse
+    a scripted function: each one breaks the graph.
 What to do
-    Take ``torch.jit.script`` and ``torch.jit.trace`` off and compile the whole model; for serving without Python, ``torch.export``.
+    Remove ``torch.jit.script`` and ``torch.jit.trace``, and compile the whole model. To serve without Python, use
+    ``torch.export``.
 When it is wrong
-    A scripted function of a library that runs once a step costs nothing worth a change.
+    It is a library's scripted function that runs once per step. Its cost does not justify a change.
 References
     https://docs.pytorch.org/docs/stable/jit.html
 """
@@ -36,7 +37,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield information where steps run graphs of TorchScript."""
+    """Yield an info finding if steps run graphs of TorchScript."""
     graphs = operators(context, GRAPHS)
     if not len(graphs.frame):
         return

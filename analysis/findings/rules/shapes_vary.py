@@ -1,14 +1,16 @@
-"""Steps work on other shapes each time.
+"""Shapes change from step to step.
 
 What it checks
-    FLOPs of the profiled steps, and the sizes of the inputs that their first products take.
+    FLOPs of the profiled steps, and the input sizes of their first products.
 Why it costs time
-    Short batches leave the GPU waiting for launches, long ones decide how much memory is needed; a compiler, cuDNN's search and the allocator begin
-    anew with each shape, and with several ranks each step takes as long as the longest batch of all.
+    With short batches the GPU waits for launches; long batches determine the memory that is needed. A compiler, cuDNN's
+    search and the allocator start again for each shape. With several ranks, each step takes as long as the longest batch of
+    all ranks.
 What to do
-    Batch by length, pad to a few lengths, or pack sequences one after the other up to a fixed number of tokens.
+    Batch by length, pad to a few lengths, or pack sequences up to a fixed number of tokens.
 When it is wrong
-    Where lengths must differ and the profile holds too few steps to say how. Steps of several kinds (a generator and a critic) look the same.
+    Lengths must differ, and the profile has too few steps to show how. Steps of several kinds (a generator and a critic) look
+    the same.
 References
     https://docs.pytorch.org/docs/stable/compile/programming_model.dynamic_shapes.html
 """
@@ -37,7 +39,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield information when a step's FLOPs are more than UNLIKE times another's, and the same operators took other shapes in it."""
+    """Yield an info finding if the FLOPs of steps with the same operators differ by more than UNLIKE."""
     flops = unlike_steps(context)
     if flops is None:
         return

@@ -1,15 +1,19 @@
 """The profiled steps read their data for the first time.
 
 What it checks
-    What the loader's processes read in the dataset's first epoch, as the kernel counts it for them, and how much of it the disk gave: half and more
-    where the loader is waited for. Whether the whole dataset fits into the memory that was free for files, or later epochs were seen to come from there.
+    How many bytes the loader's processes read in the first epoch, as the kernel counts them, and how much of it came from
+    disk: at least half, while the training waits for the loader. It also checks whether the whole dataset fits into the
+    memory that was free for files, or whether later epochs came from there.
 Why it costs time
-    A file that was not read before comes from the disk, or over the network; from then on memory holds it (the page cache), as long as it fits.
+    The first read of a file comes from disk or over the network. Later reads come from memory (the page cache), if the file
+    fits.
 What to do
-    Record an epoch that comes from memory before changing the loader by what the first one shows; read the files ahead where the first epoch counts.
+    Do not change the loader because of a first epoch: record an epoch that comes from memory. If the first epoch matters,
+    read the files ahead.
 When it is wrong
-    When other programs fill the memory before the second epoch, or the files are compressed or on a file system that keeps nothing. Files that are mapped
-    (np.memmap) are not counted. A dataset that does not fit is read from the disk in every epoch, and other findings are about that.
+    Other programs fill the memory before the second epoch, or the files are compressed or on a file system without a cache.
+    Memory-mapped files (np.memmap) are not counted. A dataset that does not fit is read from disk in every epoch; other
+    findings report this.
 References
     https://docs.kernel.org/filesystems/proc.html (/proc/PID/io: rchar and read_bytes)
     https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
@@ -29,9 +33,9 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_words
 from sawtooth.ingest.loop.page_cache import FirstRead
 
-FROM_DISK = 0.5  # of what is read: with less most batches come from memory already
-FITS = 0.8  # of the memory that was free: the training takes some of it later
-COMPUTING = ("cores", "worker")  # what the host's samples say of workers that do not wait for a disk
+FROM_DISK = 0.5  # Share of all bytes read. Below it, most batches already come from memory.
+FITS = 0.8  # Share of the memory that was free; the training uses some of it later.
+COMPUTING = ("cores", "worker")  # Results of the host's samples for workers that do not wait for a disk.
 NOT_PREDICTED = "Not predicted: no batch of this recording came from memory, so that nothing tells how long one takes then."
 MEASURED = "Measured: what the workers of the later epochs took. The run's own steps are mostly of these."
 CHANGES = (
@@ -41,7 +45,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when profiled steps wait for what is read from the disk once."""
+    """Yield a finding if profiled steps wait for data that is read from disk only once."""
     first = first_read_of(context.run.manifest.facts)
     if first is None or first.disk_share < FROM_DISK:
         return
@@ -58,7 +62,7 @@ def _fits(first: FirstRead) -> bool:
 
 
 def _waits(context: RuleContext, lost_ms: float) -> bool:
-    """Tell whether the step waits for the loader, and the loader not for cores."""
+    """Return whether the step waits for the loader, and the loader does not wait for cores."""
     facts, host = context.run.manifest.facts, context.run.telemetry.host
     cost, fed = sample_cost(facts), feeding(facts)
     if cost is None or cost.limit == "computing" or (host is not None and host.limit_of_loader() in COMPUTING):

@@ -1,13 +1,14 @@
 """The batch is too small for this GPU.
 
 What it checks
-    A launch-bound step on a GPU whose memory is mostly free, of a batch that goes through the model at once and that the loader has ready.
+    A launch-bound step on a GPU with mostly free memory. The batch goes through the model at once, and the loader delivers it
+    in time.
 Why it costs time
-    The host needs the same time to launch a step whatever the batch; a larger batch gives each launch more work.
+    The host needs the same time to launch a step for any batch size. A larger batch gives each launch more work.
 What to do
-    Raise the batch until the GPU is busy or memory is used, and the learning rate with it; or accumulate less.
+    Raise the batch size until the GPU is busy or memory is used, and the learning rate with it. Or accumulate less.
 When it is wrong
-    When the batch is fixed by the optimization, or latency is the aim: then launch less often (CUDA graph, compile).
+    The optimization needs this batch size, or you need low latency. Then launch less often (CUDA graph, compile).
 References
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
@@ -28,13 +29,13 @@ from sawtooth.analysis.findings.queries.sampled import memory_use
 from sawtooth.analysis.run.model import Action, Explains
 from sawtooth.analysis.units import in_bytes, in_words
 
-WORTH_TRYING = 1.3  # times the samples a second
-AS_FAR = 0.9  # of the samples a second that launches alone would allow
-FREE = 0.5  # of the GPU's memory: a doubled batch fits for certain
+WORTH_TRYING = 1.3  # Multiple of today's sample rate.
+AS_FAR = 0.9  # Share of the sample rate that launches alone would allow.
+FREE = 0.5  # Share of the GPU's memory. With this much free, a doubled batch certainly fits.
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when launches cost a part that is worth naming of the step and at least FREE of the memory is unused."""
+    """Yield a finding if launches cost a relevant share and at least FREE of the memory is unused."""
     use = memory_use(context)
     busy = sum(row.ns for row in context.rank.ledger if row.owner != "idle") / 1e6 / max(len(context.rank.counted), 1)
     if (
@@ -43,15 +44,15 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         or use[0] > (1 - FREE) * use[1]
         or context.step_ms is None
         or not 0 < busy < context.step_ms
-        or searching_convolutions(context).count  # the host does not launch, it tries algorithms
-        or plan_builds(context).count  # or plans for new shapes
+        or searching_convolutions(context).count  # The host tries algorithms instead of launching.
+        or plan_builds(context).count  # The host builds plans for new shapes.
         or host_grows_with_batch(context)
         or (context.rank.best.feeding is not None and context.rank.best.feeding.limits(context.step_ms))
     ):
         return
     larger, times = context.once(larger_batches), context.step_ms / busy
     if larger and larger[-1].rate < AS_FAR * min(larger[-1].times, times):
-        # something else holds a larger batch up: the loader, or kernels that grow by more
+        # Something else limits a larger batch: the loader, or kernels that grow more than the batch.
         times = max(at.rate for at in larger)
     if times < WORTH_TRYING:
         return

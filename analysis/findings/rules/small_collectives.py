@@ -1,15 +1,15 @@
-"""Many small collectives.
+"""The step has many small collectives.
 
 What it checks
-    Mean size of the collectives of a step where communication is exposed; and gradients that are all-reduced during the backward pass in buckets far
-    smaller than DistributedDataParallel's own, where the host makes each call.
+    The mean size of a step's collectives, if communication is exposed. Also gradients that are all-reduced during the
+    backward pass in much smaller buckets than DistributedDataParallel's, with a host call for each.
 Why it costs time
-    A collective costs tens of microseconds whatever its size; below about 1 MB that is most of its time. Each costs the host a call too, which is what
-    counts where the host is the limit.
+    A collective takes tens of microseconds, even if it is small; below about 1 MB this is most of its time. Each also costs a
+    host call, which matters if the host is the limit.
 What to do
-    Larger buckets (bucket_cap_mb), flattened parameters, one all-reduce for all metrics.
+    Use larger buckets (bucket_cap_mb), flattened parameters, and one all-reduce for all metrics.
 When it is wrong
-    Tensor parallelism needs its small collectives.
+    The run uses tensor parallelism, which needs its small collectives.
 References
     https://docs.pytorch.org/docs/stable/notes/ddp.html#internal-design
 """
@@ -29,12 +29,14 @@ from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutCalls, Without
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_number, in_words
 
-SMALL_BYTES = 1_000_000  # below about 1 MB latency, not bandwidth, decides on NVLink and on the network alike
-MANY = 20  # a step; a few small ones are metrics and flags
-BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel's default
-# Times, most of them: two buckets of half the size are a setting, not gradients one by one. A gradient larger than any bucket is sent alone.
+# Below about 1 MB, latency limits a collective, not bandwidth. This is true on NVLink and on the network.
+SMALL_BYTES = 1_000_000
+MANY = 20  # Per step. A few small ones are metrics and flags.
+BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel's default.
+# Most buckets must be this many times smaller. Two buckets of half the size are a setting, not single gradients. A gradient
+# that is larger than a bucket is sent alone.
 FAR_SMALLER = 8
-CALLED = "c10d::allreduce_"  # the operator of one all-reduce on the host
+CALLED = "c10d::allreduce_"  # The host operator of one all-reduce.
 CHANGE = Action("Put", "gradients together", ": a larger bucket_cap_mb, or one flat tensor for small values.")
 RISK = "Larger buckets start later and overlap less."
 
@@ -45,13 +47,13 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when many collectives are small and communication is exposed, else where the host makes a call for each small bucket of gradients."""
+    """Yield a finding if many small collectives are exposed, or if each costs the host a call."""
     yield from list(_exposed(context)) or _called_one_by_one(context)
 
 
 def _exposed(context: RuleContext) -> Iterator[Evidence]:
     lost = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.owner == "exposed_comm")
-    if context.share(lost) < FEW_LINES.share:  # else each call of the host is measured
+    if context.share(lost) < FEW_LINES.share:  # If communication is exposed less than this, the rule checks the host's calls.
         return
     every = collectives(context)
     rows = every[every["bytes"].notna()].astype({"bytes": float})
@@ -82,7 +84,10 @@ def _exposed(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _called_one_by_one(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding where the step is shorter with the backward pass's all-reduces put together to buckets of the default size."""
+    """Yield a finding if the step is shorter with the all-reduces joined into default-size buckets.
+
+    Only all-reduces of gradients during the backward pass count.
+    """
     every = collectives(context)
     within = (every["name"] == "allreduce") & every["bytes"].notna() & every["launch_ns"].notna()
     within &= ~every["after_backward"].fillna(True).astype(bool) & ~every["forward"].fillna(True).astype(bool)
@@ -116,7 +121,10 @@ def _called_one_by_one(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _together(context: RuleContext, rows: pd.DataFrame, bucket: pd.Series, gone: pd.DataFrame) -> list[Edit]:
-    """Return the edits that leave one all-reduce of each bucket, the last, with all its bytes at the quickest one's rate, and no call for the others."""
+    """Return the edits that leave one all-reduce of each bucket, the last.
+
+    It moves all bytes of the bucket at the fastest one's rate, and the host calls of the others disappear.
+    """
     bytes_, took = rows["bytes"].astype(float), rows["dur_ns"].astype(float)
     rate = float((bytes_ / took).max())
     of_bucket = [rows["step"], rows["group"], bucket]

@@ -1,14 +1,16 @@
 """Input goes to the GPU in many small copies.
 
 What it checks
-    Copies from host memory that take SHORT_NS or less in the counted steps. Tensors made on the CPU have a rule of their own, and what sharding copies
-    to find its shards (addresses, for each layer that it gathers or scatters) is no input.
+    Copies from host memory that take at most SHORT_NS in the counted steps. Tensors made on the CPU have their own rule. The
+    address tables that sharding copies for each gathered or scattered layer are not input.
 Why it costs time
-    A short copy takes the host longer to launch than the bus to make, and where it is pageable or blocking the host waits for it besides.
+    The host takes longer to launch a short copy than the bus to transfer it. If the copy is pageable or blocking, the host
+    also waits for it.
 What to do
-    Copy one tensor that holds all of them and slice it on the GPU; keep constants on the GPU; collate a batch into few tensors.
+    Put all values into one tensor, copy it once and slice it on the GPU. Keep constants on the GPU. Collate a batch into few
+    tensors.
 When it is wrong
-    Where values come one by one from elsewhere.
+    The values arrive one by one from elsewhere.
 References
     https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#data-transfer-between-host-and-device
 """
@@ -28,9 +30,9 @@ from sawtooth.analysis.replay.edits import WithoutCalls
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_number
 
-SHORT_NS = 10_000  # an operator and its launch cost the host about as much: half a megabyte over PCIe 5
-MANY = 10  # a step: inputs, labels and a mask or two are no trouble
-SHARDING = "fsdp::"  # operators of `fully_shard`: they cut and join buffers by tables of addresses
+SHORT_NS = 10_000  # An operator and its launch take the host about as long. Over PCIe 5 this is half a megabyte.
+MANY = 10  # Per step. Inputs, labels and one or two masks are no problem.
+SHARDING = "fsdp::"  # Prefix of the operators of `fully_shard`, which cut and join buffers by tables of addresses.
 
 CHANGES = (
     CodeChange(
@@ -42,7 +44,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when making one copy of MANY small ones and more would save a part that is worth naming of the step."""
+    """Yield a finding if joining at least MANY small copies would save a relevant share of the step."""
     uploads = copies(context, "(?i)HtoD|HostToDevice")
     made = set(copies_of_made_tensors(context).ids)
     sharding = calls_inside(context, SHARDING)["call_id"]
@@ -58,7 +60,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     saved = context.step_ms - predicted if predicted is not None and context.step_ms else small.ms
     if context.is_trifle(saved):
         return
-    sizes = small.frame["bytes"].dropna()  # not every trace names them
+    sizes = small.frame["bytes"].dropna()  # Not every trace has the sizes.
     yield Evidence(
         Advice(
             f"Input goes to the GPU in {in_number(small.count, 'copy', 'copies')} a step"

@@ -1,13 +1,13 @@
 """The trace does not mark its steps.
 
 What it checks
-    Where the steps of this analysis come from.
+    How this analysis found the steps.
 Why it costs time
-    Everything per step (time, MFU, what a change brings) rests on where steps begin and end. Inferred ones can be off.
+    All values per step (time, MFU, gains) depend on where steps begin and end. Inferred steps can be wrong.
 What to do
     Call ``profiler.step()`` after each step, with a schedule. Under Nsight Systems, mark each step with an NVTX range.
 When it is wrong
-    A trace of one step on purpose needs no marks.
+    The trace has only one step on purpose, so it needs no marks.
 References
     https://docs.pytorch.org/docs/stable/profiler.html#torch.profiler.schedule
 """
@@ -50,7 +50,7 @@ NSIGHT_CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield information where steps were not marked by the profiler, nor found in a trace that the run's own marks stand beside."""
+    """Yield an info finding if neither the profiler nor the run itself marked the steps."""
     nsight, none = context.rank.trace.by_nsight, context.rank.step_source == "none"
     annotated = nsight and context.rank.step_source == "annotation"
     marked_by_run = context.rank.best.source == "marks" and not none

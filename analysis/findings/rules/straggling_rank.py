@@ -1,14 +1,16 @@
-"""A rank, a host or several ranks take longer than the others, who wait for them.
+"""One or more ranks, or a host, take longer than the others, which wait for them.
 
 What it checks
-    The ranks replayed together without the profiler: where one takes more of a step by itself than its peers, in most counted steps and by more
-    than the estimates' error, and the job gains where it does not.
+    A joint replay of all ranks without the profiler. A rank is late if it takes longer by itself than its peers, in most
+    counted steps and by more than the estimates' error, and if the job would gain without this.
 Why it costs time
-    Ranks step together. Whatever makes one late (its data, its host, its work, its GPU) is paid by all.
+    Ranks step together, so all ranks pay for the one that is late (because of its data, host, work or GPU).
 What to do
-    What its reason asks for: a loader that feeds it as fast, equal batches, a GPU of its own; else look at what it does that the others do not.
+    Remove the reason: a loader that is fast enough, equal batches, or a separate GPU. Otherwise look for work that the others
+    do not have.
 When it is wrong
-    Where few steps were profiled, and one of them was not like the others. Lateness that is gone without the profiler is told as info.
+    Few steps were profiled, and one of them was unusual. Lateness that disappears without the profiler is only an info
+    finding.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
@@ -32,11 +34,11 @@ from sawtooth.analysis.run.job import Communication, RankWaits, Split, Straggler
 from sawtooth.analysis.run.model import Action, CodeChange, Explains, RankResult
 from sawtooth.analysis.units import in_words
 
-SKEW_SHARE = 0.03  # of a step: less lateness is not worth a sentence
+SKEW_SHARE = 0.03  # Share of a step. Less lateness is not reported.
 
-EXPLAINED = 0.5  # of how late most ranks are: time that their traces show and the others' do not
-MOST_ADVICE = 3  # of several late ones: what to do of each
-MOST_ROWS = 16  # of the evidence: a job may have thousands of ranks
+EXPLAINED = 0.5  # Share of most ranks' lateness: time that their traces show and the others' do not.
+MOST_ADVICE = 3  # Number of late ranks with their own advice.
+MOST_ROWS = 16  # Rows of evidence. A job may have thousands of ranks.
 SLOW_LOADER = CodeChange(
     "PyTorch",
     "DataLoader(dataset, …)",
@@ -49,7 +51,7 @@ UNEVEN_LENGTHS = CodeChange(
 )
 EXTRA_WORK = CodeChange("PyTorch", "if rank == 1: extra_work()", "do it on every rank, or outside the loop")
 
-# What to look at in code, by what the rank is late by.
+# What to look at in the code, by the reason of the lateness.
 CHANGES_OF: dict[str | None, tuple[CodeChange, ...]] = {
     None: (EXTRA_WORK, UNEVEN_LENGTHS),
     "data_wait": (SLOW_LOADER,),
@@ -85,14 +87,14 @@ NOT_TOGETHER = (
 
 @dataclass(frozen=True)
 class Lateness(Evidence):
-    """Evidence on late ranks: what they take longer by themselves, ms a step, and the share of a profiled step that the others are seen to wait for them."""
+    """Evidence on late ranks: their extra time, ms per step, and the share that others wait for them."""
 
     own_ms: float = 0.0
     waited_share: float = 0.0
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding where ranks hold the job up (``sawtooth.analysis.ranks.stragglers.blame``), or where only the profiler makes them late."""
+    """Yield a finding if ranks delay the job (see ``stragglers.blame``), or only under the profiler."""
     communication = context.run.communication
     if communication is None or context.step_ms is None:
         return
@@ -143,7 +145,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _look(who: str, apart_ms: float | None, alike: bool) -> Action:
-    """Return what to do about a rank that only the profiled steps show to be late."""
+    """Return what to do about a rank that is late only in the profiled steps."""
     action = _unlike(who) if apart_ms is None else SKEW if alike else PERHAPS_SKEW
     return replace(action, how=f"{action.how} `sawtooth sample` beside the run would show whether any wait is left.")
 
@@ -165,10 +167,10 @@ def _note(late: Straggler) -> str:
 
 
 def _predicted(context: RuleContext, communication: Communication, late: Straggler, after_ms: float) -> Predicted:
-    """Return the step after the change with its interval: as far off as replays miss of gains, and as runs of such a job differ."""
+    """Return the step after the change, with the error of replayed gains and the spread of such runs."""
     step_ms = context.step_ms or after_ms
     off_ms = min(GAIN_OFF * (step_ms - after_ms), STEP_OFF * after_ms)
-    # the others' own work: the late one's is about to change
+    # The others' own work, because the late rank's work is about to change.
     works_ms = [work.occupied_ns / 1e6 for work in own_works(context.run.ranks, communication)]
     known = len(works_ms) == len(context.run.ranks)
     works = [ms for position, ms in enumerate(works_ms) if known and position not in late.positions] or works_ms
@@ -179,7 +181,7 @@ def _predicted(context: RuleContext, communication: Communication, late: Straggl
 
 
 def _of_split(context: RuleContext, split: Split, evidence: list[Row]) -> Evidence:
-    """Return what is seen of ranks that are late together, most of them: with the cause where their traces show one that recording does not make."""
+    """Return the evidence that most ranks are late together, with a cause if their traces show one."""
     ranks = context.run.ranks
     late, early = who(split.late, ranks), who(split.early, ranks)
     of_late, of_early = (_lost_ms([ranks[p] for p in side.positions]) for side in (split.late, split.early))
@@ -207,7 +209,7 @@ def _of_split(context: RuleContext, split: Split, evidence: list[Row]) -> Eviden
 
 
 def _lost_ms(ranks: Sequence[RankResult]) -> dict[str, float]:
-    """Return the median rank's ms a step by cause, of those that recording does not slow."""
+    """Return the median rank's loss by cause, ms per step, for causes that recording does not affect."""
     causes = [cause for cause, known in CAUSE_OF.items() if known.late_rank and not known.slowed]
     return {
         cause: float(median([sum(row.ms_per_step or 0.0 for row in rank.ledger if row.cause == cause) for rank in ranks]))
@@ -217,7 +219,7 @@ def _lost_ms(ranks: Sequence[RankResult]) -> dict[str, float]:
 
 
 def _action(stragglers: Sequence[Straggler], ranks: Sequence[RankResult]) -> Action:
-    """Return what to do: of several that are late for reasons of their own, of each."""
+    """Return the action; if several ranks are late for separate reasons, with the action for each."""
     first = stragglers[0]
     single = [each for each in stragglers if each.kind != "set" and each.reason is not None]
     parts = single[:MOST_ADVICE] if first.kind == "set" and first.reason is None and first.kernel_ratio is None else []
@@ -248,15 +250,15 @@ def _action_of(late: Straggler, ranks: Sequence[RankResult]) -> Action:
 
 
 def _waited_share(context: RuleContext, communication: Communication, late: Straggler) -> float:
-    """Return what part of a profiled step the others are seen to wait for ``late``."""
+    """Return the share of a profiled step that the other ranks wait for ``late``."""
     profiled_ms = context.rank.best.mean_ms
     return waited_for_ms(communication, late) / profiled_ms if profiled_ms else 0.0
 
 
 def judge_lateness(evidence: Evidence, step: Step, bar: Bar | None) -> Judgement | None:
-    """Return "critical" also where the job gains half as much, and the others are seen to wait that long for what the rank takes longer by itself.
+    """Return "critical" also for half the gain, if the others visibly wait long enough for the rank.
 
-    The replays' errors are taken off what it loses, so that they tell its least; the recording tells what is waited.
+    The replays' errors are subtracted from the loss, so it is a lower bound; the recording shows the wait.
     """
     if isinstance(evidence, Lateness) and evidence.severity is None:
         seen = min(evidence.waited_share, step.share(evidence.own_ms)) >= CRITICAL_SHARE
@@ -266,14 +268,14 @@ def judge_lateness(evidence: Evidence, step: Step, bar: Bar | None) -> Judgement
 
 
 def _waits_apart_ms(communication: Communication) -> float | None:
-    """Return how much more of a step one rank waits than another, replayed together without the profiler; None where not all were."""
+    """Return the largest difference of the ranks' replayed waits, ms per step; None if one is missing."""
     waits = [waits.unprofiled_wait_ms for waits in communication.ranks]
     known = [ms for ms in waits if ms is not None]
     return max(known) - min(known) if len(known) == len(waits) else None
 
 
 def _skewed(communication: Communication, step_ms: float) -> RankWaits | None:
-    """Return the rank that the others wait for in the profile, None where none leads or it is little; a pipeline's stages wait by design."""
+    """Return the rank that the others wait for in the profile; None if no rank leads or in a pipeline."""
     if communication.pipeline:
         return None
     total = sum(waits.late_ms for waits in communication.ranks)

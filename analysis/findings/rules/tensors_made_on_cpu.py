@@ -1,14 +1,14 @@
 """Tensors are made on the CPU inside the step and then copied.
 
 What it checks
-    Pageable copies to the GPU in the step that follow operators which make a tensor on the host (``triu``, ``ones``, ``full``, ``arange``,
-    ``randn`` …), outside the data loader. Not those that are filled with the host's data afterwards.
+    Pageable copies to the GPU in the step after operators that make a tensor on the host (``triu``, ``ones``, ``full``,
+    ``arange``, ``randn`` …), outside the data loader. Tensors that are filled with host data afterwards are left out.
 Why it costs time
-    The host spends the time of making it, stages the copy, and waits for it, once for each such tensor.
+    For each such tensor, the host makes it, prepares the copy, and waits for it.
 What to do
     Make it on the GPU (``device=x.device``), or once before the loop as a buffer.
 When it is wrong
-    When the tensor depends on data that only the host has; then pin it and copy it with ``non_blocking=True``.
+    The tensor depends on data that only the host has. Then pin it and copy it with ``non_blocking=True``.
 References
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#create-tensors-directly-on-the-target-device
 """
@@ -30,7 +30,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_number, in_words
 
 TRIANGLES = ("tril", "triu")
-FILLED = ("randn", "rand", "ones", "zeros")  # made from a size alone
+FILLED = ("randn", "rand", "ones", "zeros")  # Functions that need only a size.
 
 SLOWER = " That the run's longer steps are longer by this work is likely, not seen: the profiled steps do not hold that time."
 
@@ -46,7 +46,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when making and copying tensors costs a part that is worth naming of the step."""
+    """Yield a finding if making and copying tensors costs a relevant share of the step."""
     made = copies_of_made_tensors(context)
     calls = tuple(int(c) for c in made.frame["call_id"].unique())
     if not calls:
@@ -78,7 +78,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _of_tensor(context: RuleContext, frame: pd.DataFrame, maker: str) -> tuple[CodeChange, ...]:
-    """Return the change to the largest tensor made by ``maker``, with its size; none where its size or how it is made is not known."""
+    """Return the change to the largest tensor made by ``maker``, with its size.
+
+    Empty if the size or the way to make it is not known.
+    """
     work = context.work
     rows = work[work["gpu_op_id"].isin(frame.loc[frame["maker"] == maker, "id"])]
     sizes = [dims[0] for dims in rows["dims"] if dims and dims[0]]
@@ -98,7 +101,7 @@ def _of_tensor(context: RuleContext, frame: pd.DataFrame, maker: str) -> tuple[C
 
 
 def _cost(gain_ms: float, slower: bool) -> str:
-    """Return what it costs, in words; where most of it is no part of the profiled steps, that it is likely."""
+    """Return the cost in words; marked as likely if it is mostly outside the profiled steps."""
     return (
         f"most likely {in_words(gain_ms)} of the run's step, which is longer than the profiled ones"
         if slower

@@ -1,13 +1,14 @@
-"""TF32 is off where FP32 products run.
+"""TF32 is off although FP32 products run.
 
 What it checks
     FP32 matrix products and convolutions without tensor cores on a GPU that has TF32.
 Why it costs time
-    With the default of "highest" precision, FP32 products avoid tensor cores altogether.
+    With the default precision "highest", FP32 products do not use tensor cores.
 What to do
-    ``torch.set_float32_matmul_precision("high")`` before training: one line, no change of dtypes.
+    Call ``torch.set_float32_matmul_precision("high")`` before training: one line, no change of dtypes.
 When it is wrong
-    TF32 keeps FP32's range but 10 bits of mantissa; code that needs more must stay. bf16 autocast gains more where it is possible.
+    The code needs more than the 10 mantissa bits of TF32 (the range is that of FP32). bf16 autocast gains more if it is
+    possible.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html
 """
@@ -39,14 +40,14 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when FP32 products and convolutions take a part that is worth naming of the step on a GPU with TF32."""
+    """Yield a finding if FP32 products take a relevant share of the step on a GPU with TF32."""
     gpu, steps = context.rank.gpu, context.work_steps
     if gpu is None or gpu.peak_tflops("tf32") is None:
         return
     work = context.work
     products = work[work["category"].isin(("gemm", "conv")) & work["flop_operator"].notna()]
     fast = chosen(products[products["tensor_cores"].isin(("yes", "likely"))], lambda row: product_dtype(row) == "tf32")
-    # where some run in TF32 it is on for their kind, and the library chose otherwise for the rest
+    # If some products of a kind run in TF32, it is on, and the library chose other kernels for the rest.
     products = products[(products["tensor_cores"] == "no") & ~products["category"].isin(set(fast["category"]))]
     slow = chosen(products, lambda row: product_dtype(row) == "fp32")
     cost = ms_per_step(slow, steps)

@@ -1,13 +1,13 @@
-"""Heat or hardware holds the clocks down.
+"""Heat or hardware reduces the clocks.
 
 What it checks
     Times in which the driver gives heat, a power brake or a hardware slowdown as the reason for lower clocks.
 Why it costs time
-    Every kernel takes longer by as much as the clock is lower.
+    Every kernel takes longer in proportion to the lower clock.
 What to do
-    Look at cooling, airflow and the server's power; move the job to another GPU and tell the operator.
+    Check cooling, airflow and the server's power. Move the job to another GPU and inform the operator.
 When it is wrong
-    A short band at the start of a run is ordinary.
+    There is only a short band at the start of a run, which is normal.
 References
     https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
 """
@@ -26,7 +26,7 @@ CHANGES = (CodeChange("PyTorch", "nothing in the code", "nvidia-smi -q -d PERFOR
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when clocks are held down by heat or hardware for a part that is worth naming of the time."""
+    """Yield a finding if heat or hardware reduces the clocks for a relevant share of the time."""
     bands, share = held_down(context, "heat", "hardware")
     if not bands:
         return

@@ -1,14 +1,15 @@
-"""An activation is written out of small operators.
+"""An activation consists of several small operators.
 
 What it checks
-    Chains of elementwise kernels over one tensor that hold ``erf`` or ``softplus``, or ``tanh``, ``sigmoid`` or ``exp`` and a number (0.5, 1, 1.702):
-    a GELU, quick GELU or Mish by hand. Gates and scans of recurrent layers hold only tensors.
+    Chains of elementwise kernels over one tensor that contain ``erf`` or ``softplus``, or ``tanh``, ``sigmoid`` or ``exp``
+    with a number (0.5, 1, 1.702). These are a GELU, quick GELU or Mish written by hand. Gates and scans of recurrent layers
+    contain only tensors.
 Why it costs time
-    Each operator of it reads and writes the whole activation, usually the largest of a layer.
+    Each operator reads and writes the whole activation, usually the largest tensor of a layer.
 What to do
-    ``F.gelu``, ``F.silu``, or ``torch.compile`` around the module.
+    Use ``F.gelu``, ``F.silu``, or ``torch.compile`` for the module.
 When it is wrong
-    A sigmoid that is a gate of its own, beside other elementwise work with numbers, is no activation: compile it instead.
+    A sigmoid is a gate next to other elementwise work with numbers, not an activation: compile it instead.
 References
     https://docs.pytorch.org/docs/stable/nn.functional.html#non-linear-activation-functions
 """
@@ -27,7 +28,7 @@ from sawtooth.analysis.findings.queries.chains import Chain, marked
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 MARKS = frozenset(("aten::tanh", "aten::erf", "aten::sigmoid", "aten::exp", "aten::softplus"))
-LONG = 3  # an activation by hand is at least three operators
+LONG = 3  # An activation written by hand has at least three operators.
 TAKES_NUMBER = tuple(f"aten::{name}" for name in ("add", "sub", "rsub", "mul", "div", "pow"))
 OF_ACTIVATIONS = frozenset(("aten::erf", "aten::softplus"))
 
@@ -41,7 +42,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when chains that hold an activation take a part that is worth naming of the step."""
+    """Yield a finding if chains with an activation take a relevant share of the step."""
     rows, edits = marked(context, MARKS, shortest=LONG, only=_is_activation)
     yield from of_kernels(
         context,
@@ -58,7 +59,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _is_activation(work: pd.DataFrame, chain: Chain) -> bool:
-    """Tell whether a chain holds what only activations do, or a number: without one it may be a gate, or a time step of a scan."""
+    """Return whether a chain contains an operator that only activations use, or a number.
+
+    Without either, it may be a gate or a time step of a scan.
+    """
     rows = work.iloc[chain.rows]
     operands = rows["dims"][rows["operator"].str.removesuffix("_").isin(TAKES_NUMBER)]
     return bool(chain.operators & OF_ACTIVATIONS) or any(dims is not None and dims[1:2] == [[]] for dims in operands)

@@ -1,14 +1,14 @@
-"""Attention is written out instead of fused.
+"""Attention runs as separate operators instead of one fused kernel.
 
 What it checks
-    A softmax over the rows of a matrix that a batched product made and a batched product consumes: queries × keys, softmax, × values.
+    A softmax over the rows of a matrix between two batched products: queries × keys, softmax, × values.
 Why it costs time
-    The matrix of scores (batch × heads × length × length) is written and read by every step of it: scaling, mask, softmax, dropout.
-    Fused attention never writes it.
+    Every operator reads and writes the score matrix (batch × heads × length × length): scaling, mask, softmax, dropout. Fused
+    attention never writes this matrix.
 What to do
-    ``torch.nn.functional.scaled_dot_product_attention``.
+    Use ``torch.nn.functional.scaled_dot_product_attention``.
 When it is wrong
-    Attention with a bias or a softmax that no fused kernel supports: then FlexAttention. Very short sequences gain little.
+    The attention has a bias or a softmax that no fused kernel supports: use FlexAttention. Very short sequences gain little.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
 """
@@ -42,10 +42,10 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when written-out attention takes a part that is worth naming of the step."""
+    """Yield a finding if attention in separate operators takes a relevant share of the step."""
     gpu, steps = context.rank.gpu, context.work_steps
     fused = context.recording.rows("SELECT 1 FROM names WHERE name = ? LIMIT 1", [FUSED_BY_MATH])
-    if gpu is None or fused:  # the call is there, and has a rule of its own
+    if gpu is None or fused:  # The code already calls it, and the rule attention-fallback covers this.
         return
     moves, products = written_out(context.work)
     cost = ms_per_step(moves, steps) + ms_per_step(products, steps)

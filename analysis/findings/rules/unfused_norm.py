@@ -1,13 +1,14 @@
-"""Normalization is written out of small operators.
+"""A normalization consists of several small operators.
 
 What it checks
-    Chains of elementwise kernels and reductions over one tensor that hold a reciprocal square root or a variance: a layer norm or RMS norm by hand.
+    Chains of elementwise kernels and reductions over one tensor that contain a reciprocal square root or a variance: a layer
+    norm or RMS norm written by hand.
 Why it costs time
-    Each operator of it reads and writes the whole activation; the fused kernel reads it once.
+    Each operator reads and writes the whole activation. The fused kernel reads it once.
 What to do
-    ``F.layer_norm``, ``F.rms_norm``, or ``torch.compile`` around the module.
+    Use ``F.layer_norm``, ``F.rms_norm``, or ``torch.compile`` for the module.
 When it is wrong
-    Norms that no fused operator computes: compile them.
+    No fused operator computes this norm: compile it.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.rms_norm.html
 """
@@ -25,7 +26,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 MARKS = frozenset(
     ("aten::rsqrt", "aten::var", "aten::var_mean", "aten::std")
-)  # squares and means without a root are no normalization
+)  # Squares and means without a root are no normalization.
 
 CHANGES = (
     CodeChange(
@@ -38,7 +39,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when chains that hold a normalization take a part that is worth naming of the step."""
+    """Yield a finding if chains with a normalization take a relevant share of the step."""
     rows, edits = marked(context, MARKS, begins=True)
     yield from of_kernels(
         context,

@@ -1,15 +1,19 @@
 """Gradients are computed for parameters that no optimizer trains.
 
 What it checks
-    Whether a backward pass ends with parameters whose gradient is added to the one of the step before, at every step, while others start anew: an
-    optimizer's ``zero_grad`` clears what it trains, and nobody clears these. All after the last parameter that is cleared serves them alone.
+    Whether, in every step, a backward pass ends with parameters whose gradient is added to that of the step before, while
+    other gradients start again. An optimizer's ``zero_grad`` clears the gradients that it trains, so no optimizer trains
+    these parameters. All work after the last cleared gradient serves only them.
 Why it costs time
-    Autograd goes on through every layer below: a backward pass takes about twice as long as the forward pass. Activations are kept for it as well.
+    Autograd continues through every earlier layer: a backward pass takes about twice as long as the forward pass. It also
+    keeps activations in memory.
 What to do
-    Run what is not trained (a teacher, a frozen trunk) under ``torch.no_grad()``, or call ``requires_grad_(False)`` on its parameters.
+    Run parts that are not trained (a teacher, a frozen trunk) under ``torch.no_grad()``, or call ``requires_grad_(False)`` on
+    their parameters.
 When it is wrong
-    When a second optimizer trains them, but steps more rarely than the profile is long, or when gradients are gathered over many steps on purpose.
-    Parameters before the last one that is trained, and a model whose ``zero_grad`` clears all, are not seen.
+    A second optimizer trains the parameters, but steps less often than the profile is long. Or gradients are accumulated over
+    many steps on purpose. The rule does not see untrained parameters before the last trained one, nor a model whose
+    ``zero_grad`` clears all gradients.
 References
     https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
 """
@@ -28,9 +32,9 @@ from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 ACCUMULATES = r"^torch::autograd::AccumulateGrad$"
-# Up to the end of the last step that is looked at: a long recording has millions of operators behind it.
+# End of the last step in use. A long recording has millions of later operators.
 _UNTIL = "(SELECT max(host_end_ns) FROM steps WHERE device = $device AND step <= $last)"
-# One parameter's gradient at each visit of a backward pass: ``added`` to what was there, or put in an empty place.
+# One gradient per visit of a backward pass: ``added`` to an existing gradient, or written as a new one.
 _GRADIENTS = f"""
 SELECT a.thread_id, a.start_ns, a.start_ns + a.dur_ns AS end_ns, t.step, a.cpu_op_id IN (
     SELECT parent_id FROM cpu_ops WHERE list_contains($adding, name_id) AND start_ns < {_UNTIL} AND parent_id IS NOT NULL) AS added
@@ -51,7 +55,10 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding where every step's backward pass goes on behind the last gradient that is cleared, and that takes a part that is worth naming of the step."""
+    """Yield a finding if the end of every step's backward pass serves only gradients that stay uncleared.
+
+    It must take a relevant share of the step.
+    """
     names, adding = context.recording.named(ACCUMULATES), context.recording.named(r"^aten::add_$")
     if not names or not adding or not len(context.work):
         return
@@ -62,7 +69,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     launched = context.recording.frame(_LAUNCHED, until)
     tails = _tails(gradients, launched)
-    # A step that does not count may show who clears them, too.
+    # A step that is not counted may also show that gradients are cleared.
     telling = set(gradients.loc[~gradients["added"], "step"].tolist())
     if not steps | telling <= set(tails["step"].tolist()):
         return
@@ -87,15 +94,16 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _tails(gradients: pd.DataFrame, launched: pd.DataFrame) -> pd.DataFrame:
-    """Return the ends of backward passes that serve gradients which nobody clears: step, thread_id, start_ns, end_ns, the ``unused`` of ``every`` gradient.
+    """Return the ends of backward passes that serve only gradients which are never cleared.
 
-    A pass ends where another thread launches something: the next forward pass, or the first gradient of another backward pass. Only passes like the
-    step's first count: later ones add to what that left, cleared before or not.
+    Columns: step, thread_id, start_ns, end_ns, and ``unused`` of ``every`` gradient. A pass ends when another thread launches
+    something: the next forward pass, or the first gradient of another backward pass. Only passes like the step's first count,
+    because later passes add to its gradients in any case.
     """
     tails = []
     for thread, mine in gradients.groupby("thread_id"):
         others = launched.loc[launched["thread_id"] != thread, "start_ns"].to_numpy()
-        if not len(others):  # a pass of the thread that launches the forward pass too: nothing tells where it ends
+        if not len(others):  # The same thread launches the forward pass, so the end of the backward pass is not visible.
             continue
         for step, of_step in mine.groupby("step"):
             first: tuple[int, int] | None = None

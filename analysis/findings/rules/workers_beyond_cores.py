@@ -1,15 +1,17 @@
-"""More loader workers than cores, or a training whose main thread waits for one.
+"""There are more loader workers than cores, or the training's main thread waits for a core.
 
 What it checks
-    How long the training's main thread was ready to run and had no core, where the kernel counts that. The loader workers that telemetry counted, against
-    the cores that the training process may use; without samples of the host, those that the recorder timed, where their samples compute. Whether all cores
-    are busy while more tasks want one.
+    How long the training's main thread was ready to run without a core, if the kernel counts this. It also compares the
+    loader workers counted by telemetry with the cores that the training process may use. Without samples of the host, it uses
+    the workers that the recorder timed, if their samples compute.
 Why it costs time
-    The main thread launches the GPU's work: what it waits for a core is late by as much. Workers beyond the cores take turns: each batch comes later, the training process waits for a core itself, and all of them hold memory.
+    The main thread launches the GPU's work, so its wait for a core delays the GPU. Too many workers share the cores: each
+    batch comes later, the training process itself waits for a core, and all workers use memory.
 What to do
-    At most one worker a core, less one core for each training process; in a container, ask for more cores.
+    Use at most one worker per core, minus one core for each training process. In a container, ask for more cores.
 When it is wrong
-    When others' programs take the cores: then it is these to move. When workers wait for a network file system most of the time: then more of them than cores keep more requests on the way.
+    Other users' programs take the cores, so these must be moved. Or workers mostly wait for a network file system. Then more
+    workers than cores send more requests at the same time, which helps.
 References
     https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
 """
@@ -42,7 +44,7 @@ CHANGES = (
     CodeChange("Transformers", "TrainingArguments(dataloader_num_workers=64)", "TrainingArguments(dataloader_num_workers=15)"),
 )
 
-STARVED_PCT = 10.0  # of the time: less is lost in the noise of most steps
+STARVED_PCT = 10.0  # Percent of the time. A smaller loss disappears in the noise of most steps.
 FEWER_FOR_MAIN = Action("Use", "fewer loader workers or fewer threads in each", " (OMP_NUM_THREADS=1), or ask for more cores.")
 AT_MOST = "At most what the thread waits: where the GPU is the slower side, it hides some of it. How much less it would wait is not known."
 NOT_PREDICTED = "Not predicted: how long each waits for a core is not recorded."
@@ -50,7 +52,7 @@ RISK = "None where the cores are the limit; measure samples a second before and 
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when there are more workers than cores and the cores are full."""
+    """Yield a finding if there are more workers than cores and the cores are full."""
     host = context.run.telemetry.host
     waits = host.means.get("main_waits_pct") if host else None
     if host is not None and waits is not None and waits >= STARVED_PCT:
@@ -108,7 +110,10 @@ def _starved(context: RuleContext, host: HostLoad, waits_pct: float) -> Evidence
 
 
 def _crowded(host: HostLoad | None) -> Iterator[Evidence]:
-    """Yield the evidence that all cores are busy and tasks wait for one; of the training's own wait nothing is known."""
+    """Yield the evidence that all cores are busy and tasks wait for one.
+
+    The training's own wait is not known.
+    """
     clause = host.without_a_free_core() if host is not None else None
     if host is None or clause is None:
         return
@@ -144,7 +149,7 @@ def _by_timing(facts: UserFacts) -> Iterator[Evidence]:
 
 
 def check_host(result: RunResult) -> Iterator[Finding]:
-    """Yield what the loader's own times, else samples of the host, tell of a run without GPU work."""
+    """Yield the findings from the loader's own times for a run without GPU work."""
     timed = tuple(_by_timing(result.manifest.facts))
     for evidence in timed or _crowded(result.telemetry.host):
         yield advise(RULE.slug, evidence, Judgement("info", evidence.confidence), RULE.explains)

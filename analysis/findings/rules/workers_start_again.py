@@ -1,14 +1,15 @@
 """The loader starts its workers inside the run.
 
 What it checks
-    The loader's iterator being made in the counted steps (frames of ``_get_iterator``) and starting processes, in a trace with Python
-    stacks, and the waits for the loader in the same steps.
+    Whether the loader creates its iterator in the counted steps (frames of ``_get_iterator``) and starts processes, in a
+    trace with Python stacks, and how long the same steps wait for the loader.
 Why it costs time
-    Each epoch starts every worker process anew, which imports the program and opens the data set again.
+    Each epoch starts every worker process again, which imports the program and opens the dataset again.
 What to do
-    ``persistent_workers=True`` keeps them.
+    Set ``persistent_workers=True``, which keeps the workers running.
 When it is wrong
-    With one long epoch it happens once. A loader without workers (``num_workers=0``) makes its iterator anew as well, and that costs nothing.
+    The run has one long epoch, so this happens once. A loader without workers (``num_workers=0``) also creates a new
+    iterator, but this costs nothing.
 References
     https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader
 """
@@ -40,7 +41,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when starting workers, and waiting for their first batch, takes a part that is worth naming of the step."""
+    """Yield a finding if starting workers, with the wait for their first batch, takes a relevant share."""
     starts = worker_starts(context)
     steps = sorted({int(step) for step in starts.frame["step"]})
     waited = context.recording.rows(

@@ -1,13 +1,14 @@
 """Gradients are filled with zeros instead of dropped.
 
 What it checks
-    Kernels and memory sets launched inside ``Optimizer.zero_grad``, or inside ``Module.zero_grad`` where Python calls are recorded.
+    Kernels and memsets launched inside ``Optimizer.zero_grad``, or inside ``Module.zero_grad`` if Python calls are recorded.
 Why it costs time
-    Writing zeros to every gradient and adding to them later moves each gradient twice more than dropping it.
+    The fill writes zeros to every gradient, and the next backward pass adds to them. This moves each gradient two more times
+    than dropping it.
 What to do
-    ``zero_grad(set_to_none=True)``, the default since PyTorch 2.0.
+    Use ``zero_grad(set_to_none=True)``, the default since PyTorch 2.0.
 When it is wrong
-    Code that reads ``.grad`` of unused parameters must accept None.
+    The code reads ``.grad`` of unused parameters, so it must accept None first.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
 """
@@ -40,7 +41,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding when zeroing gradients takes a part that is worth naming of the step."""
+    """Yield a finding if zeroing gradients takes a relevant share of the step."""
     inside = launched_inside(context.recording, context.rank.device, r"^Optimizer\.zero_grad#")
     if context.recording.named(r"torch/nn/modules/module\.py\(.*: zero_grad$"):
         inside = np.concatenate([inside, context.recording.objects(_BY_PYTHON)["gpu_op_id"].to_numpy(np.int64)])
