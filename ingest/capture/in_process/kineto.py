@@ -8,33 +8,47 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 DETACH = "TEARDOWN_CUPTI"
 LOG_LEVEL = "KINETO_LOG_LEVEL"
+SETTLE_CALLS, SETTLE_S = 3, 0.1  # measured to suffice on an H100; it delays the start of another profiler once
 SILENT = 6  # above Kineto's last level, USDT: PyTorch 2.13 prints two lines of that at each profile
 
 
 class Detaching:
-    """Whether CUPTI is detached where a profile ends.
+    """Whether CUPTI is detached when a profile ends.
 
-    It stays attached otherwise, and every later launch costs more: 48 loops that their hosts limit were 17 % slower in the median for the rest of the
-    process, and slower again after a second profile. Where CUDA graphs cannot bear it (before CUDA 12.6), PyTorch sets it back to 0 by itself.
-    Kineto reads the variable when a profile ends, when CUPTI has been detached a little later, and when it attaches CUPTI for the next profile.
-    So it stays set after ours, until another profiler ends, which then leaves CUPTI as it would without us.
+    If it stays attached, every later launch costs more: 48 loops limited by their CPU were 17 % slower (median) for the rest of the
+    process. Where CUDA graphs cannot bear it (before CUDA 12.6), PyTorch sets the variable back to 0 by itself.
+    Kineto detaches with the next calls of CUDA after the profile. A profile that begins before that is done records no kernel.
     """
 
     def __init__(self) -> None:
-        self._by_us = False
+        self._by_us = self._pending = False
 
     def begin(self) -> None:
         """Have CUPTI detached at the end of the profile that begins now."""
+        self._pending = True
         if DETACH not in os.environ:
             os.environ[DETACH], self._by_us = "1", True
 
-    def end(self) -> None:
-        """Leave CUPTI attached where the profile of another profiler ends, if that is what it does without us."""
+    def settle(self, torch: Any) -> None:
+        """Let Kineto finish detaching after a profile of ours, because another profiler begins.
+
+        An H100 with PyTorch 2.11 and CUDA 13: a profile that began at once held no kernel, and every kernel after these pauses.
+        """
+        pending, self._pending = self._pending, False
+        if pending and torch is not None and torch.cuda.is_initialized():
+            for _ in range(SETTLE_CALLS):
+                torch.cuda.synchronize()
+                time.sleep(SETTLE_S)
+
+    def leave_attached(self) -> None:
+        """Leave CUPTI attached at the end of our profile, because another profiler begins at once and needs it."""
+        self._pending = False
         if self._by_us and os.environ.get(DETACH) == "1":
             del os.environ[DETACH]
         self._by_us = False

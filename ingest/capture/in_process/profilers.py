@@ -94,14 +94,11 @@ class Profilers:
         self.other, ours = True, self.ours
         self.began += 1
         if ours is not None:
-            self.detaching.end()  # what begins now would have to attach CUPTI at once
+            self.detaching.leave_attached()
             ours.interrupt()
+        else:
+            self.detaching.settle(sys.modules.get("torch"))
         self.silence.end()
-
-    def is_ending(self) -> None:
-        """Have the profiler that ends now leave CUPTI as it would without us."""
-        if not getattr(self._us, "inside", False):
-            self.detaching.end()
 
     def ends(self) -> None:
         """Note that a profiler has ended."""
@@ -135,9 +132,6 @@ def _beginning(begin: Callable[..., Any], watchers: list[Profilers]) -> Callable
 
 def _ending(end: Callable[..., Any], watchers: list[Profilers]) -> Callable[..., Any]:
     def ended(*arguments: Any, **named: Any) -> Any:
-        for profilers in watchers[:1]:
-            with contextlib.suppress(Exception):
-                profilers.is_ending()
         try:
             return end(*arguments, **named)
         finally:
