@@ -1,11 +1,5 @@
 """How certain a change is: one table, read by the headline, the rows, the reports and the gates.
 
-==========================
-
-The confidence also has a limit for every word. It depends on the interval of the ratio of the step times. If the high end is
-more than 1.5 times the low end, the confidence is medium at most. If it is more than 3 times the low end, the confidence is
-low.
-=======
 =====================================================================  ======================  ==========================
 the 95 % interval of the change                                        word                    confidence
 =====================================================================  ======================  ==========================

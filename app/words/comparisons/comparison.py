@@ -111,22 +111,8 @@ def headline(comparison: Comparison) -> str:
     if comparison.verdict.shown:
         return f"{b} is {word} than {a}, size uncertain: {times}"
     if answer == "no_change":
-        return f"{_no_change(comparison.verdict)} between {a} and {b}: {times}"
+        return f"{intervals.no_change(comparison.verdict)} between {a} and {b}: {times}"
     return f"Cannot tell whether {a} or {b} is faster: {times}"
-
-
-def _no_change(verdict: Verdict) -> str:
-    """Return the statement of a change that is no larger than the verdict's interval leaves open."""
-    return f"No change larger than {fmt.share(verdict.largest_change or 0.0)}"
-
-
-def what_would_tell(comparison: Comparison) -> str | None:
-    """Return what to record where it cannot be told which side is faster; None elsewhere."""
-    if comparison.leading.answer != "cannot_tell" or comparison.strangers:
-        return None
-    if any(source not in ("user", "marks") for side in comparison.sources for source in side):
-        return "Record both sides with `sawtooth run`, which times every step."
-    return "Record each side three times or more, and compare all of them."
 
 
 def is_one_run(comparison: Comparison) -> bool:
@@ -152,7 +138,7 @@ def _throughput(rate: Throughput, a: str, b: str, steps: str) -> str:
     if rate.verdict.shown:
         return f"{b} does {fmt.times(rate.ratio)} the {work} a second of {a}: {rates}; a step takes {steps}."
     if rate.verdict.answer == "no_change":
-        return f"{_no_change(rate.verdict)} between {a} and {b} in {work} a second: {rates}; a step takes {steps}."
+        return f"{intervals.no_change(rate.verdict)} between {a} and {b} in {work} a second: {rates}; a step takes {steps}."
     return f"Cannot tell whether {a} or {b} does more {work} a second: {rates}; a step takes {steps}."
 
 
@@ -179,7 +165,7 @@ def below(comparison: Comparison) -> str:
     sure = how_sure(comparison)
     if sure == "Low confidence.":  # low confidence needs its reason
         sure = f"{sure} {why_sure(comparison)}"
-    if (remedy := what_would_tell(comparison)) is not None:
+    if (remedy := intervals.what_would_tell(comparison)) is not None:
         sure = f"{remedy} {sure}"
     lacks, compute = lacks_gpu_work(comparison), behind_compute(comparison) if shown(comparison) else None
     if any(gpu_worked(comparison)):  # only one side: the consequence for the rest comes first

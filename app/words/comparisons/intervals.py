@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.app import format as fmt
 
@@ -28,6 +29,20 @@ def of_ratio(comparison: Comparison) -> str:
         return ""
     low, high = (low, high) if verdict.word == "faster" else (1 / high, 1 / low)
     return f"{fmt.number(low, 3)} to {fmt.times(high)}"
+
+
+def no_change(verdict: Verdict) -> str:
+    """Return the statement of a change that is no larger than the verdict's interval leaves open."""
+    return f"No change larger than {fmt.share(verdict.largest_change or 0.0)}"
+
+
+def what_would_tell(comparison: Comparison) -> str | None:
+    """Return what to record where it cannot be told which side is faster; None elsewhere."""
+    if comparison.leading.answer != "cannot_tell" or comparison.strangers:
+        return None
+    if any(source not in ("user", "marks") for side in comparison.sources for source in side):
+        return "Record both sides with `sawtooth run`, which times every step."
+    return "Record each side three times or more, and compare all of them."
 
 
 def _below(high_ms: float) -> str:
