@@ -17,9 +17,11 @@ Direction = Literal["faster", "slower"]
 
 BOTH_AGREE = 2.0  # times, by the best steps and by the profiled steps
 BOTH_AGREE_TELEMETRY = 1.3  # the same where telemetry gives both step times
+ALL_AGREE = 1.15  # the same where the kernels' time changes in that direction by as much, on one GPU
 KERNELS_LONGER = 1.15  # times the other side's whole profiled step: clocks differ by up to 8 %
 
 AGREE = "The best steps and the profiled steps agree on the direction, by {times} times or more. By how much is not known."
+ALL = "The best steps, the profiled steps and the kernels agree on the direction, by {times} times or more. By how much is not known."
 KERNELS = "The kernels of {slower} alone take longer than a whole profiled step of {faster}. By how much the runs differ is not known."
 DISAGREE = "The best steps and the profiled steps point in opposite directions."
 
@@ -44,6 +46,10 @@ def direction(a: Sequence[Measured], b: Sequence[Measured]) -> tuple[Direction, 
     least = BOTH_AGREE_TELEMETRY if telemetry else BOTH_AGREE
     if min(_factor(a, b, "best_ms"), _factor(a, b, "profiled_ms")) >= least:
         return ("faster" if best > 1 else "slower"), AGREE.format(times=f"{least:g}")
+    kernels = _ratio(a, b, "kernels_ms")
+    factors = [_factor(a, b, name) for name in ("best_ms", "profiled_ms", "kernels_ms")]
+    if kernels is not None and (best > 1) == (kernels > 1) and min(factors) >= ALL_AGREE:
+        return ("faster" if best > 1 else "slower"), ALL.format(times=f"{ALL_AGREE:g}")
     if best >= 1 and _kernels_longer(a, b):
         return "faster", KERNELS.format(slower="A", faster="B")
     if best <= 1 and _kernels_longer(b, a):
@@ -63,13 +69,13 @@ def _kernels_longer(a: Sequence[Measured], b: Sequence[Measured]) -> bool:
     return kernels is not None and bool(step) and kernels >= KERNELS_LONGER * (step or 0.0)
 
 
-def _factor(a: Sequence[Measured], b: Sequence[Measured], name: Literal["best_ms", "profiled_ms"]) -> float:
+def _factor(a: Sequence[Measured], b: Sequence[Measured], name: Literal["best_ms", "profiled_ms", "kernels_ms"]) -> float:
     """Return the longer side's mean time ÷ the shorter's, the same in both directions; 1 where one is not known."""
     ratios = [ratio for ratio in (_ratio(a, b, name), _ratio(b, a, name)) if ratio is not None]
     return max(ratios, default=1.0)
 
 
-def _ratio(a: Sequence[Measured], b: Sequence[Measured], name: Literal["best_ms", "profiled_ms"]) -> float | None:
+def _ratio(a: Sequence[Measured], b: Sequence[Measured], name: Literal["best_ms", "profiled_ms", "kernels_ms"]) -> float | None:
     """Return A's mean time ÷ B's; None where one is not known."""
     time_a, time_b = (mean_of_all([getattr(run, name) for run in side]) for side in (a, b))
     return time_a / time_b if time_a and time_b else None
