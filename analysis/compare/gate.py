@@ -19,6 +19,7 @@ from sawtooth.ingest.errors import UsageError
 
 PASSED, REGRESSED, COULD_NOT_JUDGE = 0, 1, 2
 BEST = "best_step_time_ms"
+GROSS = 3.0  # times: no ratio of two step times from traces was in the wrong direction by as much, so it needs no interval
 _PATTERN = re.compile(r"\s*([a-z0-9_]+)\s*:\s*([+\-−])\s*(\d+(?:\.\d+)?|\.\d+)\s*(.*?)\s*")
 UNITS: dict[str, dict[str, float]] = {
     "ms": {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3},
@@ -143,6 +144,9 @@ def _plain(gate: Gate, worse: float, sentence: str) -> Outcome:
 def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) -> Outcome:
     """Judge the step time by its verdict: a change beyond the limit counts only if the verdict shows it."""
     word = comparison.verdict
+    if worse > gate.limit and not word.shown and _is_gross(comparison, gate):
+        estimated = f"{sentence}. The size is uncertain, but no estimate has missed the direction by a factor of {GROSS:g}."
+        return Outcome(gate, REGRESSED, f"{gate.text}: failed. {estimated}")
     if word.word == "inconclusive":
         return Outcome(gate, COULD_NOT_JUDGE, f"{gate.text}: could not be judged. {sentence}. {word.why}")
     shown = word.word == ("slower" if gate.direction == "rise" else "faster")
@@ -155,6 +159,14 @@ def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) 
     outcome = _plain(gate, worse, sentence)
     unseen = _unseen(comparison, gate) if outcome.code == PASSED and not word.shown else None
     return replace(outcome, sentence=f"{outcome.sentence} {unseen}") if unseen is not None else outcome
+
+
+def _is_gross(comparison: Comparison, gate: Gate) -> bool:
+    """Tell whether the step times of one model differ in the gate's direction by more than any trace was wrong."""
+    a, b = comparison.best.a, comparison.best.b
+    if comparison.strangers or not a or not b:
+        return False
+    return (b / a if gate.direction == "rise" else a / b) >= GROSS
 
 
 def _unseen(comparison: Comparison, gate: Gate) -> str | None:

@@ -185,6 +185,8 @@ def _measured(run: RunResult, library: Library) -> Measured:
         high_ms=best.high,
         host_bound=(busy_share_of_best(lead) or 1.0) < GPU_SETS_THE_PACE,
         works_ms=lead.best.floor_ms,
+        profiled_ms=mean,
+        kernels_ms=lead.work.kernel_ns / 1e6 if lead.work is not None and len(run.ranks) == 1 else None,
     )
 
 

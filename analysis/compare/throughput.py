@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 from sawtooth.analysis.compare.reasons import WORK_DIFFERS, counted_flops
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.significance.change_interval import ratio_interval
 from sawtooth.analysis.compare.significance.decision import verdict
-from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
+from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all, scaled
 from sawtooth.analysis.run.model import RunResult
 
 
@@ -66,23 +66,8 @@ def throughput(
             continue
         if not ms_a or not ms_b or max(work_a, work_b) / min(work_a, work_b) - 1 <= WORK_DIFFERS:
             return None
-        of_a = [_scaled(run, work_a / work_b) for run in measured_b]
+        of_a = [scaled(run, work_a / work_b) for run in measured_b]
         word = verdict(measured_a, of_a)
         interval = ratio_interval(measured_a, of_a, word.ci95_ms) if word.ci95_ms is not None else None
         return Throughput(unit, 1000 * work_a / ms_a, 1000 * work_b / ms_b, word, interval)
     return None
-
-
-def _scaled(run: Measured, share: float) -> Measured:
-    """Return the times for ``share`` of a step's work."""
-
-    def part(ms: float | None) -> float | None:
-        return None if ms is None else ms * share
-
-    return replace(
-        run,
-        steps_ms=tuple(ms * share for ms in run.steps_ms),
-        best_ms=part(run.best_ms),
-        low_ms=part(run.low_ms),
-        high_ms=part(run.high_ms),
-    )

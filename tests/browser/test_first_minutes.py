@@ -54,23 +54,23 @@ def test_back_and_forward_restore_a_comparison(here: tuple[Server, list[str]], p
     expect(page.locator("h1")).to_contain_text("after is", timeout=SLOW)
     assert f"a={a}" in page.url and f"b={b}" in page.url
     page.get_by_role("button", name="Swap sides").click()
-    expect(page.locator("h1")).to_contain_text("before probably takes", timeout=SLOW)
+    expect(page.locator("h1")).to_contain_text("size uncertain", timeout=SLOW)
     page.go_back()
     expect(page.locator("h1")).to_contain_text("after is", timeout=SLOW)
     page.go_forward()
-    expect(page.locator("h1")).to_contain_text("before probably takes", timeout=SLOW)
+    expect(page.locator("h1")).to_contain_text("size uncertain", timeout=SLOW)
     page.get_by_role("link", name="Runs").first.click()
     expect(page.locator("h1")).to_contain_text("3 runs", timeout=SLOW)
     page.get_by_role("link", name="Compare", exact=True).click()
-    expect(page.locator("h1")).to_contain_text("third probably takes", timeout=SLOW)
+    expect(page.locator("h1")).to_contain_text("size uncertain", timeout=SLOW)
     page.go_back()
     expect(page.locator("h1")).to_contain_text("3 runs", timeout=SLOW)
     page.go_back()
-    expect(page.locator("h1")).to_contain_text("before probably takes", timeout=SLOW)
+    expect(page.locator("h1")).to_contain_text("size uncertain", timeout=SLOW)
     page.goto(f"{server.url}/compare?a={a}&b={third}")
     expect(page.locator("h1")).to_contain_text("third is", timeout=SLOW)
     page.go_back()
-    expect(page.locator("h1")).to_contain_text("before probably takes", timeout=SLOW)
+    expect(page.locator("h1")).to_contain_text("size uncertain", timeout=SLOW)
 
 
 def test_a_run_of_the_command_line_appears_by_itself(here: tuple[Server, list[str]], page: Page, tmp_path: Path) -> None:

@@ -1,17 +1,24 @@
 """How certain a change is: one table, read by the headline, the rows, the reports and the gates.
 
-=====================================================================  ======================  ========================== the 95
-% interval of the change                                        word                    confidence
-=====================================================================  ======================  ========================== both
-sides are one recording                                           no_difference_shown     high the sides are of different
-programs                                    inconclusive            low a step time is not known
-inconclusive            low one command, no known change, in fewer than 3 runs                     faster or slower        low
-excludes 0; its near end is at least 5 %, and twice the floor          faster or slower        high excludes 0; the change is at
-least 2 % and the floor                   faster or slower        medium excludes 0, or the step times are from one source; the
-ranges of       faster or slower        low the recorded steps do not overlap a change of 10 % could have been seen
-no_difference_shown     by what could have been seen otherwise
-inconclusive            low =====================================================================  ======================
-==========================
+=====================================================================  ======================  ==========================
+the 95 % interval of the change                                        word                    confidence
+=====================================================================  ======================  ==========================
+both sides are one recording                                           no_difference_shown     high
+the sides are of different programs                                    inconclusive            low
+a step time is not known                                               inconclusive            low
+one command, nothing changed that is known, in fewer than 3 runs       faster or slower        low
+excludes 0; its near end is at least 5 %, and twice the floor          faster or slower        high
+excludes 0; the change is at least 2 % and the floor                   faster or slower        medium
+excludes 0; the change is smaller than the floor, but recorded steps    faster or slower        low
+of one side do not reach the other's
+leaves it open, and the profiled steps or the kernels say which side    faster or slower        low
+takes longer (module ``direction``)
+nothing bounds it on one side                                          inconclusive            low
+a change of 10 % could have been seen                                  no_difference_shown     by what could have been seen
+otherwise                                                              inconclusive            low
+=====================================================================  ======================  ==========================
+
+The page and the report's JSON state one of six answers (``Answer``). They add to the word whether the size of the change is known.
 
 The confidence also has a limit for every word. It depends on the interval of the ratio of the step times. If the high end is
 more than 1.5 times the low end, the confidence is medium at most. If it is more than 3 times the low end, the confidence is
@@ -34,17 +41,16 @@ from sawtooth.analysis.compare.significance.change_interval import Interval, hol
 
 Word = Literal["faster", "slower", "no_difference_shown", "inconclusive"]
 Confidence = Literal["high", "medium", "low"]
+Answer = Literal["faster", "slower", "faster_size_unknown", "slower_size_unknown", "no_change", "cannot_tell"]
 
 MIN_CHANGE = 0.02  # with nothing changed, runs on one machine differ by up to 2 %
 SURE_OF_NONE = 0.05  # a pair that would have shown a 5 % change, but did not, shows with high confidence that nothing changed
 CLEAR = 0.05  # the smallest change with high confidence: more than a second recording of either program adds
 NARROW, WIDE = 1.5, 3.0  # ratio of the interval's ends: above it, the size of the change is uncertain
+LARGEST_NO_CHANGE = 0.20  # of the faster side: an interval that reaches further does not say that nothing changed
 SURE_OF_SOME = 0.10  # five times the 2 % by which two recordings of one program may differ
 
 OF_ESTIMATES = "The interval is what is known of both step times, widened to 95 %."
-ERR_ALIKE = (
-    "It includes 0 because it takes the two to err independently; both come from the same source, and so they err alike."
-)
 NOT_KNOWN = "The step times are not known well enough to tell which side is faster."
 UNBOUNDED = "On one side nothing bounds the step time from above."
 OTHER_MODEL = "Their matrix products have different shapes, so the step times do not show the effect of a change."
@@ -64,7 +70,7 @@ class Verdict:
     Shares are of the faster side, so swapping the sides does not change them. ``ci95_ms`` is the interval of the change in ms.
     It is None only if a side has no step time; one end is None if nothing bounds the change there. ``smallest_visible_share``
     is the change that such a pair shows four times out of five (None where it is not known). ``noise_floor_share`` is how much
-    the recordings differ from themselves.
+    the recordings differ from themselves. ``ratio`` is the 95 % interval of A's step time ÷ B's, with an open end like ``ci95_ms``.
     """
 
     word: Word
@@ -73,6 +79,33 @@ class Verdict:
     ci95_ms: Interval | None = None
     noise_floor_share: float = 0.0
     smallest_visible_share: float | None = None
+    ratio: Interval | None = None
+
+    @property
+    def answer(self) -> Answer:
+        """The verdict of the page and of the report: the word, and whether the size of the change is known."""
+        if self.word == "faster":
+            return "faster" if self.size_known else "faster_size_unknown"
+        if self.word == "slower":
+            return "slower" if self.size_known else "slower_size_unknown"
+        return "no_change" if self.word == "no_difference_shown" and self.largest_change is not None else "cannot_tell"
+
+    @property
+    def size_known(self) -> bool:
+        """Whether the ratio's interval lies on the side of the word, and is narrow enough to state a size."""
+        low, high = self.ratio or (None, None)
+        if low is None or high is None or low <= 0:
+            return False
+        return (low > 1 if self.word == "faster" else high < 1) and high / low <= WIDE
+
+    @property
+    def largest_change(self) -> float | None:
+        """The largest change that the interval leaves open, as a share of the faster side; None above 20 %, or where nothing bounds it."""
+        low, high = self.ratio or (None, None)
+        if low is None or high is None or low <= 0:
+            return None
+        largest = max(high, 1 / low) - 1
+        return largest if largest <= LARGEST_NO_CHANGE else None
 
     @property
     def shown(self) -> bool:
@@ -139,12 +172,10 @@ def settled(by_steps: Verdict, evidence: Evidence, source: str) -> Verdict:
         return replace(stated, word=way, confidence=sure, why=" ".join([*by, source, "It excludes 0.", *limits]))
     if by_steps.shown and not holds_zero(evidence.interval):
         return replace(stated, confidence="low")
-    if by_steps.shown and evidence.alike and None not in evidence.interval:
-        return replace(stated, confidence="low", why=f"{why} {ERR_ALIKE}")
     could = None if visible is None or None in evidence.interval else max(visible, evidence.floor)
     if could is not None and could <= 2 * SURE_OF_NONE:
         return replace(stated, word="no_difference_shown", confidence=sure_of_none(could))
-    if by_steps.word == "no_difference_shown":
+    if by_steps.word == "no_difference_shown" and None not in evidence.interval:
         return stated
     return replace(stated, word="inconclusive", confidence="low", why=f"{why} {NOT_KNOWN}" if by_steps.shown else why)
 
@@ -169,10 +200,8 @@ def of_one_command(verdict: Verdict) -> Verdict:
 
 
 def limited(verdict: Verdict, ratio: Interval | None) -> Verdict:
-    """Return the verdict, its confidence limited by the width of ``ratio``, the ratio's interval.
-
-    The verdict is unchanged if ``ratio`` is None.
-    """
+    """Return the verdict with ``ratio``, the ratio's interval, and the confidence limited by its width."""
+    verdict = replace(verdict, ratio=ratio)
     if not verdict.shown or verdict.confidence == "low" or ratio is None:
         return verdict
     low, high = ratio

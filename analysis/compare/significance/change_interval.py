@@ -51,6 +51,24 @@ def ratio_interval(a: Sequence[Measured], b: Sequence[Measured], change: Interva
     return best_a / best_b * math.exp(-below), best_a / best_b * math.exp(above)
 
 
+def open_ratio_interval(a: Sequence[Measured], b: Sequence[Measured], change: Interval) -> Interval | None:
+    """Return the interval of A's step time ÷ B's, with an open end where the ``change`` has one; None without step times.
+
+    Where the step times' own intervals are not known, all that is open counts as the slower side's.
+    """
+    if (ratio := ratio_interval(a, b, change)) is not None:
+        return ratio
+    best_a, best_b = mean_of_all([run.best_ms for run in a]), mean_of_all([run.best_ms for run in b])
+    if not best_a or not best_b:
+        return None
+    faster, (low, high) = min(best_a, best_b), change
+
+    def at(change_ms: float) -> float:
+        return 1 - change_ms / faster if change_ms <= 0 else 1 / (1 + change_ms / faster)
+
+    return None if high is None else at(high), None if low is None else at(low)
+
+
 def _ratio_error(half_ms: float, widths: tuple[float, float], best_ms: tuple[float, float]) -> float | None:
     """Return the error of the ratio's logarithm if the error of the change is ``half_ms``.
 

@@ -33,12 +33,12 @@ from sawtooth.analysis.compare.significance.certainty import (
 )
 from sawtooth.analysis.compare.significance.change_interval import (
     RUN_TO_RUN,
-    Interval,
     change_interval,
     holds_zero,
-    ratio_interval,
+    open_ratio_interval,
     widened,
 )
+from sawtooth.analysis.compare.significance.direction import directed
 from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
 from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.quantiles import student_t
@@ -66,24 +66,14 @@ def verdict(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
     size.
     """
     judged = _varied(a, b)
-    return limited(judged, _ratio(judged, a, b))
-
-
-def _ratio(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> Interval | None:
-    """Return the interval of the step times' ratio; if not known, the slower side has all the uncertainty."""
-    best_a, best_b = _mean_best(a), _mean_best(b)
-    if judged.ci95_ms is None or not best_a or not best_b:
-        return None
-    if (ratio := ratio_interval(a, b, judged.ci95_ms)) is not None:
-        return ratio
-    ends, faster = sorted(abs(end) for end in judged.ci95_ms if end is not None), min(best_a, best_b)
-    return (1 + ends[0] / faster, 1 + ends[1] / faster) if len(ends) == len(judged.ci95_ms) else (None, None)
+    return limited(judged, open_ratio_interval(a, b, judged.ci95_ms) if judged.ci95_ms is not None else None)
 
 
 def _varied(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
     """Return the verdict, with the confidence of single host-limited runs reduced by how much hosts vary."""
     judged = _possible(_verdict(a, b), a, b)
     single = min(len(a), len(b)) < MIN_RUNS_AS_UNIT
+    judged = directed(judged, a, b) if single else judged
     if not (single and judged.shown and judged.ci95_ms is not None and any(run.host_bound for run in (*a, *b))):
         return judged
     best_a, best_b = _mean_best(a) or 0.0, _mean_best(b) or 0.0
@@ -113,7 +103,7 @@ def _possible(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> 
 def _verdict(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
     by_steps = _by_steps(a, b)
     best_a, best_b = _mean_best(a), _mean_best(b)
-    if best_a is None or best_b is None or best_a <= 0 or best_b <= 0 or by_steps.ci95_ms == (0.0, 0.0):
+    if best_a is None or best_b is None or best_a <= 0 or best_b <= 0 or _one_recording(a, b):
         return by_steps
     estimated = any(run.source in ESTIMATED for run in (*a, *b))
     alike = len({run.source for run in (*a, *b)}) == 1
@@ -131,7 +121,7 @@ def _verdict(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
 
 def _by_steps(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
     """Judge by the spread of steps or runs alone."""
-    if sorted(run.recordings for run in a) == sorted(run.recordings for run in b) and all(run.recordings for run in a):
+    if _one_recording(a, b):
         return Verdict("no_difference_shown", "high", "Both sides are the same recording.", (0.0, 0.0))
     best_a, best_b = _mean_best(a), _mean_best(b)
     if best_a is None or best_b is None or best_a <= 0 or best_b <= 0:
@@ -156,6 +146,11 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
             few = f"{steps} {kind} steps are too few: a verdict takes {least} a side, an interval {MIN_STEPS_FOR_INTERVAL}."
             return Verdict("inconclusive", "low", few, noise_floor_share=floor)
     return _by_ranges(pair)
+
+
+def _one_recording(a: Sequence[Measured], b: Sequence[Measured]) -> bool:
+    """Tell whether both sides are the same recordings."""
+    return sorted(run.recordings for run in a) == sorted(run.recordings for run in b) and all(run.recordings for run in a)
 
 
 def _times_lead(runs: Sequence[Measured]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,7 +22,8 @@ class Measured:
     ``recordings`` identify what was measured. ``recorded`` counts all steps of the recording, also the first of a cycle, which
     does not count (None: as many as ``steps_ms``). ``host_bound`` says that the GPU does not limit the step. ``on_host`` says
     that a trace shows work on the host and no GPU. ``works_ms`` is how long the GPU works in a step; no step is shorter. None
-    where it is not known.
+    where it is not known. ``profiled_ms`` is the mean profiled step. ``kernels_ms`` is how long a step's kernels run; None for
+    a job of several GPUs, whose kernels wait for each other.
     """
 
     steps_ms: tuple[float, ...]
@@ -35,6 +36,8 @@ class Measured:
     host_bound: bool = False
     on_host: bool = False
     works_ms: float | None = None
+    profiled_ms: float | None = None
+    kernels_ms: float | None = None
 
     @property
     def longest_ms(self) -> float | None:
@@ -55,6 +58,24 @@ class Measured:
         if self.best_ms is None or self.source == "profile" or len(steps) == 0 or steps.mean() <= 0:
             return steps
         return np.asarray(steps * (self.best_ms / steps.mean()))
+
+
+def scaled(run: Measured, share: float) -> Measured:
+    """Return the times that ``share`` of a step's work takes."""
+
+    def part(ms: float | None) -> float | None:
+        return None if ms is None else ms * share
+
+    return replace(
+        run,
+        steps_ms=tuple(ms * share for ms in run.steps_ms),
+        best_ms=part(run.best_ms),
+        low_ms=part(run.low_ms),
+        high_ms=part(run.high_ms),
+        works_ms=part(run.works_ms),
+        profiled_ms=part(run.profiled_ms),
+        kernels_ms=part(run.kernels_ms),
+    )
 
 
 def mean_of_all(values: Sequence[float | None]) -> float | None:

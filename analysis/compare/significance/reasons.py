@@ -9,7 +9,10 @@ from sawtooth.analysis.compare.significance.measured import Measured
 from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.units import significant
 
-HOSTS_VARY = "The host limits these steps, and its own speed varies from run to run: record both sides again to be sure."
+HOSTS_VARY = (
+    "The host limits these steps, and its own speed varies from run to run. So the change may not be the cause: record both sides again "
+    "to be sure."
+)
 SCALED = " (profiled steps scaled to the run's own)"
 WIDENED = "The interval holds what the step times themselves leave open, too."
 NO_LENGTH = "On one side at least half of the steps take the GPU no time, so no step time can be compared."

@@ -102,16 +102,17 @@ def headline(comparison: Comparison) -> str:
             return f"No verdict. {fmt.clean(withdrawn)}"
         unknown = " and ".join(name for name, ms in ((a, best.a), (b, best.b)) if ms is None)
         return f"No verdict: no step time is known of {unknown}."
-    perhaps = "probably " if comparison.verdict.confidence == "low" else ""
-    if word in ("faster", "slower") and best.a and best.b:
-        if word == "faster":
-            return f"{b} is {perhaps}{fmt.times(best.a / best.b)} as fast as {a}: {step_times(comparison)} a step."
-        return f"{b} {perhaps}takes {fmt.times(best.b / best.a)} as long as {a}: {step_times(comparison)} a step."
-    if comparison.verdict.may_be_none and _little_is_known(comparison.verdict):
-        return f"Too little is recorded to tell {b} from {a}: {step_times(comparison)} a step."
-    if comparison.verdict.may_be_none:
-        return f"No measurable change between {a} and {b}: {step_times(comparison)} a step."
-    return f"No verdict on whether {b} differs from {a}: {step_times(comparison)} a step."
+    answer, times = comparison.verdict.answer, f"{step_times(comparison)} a step."
+    sized = f"(95\u00a0%: {intervals.of_ratio(comparison)})"
+    if answer == "faster":
+        return f"{b} is about {fmt.times(best.a / best.b)} as fast as {a} {sized}: {times}"
+    if answer == "slower":
+        return f"{b} takes about {fmt.times(best.b / best.a)} as long as {a} {sized}: {times}"
+    if comparison.verdict.shown:
+        return f"{b} is {word} than {a}, size uncertain: {times}"
+    if answer == "no_change":
+        return f"{intervals.no_change(comparison.verdict)} between {a} and {b}: {times}"
+    return f"Cannot tell whether {a} or {b} is faster: {times}"
 
 
 def is_one_run(comparison: Comparison) -> bool:
@@ -131,11 +132,14 @@ def _throughput(rate: Throughput, a: str, b: str, steps: str) -> str:
     rates = " → ".join(work_rate(value, rate.unit) for value in (rate.a, rate.b))
     if rate.batch is not None:
         rates = f"{_batches(rate.batch)}, {rates}"
+    if rate.verdict.shown and not rate.verdict.size_known:
+        more = "more" if rate.verdict.word == "faster" else "fewer"
+        return f"{b} does {more} {work} a second than {a}, size uncertain: {rates}; a step takes {steps}."
     if rate.verdict.shown:
         return f"{b} does {fmt.times(rate.ratio)} the {work} a second of {a}: {rates}; a step takes {steps}."
-    if rate.verdict.may_be_none:
-        return f"No measurable change between {a} and {b} in {work} a second: {rates}; a step takes {steps}."
-    return f"No verdict on whether {b} and {a} differ in {work} a second: {rates}; a step takes {steps}."
+    if rate.verdict.answer == "no_change":
+        return f"{intervals.no_change(rate.verdict)} between {a} and {b} in {work} a second: {rates}; a step takes {steps}."
+    return f"Cannot tell whether {a} or {b} does more {work} a second: {rates}; a step takes {steps}."
 
 
 def _batches(ratio: Fraction) -> str:
@@ -161,6 +165,8 @@ def below(comparison: Comparison) -> str:
     sure = how_sure(comparison)
     if sure == "Low confidence.":  # low confidence needs its reason
         sure = f"{sure} {why_sure(comparison)}"
+    if (remedy := intervals.what_would_tell(comparison)) is not None:
+        sure = f"{remedy} {sure}"
     lacks, compute = lacks_gpu_work(comparison), behind_compute(comparison) if shown(comparison) else None
     if any(gpu_worked(comparison)):  # only one side: the consequence for the rest comes first
         return " ".join(filter(None, (lacks, why(comparison), compute, sure)))
@@ -208,7 +214,7 @@ def how_sure(comparison: Comparison) -> str:
         return f"{sure}{intervals.of_rate(comparison.throughput)}."
     if word.ci95_ms is None or word.ci95_ms == (0.0, 0.0):
         return f"{sure}."
-    return f"{sure}: {intervals.of_change(*word.ci95_ms, intervals.of_ratio(comparison))}"
+    return f"{sure}: {intervals.of_change(*word.ci95_ms)}"
 
 
 def _little_is_known(verdict: Verdict) -> bool:

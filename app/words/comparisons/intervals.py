@@ -3,41 +3,56 @@
 from __future__ import annotations
 
 from sawtooth.analysis.compare.comparison import Comparison
-from sawtooth.analysis.compare.significance.change_interval import ratio_interval
+from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.app import format as fmt
 
 
-def of_change(low_ms: float | None, high_ms: float | None, ratio: str = "") -> str:
-    """Return the 95 % interval of a change (ms) in words; ``ratio`` gives the same as a ratio.
-
-    An end may be open.
-    """
+def of_change(low_ms: float | None, high_ms: float | None) -> str:
+    """Return the 95 % interval of a change (ms) in words, open where nothing bounds it."""
     if low_ms is None and high_ms is None:
         return "nothing bounds the change."
     if low_ms is None or high_ms is None:
-        bound = f"at most {_longer(high_ms)}" if high_ms is not None else f"at least {_longer(low_ms or 0.0)}"
+        bound = _below(high_ms) if high_ms is not None else _above(low_ms or 0.0)
         return f"a step is {bound} (95 % interval)."
     if low_ms * high_ms < 0:
         return f"a step is between {_longer(low_ms)} and {_longer(high_ms)} (95 % interval)."
     near, far = sorted((abs(low_ms), abs(high_ms)))
-    return f"a step is {fmt.span_ms(near, far)} {'shorter' if low_ms + high_ms < 0 else 'longer'}{ratio} (95 % interval)."
+    return f"a step is {fmt.span_ms(near, far)} {'shorter' if low_ms + high_ms < 0 else 'longer'} (95 % interval)."
 
 
 def of_ratio(comparison: Comparison) -> str:
-    """Return the interval of a shown change as a ratio, such as "3.73 to 4.18 × as fast".
-
-    It is "" if the intervals of the step times do not give one.
-    """
+    """Return the 95 % interval of the ratio, such as 3.73 to 4.18 ×; "" where the size of the change is not known."""
     verdict = comparison.verdict
-    if not verdict.shown or verdict.ci95_ms is None:
+    low, high = verdict.ratio or (None, None)
+    if not verdict.shown or not verdict.size_known or not low or not high:
         return ""
-    ends = ratio_interval(comparison.a.measured, comparison.b.measured, verdict.ci95_ms)
-    if ends is None:
-        return ""
-    faster = verdict.word == "faster"
-    low, high = ends if faster else (1 / ends[1], 1 / ends[0])
-    return f", {fmt.number(low, 3)} to {fmt.times(high)} as {'fast' if faster else 'long'}" if low > 1 else ""
+    low, high = (low, high) if verdict.word == "faster" else (1 / high, 1 / low)
+    return f"{fmt.number(low, 3)} to {fmt.times(high)}"
+
+
+def no_change(verdict: Verdict) -> str:
+    """Return the statement of a change that is no larger than the verdict's interval leaves open."""
+    return f"No change larger than {fmt.share(verdict.largest_change or 0.0)}"
+
+
+def what_would_tell(comparison: Comparison) -> str | None:
+    """Return what to record where it cannot be told which side is faster; None elsewhere."""
+    if comparison.leading.answer != "cannot_tell" or comparison.strangers:
+        return None
+    if any(source not in ("user", "marks") for side in comparison.sources for source in side):
+        return "Record both sides with `sawtooth run`, which times every step."
+    return "Record each side three times or more, and compare all of them."
+
+
+def _below(high_ms: float) -> str:
+    """Return what a change of at most ``high_ms`` is: at least 5 ms shorter, or at most 5 ms longer."""
+    return f"at {'least' if high_ms < 0 else 'most'} {_longer(high_ms)}"
+
+
+def _above(low_ms: float) -> str:
+    """Return what a change of at least ``low_ms`` is: at most 5 ms shorter, or at least 5 ms longer."""
+    return f"at {'most' if low_ms < 0 else 'least'} {_longer(low_ms)}"
 
 
 def of_rate(rate: Throughput) -> str:

@@ -260,6 +260,7 @@ def test_two_traces_from_file_to_contract(tmp_path):
     assert found["profile_step_time_ms"]["change_ms"] == pytest.approx(-0.2)
     assert found["profile_step_time_ms"]["median"]["change_ms"] == pytest.approx(-0.2)
     assert found["best_step_time_ms"]["verdict"] == "faster"
+    assert found["verdict"] == "faster_size_unknown"
     low, high = found["best_step_time_ms"]["ci95_ms"]
     assert low < found["best_step_time_ms"]["change_ms"] < high
     changed = {(r["owner"], r["cause"]): r["change_ms"] for r in found["waterfall"] if abs(r["change_ms"]) > 1e-9}

@@ -9,6 +9,7 @@ import pytest
 
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.gate import COULD_NOT_JUDGE, PASSED, REGRESSED, UNITS, WORDS, judge, parse_gate
+from sawtooth.analysis.compare.significance.measured import Measured
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.ingest.errors import UsageError
@@ -190,3 +191,17 @@ def test_a_fall_of_the_step_time_can_be_gated_as_well():
     assert code(found, "best_step_time_ms:-5%") == COULD_NOT_JUDGE
     assert "beyond the limit, but no difference shown" in sentence(found, "best_step_time_ms:-5%")
     assert code(found, "best_step_time_ms:-50%") == PASSED
+
+
+@pytest.mark.parametrize("high", [None, 3.0])
+def test_a_gross_slow_down_of_estimates_is_judged_in_both_directions(high):
+    sides = []
+    for name, best in (("a", 43.0), ("b", 191.0)):
+        measured = Measured(
+            (best,) * 3, best, "estimate", (name,), low_ms=best / 3, high_ms=high and best * high, profiled_ms=80.0
+        )
+        sides.append(replace(side(run_of(name * 16, best_ms=best, source="estimate")), measured=(measured,)))
+    a, b = sides
+    assert code(compare(a, b), "best_step_time_ms:+5%") == REGRESSED
+    assert code(compare(b, a), "best_step_time_ms:-5%") == REGRESSED
+    assert code(compare(b, a), "best_step_time_ms:+5%") != REGRESSED

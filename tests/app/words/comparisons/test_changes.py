@@ -41,7 +41,7 @@ def test_rows_that_rest_on_the_step_say_what_the_headline_says():
         sides.append(replace(side(run), measured=(measured,)))
     found = compare(*sides)
     said = {row[0]: row[3] for row in changes.metric_rows(found)}
-    assert words.headline(found).startswith("No measurable change between")
+    assert words.headline(found).startswith("Cannot tell whether ")
     assert [said[label] for label in ("Step time", "MFU")] == ["no measurable change"] * 2
     assert {changes.label(c.key): found.metric_word(c) for c in found.metrics if c.change}["Kernels per step"] == "changed"
     marked = {row[0]: row[3] for row in changes.changed_rows(found)[0]}

@@ -28,7 +28,7 @@ def stretch(identifier, step, *, allocator_ms, compute_ms=7.0, notes="Recorded b
 
 def test_a_later_step_that_is_slower_says_what_grew():
     comparison = compare(stretch("a", 1000, allocator_ms=0.0), stretch("b", 40_000, allocator_ms=0.8))
-    assert words.headline(comparison).startswith("step 40,000 takes 1.08\u00a0× as long as step 1,000")
+    assert words.headline(comparison).startswith("step 40,000 takes about 1.08\u00a0× as long as step 1,000")
     (sentence, *_) = words.sentences(comparison)
     assert sentence.startswith("Most of the change is allocator, +800\u00a0µs a step: memory is allocated and freed")
     assert "in pieces" not in sentence, "nothing shows it"

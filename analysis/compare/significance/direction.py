@@ -1,0 +1,81 @@
+"""The direction of a change whose interval leaves it open: what the best steps, the profiled steps and the kernels say together.
+
+The thresholds come from pairs of recordings with a stopwatch (``docs/evidence/comparisons.md``). Profiling distorts a ratio of step times up to 2.5 times,
+and profiled steps alone point the wrong way in about one of twelve pairs. So no single source decides here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from sawtooth.analysis.compare.significance.certainty import Verdict
+from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
+
+Direction = Literal["faster", "slower"]
+
+BOTH_AGREE = 2.0  # times, by the best steps and by the profiled steps
+BOTH_AGREE_TELEMETRY = 1.3  # the same where telemetry gives both step times
+ALL_AGREE = 1.15  # the same where the kernels' time changes in that direction by as much, on one GPU
+KERNELS_LONGER = 1.15  # times the other side's whole profiled step: clocks differ by up to 8 %
+
+AGREE = "The best steps and the profiled steps agree on the direction, by {times} times or more. By how much is not known."
+ALL = "The best steps, the profiled steps and the kernels agree on the direction, by {times} times or more. By how much is not known."
+KERNELS = "The kernels of {slower} alone take longer than a whole profiled step of {faster}. By how much the runs differ is not known."
+DISAGREE = "The best steps and the profiled steps point in opposite directions."
+
+
+def directed(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
+    """Return the verdict; where its interval leaves the direction open, with the direction that several sources agree on."""
+    if judged.shown or judged.ci95_ms is None or judged.ci95_ms == (0.0, 0.0):
+        return judged
+    if (found := direction(a, b)) is not None:
+        return replace(judged, word=found[0], confidence="low", why=found[1])
+    if judged.word == "inconclusive" and contradict(a, b):
+        return replace(judged, why=f"{judged.why} {DISAGREE}")
+    return judged
+
+
+def direction(a: Sequence[Measured], b: Sequence[Measured]) -> tuple[Direction, str] | None:
+    """Return whether B is faster or slower than A, and why; None where the sources do not tell, or contradict each other."""
+    best, profiled = _ratio(a, b, "best_ms"), _ratio(a, b, "profiled_ms")
+    if best is None or profiled is None or contradict(a, b):
+        return None
+    telemetry = all(run.source == "telemetry" for run in (*a, *b))
+    least = BOTH_AGREE_TELEMETRY if telemetry else BOTH_AGREE
+    if min(_factor(a, b, "best_ms"), _factor(a, b, "profiled_ms")) >= least:
+        return ("faster" if best > 1 else "slower"), AGREE.format(times=f"{least:g}")
+    kernels = _ratio(a, b, "kernels_ms")
+    factors = [_factor(a, b, name) for name in ("best_ms", "profiled_ms", "kernels_ms")]
+    if kernels is not None and (best > 1) == (kernels > 1) and min(factors) >= ALL_AGREE:
+        return ("faster" if best > 1 else "slower"), ALL.format(times=f"{ALL_AGREE:g}")
+    if best >= 1 and _kernels_longer(a, b):
+        return "faster", KERNELS.format(slower="A", faster="B")
+    if best <= 1 and _kernels_longer(b, a):
+        return "slower", KERNELS.format(slower="B", faster="A")
+    return None
+
+
+def contradict(a: Sequence[Measured], b: Sequence[Measured]) -> bool:
+    """Tell whether the profiled steps change in the opposite direction of the best steps."""
+    best, profiled = _ratio(a, b, "best_ms"), _ratio(a, b, "profiled_ms")
+    return best is not None and profiled is not None and (best - 1) * (profiled - 1) < 0
+
+
+def _kernels_longer(a: Sequence[Measured], b: Sequence[Measured]) -> bool:
+    """Tell whether A's kernels alone take longer than B's profiled step, which the profiler only makes longer."""
+    kernels, step = mean_of_all([run.kernels_ms for run in a]), mean_of_all([run.profiled_ms for run in b])
+    return kernels is not None and bool(step) and kernels >= KERNELS_LONGER * (step or 0.0)
+
+
+def _factor(a: Sequence[Measured], b: Sequence[Measured], name: Literal["best_ms", "profiled_ms", "kernels_ms"]) -> float:
+    """Return the longer side's mean time ÷ the shorter's, the same in both directions; 1 where one is not known."""
+    ratios = [ratio for ratio in (_ratio(a, b, name), _ratio(b, a, name)) if ratio is not None]
+    return max(ratios, default=1.0)
+
+
+def _ratio(a: Sequence[Measured], b: Sequence[Measured], name: Literal["best_ms", "profiled_ms", "kernels_ms"]) -> float | None:
+    """Return A's mean time ÷ B's; None where one is not known."""
+    time_a, time_b = (mean_of_all([getattr(run, name) for run in side]) for side in (a, b))
+    return time_a / time_b if time_a and time_b else None
