@@ -77,8 +77,7 @@ def products(seed: int) -> Iterator[Case]:
                 yield product(dtype, batch, m, n, k, "NN" if n == 64 else "NT")
 
 
-# Input channels, output channels, side, kernel, stride, groups (0: depthwise): from ResNets, U-Nets, ConvNeXts and
-# EfficientNets.
+# Channels in and out, side, kernel, stride, groups (0: depthwise) of ResNets, U-Nets, ConvNeXts and EfficientNets.
 CONVOLUTIONS = (
     *((3, 64, 224, 7, 2, 1), (64, 64, 56, 1, 1, 1), (64, 64, 56, 3, 1, 1), (64, 256, 56, 1, 1, 1), (256, 128, 56, 1, 1, 1)),
     *(

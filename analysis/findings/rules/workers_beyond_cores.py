@@ -149,7 +149,7 @@ def _by_timing(facts: UserFacts) -> Iterator[Evidence]:
 
 
 def check_host(result: RunResult) -> Iterator[Finding]:
-    """Yield the findings for a run without GPU work, by the loader's own times, else by the host's samples."""
+    """Yield the findings for a run without GPU work, by the loader's own times, else by the host's."""
     timed = tuple(_by_timing(result.manifest.facts))
     for evidence in timed or _crowded(result.telemetry.host):
         yield advise(RULE.slug, evidence, Judgement("info", evidence.confidence), RULE.explains)
