@@ -1,1 +1,1 @@
-"""Sample recordings that ship with Sawtooth, and the script that records them."""
+"""Sample recordings that ship with Sawtooth, and the scripts that record them."""

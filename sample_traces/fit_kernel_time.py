@@ -2,7 +2,8 @@
 
     python sample_traces/fit_kernel_time.py tests/kernel_grids/*.jsonl.gz
 
-The grids are what `kernel_grid.py` measured. Every fourth case of a kind that has many is kept out of the fit, and judged apart.
+`kernel_grid.py` measured the grids. In a kind with many cases, every fourth case is left out of the fit and evaluated
+separately.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-if str(ROOT) not in sys.path:  # started as a script, the folder above is not on the path
+if str(ROOT) not in sys.path:  # A script's own folder is on the path, but not the folder above it.
     sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402 - after the path is set
@@ -38,7 +39,7 @@ from sawtooth.analysis.knowledge.traffic import operator_bytes  # noqa: E402
 
 TABLE = ROOT / "analysis" / "knowledge" / "kernel_time.toml"
 TYPE_OF = {"bf16": "c10::BFloat16", "fp16": "c10::Half", "fp32": "float", "tf32": "float"}
-# name: (first value, least, most); what a kind of kernel does not list stays 0
+# Name: (start value, lower bound, upper bound). Factors that a kind of kernel does not list stay 0.
 FACTORS = {
     "launch_us": (2.5, 0.4, 60.0),
     "compute": (1.3, 0.9, 600.0),
@@ -55,14 +56,14 @@ USED = {
     "move": ("launch_us", "memory"),
     "optimizer": ("launch_us", "memory"),
 }
-FEWEST = 6  # cases without which a row is not fitted
-MANY = 24  # cases from which on every KEPT_OUT-th is not fitted to
+FEWEST = 6  # A row with fewer cases is not fitted.
+MANY = 24  # From this number of cases on, every KEPT_OUT-th case is left out of the fit.
 KEPT_OUT = 4
 Cases = list[tuple[Work, float]]
 
 
 def work_of(case: dict[str, Any]) -> Work | None:
-    """The work of one line of the grid, by the code that reads traces."""
+    """Return the work of one line of the grid, computed by the code that reads traces."""
     operator, dtype, dims = case["operator"], case["dtype"], case["dims"]
     family = case["family"]
     if family == "gemm":
@@ -79,7 +80,7 @@ def work_of(case: dict[str, Any]) -> Work | None:
         made = attention_work(query, key, dtype, backend=case["backend"], causal=case["causal"], backward=backward)
         return made if case["backend"] != "math" else None
     if family == "optimizer":
-        # one tensor at a time, the number of tensors decides and not their size
+        # For the single-tensor optimizer, the number of tensors determines the time, not their size.
         kind = case["kind"]
         return optimizer_work(operator.removesuffix(".step"), kind, math.prod(dims[0])) if kind != "single" else None
     types = [TYPE_OF[dtype]] * len(dims)
@@ -88,7 +89,7 @@ def work_of(case: dict[str, Any]) -> Work | None:
 
 
 def strides_of(case: dict[str, Any]) -> list[list[int]]:
-    """The strides that the profiler records of a product's operands."""
+    """Return the strides that the profiler records for a product's operands."""
     strides = []
     for shape, letter in zip(case["dims"], case["layout"], strict=True):
         rows, columns = shape[-2:]
@@ -97,7 +98,7 @@ def strides_of(case: dict[str, Any]) -> list[list[int]]:
 
 
 def concrete_of(case: dict[str, Any]) -> list[str]:
-    """The arguments of a convolution as the profiler writes them."""
+    """Return the arguments of a convolution as the profiler writes them."""
     stride, padding = ([case[name]] * 2 for name in ("stride", "padding"))
     place = [str(stride), str(padding), "[1, 1]", "False", "[0, 0]", str(case["groups"])]
     backward = case["operator"].endswith("_backward")
@@ -105,7 +106,10 @@ def concrete_of(case: dict[str, Any]) -> list[str]:
 
 
 def read(paths: list[Path]) -> dict[str, Cases]:
-    """(work, measured ms) of the grids by row of the table; TF32 products also pooled over layouts for traces without strides."""
+    """Return (work, measured ms) of the grids by row of the table.
+
+    TF32 products are also pooled over layouts, for traces without strides.
+    """
     by_row: dict[str, Cases] = defaultdict(list)
     for line in itertools.chain.from_iterable(gzip.decompress(path.read_bytes()).splitlines() for path in paths):
         case = json.loads(line)
@@ -118,12 +122,12 @@ def read(paths: list[Path]) -> dict[str, Cases]:
 
 
 def kept_out(cases: Cases) -> Cases:
-    """The cases that are not fitted to."""
+    """Return the cases that are left out of the fit."""
     return cases[::KEPT_OUT] if len(cases) >= MANY else []
 
 
 def fit(name: str, every: Cases, gpu: Gpu) -> Row:
-    """The row with the least absolute log residuals (softened near 0), judged on all of `every`."""
+    """Return the row with the smallest absolute log residuals (softened near 0), judged on `every`."""
     cases = [case for i, case in enumerate(every) if i % KEPT_OUT] if len(every) >= MANY else every
     names = USED[name.split(".")[0]]
     first, least, most = (np.log([FACTORS[key][i] for key in names]) for i in range(3))
@@ -140,7 +144,7 @@ def fit(name: str, every: Cases, gpu: Gpu) -> Row:
 
 
 def judged(row: Row, cases: Cases, gpu: Gpu) -> Row:
-    """`row` with its residuals on `cases`."""
+    """Return `row` with the statistics of its residuals on `cases`."""
     logs = np.array([math.log(ms / (time_ms(work, row, gpu) or math.nan)) for work, ms in cases])
     off = np.abs(np.expm1(-logs))
     low, high = np.quantile(logs, (0.1, 0.9))
@@ -159,7 +163,7 @@ def judged(row: Row, cases: Cases, gpu: Gpu) -> Row:
 
 
 def written(fitted: dict[str, Row], source: str) -> str:
-    """The table as TOML."""
+    """Return the table as TOML."""
     lines = [
         "# Factors of the kernel-time model (kernel_time.py), fitted by sample_traces/fit_kernel_time.py. residuals: |estimated ÷ measured − 1|",
         f'source = "{source}"',
@@ -174,7 +178,7 @@ def written(fitted: dict[str, Row], source: str) -> str:
 
 
 def table(fitted: dict[str, Row], title: str) -> str:
-    """Residuals by row as Markdown."""
+    """Return the residuals by row as Markdown."""
     lines = [f"| {title} | cases | median | 80 % | worst |", "|---|--:|--:|--:|--:|"]
     for name, row in sorted(fitted.items()):
         r = row.residuals

@@ -1,4 +1,4 @@
-"""JPEG images that are decoded, cropped and flipped on the CPU, sample by sample, as an image loader does."""
+"""JPEG images that the CPU decodes, crops and flips one by one, as an image loader does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from torch.utils.data import Dataset
 
 
 def make_jpegs(count: int, side: int, seed: int = 0) -> list[bytes]:
-    """`count` JPEG files of `side` x `side` pixels: smooth colours with some grain, so that they decode like photographs."""
+    """Return `count` JPEG files of `side` x `side` pixels.
+
+    They have smooth colours with some noise, so that they decode like photographs.
+    """
     rng, files = np.random.default_rng(seed), []
     for _ in range(count):
         coarse = Image.fromarray(rng.integers(0, 256, (12, 12, 3), dtype=np.uint8))
@@ -26,7 +29,10 @@ def make_jpegs(count: int, side: int, seed: int = 0) -> list[bytes]:
 
 
 class JpegImages(Dataset[tuple[Tensor, int]]):
-    """Training images: each access decodes a JPEG, takes a random crop, resizes it to 224 x 224 and maybe flips it."""
+    """Training images: each access decodes a JPEG, crops it at random and resizes it to 224 x 224.
+
+    Half of the images are also flipped.
+    """
 
     def __init__(self, length: int, side: int, files: int = 256) -> None:
         self.length, self.files = length, make_jpegs(files, side)
@@ -35,7 +41,7 @@ class JpegImages(Dataset[tuple[Tensor, int]]):
         return self.length
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """(3, 224, 224) uint8 and its class."""
+        """Return the image as (3, 224, 224) uint8, and its class."""
         image = Image.open(io.BytesIO(self.files[index % len(self.files)])).convert("RGB")
         edge = int(min(image.size) * random.uniform(0.6, 1.0))
         left, top = random.randint(0, image.width - edge), random.randint(0, image.height - edge)

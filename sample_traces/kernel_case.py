@@ -1,4 +1,7 @@
-"""One operator to time, named as the profiler would record it, so that FLOPs and bytes of a grid come from the code that reads traces."""
+"""One operator to time, with the name that the profiler records.
+
+So the code that reads traces can compute the FLOPs and bytes of a grid.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,17 @@ import torch
 from torch import Tensor
 
 DEVICE = "cuda"
-COLD_BYTES = 150e6  # inputs rotate over this much, well above the 50 MiB of L2 of an H100 or H200
+COLD_BYTES = 150e6  # Inputs rotate over this many bytes, which is well above the 50 MiB L2 cache of an H100 or H200.
 MOST_SETS = 12
 Run = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One operator to time. `dims` and `dtype` are those of its inputs; `make` builds the call on fresh random inputs."""
+    """One operator to time.
+
+    `dims` and `dtype` are those of its inputs. `make` builds the call on new random inputs.
+    """
 
     family: str
     operator: str
@@ -28,24 +34,27 @@ class Case:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def sets(self) -> int:
-        """How many sets of inputs are rotated, so that none is found in the L2 cache."""
+        """Return the number of input sets to rotate, so that no input is in the L2 cache."""
         size = {"fp32": 4, "tf32": 4, "fp8": 1}.get(self.dtype, 2)
         total = sum(math.prod(shape) for shape in self.dims) * size
         return max(1, min(MOST_SETS, math.ceil(COLD_BYTES / max(total, 1))))
 
 
 def torch_dtype(dtype: str) -> torch.dtype:
-    """The dtype of the tensors of a case: TF32 products take FP32 tensors."""
+    """Return the dtype of the tensors of a case: TF32 products take FP32 tensors."""
     return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.float8_e4m3fn}.get(dtype, torch.float32)
 
 
 def rand(shape: Sequence[int], dtype: str, grad: bool = False) -> Tensor:
-    """Normal random values: zeros run faster than real data."""
+    """Return normal random values, because zeros run faster than real data."""
     return torch.randn(*shape, device=DEVICE).to(torch_dtype(dtype)).requires_grad_(grad)
 
 
 def gradients(forward: Callable[..., Tensor], inputs: list[Tensor]) -> Run:
-    """The call that computes the gradients of `forward` of `inputs`; its forward pass runs here, once."""
+    """Return the call that computes the gradients of `forward` at `inputs`.
+
+    The forward pass runs once, here.
+    """
     out = forward(*inputs)
     grad = torch.randn_like(out)
     wanted = [tensor for tensor in inputs if tensor.requires_grad]
@@ -55,7 +64,7 @@ def gradients(forward: Callable[..., Tensor], inputs: list[Tensor]) -> Run:
 def differentiable(
     family: str, operator: str, dtype: str, shapes: list[list[int]], forward: Callable[..., Tensor], **extra: Any
 ) -> Iterator[Case]:
-    """A case for `forward` of random inputs of these shapes, and one for its backward pass."""
+    """Yield a case for `forward` of random inputs of these shapes, and one for its backward pass."""
 
     def once() -> Run:
         tensors = [rand(shape, dtype) for shape in shapes]

@@ -1,4 +1,4 @@
-"""The kernels that `kernel_grid.py` times: operators with shapes as training meets them, aligned and not, large and small."""
+"""The kernels that `kernel_grid.py` times: operators with typical training shapes of all sizes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ BACKENDS = {
 
 
 def log_uniform(rng: random.Random, low: int, high: int, multiple: int) -> int:
-    """A size between `low` and `high`: a multiple of `multiple`, or odd where `multiple` is 1."""
+    """Return a size between `low` and `high`: a multiple of `multiple`, or odd if `multiple` is 1."""
     size = round(math.exp(rng.uniform(math.log(low), math.log(high))) / multiple) * multiple
     return max(size, multiple) if multiple > 1 else size | 1
 
 
 def product(dtype: str, batch: int, m: int, n: int, k: int, layout: str) -> Case:
-    """(batch ×) m × k times k × n; `layout` NN, NT or TN says which operand is a transposed view."""
+    """Return the case of (batch ×) m × k times k × n; `layout` NN, NT or TN marks a transposed view."""
     front = [batch] if batch else []
 
     def make() -> Run:
@@ -47,7 +47,7 @@ def product(dtype: str, batch: int, m: int, n: int, k: int, layout: str) -> Case
 
 
 def products(seed: int) -> Iterator[Case]:
-    """Random sizes with multiples of 64, of 8 and odd ones; the products of language models and classifiers; batches."""
+    """Yield products of random sizes, of language models and classifiers, and batched ones."""
     for dtype in ("bf16", "fp16", "tf32", "fp32", "fp8"):
         rng = random.Random(f"{dtype}{seed or ''}")
         most = 3e11 if dtype in ("fp32", "tf32") else 1.2e12
@@ -77,7 +77,7 @@ def products(seed: int) -> Iterator[Case]:
                 yield product(dtype, batch, m, n, k, "NN" if n == 64 else "NT")
 
 
-# channels in, channels out, side, kernel, stride, groups (0: depthwise): ResNets, U-Nets, ConvNeXts and EfficientNets
+# Channels in and out, side, kernel, stride, groups (0: depthwise) of ResNets, U-Nets, ConvNeXts and EfficientNets.
 CONVOLUTIONS = (
     *((3, 64, 224, 7, 2, 1), (64, 64, 56, 1, 1, 1), (64, 64, 56, 3, 1, 1), (64, 256, 56, 1, 1, 1), (256, 128, 56, 1, 1, 1)),
     *(
@@ -108,7 +108,7 @@ CONVOLUTIONS = (
 
 
 def convolution(dtype: str, batch: int, size: Sequence[int], layout: str, backward: bool, search: bool) -> Case:
-    """One 2-D convolution or its backward pass (both gradients) in NCHW or NHWC."""
+    """Return one 2-D convolution or its backward pass (both gradients) in NCHW or NHWC."""
     inputs, outputs, side, kernel, stride, groups = size
     groups = groups or inputs
     padding = 0 if kernel == stride else kernel // 2
@@ -130,7 +130,7 @@ def convolution(dtype: str, batch: int, size: Sequence[int], layout: str, backwa
 
 
 def random_convolutions(seed: int, count: int = 32) -> Iterator[tuple[int, ...]]:
-    """Sizes that are not in CONVOLUTIONS: channels, sides, kernels and groups as networks have them."""
+    """Yield sizes that are not in CONVOLUTIONS, with typical channels, sides, kernels and groups."""
     rng = random.Random(seed)
     for _ in range(count):
         side, inputs = rng.choice(((160, 32), (96, 64), (64, 128), (48, 192), (40, 256), (20, 512), (10, 1024)))
@@ -141,7 +141,7 @@ def random_convolutions(seed: int, count: int = 32) -> Iterator[tuple[int, ...]]
 
 
 def convolutions(seed: int) -> Iterator[Case]:
-    """Every size of CONVOLUTIONS at two batches in both layouts, forward and backward, by heuristic; some by search."""
+    """Yield the sizes of CONVOLUTIONS in all layouts and passes, mostly by heuristic, some by search."""
     if seed:
         for size, layout, backward in itertools.product(random_convolutions(seed), ("NCHW", "NHWC"), (False, True)):
             for dtype in ("bf16", "tf32", "fp32"):
@@ -156,7 +156,7 @@ def convolutions(seed: int) -> Iterator[Case]:
 
 
 def attentions() -> Iterator[Case]:
-    """Attention by backend, length, head size and mask; batch × heads fills the GPU as training does."""
+    """Yield attention by backend, length, head size and mask; batch × heads fills the GPU as in training."""
     sizes = ((32, 8, 128), (64, 12, 197), (16, 8, 512), (8, 16, 1024), (4, 16, 2048), (2, 16, 4096))
     for backend, head, (batch, heads, seq) in itertools.product(BACKENDS, (32, 64, 80, 128, 256), sizes):
         if backend == "math" and (seq > 2048 or head in (80, 256)):
@@ -181,7 +181,7 @@ IMAGES = ((16, 64, 112), (64, 64, 56), (64, 256, 56), (96, 512, 28), (96, 1024, 
 
 
 def by_rows(dtype: str, rows: int, width: int) -> Iterator[Case]:
-    """What works on (rows, width): norms, activations, softmax, sums."""
+    """Yield operators on (rows, width): norms, activations, softmax, sums."""
     shape, vector = [rows, width], [width]
     table: tuple[tuple[str, str, list[list[int]], Callable[..., Tensor]], ...] = (
         ("norm", "aten::native_layer_norm", [shape, vector, vector], lambda x, w, b: F.layer_norm(x, [width], w, b)),
@@ -216,7 +216,7 @@ def by_rows(dtype: str, rows: int, width: int) -> Iterator[Case]:
 
 
 def by_images(dtype: str, batch: int, channels: int, side: int, layout: str) -> Iterator[Case]:
-    """What works on images in one layout: batch and group norm, pooling."""
+    """Yield operators on images in one layout: batch norm, group norm, pooling."""
     order = torch.channels_last if layout == "NHWC" else torch.contiguous_format
     shape, vector = [batch, channels, side, side], [channels]
 
@@ -231,7 +231,7 @@ def by_images(dtype: str, batch: int, channels: int, side: int, layout: str) -> 
         ("aten::native_group_norm", group_norm, [shape, vector, vector]),
         ("aten::max_pool2d_with_indices", lambda x: F.max_pool2d(x, 3, 2, 1), [shape]),
     ):
-        held = "fp32" if "batch" in operator else dtype  # autocast keeps a batch norm's weight in FP32
+        held = "fp32" if "batch" in operator else dtype  # Autocast keeps a batch norm's weight in FP32.
 
         def inputs(shapes: list[list[int]] = shapes, held: str = held) -> list[Tensor]:
             image = rand(shapes[0], dtype).contiguous(memory_format=order)
@@ -250,12 +250,12 @@ def by_images(dtype: str, batch: int, channels: int, side: int, layout: str) -> 
 
 @functools.cache
 def scattered(rows: int, limit: int) -> Tensor:
-    """`rows` indices below `limit`, far from each other."""
+    """Return `rows` indices below `limit`, far from each other."""
     return torch.arange(rows, device=DEVICE) * 7919 % limit
 
 
 def losses() -> Iterator[Case]:
-    """Cross-entropy over vocabularies, embeddings and their gradients."""
+    """Yield cross-entropy over vocabularies, embeddings and their gradients."""
     for rows, vocab in ((2048, 16384), (4096, 32000), (8192, 50257), (8192, 50304), (512, 1000)):
         for dtype in ("fp32", "bf16"):
 
@@ -272,7 +272,7 @@ def losses() -> Iterator[Case]:
 
 
 def optimizers() -> Iterator[Case]:
-    """One step of AdamW, Adam and SGD: single tensor, foreach and fused, over few large and many small parameters."""
+    """Yield a step of AdamW, Adam and SGD: single, foreach and fused, few large or many small tensors."""
     kinds: dict[str, dict[str, Any]] = {"single": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
     for (count, width), kind, name in itertools.product(
         ((4, 64), (60, 256), (24, 1024), (12, 2048), (6, 4096), (150, 512)), kinds, ("AdamW", "Adam", "SGD")
@@ -290,7 +290,7 @@ def optimizers() -> Iterator[Case]:
         yield Case("optimizer", f"{name}.step", "fp32", [[count, width, width]] * 4, make, {"kind": kind, "tensors": count})
 
 
-# `seed` 0 is the grid that is fitted to; another one draws other products and convolutions, to judge the fit by
+# `seed` 0 is the grid of the fit. Another seed gives other products and convolutions, to evaluate the fit.
 FAMILIES: dict[str, Callable[[int], Iterator[Case]]] = {
     "products": products,
     "attentions": lambda seed: attentions(),

@@ -1,11 +1,12 @@
-"""Time kernels over grids of shapes, dtypes and layouts: the measurements that the kernel-time model is fitted to.
+"""Time kernels over grids of shapes, dtypes and layouts, to fit the kernel-time model to them.
 
     python sample_traces/kernel_grid.py --out grid.jsonl
     python sample_traces/kernel_grid.py --family products --seed 1 --out other_products.jsonl
 
-Each line is one case (see `kernel_cases.py`): operator, dtype, shapes, what else distinguishes it, and `cold_us` and `warm_us`, the sum of its
-kernels' durations by CUPTI, as a trace has them, with inputs that cannot be in the L2 cache and with inputs that were just used (medians over
-repeats), the kernels' names, and `event_us`, the time by CUDA events of one call among many, launch gaps included.
+Each line is one case (see `kernel_cases.py`): operator, dtype, shapes and further properties. `cold_us` and `warm_us` are the
+sums of its kernels' durations by CUPTI, as a trace has them (medians over repeats). For `cold_us` the inputs cannot be in the
+L2 cache; for `warm_us` they were just used. `event_us` is the time by CUDA events of one call among many, including launch
+gaps. The line also has the kernels' names.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-if str(ROOT) not in sys.path:  # started as a script, the folder above is not on the path
+if str(ROOT) not in sys.path:  # A script's own folder is on the path, but not the folder above it.
     sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402 - after the path is set
@@ -32,10 +33,10 @@ from sawtooth.sample_traces.kernel_cases import FAMILIES  # noqa: E402
 
 REPEATS = 7
 WARM_UPS = 3
-MARKER = "spin_kernel"  # what torch.cuda._sleep launches: it separates cases in the recorded kernels
-ANNOTATIONS = ("Optimizer.", "ProfilerStep", "## ")  # spans on the GPU's tracks that are no work
-PER_PROFILE = 80  # cases in one profile: its buffers stay small
-WARMING_S = 2.0  # products that bring the GPU to its working clock and temperature
+MARKER = "spin_kernel"  # The kernel that torch.cuda._sleep launches. It separates cases in the recorded kernels.
+ANNOTATIONS = ("Optimizer.", "ProfilerStep", "## ")  # Prefixes of spans on the GPU's tracks that are no work.
+PER_PROFILE = 80  # Cases per profile, so that the profiler's buffers stay small.
+WARMING_S = 2.0  # Products for this long bring the GPU to its working clock and temperature.
 
 
 def set_up(case: Case) -> None:
@@ -50,7 +51,10 @@ def mark() -> None:
 
 
 def run_marked(runs: list[Run]) -> None:
-    """Call each of `runs` in turn, REPEATS times in all, with a marker before each call, then once more the first, as often."""
+    """Call `runs` in turn, REPEATS times in total, then the first one REPEATS times.
+
+    A marker comes before each call and at the end.
+    """
     rotation = itertools.cycle(runs)
     for chosen in (rotation, itertools.repeat(runs[0])):
         for _ in range(REPEATS):
@@ -60,7 +64,7 @@ def run_marked(runs: list[Run]) -> None:
 
 
 def event_us(run: Run) -> float:
-    """Microseconds per call by CUDA events over REPEATS calls."""
+    """Return the microseconds per call by CUDA events over REPEATS calls."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
     for _ in range(REPEATS):
@@ -71,14 +75,14 @@ def event_us(run: Run) -> float:
 
 
 def recorded_kernels(recording: Any) -> list[tuple[str, int]]:
-    """(name, ns) of every GPU operation of a finished profile, in order of start."""
+    """Return (name, ns) of every GPU operation of a finished profile, in order of start."""
     events = [e for e in recording.profiler.kineto_results.events() if e.device_type() == torch.autograd.DeviceType.CUDA]
     events.sort(key=lambda e: e.start_ns())
     return [(e.name(), e.duration_ns()) for e in events if not e.name().startswith(ANNOTATIONS)]
 
 
 def between_markers(kernels: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
-    """Kernels after each marker, up to the next one."""
+    """Return the kernels after each marker, up to the next one."""
     groups: list[list[tuple[str, int]]] = []
     for kernel in kernels:
         if MARKER in kernel[0]:
@@ -89,7 +93,7 @@ def between_markers(kernels: list[tuple[str, int]]) -> list[list[tuple[str, int]
 
 
 def row_of(case: Case, groups: list[list[tuple[str, int]]], host_us: float) -> dict[str, Any]:
-    """The line of one case from the kernels after each of its markers."""
+    """Return the line of one case from the kernels after each of its markers."""
     cold, warm = (
         [sum(ns for _, ns in group) / 1e3 for group in part] for part in (groups[:REPEATS], groups[REPEATS : 2 * REPEATS])
     )
@@ -110,7 +114,7 @@ def row_of(case: Case, groups: list[list[tuple[str, int]]], host_us: float) -> d
 
 
 def time_cases(cases: list[Case]) -> list[dict[str, Any]]:
-    """Time `cases` in one profile; a case that this GPU or PyTorch refuses is left out."""
+    """Time `cases` in one profile; leave out cases that this GPU or PyTorch does not support."""
     done: list[tuple[Case, float]] = []
     with profile(activities=[ProfilerActivity.CUDA]) as recording:
         for case in cases:
@@ -124,7 +128,7 @@ def time_cases(cases: list[Case]) -> list[dict[str, Any]]:
                 print(f"left out: {case.operator} {case.dtype} {case.dims} {case.extra}: {str(error).splitlines()[0][:120]}")
                 continue
             torch.cuda.synchronize()
-            mark()  # what came before belongs to no repeat
+            mark()  # Earlier kernels belong to no repeat.
             run_marked(runs)
             torch.cuda.synchronize()
             done.append((case, host_us))
@@ -132,12 +136,13 @@ def time_cases(cases: list[Case]) -> list[dict[str, Any]]:
     groups, per_case = between_markers(recorded_kernels(recording)), 2 * REPEATS + 2
     if len(groups) != per_case * len(done):
         raise RuntimeError(f"{len(groups)} markers for {len(done)} cases")
-    # the first group of a case lies between its first two markers and is empty; the last runs into the next case's warm-up
+    # The first group of a case lies between two markers without a call, so it is empty. The last one includes the next case's
+    # warm-up.
     return [row_of(case, groups[i * per_case + 1 : (i + 1) * per_case], us) for i, (case, us) in enumerate(done)]
 
 
 def warm_the_gpu(seconds: float) -> None:
-    """Multiply for a while, so that the first cases run at the working clock."""
+    """Multiply for some time, so that the first cases run at the working clock."""
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -146,7 +151,7 @@ def warm_the_gpu(seconds: float) -> None:
 
 
 def main() -> None:
-    """Time the families asked for and write one JSON line per case."""
+    """Time the requested families and write one JSON line per case."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--family", action="append", choices=sorted(FAMILIES), default=[], help="may be given several times")
     parser.add_argument("--seed", type=int, default=0, help="0: the grid that the model is fitted to; else other random shapes")
@@ -167,7 +172,7 @@ def main() -> None:
 
 
 def guarded(call: Callable[[list[Case]], list[dict[str, Any]]], cases: list[Case]) -> list[dict[str, Any]]:
-    """The rows of `cases`, none where the profile came back incomplete: the other families go on."""
+    """Return the rows of `cases`, or none if the profile is incomplete, so that other families continue."""
     try:
         return call(cases)
     except RuntimeError as error:

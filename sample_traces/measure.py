@@ -1,4 +1,4 @@
-"""Stopwatch, FLOP counter, telemetry and profiler: how a loop is measured, and each without the others in its way."""
+"""Measure a loop by stopwatch, FLOP counter, telemetry and profiler, without effects on each other."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from sawtooth.sample_traces.scenario import Scenario
 from sawtooth.sample_traces.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[1]
-SETTLE_S = 1.0  # utilization describes up to the last second, so means start that much later
-FIRST_SAMPLE_S = 20.0  # how long the sampler may take to write its first sample
+SETTLE_S = 1.0  # Utilization describes the last second or less, so means start this much later.
+FIRST_SAMPLE_S = 20.0  # Time limit for the sampler's first sample.
 MEANS = (
     *("gpu_util", "mem_util", "power_w", "sm_mhz", "gpm_sm", "gpm_occupancy", "gpm_tensor_any", "gpm_tensor_hmma"),
     *("gpm_dram_bw", "gpm_fp32", "gpm_fp16", "gpm_pcie_rx"),
 )
-WHO_AND_WHERE = rb'\n?[ \t]*"(?:host_name|username)"[ \t]*:[ \t]*"[^"\n]*",?'  # no part of a recording
+WHO_AND_WHERE = rb'\n?[ \t]*"(?:host_name|username)"[ \t]*:[ \t]*"[^"\n]*",?'  # Fields that must not be in a recording.
 
 ARROW = rb'\s*\{\s*"ph": "[sf]"[^{}]*"cat": "(?:ac2g|fwdbwd)"[^{}]*\},'
 
 
 @contextlib.contextmanager
 def telemetry(path: Path, gpus: str = "0") -> Iterator[None]:
-    """Log the telemetry of `gpus` to `path` at 10 Hz while the block runs, from a process of its own."""
+    """Log the telemetry of `gpus` to `path` at 10 Hz while the block runs, from a separate process."""
     command = children.command("sawtooth.ingest.sampler", "--format", "jsonl", "--out", str(path), "--gpus", gpus)
     sampler = subprocess.Popen([*command, "--watch-pid", str(os.getpid())], env=children.environment())
     try:
@@ -57,7 +57,10 @@ def telemetry(path: Path, gpus: str = "0") -> Iterator[None]:
 
 
 def scrub_telemetry(text: str) -> str:
-    """Take the host's name and the GPUs' UUIDs out, and digits beyond the third decimal; the first GPU becomes number 0, as in the trace."""
+    """Remove the host's name, the GPUs' UUIDs, and digits after the third decimal.
+
+    The first GPU becomes number 0, as in the trace.
+    """
     lines = [json.loads(line) for line in text.splitlines()]
     first = min((line["gpu"] for line in lines if "gpu" in line), default=0)
     for line in lines:
@@ -72,7 +75,7 @@ def scrub_telemetry(text: str) -> str:
 
 
 def count_flops(step: Callable[[], object]) -> int | None:
-    """FLOPs of one step by PyTorch's own counter; None where it sees none."""
+    """Return the FLOPs of one step by PyTorch's own counter; None if it counts none."""
     with FlopCounterMode(display=False) as counter:
         step()
     torch.cuda.synchronize()
@@ -80,7 +83,7 @@ def count_flops(step: Callable[[], object]) -> int | None:
 
 
 def time_synced(step: Callable[[], object], steps: int) -> list[float]:
-    """Seconds of each step when the device is waited for after each."""
+    """Return the seconds of each step, with a wait for the device after each."""
     seconds = []
     for _ in range(steps):
         start = time.perf_counter()
@@ -91,7 +94,10 @@ def time_synced(step: Callable[[], object], steps: int) -> list[float]:
 
 
 def time_pipelined(step: Callable[[], object], steps: int) -> tuple[float, tuple[int, int], list[float]]:
-    """Mean seconds of a step over `steps` with one wait at the end; the window in Unix ns; the host's seconds per step."""
+    """Return the mean seconds per step over `steps`, with one wait at the end.
+
+    Also return the window in Unix ns, and the host's seconds per step.
+    """
     torch.cuda.synchronize()
     begin_ns, start, ends = time.time_ns(), time.perf_counter(), []
     for _ in range(steps):
@@ -103,7 +109,10 @@ def time_pipelined(step: Callable[[], object], steps: int) -> tuple[float, tuple
 
 
 def record_trace(step: Callable[[], object], plan: Scenario, trace: Path) -> tuple[list[float], tuple[int, int]]:
-    """Profile `plan.active` steps into `trace`; return the host's seconds of each and their window in Unix ns."""
+    """Profile `plan.active` steps into `trace`.
+
+    Return the host's seconds of each step, and their window in Unix ns.
+    """
     if not plan.mark_steps:
         return record_unmarked(step, plan, trace)
     phases = schedule(wait=1, warmup=plan.warmup, active=plan.active, repeat=1)
@@ -127,7 +136,7 @@ def record_trace(step: Callable[[], object], plan: Scenario, trace: Path) -> tup
 
 
 def record_unmarked(step: Callable[[], object], plan: Scenario, trace: Path) -> tuple[list[float], tuple[int, int]]:
-    """As `record_trace`, without a schedule: the trace holds the steps but does not name them."""
+    """Profile like `record_trace`, but without a schedule, so that the trace does not name the steps."""
     for _ in range(plan.warmup):
         step()
     seconds, begin_ns = [], time.time_ns()
@@ -142,7 +151,7 @@ def record_unmarked(step: Callable[[], object], plan: Scenario, trace: Path) -> 
 
 
 def scrub(raw: bytes) -> bytes:
-    """Take host, user and the paths of this machine out of a trace, and nothing else."""
+    """Remove host, user and the paths of this machine from a trace, and nothing else."""
     raw = re.sub(WHO_AND_WHERE, b"", raw)
     raw = re.sub(rb'"traceName": "[^"]*"', b'"traceName": "trace.json"', raw)
     raw = raw.replace(f"torchinductor_{getpass.getuser()}".encode(), b"torchinductor")
@@ -156,12 +165,15 @@ def scrub(raw: bytes) -> bytes:
 
 
 def slim(raw: bytes) -> bytes:
-    """Drop a trace's flow arrows, which repeat what correlation ids and sequence numbers say, and its indentation; keep every other byte."""
+    """Remove a trace's flow arrows and its indentation; keep every other byte.
+
+    Correlation ids and sequence numbers contain the same information as the arrows.
+    """
     return re.sub(rb"\n[ \t]+", b"\n", re.sub(ARROW, b"", raw))
 
 
 def telemetry_means(path: Path, window_ns: tuple[int, int], gpu: int = 0) -> dict[str, float]:
-    """Means of one GPU's telemetry over the window without its first second."""
+    """Return the means of one GPU's telemetry over the window without its first second."""
     samples = [json.loads(line) for line in path.read_text().splitlines()]
     samples = [s for s in samples if "gpu_util" in s and s.get("gpu", 0) == gpu]
     inside = [s for s in samples if window_ns[0] + SETTLE_S * 1e9 <= s["t_ns"] <= window_ns[1]]
@@ -174,20 +186,20 @@ def telemetry_means(path: Path, window_ns: tuple[int, int], gpu: int = 0) -> dic
 
 
 def kernel_time_us(raw: bytes) -> float:
-    """Sum of the kernels' durations in the trace."""
+    """Return the sum of the kernels' durations in the trace, µs."""
     events = json.loads(raw)["traceEvents"]
     return round(sum(e["dur"] for e in events if e.get("cat") == "kernel"), 3)
 
 
 class MarkedStep:
-    """A step that notes when the host finished it: its index, Unix ns, and whether the profiler ran."""
+    """A step that records when the host finished it: its index, Unix ns, and whether the profiler ran."""
 
     def __init__(self, step: Callable[[], object]) -> None:
         self.step, self.phase = step, "train"
         self.marks: list[dict[str, int | str]] = []
 
     def __call__(self) -> None:
-        """Run the step and note it."""
+        """Run the step and record its time."""
         self.step()
         self.marks.append({"step": len(self.marks), "t_ns": time.time_ns(), "phase": self.phase})
 
@@ -197,7 +209,10 @@ class MarkedStep:
 
 
 def measure(work: Workload, plan: Scenario, trace: Path) -> dict[str, Any]:
-    """Stopwatch without the profiler, then the profiled steps, then the stopwatch again; marks beside `trace` if `plan` asks for them."""
+    """Time the loop without the profiler, record the profiled steps, then time the loop again.
+
+    Step marks are written beside `trace` if `plan` asks for them.
+    """
     step = MarkedStep(work.step)
     synced = time_synced(work.step, plan.synced_steps)
     steps = max(plan.min_steps, round(plan.timed_s / statistics.median(synced)))

@@ -1,13 +1,13 @@
-"""Record sample traces: train a small real model on a real GPU and keep the trace, the telemetry and what independent clocks saw.
+"""Record sample traces: train a small real model on a GPU, with trace, telemetry and stopwatch.
 
     python sample_traces/record.py --list
     python sample_traces/record.py --scenario resnet_starved --out sample_traces
     python sample_traces/record.py --set second --out recordings
 
-Each recording is a folder: `trace.json.gz` (torch.profiler; one per rank where there are several), `nvml.jsonl` (the GPU at 10 Hz,
-written by the sampler in a process of its own before, through and after the profiled steps) and `truth.json` (a stopwatch around many
-steps without the profiler, FLOPs per step from PyTorch's FlopCounterMode, means of the telemetry). Needs PyTorch, a CUDA GPU and
-nvidia-ml-py; image scenarios need Pillow too, and two-GPU scenarios two GPUs.
+Each recording is a folder. `trace.json.gz` is from torch.profiler, one file per rank. `nvml.jsonl` has the GPU at 10 Hz; the
+sampler writes it in a separate process before, during and after the profiled steps. `truth.json` has a stopwatch time over
+many steps without the profiler, the FLOPs per step from PyTorch's FlopCounterMode, and means of the telemetry. The script
+needs PyTorch, a CUDA GPU and nvidia-ml-py. Image scenarios also need Pillow, and two-GPU scenarios two GPUs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-if str(ROOT) not in sys.path:  # started as a script, the folder above is not on the path
+if str(ROOT) not in sys.path:  # A script's own folder is on the path, but not the folder above it.
     sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402 - after the path is set
@@ -37,8 +37,8 @@ from sawtooth.sample_traces.sets import eighth, fifth, first, fourth, ninth, sec
 from sawtooth.sample_traces.sets.first.scenarios import LATE_S  # noqa: E402
 from sawtooth.sample_traces.workload import Workload  # noqa: E402
 
-DENSE_BF16_TFLOPS = 989.4  # H100 and H200 SXM, dense bf16, by their datasheets: what `mfu_vs_989` divides by
-LIMIT_S = 150.0  # a scenario that takes longer is stopped
+DENSE_BF16_TFLOPS = 989.4  # Peak of H100 and H200 SXM in dense bf16, by their datasheets: the divisor of `mfu_vs_989`.
+LIMIT_S = 150.0  # A scenario that takes longer is stopped.
 SETS = {
     package.__name__.rpartition(".")[2]: package.SCENARIOS
     for package in (first, second, third, fourth, fifth, sixth, seventh, eighth, ninth)
@@ -50,7 +50,7 @@ for scenarios in SETS.values():
 
 
 def build(name: str, rank: int) -> Workload:
-    """The workload of a scenario, distributed and late where the scenario says so."""
+    """Return the workload of a scenario, distributed and late if the scenario says so."""
     plan = SCENARIOS[name]
     if plan.gpus == 1:
         return plan.build()
@@ -70,7 +70,8 @@ def record(name: str, out: Path, rank: int = 0) -> None:
         torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", rank))
     torch.manual_seed(rank)
     work = build(name, rank)
-    gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(plan.gpus)))  # NVML counts all GPUs of the machine
+    # NVML counts all GPUs of the machine.
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(plan.gpus)))
     log = measure.telemetry(folder / "nvml.jsonl", gpus) if rank == 0 else contextlib.nullcontext()
     try:
         for _ in range(plan.first_steps):
@@ -98,13 +99,13 @@ def record(name: str, out: Path, rank: int = 0) -> None:
 
 
 def rates(flops: int | None, step_s: float) -> dict[str, float | None]:
-    """Achieved TFLOP/s and their share of the dense bf16 peak; None where the FLOPs are unknown."""
+    """Return the achieved TFLOP/s and their share of the dense bf16 peak; None if FLOPs are unknown."""
     achieved = flops / step_s / 1e12 if flops else None
     return {"achieved_tflops": achieved, "mfu_vs_989": achieved / DENSE_BF16_TFLOPS if achieved else None}
 
 
 def describe(plan: Scenario, work: Workload) -> dict[str, Any]:
-    """What was planted, what it pairs with and how it was configured."""
+    """Return the planted fault, the recordings that fix it, and the configuration."""
     pairs = [(plan.fixed_by, plan.change)] if plan.fixed_by else []
     rules = {"rules": list(plan.rules)} if plan.rules else {}
     return {
@@ -118,7 +119,10 @@ def describe(plan: Scenario, work: Workload) -> dict[str, Any]:
 
 
 def finish(name: str, out: Path) -> dict[str, Any]:
-    """Bring the ranks' truths into one file, add the telemetry's means, and return it: rank 0's, with all under `ranks`."""
+    """Merge the ranks' truths into one file, add the telemetry's means, and return it.
+
+    The result is that of rank 0, with all ranks under `ranks`.
+    """
     folder, gpus = out / name, SCENARIOS[name].gpus
     files = [folder / "truth.json"] if gpus == 1 else [folder / f"truth_{rank}.json" for rank in range(gpus)]
     ranks = [json.loads(file.read_text()) for file in files]
@@ -132,8 +136,8 @@ def finish(name: str, out: Path) -> dict[str, Any]:
 
 
 def record_apart(name: str, out: Path) -> dict[str, Any] | None:
-    """Record in child processes, so that no scenario inherits another's GPU state; None if that failed."""
-    fork = multiprocessing.get_context("fork")  # torch is imported once and the GPU is touched by the children only
+    """Record in child processes, so that scenarios share no GPU state; return None if that failed."""
+    fork = multiprocessing.get_context("fork")  # Torch is imported once, and only the children use the GPU.
     children = [fork.Process(target=record, args=(name, out, rank)) for rank in range(SCENARIOS[name].gpus)]
     for child in children:
         child.start()
@@ -147,7 +151,7 @@ def record_apart(name: str, out: Path) -> dict[str, Any] | None:
 
 
 def table(folders: list[Path]) -> str:
-    """A Markdown table of recordings: what was planted and what the independent clocks and counters said."""
+    """Return a Markdown table of recordings: planted faults, and what clocks and counters measured."""
     rows = [
         "| recording | planted | fixed by | stopwatch, ms | TFLOP per step | achieved TFLOP/s | GPU utilization, % | GPU |",
         "|---|---|---|--:|--:|--:|--:|---|",
@@ -158,14 +162,14 @@ def table(folders: list[Path]) -> str:
         fixes = "; ".join(f"{fix['recording']} ({fix['change']})" for fix in truth["fixed_by"])
         cells = [truth["name"], truth["planted"], fixes, f"{truth['step_s_pipelined'] * 1e3:.3f}"]
         cells += [f"{flops / 1e12:.3f}" if flops else "", f"{achieved:.1f}" if achieved else ""]
-        busy = truth["nvml_mean"].get("gpu_util")  # missing where the timed window is shorter than a second
+        busy = truth["nvml_mean"].get("gpu_util")  # Missing if the timed window is shorter than a second.
         cells += [f"{busy:.0f}" if busy is not None else "", truth["gpu"].removeprefix("NVIDIA ")]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
 def arguments() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--scenario", action="append", choices=sorted(SCENARIOS), default=[], help="may be given several times")
     parser.add_argument("--set", choices=SETS, help="every scenario of a set that this machine has the GPUs for, in turn")

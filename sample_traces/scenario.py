@@ -1,4 +1,4 @@
-"""A scenario: how to build one loop, how long to time it, and what the profiler records of it."""
+"""A scenario: how to build one loop, how long to time it, and what the profiler records."""
 
 from __future__ import annotations
 
@@ -14,31 +14,34 @@ class Scenario:
     """One recording: how to build its loop, how long to time it, and what the profiler records."""
 
     planted: str
-    build: Callable[..., Workload]  # keywords add to the workload's own options
-    fixed_by: str = ""  # the recording after the one change
-    change: str = ""  # that change, in words
-    also: tuple[tuple[str, str], ...] = ()  # further (recording, change) pairs
-    rules: tuple[str, ...] = ()  # slugs of the rules that speak of the change
+    build: Callable[..., Workload]  # Keyword arguments add to the workload's own options.
+    fixed_by: str = ""  # The recording after the one change.
+    change: str = ""  # The change in words.
+    also: tuple[tuple[str, str], ...] = ()  # Further (recording, change) pairs.
+    rules: tuple[str, ...] = ()  # Slugs of the rules that propose the change.
     cfg: dict[str, Any] = field(default_factory=dict)
     active: int = 3
     warmup: int = 3
-    timed_s: float = 3.0  # how long the unprofiled, pipelined loop is timed
-    min_steps: int = 20  # and its fewest steps
-    after_s: float = 0.0  # how long it is timed again after the profile; 0: a third as many steps
-    marks: bool = False  # keep when the host finished each step, beside the trace
+    timed_s: float = 3.0  # Seconds for which the unprofiled, pipelined loop is timed.
+    min_steps: int = 20  # Fewest steps to time.
+    after_s: float = 0.0  # Seconds for which it is timed again after the profile; 0: a third as many steps.
+    marks: bool = False  # Store the time at which the host finished each step, beside the trace.
     synced_steps: int = 20
-    first_steps: int = 5  # steps before anything is measured
+    first_steps: int = 5  # Steps before anything is measured.
     profiler: dict[str, bool] = field(default_factory=dict)
-    mark_steps: bool = True  # False: the profiler runs without a schedule, so the trace names no steps
-    gpus: int = 1  # processes, one per GPU
-    ddp: bool = True  # False: several processes without DistributedDataParallel
+    mark_steps: bool = True  # False: the profiler runs without a schedule, so the trace names no steps.
+    gpus: int = 1  # Number of processes, one per GPU.
+    ddp: bool = True  # False: several processes without DistributedDataParallel.
     bundled: bool = False
 
 
 def scenario(
     planted: str, make: Callable[..., Workload], *sizes: Any, fixed_by: str = "", change: str = "", **rest: Any
 ) -> Scenario:
-    """A scenario whose workload is `make(*sizes, **options)`; names of Scenario's own fields go to the Scenario."""
+    """Return a scenario whose workload is `make(*sizes, **options)`.
+
+    Options with the name of a Scenario field go to the Scenario.
+    """
     own = {key: rest.pop(key) for key in list(rest) if key in Scenario.__dataclass_fields__ and key != "cfg"}
     cfg = {
         "workload": make.__name__,

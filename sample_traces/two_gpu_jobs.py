@@ -1,4 +1,4 @@
-"""Jobs of two ranks: what each trains, how its ranks share the work, and what is planted on which rank."""
+"""Jobs of two ranks: what each trains, how its ranks share the work, and which faults are planted."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ class Job:
     """One job: what it trains, how its ranks share the work, and what is planted on which rank."""
 
     shape: GptShape = MEDIUM
-    batch: int = 8  # of each rank and micro-batch
-    share: str = "ddp"  # or fsdp, fsdp1 (the older wrapper), by_hand (one all-reduce a parameter), tensor, heads, pipeline
-    model: str = "gpt"  # of `two_gpu_models.MODELS`
-    first_layers: int = 0  # of the pipeline's first stage; 0: half of them
-    prefetch: bool = True  # the older wrapper of FSDP gathers a layer ahead in the backward pass
+    batch: int = 8  # Per rank and micro-batch.
+    share: str = "ddp"  # Or fsdp, fsdp1 (the older wrapper), by_hand (one all-reduce per parameter), tensor, heads, pipeline.
+    model: str = "gpt"  # A key of `two_gpu_models.MODELS`.
+    first_layers: int = 0  # Layers of the pipeline's first stage; 0: half of all layers.
+    prefetch: bool = True  # The older FSDP wrapper gathers one layer ahead in the backward pass.
     bucket_mb: int = 25
-    reshard: bool = True  # FSDP frees what it gathered after each forward pass
-    micro: int = 1  # micro-batches a step
-    no_sync: bool = False  # gradients are summed after the last micro-batch only
+    reshard: bool = True  # FSDP frees gathered weights after each forward pass.
+    micro: int = 1  # Micro-batches per step.
+    no_sync: bool = False  # Gradients are summed only after the last micro-batch.
     sync_norm: bool = False
     single_adam: bool = False
-    reads: bool = False  # the loss is read every step
-    mean_loss: bool = False  # and before that averaged over the ranks, by an all-reduce of its own
-    clips: bool = False  # gradients are clipped by their norm over all ranks
-    unused: bool = False  # DDP looks for parameters that got no gradient
-    epoch: int = 0  # steps after which the data begin anew; 0: never
-    last: tuple[float, ...] = (1.0, 1.0)  # times the batch in an epoch's last step, a rank
-    more_work: tuple[float, ...] = (1.0, 1.0)  # times the batch, a rank
-    late_s: tuple[float, ...] = (0.0, 0.0)  # Python before the batch is there, a rank
+    reads: bool = False  # The loss is read in every step.
+    mean_loss: bool = False  # Before that, a separate all-reduce averages the loss over the ranks.
+    clips: bool = False  # Gradients are clipped by their norm over all ranks.
+    unused: bool = False  # DDP looks for parameters without a gradient.
+    epoch: int = 0  # Steps after which the data start again; 0: never.
+    last: tuple[float, ...] = (1.0, 1.0)  # Factor for the batch in an epoch's last step, per rank.
+    more_work: tuple[float, ...] = (1.0, 1.0)  # Factor for the batch, per rank.
+    late_s: tuple[float, ...] = (0.0, 0.0)  # Python time before the batch is ready, per rank.
     late_every: int = 1
-    sleeps: bool = False  # `late_s` is waiting, not computing
-    crowded: int = -1  # the GPU on which a second process computes too
-    profiled: int = 6  # steps
+    sleeps: bool = False  # `late_s` is waiting, not computing.
+    crowded: int = -1  # The GPU on which a second process also computes.
+    profiled: int = 6  # Number of profiled steps.
 
 
 JOBS = {
@@ -69,15 +69,15 @@ JOBS = {
 
 @dataclass(frozen=True)
 class Pair:
-    """A job, the same with one thing changed, and the rule that asks for the change."""
+    """A job, one change to it, and the rule that proposes the change."""
 
     before: Job
     change: dict[str, Any]
     rule: str
-    after: str = ""  # the job after the change, where another pair's changed side is the same job
+    after: str = ""  # The job after the change, if another pair's changed job is the same.
 
     def sides(self) -> dict[str, Job]:
-        """The job before and, unless another pair has it, after the change."""
+        """Return the job before the change and, unless another pair has it, the job after it."""
         before = {"before": self.before}
         return before if self.after else before | {"after": replace(self.before, **self.change)}
 

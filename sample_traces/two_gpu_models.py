@@ -1,4 +1,4 @@
-"""The models that jobs of two ranks train: how each is built, what a batch of it is, and how FSDP shards it."""
+"""The models that jobs of two ranks train: how to build each, its batches, and how FSDP shards it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from sawtooth.sample_traces.sets.sixth.models import DiffusionTransformer, Linea
 from sawtooth.sample_traces.sets.third.models import Conformer
 
 CLASSES = 1000
-SIDE = 64  # of a latent image
-SOUNDS = 128  # that a frame may be
+SIDE = 64  # Side of a latent image.
+SOUNDS = 128  # Number of sounds that a frame may contain.
 
 
 class Classifier(nn.Module):
@@ -33,12 +33,12 @@ class Classifier(nn.Module):
         self.blocks = blocks
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """`images`: (batch, 3, 224, 224), `labels`: (batch,) int64; returns a scalar."""
+        """Return the scalar loss; `images`: (batch, 3, 224, 224), `labels`: (batch,) int64."""
         return nn.functional.cross_entropy(self.network(images), labels)
 
 
 class Denoiser(nn.Module):
-    """The loss of a diffusion transformer that tells the noise in latent images."""
+    """The loss of a diffusion transformer that predicts the noise in latent images."""
 
     def __init__(self, shape: GptShape) -> None:
         super().__init__()
@@ -46,25 +46,28 @@ class Denoiser(nn.Module):
 
     @property
     def blocks(self) -> nn.ModuleList:
-        """Its layers."""
+        """Layers of the model."""
         return self.network.blocks
 
     def forward(self, latent: Tensor, time: Tensor, kinds: Tensor) -> Tensor:
-        """`latent`: (batch, 4, 64, 64), `time`: (batch,) of 0 to 1, `kinds`: (batch,) int64; returns a scalar."""
+        """Return the scalar loss.
+
+        `latent`: (batch, 4, 64, 64), `time`: (batch,) from 0 to 1, `kinds`: (batch,) int64.
+        """
         noise, level = torch.randn_like(latent), (1 - time)[:, None, None, None]
         told = self.network(level * latent + (1 - level) * noise, 1000 * time, kinds)
         return nn.functional.mse_loss(told.float(), noise)
 
 
 class Listener(nn.Module):
-    """The loss of a Conformer that tells the sound of each frame."""
+    """The loss of a Conformer that predicts the sound of each frame."""
 
     def __init__(self, shape: GptShape) -> None:
         super().__init__()
         self.network = Conformer(shape.width, shape.layers)
 
     def forward(self, frames: Tensor, sounds: Tensor) -> Tensor:
-        """`frames`: (batch, length, 80), `sounds`: (batch, length) int64; returns a scalar."""
+        """Return the scalar loss; `frames`: (batch, length, 80), `sounds`: (batch, length) int64."""
         return nn.functional.cross_entropy(self.network(frames).flatten(0, 1), sounds.flatten())
 
 
@@ -77,12 +80,12 @@ class Programs(nn.Module):
         self.blocks = self.network.blocks
 
     def forward(self, words: Tensor, following: Tensor) -> Tensor:
-        """(batch, length) int64 both; returns a scalar."""
+        """Return the scalar loss; both inputs are (batch, length) int64."""
         return nn.functional.cross_entropy(self.network(words).flatten(0, 1), following.flatten())
 
 
 class Transcriber(nn.Module):
-    """Sound to text by an encoder and a decoder; returns the loss of the text."""
+    """The loss of the text in a sound-to-text model with an encoder and a decoder."""
 
     def __init__(self, shape: GptShape) -> None:
         super().__init__()
@@ -95,7 +98,7 @@ class Transcriber(nn.Module):
         self.words, self.head = nn.Embedding(shape.vocab, width), nn.Linear(width, shape.vocab, bias=False)
 
     def forward(self, sound: Tensor, words: Tensor, following: Tensor) -> Tensor:
-        """`sound`: (batch, 80, frames), `words`, `following`: (batch, length) int64; returns a scalar."""
+        """Return the scalar loss; `sound`: (batch, 80, frames), texts: (batch, length) int64."""
         heard, text = self.front(sound).transpose(1, 2), self.words(words)
         mask = nn.Transformer.generate_square_subsequent_mask(words.shape[1], device=words.device)
         for block in self.blocks:
@@ -107,31 +110,37 @@ class Transcriber(nn.Module):
 
 
 class Pixels(nn.Module):
-    """The loss of a network that tells a class for each pixel."""
+    """The loss of a network that predicts a class for each pixel."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, images: Tensor, kinds: Tensor) -> Tensor:
-        """`images`: (batch, 3, side, side), `kinds`: (batch, h, w) int64; returns a scalar."""
+        """Return the scalar loss; `images`: (batch, 3, side, side), `kinds`: (batch, h, w) int64."""
         return nn.functional.cross_entropy(self.network(images).float(), kinds)
 
 
 class Clicked(nn.Module):
-    """The loss of a recommender that tells whether an offer is clicked."""
+    """The loss of a recommender that predicts whether a user clicks an offer."""
 
     def __init__(self, shape: GptShape) -> None:
         super().__init__()
         self.network = Dlrm(rows=shape.vocab, width=shape.width)
 
     def forward(self, dense: Tensor, sparse: Tensor, clicked: Tensor) -> Tensor:
-        """`dense`: (batch, 13), `sparse`: (batch, 26) int64, `clicked`: (batch,); returns a scalar."""
+        """Return the scalar loss.
+
+        `dense`: (batch, 13), `sparse`: (batch, 26) int64, `clicked`: (batch,).
+        """
         return nn.functional.binary_cross_entropy_with_logits(self.network(dense, sparse.t()).float(), clicked)
 
 
 class Routed(nn.Module):
-    """Transformer blocks, each followed by one of eight perceptrons, which the batch's first token chooses: most get no gradient."""
+    """The loss of transformer blocks that are each followed by one of eight perceptrons.
+
+    The batch's first token chooses the perceptron, so most of them get no gradient.
+    """
 
     def __init__(self, shape: GptShape, experts: int = 8) -> None:
         super().__init__()
@@ -146,7 +155,7 @@ class Routed(nn.Module):
         )
 
     def forward(self, words: Tensor, following: Tensor) -> Tensor:
-        """(batch, length) int64 both; returns a scalar."""
+        """Return the scalar loss; both inputs are (batch, length) int64."""
         x, first = self.words(words), int(words[0, 0])
         for index, (block, experts) in enumerate(zip(self.blocks, self.experts, strict=True)):
             choices: Any = experts
@@ -170,17 +179,20 @@ class LibraryModel(nn.Module):
         self.blocks = self.network.model.layers
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, length) int64; returns a scalar."""
+        """Return the scalar loss; `words` are (batch, length) int64."""
         loss: Tensor = self.network(input_ids=words, labels=words).loss
         return loss
 
 
 @dataclass(frozen=True)
 class Model:
-    """A kind of model: it gives the loss of a batch, and has its layers as `blocks` where FSDP may shard it."""
+    """A kind of model, which returns the loss of a batch.
+
+    It has its layers in `blocks` if FSDP may shard it.
+    """
 
     build: Callable[[GptShape], nn.Module]
-    batch: Callable[[GptShape, int], tuple[Tensor, ...]]  # on the host
+    batch: Callable[[GptShape, int], tuple[Tensor, ...]]  # The batch is on the host.
 
 
 def _next_tokens(shape: GptShape, many: int) -> tuple[Tensor, ...]:
@@ -266,7 +278,10 @@ MODELS = {
 
 
 def sharded(model: nn.Module, *, reshard: bool, older: bool, prefetch: bool) -> nn.Module:
-    """Shard `model` by its blocks: by `fully_shard`, or by the older wrapper, which may be told not to gather ahead."""
+    """Shard `model` by its blocks, with `fully_shard` or with the older wrapper.
+
+    `prefetch` is for the older wrapper only: it gathers weights ahead.
+    """
     blocks: Any = model.blocks
     layers = list(getattr(blocks, "layers", blocks))
     if older:

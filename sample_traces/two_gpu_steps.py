@@ -1,4 +1,4 @@
-"""The step of a rank of a job of two: its model and batches, and how it shares the work with the other."""
+"""The training step of one of two ranks: its model, its batches, and how it shares the work."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ BF16 = torch.bfloat16
 
 
 def model_of(job: Job) -> nn.Module:
-    """The model of a job, on this rank's GPU."""
+    """Return the model of a job, on this rank's GPU."""
     model = MODELS[job.model].build(job.shape).cuda()
     return nn.SyncBatchNorm.convert_sync_batchnorm(model) if job.sync_norm else model
 
 
 class Late(torch.utils.data.IterableDataset[tuple[Tensor, ...]]):
-    """Batches without end from a small pool, late where the job says so."""
+    """Endless batches from a small pool, late if the job says so."""
 
     def __init__(self, pool: list[tuple[Tensor, ...]], job: Job, rank: int) -> None:
         self.pool, self.job, self.rank, self.late_s = pool, job, rank, job.late_s[rank]
@@ -49,7 +49,7 @@ class Late(torch.utils.data.IterableDataset[tuple[Tensor, ...]]):
 
 
 def batches(job: Job, rank: int) -> Iterator[tuple[Tensor, ...]]:
-    """Yield batches on this rank's GPU without end."""
+    """Yield endless batches on this rank's GPU."""
     many = round(job.batch * job.more_work[rank])
     pool = [MODELS[job.model].batch(job.shape, many) for _ in range(4)]
     pinned = [tuple(part.pin_memory() for part in batch) for batch in pool]
@@ -58,20 +58,23 @@ def batches(job: Job, rank: int) -> Iterator[tuple[Tensor, ...]]:
 
 
 def adam_of(model: nn.Module, job: Job) -> torch.optim.Optimizer:
-    """AdamW, fused or one tensor at a time."""
+    """Return AdamW, fused or single-tensor."""
     options: dict[str, Any] = {"foreach": False} if job.single_adam else {"fused": True}
     return torch.optim.AdamW(model.parameters(), lr=1e-4, **options)
 
 
 def loss_of(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-    """The loss of one micro-batch in bf16."""
+    """Return the loss of one micro-batch in bf16."""
     with torch.autocast("cuda", dtype=BF16):
         loss: Tensor = model(*batch)
         return loss
 
 
 def replicated(job: Job, rank: int) -> Step:
-    """Each rank trains a copy (DDP, or an all-reduce a parameter by hand) or a shard of it (FSDP)."""
+    """Return a step in which each rank trains a copy of the model or a shard of it.
+
+    A copy uses DDP, or one all-reduce per parameter; a shard uses FSDP.
+    """
     model = model_of(job)
     if job.share in ("fsdp", "fsdp1"):
         model = sharded(model, reshard=job.reshard, older=job.share == "fsdp1", prefetch=job.prefetch)
@@ -104,7 +107,7 @@ def replicated(job: Job, rank: int) -> Step:
 
 
 class SumOverRanks(torch.autograd.Function):
-    """The sum over the ranks in the forward pass, the gradient as it is in the backward pass."""
+    """Sum over the ranks in the forward pass; pass the gradient unchanged in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -115,12 +118,15 @@ class SumOverRanks(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """Pass the gradient on."""
+        """Return the gradient unchanged."""
         return gradient
 
 
 class HalfBlock(nn.Module):
-    """One rank's half of a two-layer perceptron: columns of the first matrix, rows of the second, and a sum over the ranks."""
+    """One rank's half of a two-layer perceptron, with a sum over the ranks.
+
+    It has half of the first matrix' columns and half of the second's rows.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -128,12 +134,12 @@ class HalfBlock(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width // WORLD), nn.Linear(4 * width // WORLD, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, seq, width) to the same."""
+        """Return (batch, seq, width) from the same shape."""
         return x + SumOverRanks.apply(self.down(nn.functional.gelu(self.up(self.norm(x)))))
 
 
 class HalfAttention(nn.Module):
-    """One rank's half of the heads of causal attention, and a sum over the ranks."""
+    """One rank's half of the heads of causal attention, with a sum over the ranks."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -141,7 +147,7 @@ class HalfAttention(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width // WORLD), nn.Linear(width // WORLD, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, seq, width) to the same."""
+        """Return (batch, seq, width) from the same shape."""
         many, seq, _ = x.shape
         q, k, v = self.qkv(self.norm(x)).view(many, seq, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -149,7 +155,7 @@ class HalfAttention(nn.Module):
 
 
 def clip(parameters: list[nn.Parameter]) -> None:
-    """Clip gradients by their norm over all ranks, each of which holds a part."""
+    """Clip gradients by their norm over all ranks, each of which has a part of them."""
     norms = torch._foreach_norm([p.grad for p in parameters if p.grad is not None])
     total = torch.stack(list(norms)).pow(2).sum()
     dist.all_reduce(total)
@@ -157,7 +163,10 @@ def clip(parameters: list[nn.Parameter]) -> None:
 
 
 def tensor_parallel(job: Job, rank: int) -> Step:
-    """Every matrix is split over the ranks; the heads of the attention too where the job has some."""
+    """Return a step in which every matrix is split over the ranks.
+
+    Attention heads are also split if the job has some.
+    """
     shape = job.shape
     model = nn.Sequential()
     for _ in range(shape.layers):
@@ -179,7 +188,10 @@ def tensor_parallel(job: Job, rank: int) -> Step:
 
 
 class Stage(nn.Module):
-    """Some layers of a transformer, or of one whose layers have their perceptron beside the attention."""
+    """Some layers of a transformer.
+
+    With `parallel`, the layers run their perceptron in parallel with the attention.
+    """
 
     def __init__(self, shape: GptShape, layers: int, *, parallel: bool) -> None:
         super().__init__()
@@ -189,14 +201,17 @@ class Stage(nn.Module):
         self.extra: tuple[Tensor | None, ...] = (turn + 1, turn) if parallel else (None,)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, seq, width) to the same."""
+        """Return (batch, seq, width) from the same shape."""
         for block in self.blocks:
             x = block(x, *self.extra)
         return x
 
 
 def pipeline(job: Job, rank: int) -> Step:
-    """Rank 0 holds the first layers, rank 1 the others, in bf16; one forward, one backward."""
+    """Return the step of a two-stage pipeline in bf16, with a 1F1B schedule.
+
+    Rank 0 has the first layers, rank 1 the others.
+    """
     first = job.first_layers or job.shape.layers // WORLD
     layers = job.shape.layers - first if rank else first
     stage = Stage(job.shape, layers, parallel=job.model == "coder").cuda().to(BF16)
@@ -220,5 +235,8 @@ BUILDERS = {"tensor": tensor_parallel, "heads": tensor_parallel, "pipeline": pip
 
 
 def steps_of(name: str, rank: int) -> Step:
-    """The step of one rank of a job, on this process's GPU; its process group must be there."""
+    """Return the step of one rank of a job, on this process's GPU.
+
+    The process group must exist.
+    """
     return BUILDERS.get(JOBS[name].share, replicated)(JOBS[name], rank)

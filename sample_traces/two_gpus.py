@@ -1,11 +1,12 @@
-"""Record jobs of two ranks: train on two GPUs of one host, and keep both ranks' traces, both GPUs' telemetry and a stopwatch without the profiler.
+"""Record jobs of two ranks on two GPUs of one host: traces, telemetry and a stopwatch.
 
     python sample_traces/two_gpus.py --list
     python sample_traces/two_gpus.py --out jobs ddp_small fsdp slow_gpu
     python -m tests.accuracy.jobs jobs
 
-Each job is a folder: `0.trace.json.gz` and `1.trace.json.gz`, `telemetry.jsonl` (both GPUs at 10 Hz, around all of it) and one `truth_RANK.json` a rank:
-`step_s_pipelined` is a stopwatch around many steps with one wait at the end, before anything was profiled. Needs PyTorch, two CUDA GPUs and nvidia-ml-py.
+Each job is a folder: `0.trace.json.gz` and `1.trace.json.gz`, `telemetry.jsonl` (both GPUs at 10 Hz, during the whole job)
+and one `truth_RANK.json` per rank. `step_s_pipelined` is a stopwatch time over many steps with one wait at the end, before
+the profiler runs. The script needs PyTorch, two CUDA GPUs and nvidia-ml-py.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-if str(ROOT) not in sys.path:  # started as a script, the folder above is not on the path
+if str(ROOT) not in sys.path:  # A script's own folder is on the path, but not the folder above it.
     sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402 - after the path is set
@@ -32,11 +33,11 @@ from sawtooth.sample_traces import measure  # noqa: E402
 from sawtooth.sample_traces.two_gpu_jobs import JOBS, PAIRS  # noqa: E402
 from sawtooth.sample_traces.two_gpu_steps import BF16, WORLD, Step, steps_of  # noqa: E402
 
-WARM, LIMIT_S = 24, 120.0  # steps before the stopwatch; seconds after which a job has failed
+WARM, LIMIT_S = 24, 120.0  # Steps before the stopwatch; seconds after which a job has failed.
 
 
 def crowd(gpu: int) -> None:
-    """Compute on a GPU that somebody else uses, in turns of a few milliseconds, until killed."""
+    """Compute on a GPU that another process uses, in turns of a few milliseconds, until killed."""
     torch.cuda.set_device(gpu)
     a = torch.randn(4096, 4096, device="cuda", dtype=BF16)
     while True:
@@ -47,14 +48,14 @@ def crowd(gpu: int) -> None:
 
 
 def together(mean: float) -> float:
-    """The same number on all ranks: the largest."""
+    """Return the same number on all ranks: the largest."""
     value = torch.tensor([mean], device="cuda")
     dist.all_reduce(value, op=dist.ReduceOp.MAX)
     return float(value.item())
 
 
 def trace_of(step: Step, steps: int, target: Path) -> None:
-    """Profile so many steps into `target`."""
+    """Profile `steps` steps into `target`."""
     phases = torch.profiler.schedule(wait=1, warmup=2, active=steps)
     with (
         tempfile.TemporaryDirectory() as scratch,
@@ -73,7 +74,7 @@ def trace_of(step: Step, steps: int, target: Path) -> None:
 
 @dataclass(frozen=True)
 class Taking:
-    """How jobs are recorded: the seed of weights and data, the seconds that the stopwatch runs, the port of the first."""
+    """How to record jobs: the seed of weights and data, the stopwatch's seconds, and the first port."""
 
     seed: int = 0
     timed_s: float = 6.0
@@ -102,10 +103,10 @@ def run_rank(name: str, folder: Path, rank: int, how: Taking) -> None:
 
 
 def record(name: str, out: Path, how: Taking) -> float | None:
-    """Record one job in processes of its own; return its step in seconds, None where a rank failed."""
+    """Record one job in separate processes; return its step in seconds, None if a rank failed."""
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
-    fork = multiprocessing.get_context("fork")  # torch is imported once, and only the children touch the GPUs
+    fork = multiprocessing.get_context("fork")  # Torch is imported once, and only the children use the GPUs.
     second = [fork.Process(target=crowd, args=(JOBS[name].crowded,))] if JOBS[name].crowded >= 0 else []
     ranks = [fork.Process(target=run_rank, args=(name, folder, rank, how)) for rank in range(WORLD)]
     with measure.telemetry(folder / "telemetry.jsonl", ",".join(map(str, range(WORLD)))):
@@ -123,7 +124,7 @@ def record(name: str, out: Path, how: Taking) -> float | None:
 
 
 def main() -> None:
-    """Record the jobs that the command line names; exit with 1 where one could not be recorded."""
+    """Record the jobs that the command line names; exit with 1 if one could not be recorded."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("jobs", nargs="*", metavar="JOB", help="none: all of them")
     parser.add_argument("--list", action="store_true", help="say what there is and stop")

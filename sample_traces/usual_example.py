@@ -1,11 +1,12 @@
-"""Record the usual example as a chain: an image classifier that waits for its data, computes in FP32 and takes small batches, mended step by step.
+"""Record the usual example as a chain: a slow image classifier that gets faster with each change.
 
     python sample_traces/usual_example.py --out chain
 
-Each variant has one change more than the one before it, and runs in a process of its own: a stopwatch times the plain loop, then
-`sawtooth.capture` records the same loop as a user would (telemetry, marks, loader's times, trace). A folder per variant gets `run.sawtooth`, as
-the helper wrote it without the names of host and machine and without the trace's flow arrows, and `truth.json`, what the stopwatch saw.
-Needs PyTorch, a CUDA GPU, Pillow and nvidia-ml-py; `--device cpu --tiny` tries the script itself.
+The baseline waits for its data, computes in FP32 and uses small batches. Each variant has one more change than the one before
+it, and runs in a separate process. A stopwatch times the plain loop. Then `sawtooth.capture` records the same loop as a user
+would (telemetry, marks, loader's times, trace). The folder of a variant gets `run.sawtooth`, as the helper wrote it but
+without host names, machine names and the trace's flow arrows. It also gets `truth.json`, the stopwatch's results. The script
+needs PyTorch, a CUDA GPU, Pillow and nvidia-ml-py. To try the script itself, use `--device cpu --tiny`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-if str(ROOT) not in sys.path:  # started as a script, the folder above is not on the path
+if str(ROOT) not in sys.path:  # A script's own folder is on the path, but not the folder above it.
     sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402 - after the path is set
@@ -40,10 +41,11 @@ from sawtooth.sample_traces.images import JpegImages  # noqa: E402
 from sawtooth.sample_traces.measure import scrub, slim  # noqa: E402
 from sawtooth.sample_traces.sets.first.models import ResNet  # noqa: E402
 
-SETTLE_S = 1.5  # of the plain loop before it is timed: the loader's queue is no longer the start's, cuDNN has its algorithms
-LEAST_STEPS = 10  # of settling, and of timing
-LIMIT_S = 150.0  # a variant that takes longer is stopped
-SIDE = 256  # pixels of the JPEGs
+# Seconds of the plain loop before it is timed: the loader's queue has reached its normal state, and cuDNN has its algorithms.
+SETTLE_S = 1.5
+LEAST_STEPS = 10  # Fewest steps before the timing, and in it.
+LIMIT_S = 150.0  # A variant that takes longer is stopped.
+SIDE = 256  # Pixels of the JPEGs.
 GPU_ID = re.compile(rb"GPU-[0-9a-f]{8}-[0-9a-f-]{27}")
 
 
@@ -79,12 +81,12 @@ CHANGES = {
 
 
 class Training:
-    """The loop of a variant on `device`: `tiny` makes it small enough for a CPU."""
+    """The loop of a variant on `device`; `tiny` makes it small enough for a CPU."""
 
     def __init__(self, variant: Variant, device: str, tiny: bool) -> None:
         self.variant, self.device = variant, device
         torch.manual_seed(0)
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # the example's plain FP32
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # The example uses plain FP32.
         torch.backends.cudnn.benchmark = variant.benchmark
         self.layout = torch.channels_last if variant.channels_last else torch.contiguous_format
         self.model = ResNet((1, 1, 1, 1) if tiny else (2, 2, 2, 2)).to(device)
@@ -97,13 +99,13 @@ class Training:
         self.mean = torch.tensor([124.0, 116.0, 104.0], device=device).view(1, 3, 1, 1)
 
     def batches(self, tiny: bool) -> Iterator[Any]:
-        """A new loader's batches."""
+        """Return the batches of a new loader."""
         workers = min(self.variant.workers, 2) if tiny else self.variant.workers
         options: dict[str, Any] = {"pin_memory": self.device != "cpu", "persistent_workers": True} if workers else {}
         return iter(DataLoader(self.images, self.batch, shuffle=False, drop_last=True, num_workers=workers, **options))
 
     def step(self, batches: Iterator[Any]) -> None:
-        """One step on the next of `batches`."""
+        """Run one step on the next of `batches`."""
         ahead = self.variant.workers > 0
         images, labels = (tensor.to(self.device, non_blocking=ahead) for tensor in next(batches))
         images = ((images[..., : self.side, : self.side] - self.mean) / 58.0).contiguous(memory_format=self.layout)
@@ -114,13 +116,13 @@ class Training:
         self.sgd.step()
 
     def wait(self) -> None:
-        """Wait until the GPU has done everything."""
+        """Wait until the GPU has finished."""
         if self.device != "cpu":
             torch.cuda.synchronize()
 
 
 def timed(training: Training, seconds: float, tiny: bool) -> dict[str, Any]:
-    """Time the plain loop: no profiler, no capture helper."""
+    """Time the plain loop, without profiler and capture helper."""
     batches = training.batches(tiny)
     _run_for(training, batches, SETTLE_S if not tiny else 0.0)
     if training.device != "cpu":
@@ -133,7 +135,7 @@ def timed(training: Training, seconds: float, tiny: bool) -> dict[str, Any]:
 
 
 def _run_for(training: Training, batches: Iterator[Any], seconds: float) -> int:
-    """Run steps for `seconds`, wait for the last, and return how many."""
+    """Run steps for `seconds`, wait for the last, and return their number."""
     training.wait()
     steps, until = 0, time.perf_counter() + seconds
     while steps < LEAST_STEPS or time.perf_counter() < until:
@@ -158,7 +160,7 @@ def captured(training: Training, name: str, seconds: float, tiny: bool, target: 
 
 
 def rewrite(source: Path, target: Path) -> None:
-    """Write the helper's file again without what names this machine."""
+    """Write the helper's file again without the names of this machine."""
     with zipfile.ZipFile(source) as archive, tempfile.TemporaryDirectory() as scratch:
         manifest, members = archive.read(MANIFEST), {}
         kinds = {r["member"]: r["kind"] for run in json.loads(manifest)["runs"] for r in run["recordings"]}
@@ -172,13 +174,16 @@ def rewrite(source: Path, target: Path) -> None:
 
 
 def anonymous(raw: bytes) -> bytes:
-    """Replace the host's name and the GPU's id, alike in every file of a recording."""
+    """Replace the host's name and the GPU's id, equally in every file of a recording."""
     host = platform.node().encode()
     return GPU_ID.sub(b"GPU-00000000-0000-0000-0000-000000000000", raw.replace(host, b"trainer") if host else raw)
 
 
 def signed(raw: bytes) -> bytes:
-    """Give each line of a session the checksum of what it says now; readers take lines without theirs for damaged."""
+    """Give each line of a session the checksum of its new content.
+
+    Readers treat lines with a wrong checksum as damaged.
+    """
     bodies = (line.rpartition(b',"crc":')[0] for line in raw.splitlines())
     return b"".join(b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body)) for body in bodies if body)
 
@@ -211,7 +216,8 @@ def main() -> None:
     for name in args.only:
         start = time.monotonic()
         job = (name, args.out.resolve(), args.seconds, args.device, args.tiny)
-        child = multiprocessing.get_context("fork").Process(target=record, args=job)  # no variant inherits another's GPU state
+        # A new process, so that no variant inherits another's GPU state.
+        child = multiprocessing.get_context("fork").Process(target=record, args=job)
         child.start()
         child.join(LIMIT_S)
         if child.is_alive():

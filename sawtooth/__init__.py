@@ -1,16 +1,16 @@
-"""Sawtooth: why a training run leaves its GPU waiting, what to change, and what the change would bring.
+"""Find why a training run leaves its GPU idle, what to change, and how much the change would bring.
 
 In a notebook::
 
     import sawtooth
 
-    before = sawtooth.analyse("trace.json.gz", "nvml.jsonl")   # one report object of everything that the files tell
+    before = sawtooth.analyse("trace.json.gz", "nvml.jsonl")   # one report from all files of a run
     after = sawtooth.analyse("fixed.json.gz")
     sawtooth.compare(before, after).verdict
 
-The rooms are ``sawtooth.ingest`` (facts), ``sawtooth.analysis`` (meaning) and ``sawtooth.app`` (what people see). In a checkout they
-lie beside this folder, in an installed copy inside it; nobody imports them by their bare names, so that a training repository may have an
-``app`` or ``ingest`` of its own.
+The packages are ``sawtooth.ingest`` (facts), ``sawtooth.analysis`` (meaning) and ``sawtooth.app`` (user interface). In a
+checkout they are next to this folder, in an installed copy inside it. Code always imports them below ``sawtooth``, so a
+training repository may have its own ``app`` or ``ingest``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ __all__ = ["Library", "analyse", "compare"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load on first use: ``import sawtooth`` alone costs nothing on a training machine."""
+    """Load a public name at its first use, so that ``import sawtooth`` alone loads almost nothing.
+
+    This matters on a training machine.
+    """
     if name == "Library":
         from sawtooth.analysis.store.library import Library
 
@@ -44,5 +47,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names too, so that ``help(sawtooth)`` and completion show them."""
+    """Return the public names too, so that ``help(sawtooth)`` and completion show them."""
     return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""``python -m sawtooth``: the command line."""
+"""Command line of ``python -m sawtooth``."""
 
 from sawtooth.app.cli import main
 

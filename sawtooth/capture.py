@@ -1,6 +1,6 @@
-"""Record a training loop: ``from sawtooth.capture import profile``; try batch sizes: ``find_batch_size``.
+"""Functions that record a training loop: ``profile``, ``find_batch_size`` and two callbacks.
 
-The public names of ``sawtooth.ingest.capture``. Importing them loads nothing but the standard library.
+They are the public names of ``sawtooth.ingest.capture``. Importing them loads only the standard library.
 """
 
 from sawtooth.ingest.capture.batch_size.finder import find_batch_size

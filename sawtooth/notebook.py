@@ -1,4 +1,4 @@
-"""Sawtooth in a notebook: files in, a report object out; the same numbers as on the page and in ``sawtooth report``."""
+"""Reports for notebooks, with the same numbers as the page and ``sawtooth report``."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from sawtooth.app.reports import text as report_text
 
 
 class Report:
-    """What is known of one run. Shown as Markdown in a notebook, as text by ``print``.
+    """The analysis of one run. A notebook shows it as Markdown, ``print`` as text.
 
-    ``library`` reads the run's recordings until the report is garbage collected; recordings brought in from files are then removed.
+    ``library`` reads the run's recordings until the report is garbage collected. Recordings that came from files are then
+    removed.
     """
 
     def __init__(self, result: RunResult, library: Library, stack: ExitStack) -> None:
@@ -37,17 +38,20 @@ class Report:
 
     @property
     def metrics(self) -> dict[str, Reading]:
-        """Every metric by its key; times in ms, shares from 0 to 1, each with its trust or the reason why it is missing."""
+        """Every metric by its key, with its trust or the reason why it is missing.
+
+        Times are in ms, shares from 0 to 1.
+        """
         return with_aliases(self.result.metrics)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What costs time and what to do, largest predicted gain first."""
+        """Causes of lost time and what to do, largest predicted gain first."""
         return tuple(self.result.findings)
 
     @property
     def step_time_ms(self) -> float | None:
-        """The run's best step time in ms; None where it has no steps."""
+        """The run's best step time in ms; None if it has no steps."""
         return self.metrics["best_step_time_ms"].value
 
     def to_json(self) -> ReportPart:
@@ -68,13 +72,13 @@ class Report:
 
 @dataclass(frozen=True)
 class ComparisonReport:
-    """What changed between two runs. Shown as Markdown in a notebook, as text by ``print``."""
+    """Changes between two runs. A notebook shows them as Markdown, ``print`` as text."""
 
     comparison: Comparison
 
     @property
     def verdict(self) -> str:
-        """One of faster, slower, no_difference_shown and inconclusive."""
+        """The result: faster, slower, no_difference_shown or inconclusive."""
         return self.comparison.verdict.word
 
     def to_json(self) -> dict[str, Any]:
@@ -95,9 +99,9 @@ class ComparisonReport:
 
 
 def analyse(*sources: str | Path, data: Path | None = None) -> Report:
-    """Analyse the run that ``sources`` name: files or folders of one run, or one run id or name of the folder ``data``.
+    """Analyse the run in ``sources``: its files or folders, or its id or name in the folder ``data``.
 
-    Raises SawtoothError with a sentence for people when nothing can be read, or when the files are several runs.
+    Raises SawtoothError with a message for users if nothing can be read, or if the files belong to several runs.
     """
     stack = ExitStack()
     try:
@@ -109,7 +113,10 @@ def analyse(*sources: str | Path, data: Path | None = None) -> Report:
 
 
 def compare(before: Report | str | Path, after: Report | str | Path) -> ComparisonReport:
-    """Compare two runs, given as reports or as what ``analyse`` takes. Raises SawtoothError as ``analyse`` does."""
+    """Compare two runs, as reports or as sources for ``analyse``.
+
+    Raises SawtoothError as ``analyse`` does.
+    """
     return ComparisonReport(compare_sides(_side(before), _side(after)))
 
 

@@ -1,4 +1,4 @@
-"""Where this copy of Sawtooth lies, where it keeps its data, and which version it is."""
+"""Location of this copy of Sawtooth, of its data, and its version."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ IMPORT_ROOT = Path(__file__).resolve().parents[1]
 def default_data_folder() -> Path:
     """Return ``SAWTOOTH_DATA``, or the platform's folder for application data.
 
-    Written out, and not platformdirs', because the recorder beside a training job brings no library for it.
+    The code does not use platformdirs, because the recorder in a training job must not need this library.
     """
     if folder := os.environ.get("SAWTOOTH_DATA"):
         return Path(folder)
@@ -24,7 +24,10 @@ def default_data_folder() -> Path:
 
 
 def recorder_version() -> str:
-    """Return the version of the distribution that records: the whole product's, or the recorder's alone; "" from a checkout."""
+    """Return the version of the installed distribution that records, or "" in a checkout.
+
+    The distribution is the whole product or the recorder alone.
+    """
     from importlib import metadata  # not above: a training process loads this module, and is told its recorder's version
 
     for distribution in ("sawtooth", "sawtooth-recorder"):

@@ -55,9 +55,10 @@ def changes_needed_first(slug: str, rules: Iterable[Rule]) -> tuple[str, ...]:
 def rank(finding: Finding) -> tuple[int, bool, bool, bool, bool, float, str]:
     """Return the sort key for findings without a declared relation.
 
-    A late rank comes before its own findings: these repeat the same time, without saying that one rank alone loses it. Fewer
-    launches come before cheaper launches. Changes that may not be possible come after both. Host findings lose their place to
-    the others if the loader limits their gain.
+    A late rank comes before its own findings: these repeat the same time, without saying that one rank alone loses it.
+    Findings that reduce launches come before general ones that make launches cheaper. Findings of low confidence come after
+    these, because the change may not be possible. If the loader limits the gain of a faster host, the host's finding does not
+    count as general.
     """
     topics = finding.explains.topics
     general = ("host_pace" in topics and finding.fed_every_ms is None) or (finding.severity == "warning" and "choice" in topics)

@@ -11,8 +11,8 @@ What to do
     Use ``nn.LSTM``, ``nn.GRU`` or ``nn.RNN`` over the whole sequence, which cuDNN runs in this way.
 When it is wrong
     The next input depends on the last output (decoding), so the loop must stay: compile it. There is no finding if attention
-    or messages between nodes lie between the calls, or if every few calls have a different batch size, because those are not
-    time steps of one sequence.
+    or messages between nodes lie between the calls. The same is true if every few calls have a different batch size. Those
+    calls are not time steps of one sequence.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html
 """

@@ -2,7 +2,7 @@
 
 What it checks
     A joint replay of all ranks without the profiler. A rank is late if it takes longer by itself than its peers, in most
-    counted steps and by more than the estimates' error, and if the job would gain without this.
+    counted steps and by more than the estimates' error. Also, the job must gain if the rank is as fast as the others.
 Why it costs time
     Ranks step together, so all ranks pay for the one that is late (because of its data, host, work or GPU).
 What to do

@@ -3,7 +3,7 @@
 What it checks
     How long the training's main thread was ready to run without a core, if the kernel counts this. It also compares the
     loader workers counted by telemetry with the cores that the training process may use. Without samples of the host, it uses
-    the workers that the recorder timed, if their samples compute.
+    the workers that the recorder timed, if their samples compute. It also reports if all cores are busy and more tasks wait.
 Why it costs time
     The main thread launches the GPU's work, so its wait for a core delays the GPU. Too many workers share the cores: each
     batch comes later, the training process itself waits for a core, and all workers use memory.
@@ -149,7 +149,7 @@ def _by_timing(facts: UserFacts) -> Iterator[Evidence]:
 
 
 def check_host(result: RunResult) -> Iterator[Finding]:
-    """Yield the findings from the loader's own times for a run without GPU work."""
+    """Yield the findings for a run without GPU work, by the loader's own times, else by the host's."""
     timed = tuple(_by_timing(result.manifest.facts))
     for evidence in timed or _crowded(result.telemetry.host):
         yield advise(RULE.slug, evidence, Judgement("info", evidence.confidence), RULE.explains)

@@ -1,8 +1,8 @@
 """The loader starts its workers inside the run.
 
 What it checks
-    Whether the loader creates its iterator in the counted steps (frames of ``_get_iterator``) and starts processes, in a
-    trace with Python stacks, and how long the same steps wait for the loader.
+    Whether the loader creates its iterator in the counted steps (frames of ``_get_iterator``) and starts processes. This needs
+    a trace with Python stacks. The waits for the loader in the same steps also count.
 Why it costs time
     Each epoch starts every worker process again, which imports the program and opens the dataset again.
 What to do
