@@ -178,9 +178,9 @@ def no_verdict(result: RunResult) -> str:
             return f"{used}: it hardly waits. Without a profile nothing shows how well it works."
         return f"{used}. Without a profile nothing shows why."
     if not result.telemetry.devices:
-        found = host.of_marks(result) or (f"{takes}{result.findings[0].title}." if result.findings else "")
+        sentence = host.of_marks(result) or (f"{takes}{result.findings[0].title}." if result.findings else "")
         lacks = "No profile" if result.manifest.telemetry else "Neither a profile nor telemetry"
-        return found or f"{takes}{lacks} was recorded, so nothing shows what the time goes to."
+        return sentence or f"{takes}{lacks} was recorded, so nothing shows what the time goes to."
     return f"{takes}Neither GPU utilization nor a profile was recorded, so nothing shows what the GPU does."
 
 

@@ -193,13 +193,13 @@ def _sync_targets(
 
         Streams without such an operation are left out.
         """
-        found = newest.copy()
+        latest = newest.copy()
         for at in np.flatnonzero(op_end[newest] > limit).tolist():
-            op = int(found[at])
+            op = int(latest[at])
             while op >= 0 and ends[op] > limit:
                 op = back[op]
-            found[at] = op
-        return found[found >= 0]
+            latest[at] = op
+        return latest[latest >= 0]
 
     targets: dict[int, I64] = {}
     last = np.full(len(lines), -1, np.int64)  # by stream: the last operation launched before the call

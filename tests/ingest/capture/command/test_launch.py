@@ -77,7 +77,9 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def started(*words: str, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
     command = children.command("sawtooth.ingest.capture.commands", "run", *words)
-    environment = children.environment() | variables
+    parts = cwd.with_name(f"{cwd.name}-parts")  # not the folder where other tests leave parts of runs that they kill
+    parts.mkdir(exist_ok=True)
+    environment = children.environment() | {"TMPDIR": str(parts)} | variables
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=240)
 
 
@@ -182,8 +184,7 @@ def test_the_steps_a_profile_needs_follow_from_the_loop_s_pace(
 def test_a_command_without_a_training_loop_is_told_so_and_keeps_its_exit_code(tmp_path: Path) -> None:
     done = started("--no-sample", "echo", "hi", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "hi\n")
-    assert "No training loop was seen" in done.stderr and "so nothing was recorded" in done.stderr
-    assert "sawtooth run train.py" in done.stderr
+    assert "No Python of this command loaded the recorder" in done.stderr
     failed = started("--no-sample", "sh", "-c", "exit 3", cwd=tmp_path)
     assert failed.returncode == 3 and "exit code 3 before its first optimizer step" in failed.stderr
     assert len(failed.stderr.splitlines()) == 1, "the command says itself why"
@@ -485,7 +486,7 @@ def test_times_of_the_loader_that_cannot_be_read_cost_the_recording_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)
-    monkeypatch.setattr(stretches.batches, "loading_of", lambda _: 1 // 0)
+    monkeypatch.setattr(stretches.batch_files, "loading_of", lambda _: 1 // 0)
     done = launch.run([sys.executable, "-c", MARKED], tmp_path / "x.sawtooth")
     assert done.exit_code == 5 and done.bundle is not None
     assert set(members(done.bundle)) == {"marks", "telemetry"}
