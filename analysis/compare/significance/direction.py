@@ -30,8 +30,8 @@ def directed(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> V
     """Return the verdict; where its interval leaves the direction open, with the direction that several sources agree on."""
     if judged.shown or judged.ci95_ms is None or judged.ci95_ms == (0.0, 0.0):
         return judged
-    if (found := direction(a, b)) is not None:
-        return replace(judged, word=found[0], confidence="low", why=found[1])
+    if (answer := direction(a, b)) is not None:
+        return replace(judged, word=answer[0], confidence="low", why=answer[1])
     if judged.word == "inconclusive" and contradict(a, b):
         return replace(judged, why=f"{judged.why} {DISAGREE}")
     return judged
