@@ -168,7 +168,6 @@ def _in_the_way(context: RuleContext) -> Iterator[Evidence]:
             changes=CHANGES,
         ),
         edits=without_reads(context, reads),
-        cost_ms=context.lost_ms("host_sync"),
         severity="warning",
         withholds_gain=True,
     )

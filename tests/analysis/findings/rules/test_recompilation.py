@@ -23,7 +23,7 @@ def _said(*reasons: CompileReason) -> tuple[str, str]:
     log = CompileLog((), reasons, 4, 2.0) if reasons else None
     context = cast(Any, SimpleNamespace(run=SimpleNamespace(compile_log=log)))
     fix, changes = recompilation._advice(context, "655 ms")
-    return fix, " ".join(change.after for change in changes)
+    return fix.sentence, " ".join(change.after for change in changes)
 
 
 def test_sizes_that_change_are_to_be_marked() -> None:

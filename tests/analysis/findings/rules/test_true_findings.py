@@ -52,7 +52,7 @@ def test_a_closure_inside_the_optimizer_is_not_the_optimizer(tmp_path: Path, own
     trace.host(
         "user_annotation", "Optimizer.step#AdamW.step", STEP_US * 4 - 40, STEP_US * 4
     )  # cut off before its backward pass
-    kernels(trace, STEP_US * 4 - 39, 600, each_us=0.05)
+    kernels(trace, STEP_US * 4 - 39, 60, each_us=0.5)
     found = of_rule(analysed(tmp_path, trace), "optimizer-not-fused")
     assert (found is None) if words is None else (found is not None and words in found.title)
 
