@@ -24,7 +24,8 @@ def causes_of(ranks: Sequence[RankResult]) -> RankCauses | None:
 
     None where no other rank shows the cause.
     """
-    parts = [_pieces(rank, cause) for rank in ranks for cause in rank.exposed_causes]
+    # A rank whose GPU records a failed check withdrew has no ledger.
+    parts = [_pieces(rank, cause) for rank in ranks if rank.ledger for cause in rank.exposed_causes]
     return RankCauses(tuple(parts)) if parts else None
 
 

@@ -5,9 +5,12 @@ from dataclasses import replace
 import pytest
 
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.judging import judge
+from sawtooth.analysis.findings.model import Advice, Evidence
 from sawtooth.analysis.findings.retimed import fused_optimizer
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.replay.edits import MoreLaunches, TimedOps
+from sawtooth.analysis.run.model import Action
 from sawtooth.analysis.run_analysis import whatif_of
 from tests.support.findings_of import finding, library, result_of
 
@@ -34,12 +37,14 @@ def test_no_gain_is_claimed_where_the_kernels_may_be_no_faster() -> None:
         found.edits[0].ops, found.edits[0].dur_ns, found.edits[0].low_ns, tuple(10 * ns for ns in found.edits[0].high_ns)
     )
     with library().open(result.lead.recording_id) as recording:
-        given = RuleContext(result, result.lead, recording, whatif=whatif_of(recording, result.lead))
-        doubtful = given.finding("tf32-off", "title", "fix", ceiling_ms=20.0, edits=[edit])
-        sure = given.finding("tf32-off", "title", "fix", ceiling_ms=20.0, edits=[replace_high(edit)])
+        step = RuleContext(result, result.lead, recording, whatif=whatif_of(recording, result.lead)).step
+        advice = Advice("title", Action("Set", "a flag"))
+        doubtful = judge(Evidence(advice, lost_ms=20.0, edits=[edit]), step, None)
+        sure = judge(Evidence(advice, lost_ms=20.0, edits=[replace_high(edit)]), step, None)
+    assert doubtful is not None and sure is not None
     assert doubtful.severity == "info"
     assert doubtful.predicted_step_ms is None and doubtful.predicted_high_ms is None
-    assert "No gain is predicted" in doubtful.prediction_note
+    assert "No gain is predicted" in doubtful.note
     assert sure.severity == "critical" and sure.predicted_step_ms is not None
 
 
