@@ -19,6 +19,7 @@ from ..command import hook as hooks
 from ..command.graphs import GRAPHS
 from ..command.settings import BY_ITSELF, LOADER, HookSettings
 from ..command.signs.choice import Signs
+from ..in_process.profilers import PROFILERS
 from ..job_place import number_of
 
 LEASE = "attached"  # as injection.py has them; that module is not loaded in here
@@ -92,6 +93,7 @@ class Attachment:
             if name in sys.modules and (time_loader or watch not in LOADERS):
                 with contextlib.suppress(Exception):
                     self._leaves.append(watch(sys.modules[name], self._folder))
+        PROFILERS.looks(sys.modules["torch"])  # a second profiler would end the training
 
     def end(self) -> None:
         """Write what is left and take the patches out; what PyTorch may be calling just now does nothing from here on."""
@@ -138,7 +140,6 @@ def _pinning(module: Any, folder: Path) -> Leave:
     return batches.watch_pinning(module, folder)
 
 
-# By a loaded module: what is watched in it. `save` is called of torch itself once that is imported.
 def _profilers(module: Any, _: Path) -> Leave:
     return hooks.watch_profilers(module)
 
@@ -147,6 +148,7 @@ def _exports(module: Any, _: Path) -> Leave:
     return hooks.watch_exports(module)
 
 
+# By a loaded module: what is watched in it. `save` is called of torch itself once that is imported.
 PATCHES: Mapping[str, Callable[[Any, Path], Leave]] = {
     "torch.nn.modules.module": _evaluation,
     "torch": _saving,

@@ -113,6 +113,7 @@ class Profilers:
 
     def looks(self, torch: Any) -> None:
         """Find a profiler that began before it could be followed: it runs on this thread, or is still preparing."""
+        self.other = False  # one that was followed before may have ended since
         with contextlib.suppress(Exception):
             kind = torch.autograd.profiler.profile
             prepared = (p for p in gc.get_objects() if type(p) is kind and p.entered and p.kineto_results is None)

@@ -268,6 +268,25 @@ def test_a_loop_without_an_optimizer_is_marked_by_its_sign_and_left_as_it_was(tm
     assert marks.read_text() == written
 
 
+def test_a_profiler_of_the_training_that_runs_already_is_seen(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from sawtooth.ingest.capture.attach import inside
+
+    @contextlib.contextmanager
+    def attached() -> Iterator[None]:
+        attachment = inside.Attachment(HookSettings(tmp_path, 0, 1.0, None, 1, 1))
+        attachment.begin(importlib.import_module("torch.optim.optimizer"), time_loader=False)
+        try:
+            yield
+        finally:
+            attachment.remove()
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]), attached():
+        assert inside.PROFILERS.busy
+    with attached():  # it ended while nobody followed it
+        assert not inside.PROFILERS.busy
+
+
 def test_the_hooks_of_an_optimizer_are_not_changed_while_they_are_gone_through() -> None:
     torch = pytest.importorskip("torch")
     from sawtooth.ingest.capture.attach.inside import obey
