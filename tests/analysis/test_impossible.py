@@ -109,7 +109,7 @@ def test_a_failing_store_is_never_a_failed_rule(tmp_path: Path, error: type[Exce
         with open_rank(library, result.lead) as view:
             given = RuleContext(result, result.lead, view.recording, None, None)
             with pytest.raises(error):
-                check(given, [type(rule)(**{**vars(rule), "check": broken})])
+                check(given, [type(rule)(**{**vars(rule), "measure": broken})])
     finally:
         library.close()
 

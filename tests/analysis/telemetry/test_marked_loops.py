@@ -26,7 +26,7 @@ class Training:
 
 def test_the_profiled_loop_is_told_of_and_the_other_named_by_the_line_that_differs() -> None:
     training = Training().run(200, 10, WARM_UP).run(300, 50, MAIN).run(6, 90, MAIN, phase="profile").run(100, 50, MAIN)
-    marks, others = choose_loop(training.rows)
+    marks, others, *_ = choose_loop(training.rows)
     assert [mark.step for mark in marks] == list(range(200, 606))
     assert others.replace("\xa0", " ") == (
         "All that is told is of the loop that steps at train.py:55; another, at train.py:40, made 200 steps of 10 ms before it and does not count."
@@ -34,7 +34,7 @@ def test_the_profiled_loop_is_told_of_and_the_other_named_by_the_line_that_diffe
 
 
 def test_without_a_profile_the_loop_that_took_longest_is_told_of() -> None:
-    marks, others = choose_loop(Training().run(500, 10, WARM_UP).run(300, 50, MAIN).run(50, 10, "eval.py:3").rows)
+    marks, others, *_ = choose_loop(Training().run(500, 10, WARM_UP).run(300, 50, MAIN).run(50, 10, "eval.py:3").rows)
     assert len(marks) == 300
     assert others.replace("\xa0", " ") == (
         "All that is told is of the loop that steps at train.py:55; 2 others do not count; the longest of them, at train.py:40, made 500 steps of 10 ms before it."
@@ -45,7 +45,7 @@ def test_loops_in_turns_are_two() -> None:
     training = Training()
     for _ in range(4):
         training.run(30, 10, WARM_UP).run(40, 50, MAIN)
-    marks, others = choose_loop(training.rows)
+    marks, others, *_ = choose_loop(training.rows)
     assert len(marks) == 160 and "120 steps of 10 ms in turns with it" in others.replace("\xa0", " ")
 
 
@@ -55,7 +55,7 @@ def test_a_line_that_steps_now_and_then_is_part_of_the_loop(alone: int) -> None:
     training = Training().run(1, 900, "elsewhere.py:1")
     for _ in range(5):
         training.run(30, 10, MAIN).run(alone, 10, LAST_BATCH)
-    marks, others = choose_loop(training.rows)
+    marks, others, *_ = choose_loop(training.rows)
     assert len(marks) == 1 + 5 * (30 + alone) and others == ""
 
 
@@ -77,7 +77,7 @@ def test_of_two_optimizers_the_replaced_profile_is_not_the_run_s_either() -> Non
 
 def test_recordings_without_sites_say_another_loop() -> None:
     training = Training().run(150, 14, None).run(6, 14, None, phase="profile").run(500, 45, None, optimizer=1)
-    marks, others = choose_loop(training.rows)
+    marks, others, *_ = choose_loop(training.rows)
     assert len(marks) == 156
     assert others.replace("\xa0", " ") == "Another loop made 500 steps of 45 ms after these: all that is told is of this loop."
     assert choose_loop([]).marks == []
