@@ -42,7 +42,7 @@ def rank_trace(rank: int, world: int, begins: list[float], end: float, clock_us:
                 "Collective name": "allreduce", "dtype": "Float", "In msg nelems": 1000, "Out msg nelems": 1000,
                 "Group size": world, "Process Group Name": "0", "Process Group Ranks": str(list(range(world))),
             }  # fmt: skip
-            trace.launch((at + 35 + 2 * i, at + 36 + 2 * i), (at + begin, at + end + 50 * i), NCCL, stream=17, **told)
+            trace.launch((at + 35 + 2 * i, at + 36 + 2 * i), (at + begin, at + end + 50 * i), NCCL, stream=17 + i, **told)
     return trace
 
 
