@@ -200,7 +200,10 @@ def test_names_that_are_alike_or_long_stand_once_below_the_verdict_and_not_in_it
     assert f"A: {a}; B: {b}" in text
     long = add(app_data, tmp_path, "gpu-node-17_21877.1763912345678901234.pt.trace", step_us=500, matmul_us=250)
     text = words_of(opened(a=alike[0], b=long))
-    assert "B is" in text and "A: trace; B: gpu-node-17_21877.1763912345678901234.pt.trace" in text
+    assert (
+        "B is about 2.00\u00a0× as fast as A (" in text
+        and "A: trace; B: gpu-node-17_21877.1763912345678901234.pt.trace" in text
+    )
 
 
 def test_kernels_show_their_change_first(pair):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -77,10 +78,10 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def started(*words: str, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
     command = children.command("sawtooth.ingest.capture.commands", "run", *words)
-    parts = cwd.with_name(f"{cwd.name}-parts")  # not the folder where other tests leave parts of runs that they kill
-    parts.mkdir(exist_ok=True)
-    environment = children.environment() | {"TMPDIR": str(parts)} | variables
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=240)
+    # Not the folder where other tests leave parts of runs that they kill; short, because the path of a loader's socket is limited to 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="parts-") as parts:
+        environment = children.environment() | {"TMPDIR": parts} | variables
+        return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=240)
 
 
 def members(bundle: Path) -> dict[str, bytes]:
