@@ -246,7 +246,7 @@ def _say(sentence: str) -> None:
 
 @contextlib.contextmanager
 def _set_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Make Ctrl-C and termination signals set ``stop``, so that the hook is always removed from the training."""
+    """Make Ctrl-C and termination signals set ``stop``, so that the hook is always removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

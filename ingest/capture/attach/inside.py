@@ -1,4 +1,4 @@
-"""Hooks the loaded optimizers and modules inside a training for `sawtooth attach`, and unhooks them again.
+"""Hooks loaded optimizers and modules inside a training for `sawtooth attach`, and unhooks them.
 
 ``enter.py`` calls ``obey`` between two instructions of the training's main thread, at any point of its program.
 Standard library only.
@@ -103,7 +103,7 @@ class Attachment:
         PROFILERS.looks(sys.modules["torch"])  # A second profiler would crash the training.
 
     def end(self) -> None:
-        """Write the remaining data and remove the patches. Hooks that PyTorch still calls do nothing from now on."""
+        """Write the remaining data and remove the patches. Hooks that PyTorch still calls do nothing."""
         self.is_over = True
         self.signs.finish()
         self.hook.finish()

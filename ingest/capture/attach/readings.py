@@ -46,7 +46,7 @@ def read(pid: int, at_ns: int, proc: Path = PROC) -> Reading | None:
 
 
 def in_words(pid: int, first: Reading | None, last: Reading | None) -> str:
-    """Describe in a sentence what a process used between two readings; "" if they are too close or missing."""
+    """Describe what a process used between two readings; "" if they are too close or missing."""
     if first is None or last is None or last.at_ns - first.at_ns < LEAST_S * 1e9:
         return ""
     seconds = (last.at_ns - first.at_ns) / 1e9

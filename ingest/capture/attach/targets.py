@@ -59,7 +59,7 @@ class Process:
 
 
 def trainings_of(pid: int, *, user: int | None = None, proc: Path = PROC) -> list[Process]:
-    """Return the training processes at or below ``pid``, sorted by rank. Raises AttachError if there are none."""
+    """Return the training processes at or below ``pid``, by rank. Raises AttachError if there are none."""
     user = os.geteuid() if user is None else user
     if not (proc / "self").exists():
         raise AttachError(NO_PROC)
