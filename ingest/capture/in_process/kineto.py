@@ -48,7 +48,7 @@ class Detaching:
                 time.sleep(SETTLE_S)
 
     def leave_attached(self) -> None:
-        """Leave CUPTI attached at the end of our profile, because another profiler begins at once and needs it."""
+        """Leave CUPTI attached at the end of our profile, because another profiler needs it at once."""
         self._pending = False
         if self._by_us and os.environ.get(DETACH) == "1":
             del os.environ[DETACH]
