@@ -34,7 +34,7 @@ def _wait(event: threading.Event, seconds: float) -> bool:
 
 @dataclass(frozen=True)
 class Clock:
-    """Wall clock, monotonic clock and CPU time of this process in nanoseconds, and a wait with a time limit."""
+    """Wall clock, monotonic clock and CPU time of this process (nanoseconds), and a wait with a limit."""
 
     wall_ns: Callable[[], int] = time.time_ns
     monotonic_ns: Callable[[], int] = _monotonic_ns

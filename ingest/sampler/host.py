@@ -98,9 +98,9 @@ class HostReader:
         return readings | {"cores": float(usable)}
 
     def _queue(self, elapsed: float) -> dict[str, float]:
-        """Return the number of runnable tasks without the sampler, and the share of time in which tasks waited.
+        """Return the number of runnable tasks, and the percentages of time in which tasks waited.
 
-        Only Linux reports these values.
+        The sampler itself is not counted. Only Linux reports these values.
         """
         readings: dict[str, float] = {}
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -167,7 +167,7 @@ class HostReader:
         return readings
 
     def _search(self, on_gpu: set[int]) -> None:
-        """Find the descendants of the followed processes, and which of them are loader workers (``is_worker``)."""
+        """Find the descendants of the followed processes, and the loader workers among them."""
         below: dict[int, Any] = {}
         lines: dict[int, list[str]] = {}
         for root in self._roots or sorted(on_gpu):
@@ -227,5 +227,5 @@ def is_worker(line: list[str], parents: list[str] | None) -> bool:
 
 
 def _is_part(name: str, disks: Iterable[str]) -> bool:
-    """Tell whether ``name`` is a partition of one of ``disks``, such as sda1 of sda or nvme0n1p2 of nvme0n1."""
+    """Tell whether ``name`` is a partition of another disk, such as sda1 of sda or nvme0n1p2 of nvme0n1."""
     return any(name != disk and name.startswith(disk) and name[len(disk) :].lstrip("p").isdigit() for disk in disks)

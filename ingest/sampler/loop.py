@@ -1,4 +1,4 @@
-"""Sampling loop: takes samples at fixed intervals, records gaps, survives hung calls, measures its own cost."""
+"""Sampling loop: samples at fixed intervals, records gaps, survives hung calls, measures its own cost."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ class Sampler:
         self._retry_ns = RETRY_FIRST_NS
 
     def run(self, seconds: float | None = None) -> str:
-        """Sample until ``stop`` is set, the watched process ends or ``seconds`` have passed; return the reason.
+        """Sample until the end and return the reason for it.
 
-        The reason is "stopped", "watched process ended" or "time". Raises DriverLostError, but only at the start.
+        It ends if ``stop`` is set, the watched process ends or ``seconds`` have passed. The reason is "stopped", "watched process ended" or "time". Raises DriverLostError, but only at the start.
         """
         try:
             return self._run(seconds)

@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def push_token_of(options: argparse.Namespace) -> str | None:
-    """Return the push token from --token, else from the first word of --token-file, else from the environment.
+    """Return the push token from --token, else from --token-file (first word), else from the environment.
 
     Raises OSError or UnicodeDecodeError if the file cannot be read.
     """

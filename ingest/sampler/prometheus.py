@@ -103,7 +103,7 @@ class PrometheusSink:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of ``[HOST]:PORT`` or ``PORT``; the host defaults to loopback. Raises ValueError."""
+    """Parse ``[HOST]:PORT`` or ``PORT``; the host defaults to loopback. Raises ValueError."""
     host, _, port = text.rpartition(":")
     return host.strip("[]") or "127.0.0.1", int(port)
 

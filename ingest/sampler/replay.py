@@ -1,4 +1,4 @@
-"""Implementation of ``--replay``: sends a recorded session or JSONL file to the sinks as if sampled now."""
+"""Implementation of ``--replay``: sends a recorded session or JSONL file to sinks as if sampled now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Append-only segments with checksums. The docstring of ``sawtooth.ingest.sampler`` describes the format."""
+"""Append-only segments with checksums, in the format that ``sawtooth.ingest.sampler`` describes."""
 
 from __future__ import annotations
 

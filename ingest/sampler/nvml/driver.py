@@ -39,7 +39,10 @@ class DriverLostError(Exception):
 
 @dataclass
 class Reading:
-    """One tick: a row per device (None if lost), buffers, processes, transient failures, events, NVML time."""
+    """Readings of one tick: a row per device (None if lost), and buffers, processes, failures and events.
+
+    ``nvml_ns`` is the time that NVML's calls took.
+    """
 
     rows: list[list[Value] | None]
     series: list[list[Any]] = field(default_factory=list)
