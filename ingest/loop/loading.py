@@ -148,7 +148,7 @@ def _rate(cost: SampleCost, workers: int, cores: float, speed: float) -> float:
 
 
 def least_workers(cost: SampleCost, wanted: float, cores: int, most: int, seen: int = 1, *, sure: bool = True) -> int | None:
-    """Return the smallest number of workers that delivers ``wanted`` samples per second; None if none does.
+    """Return the smallest number of workers that deliver ``wanted`` samples per second, or None.
 
     At most ``most`` workers are tried. With ``sure``, the low end of the prediction must reach ``wanted``, otherwise its middle.
     """
