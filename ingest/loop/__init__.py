@@ -1,1 +1,4 @@
-"""What the recorder beside a training and the analysis afterwards know alike of a training loop. Standard library only: it is part of the recorder."""
+"""Models of a training loop that both the recorder and the analysis use.
+
+Standard library only, because the recorder imports this package.
+"""

@@ -1,6 +1,6 @@
-"""What a loader's processes took, from the files in which ``capture/batches.py`` notes each batch.
+"""Times of a loader's processes, from the files in which ``capture/batches.py`` records each batch.
 
-Standard library only: it is part of the recorder.
+Standard library only, because the recorder imports this module.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from .cores import usable_cores
 from .loading import SampleCost
 from .page_cache import FirstRead, first_read
 
-FEWEST = 3  # batches: fewer are the loader's start
-LONGEST_PLACE = 300  # characters of a place in code, as the manifest takes them
-QUICK_SHARE = 10  # one in so many batches lay ready in the workers' queue: then nothing was waited for
+FEWEST = 3  # least number of batches; fewer only show how the loader starts
+LONGEST_PLACE = 300  # longest location of code, in characters; the manifest has the same limit
+QUICK_SHARE = (
+    10  # One in this many batches is assumed to be ready in the workers' queue, so that the thread did not wait for it.
+)
 
 
 @dataclass(frozen=True)
 class Loading:
-    """What a loader's processes took: for a sample, how many they are, and the first reading of their dataset where it was counted.
+    """Measured behavior of a loader: cost of a sample, number of workers, first epoch.
 
-    ``sample_code`` and ``collate_code`` are the places of the code that makes a sample and puts a batch together; ``padding`` is the share of a batch
-    that is padding.
+    ``first``: reads of the first epoch, None if they were not counted.
+    ``sample_code``, ``collate_code``: locations of the code that makes a sample and that collates a batch.
+    ``padding``: share of a batch that is padding.
     """
 
     cost: SampleCost
@@ -40,11 +43,12 @@ class Loading:
 
 
 def loading_of(folder: Path) -> Loading | None:
-    """Return what the loader did by the files in ``folder``; None where too few batches were fetched.
+    """Return the loader's measurements from the files in ``folder``; None if there are too few batches.
 
-    Of several datasets the one counts that most samples came from, of several workers the slowest: batches are given out in turn, so the
-    others wait for it. Each process's first batch is left out, and batches without a sample; what was read from the disk once also is, where
-    it comes from the page cache since.
+    If there are several datasets, the one with the most samples counts. The slowest worker counts, because workers deliver batches in
+    turn and the others wait for it.
+    Each process's first batch and batches without samples are ignored. If the first epoch read from the disk and later epochs from the
+    page cache, the first epoch is ignored too.
     """
     by_loader: dict[tuple[str, int], list[tuple[dict[str, Any], list[dict[str, int]]]]] = defaultdict(list)
     for path in folder.glob("batches-*.jsonl"):
@@ -75,10 +79,12 @@ def loading_of(folder: Path) -> Loading | None:
 
 
 def _pin_s(folder: Path) -> float:
-    """Return the seconds of its thread that pinning a batch takes, 0 where none was pinned. Each process's first makes the thread's context.
+    """Return the seconds that the pinning thread needs per batch; 0 if no batch was pinned.
 
-    Between two batches the thread takes the next from the workers' queue and gives the last one's memory back, which for large batches is as much again.
-    What it takes at the least between two is that; it may wait as well, so that no more than the pinning itself counts.
+    Each process's first batch is ignored, because it creates the thread's CUDA context.
+    Between two batches, the thread takes the next one from the workers' queue and frees the memory of the last one. For large batches this
+    takes as long as the pinning. The shortest times between batches measure this work. They may include waiting, so at most the time of the
+    pinning itself is added.
     """
     times: list[list[int]] = []
     for path in folder.glob("pins-*.txt"):
@@ -97,12 +103,12 @@ def _each_s(batches: list[dict[str, int]]) -> float:
 
 
 def _alone(batch: dict[str, int], clock: str) -> float:
-    """Return the seconds of one sample by a clock, collating aside."""
+    """Return the seconds for one sample without collating: CPU time if ``clock`` is set, else wall time."""
     return (batch["cpu" if clock else "wall"] - batch[f"collate{clock}"]) / batch["n"] / 1e9
 
 
 def facts_of(loading: Loading) -> dict[str, float | str]:
-    """Return ``loading`` as facts of a run."""
+    """Convert ``loading`` to facts of a run."""
     cost, first = loading.cost, loading.first
     facts: dict[str, float | str] = {
         "loader_workers": loading.workers,

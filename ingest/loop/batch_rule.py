@@ -1,24 +1,24 @@
-"""What is said of batch sizes wherever they were measured: the usual rule below the largest that fits, and what accumulating gradients gives.
+"""Rules about batch sizes: the recommended size, and the speedup from accumulating gradients.
 
-Standard library only: it is part of the recorder.
+Standard library only, because the recorder imports this module.
 """
 
 from __future__ import annotations
 
-RULE = 0.8  # of the largest batch that fits, as is usual: longer samples, fragmentation and evaluation take the rest
-MULTIPLE = 8  # tensor cores work in blocks of eight
+RULE = 0.8  # share of the largest batch that fits; a common margin for longer samples, fragmentation and evaluation
+MULTIPLE = 8  # Tensor cores work in blocks of eight.
 
 
 def advised_below(largest: float) -> int:
-    """Return RULE of ``largest``, in multiples of MULTIPLE where it has several."""
+    """Return RULE × ``largest``, rounded down to a multiple of MULTIPLE if it is at least MULTIPLE."""
     size = int(RULE * largest)
     return size - size % MULTIPLE if size >= MULTIPLE else max(size, 1)
 
 
 def accumulated_gain(batch: float, step_ms: float, optimizer_ms: float, to: float) -> float:
-    """Return how many times as many samples a second batches of ``batch`` give where their gradients are accumulated to ``to`` samples.
+    """Return the speedup (ratio of samples per second) from accumulating gradients.
 
-    A step of a batch takes ``step_ms``, of which the optimizer's ``optimizer_ms`` come once for all of them.
+    Gradients of batches with ``batch`` samples are accumulated until ``to`` samples are reached. A step with one batch takes ``step_ms``. Its optimizer part, ``optimizer_ms``, runs only once for all accumulated batches.
     """
     passes = to / batch
     return passes * step_ms / (passes * step_ms - (passes - 1) * min(optimizer_ms, step_ms))

@@ -1,6 +1,6 @@
-"""Where a function is defined, written as torch.profiler writes a Python call: ``train.py(12): Texts.__getitem__``.
+"""Location of a function's definition in torch.profiler's format: ``train.py(12): Texts.__getitem__``.
 
-Standard library only: it is part of the recorder.
+Standard library only, because the recorder imports this module.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-OF_PYTORCH = "torch.utils.data"  # its base classes have a __getitem__ that only raises
+OF_PYTORCH = "torch.utils.data"  # The __getitem__ of its base classes only raises, so it is not the user's code.
 
 
 def code_place(function: Any) -> str | None:
-    """Return file, line and name of a function's definition; None for one that has no Python code."""
+    """Return file, line and name of a function's definition; None if it has no Python code."""
     while isinstance(function, functools.partial):
         function = function.func
     function = getattr(function, "__func__", function)
-    if not hasattr(function, "__code__"):  # an object that is called
+    if not hasattr(function, "__code__"):  # an object whose class defines __call__
         function = getattr(type(function), "__call__", None)  # noqa: B004
     code = getattr(function, "__code__", None)
     if code is None:
@@ -27,7 +27,10 @@ def code_place(function: Any) -> str | None:
 
 
 def sample_place(dataset: Any) -> str | None:
-    """Return the place of the code that makes a sample of ``dataset``. Wrappers of PyTorch, such as ``Subset``, are looked through."""
+    """Return the location of the code that makes a sample of ``dataset``; None if there is none.
+
+    PyTorch's wrappers, such as ``Subset``, are replaced by the dataset inside them.
+    """
     while type(dataset).__module__.startswith(OF_PYTORCH) and hasattr(dataset, "dataset"):
         dataset = dataset.dataset
     methods = (getattr(type(dataset), name, None) for name in ("__getitems__", "__getitem__", "__iter__"))
@@ -36,7 +39,7 @@ def sample_place(dataset: Any) -> str | None:
 
 
 def _short(path: str) -> str:
-    """Return ``path`` below the longest entry of Python's path that holds it, as torch.profiler shortens it."""
+    """Return ``path`` relative to the longest matching entry of ``sys.path``, as torch.profiler does."""
     folders = [f"{Path(entry).resolve()}/" for entry in sys.path]
     longest = max((folder for folder in folders if path.startswith(folder)), key=len, default="")
     return path[len(longest) :]

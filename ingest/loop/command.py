@@ -1,4 +1,4 @@
-"""A training's command line, as `sawtooth run` was given it: its program, its arguments, and what runs of it are called."""
+"""Parts of a training's command line: its program, its arguments, and the name for its runs."""
 
 from __future__ import annotations
 
@@ -8,67 +8,80 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import PurePath
 
-RECORDED_BY = "Recorded by `sawtooth run"  # how the notes of a run begin; before the command was a fact, they alone had it
-ENDED_WITH = "The training ended with exit code"  # how the line of the notes begins that says so
+RECORDED_BY = "Recorded by `sawtooth run"  # Notes of a run begin with this. In old runs, only the notes contain the command.
+ENDED_WITH = "The training ended with exit code"  # The line of the notes that reports a failure begins with this.
 LAUNCHERS = (
     "torch.distributed.run",
     "torch.distributed.launch",
     "accelerate.commands.launch",
-)  # modules that start the program
+)  # modules that start the training program
 PYTHON = re.compile(r"python[\d.]*")
 MODULE = re.compile(r"[^\W\d]\w*(\.\w+)*")
-FLAG = re.compile(r"--?[A-Za-z]")  # -1 and -.5 are values
-CONFIGURED = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")  # Hydra and OmegaConf: model.depth=3
+FLAG = re.compile(r"--?[A-Za-z]")  # Words such as -1 and -.5 are values, not flags.
+CONFIGURED = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")  # arguments of Hydra and OmegaConf, such as model.depth=3
 SECRET = re.compile(r"(?:key|secret|password|passwd|credentials?|token)$", re.IGNORECASE)
-UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Unicode's categories
+UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Unicode categories of invisible characters
 POSITIONAL = "arguments without a name"
 
 
 def command_of(command: Sequence[str], notes: str) -> list[str]:
-    """Return the command that `sawtooth run` was given, from ``notes`` where the run was recorded before it was a fact; [] for other runs."""
+    """Return the command that `sawtooth run` started; [] for runs that it did not record.
+
+    Old runs do not store ``command``. For those, the command is read from ``notes``.
+    """
     if not command and notes.startswith(RECORDED_BY):
         command = notes.splitlines()[0].removeprefix(RECORDED_BY).rstrip(".").removesuffix("`").split()
     return [visible(word) for word in command]
 
 
 def visible(word: str) -> str:
-    """Return ``word`` with escapes for control, direction and invisible characters: people copy a stranger's command into a terminal."""
+    """Return ``word`` with escapes for control, direction and invisible characters.
+
+    This protects people who copy a command from someone else's run into a terminal.
+    """
     return "".join(sign.encode("unicode_escape").decode() if unicodedata.category(sign) in UNSEEN else sign for sign in word)
 
 
 def failure_of(notes: str) -> str | None:
-    """Return the line of ``notes`` in which `sawtooth run` says that the training failed; None where it did not, or was recorded otherwise."""
+    """Return the line of ``notes`` that says that the training failed; None if there is none.
+
+    Only `sawtooth run` writes this line.
+    """
     lines = notes.splitlines() if notes.startswith(RECORDED_BY) else []
     return next((line for line in lines if line.startswith(ENDED_WITH)), None)
 
 
 def program_of(command: Sequence[str]) -> str:
-    """Return the module that is trained, else the script's file name, else the program's; "" for no command."""
+    """Return the name of the module, else of the script, else of the program; "" without a command."""
     return _program_at(command)[0]
 
 
 def name_of(command: Sequence[str]) -> str:
-    """Return what a run of ``command`` is called: rl.train of a module, train of a script."""
+    """Return the default name for runs of ``command``: rl.train for a module, train for train.py."""
     program, _, module = _program_at(command)
     return program if module else PurePath(program).stem
 
 
 def arguments_of(command: Sequence[str]) -> dict[str, str]:
-    """Return the arguments of the program and of what launches it, by flag: {"--workers": "8", "--amp": ""}; words without a flag under POSITIONAL."""
+    """Return the arguments of the program and of its launcher, by flag: {"--workers": "8", "--amp": ""}.
+
+    Words without a flag are joined under the key POSITIONAL.
+    """
     _, at, module = _program_at(command)
     before = command[1 : at - 1 if module else at]
     return _by_flag(before) | _by_flag(command[at + 1 :])
 
 
 def names_secret(flag: str) -> bool:
-    """Tell whether the value of ``flag`` is likely a secret, which is shown to nobody."""
+    """Tell whether the value of ``flag`` is probably a secret. Such values are never shown."""
     return SECRET.search(flag) is not None
 
 
 def _program_at(command: Sequence[str]) -> tuple[str, int, bool]:
-    """Return the program, the place of the word that names it, and whether that is a module.
+    """Return the program, the index of the word that names it, and whether it is a module.
 
-    What starts a Python may have an option -m of its own: numactl -m 1 python train.py.
+    The search begins at the Python executable, because a program before it may have its own option -m, as in
+    numactl -m 1 python train.py.
     """
     before_script = takewhile(lambda word: not word.endswith(".py"), command)
     python = next((at for at, word in enumerate(before_script) if PYTHON.fullmatch(PurePath(word).name)), 0)

@@ -1,6 +1,7 @@
-"""The cores that a process may use: by its affinity and its control group, since a host's own count says neither.
+"""CPU cores that a process may use, from its affinity and its control group.
 
-Standard library only: it is part of the recorder. What a system does not tell leaves the count as it is.
+The host's own core count includes neither limit. A limit that the system does not report is ignored.
+Standard library only, because the recorder imports this module.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ PROC, GROUPS, NODES = Path("/proc"), Path("/sys/fs/cgroup"), Path("/sys/devices/
 
 
 def allowed_cores(pid: int = 0) -> frozenset[int]:
-    """Return the numbers of the cores that the scheduler gives process ``pid`` (0: this one, as for one that has ended); all of the host's where the system
-    does not tell."""
+    """Return the numbers of the cores in the affinity mask of process ``pid`` (0: this process).
+
+    If the process has ended, the mask of this process is used. If the system has no masks, all cores of the host are returned.
+    """
     for asked in (pid, 0):
         with contextlib.suppress(OSError, AttributeError):
             return frozenset(os.sched_getaffinity(asked))
@@ -23,13 +26,15 @@ def allowed_cores(pid: int = 0) -> frozenset[int]:
 
 
 def usable_cores(pid: int = 0, proc: Path = PROC, groups: Path = GROUPS) -> int:
-    """Return how many cores process ``pid`` (0: this one) may use at a time: those allowed, or what its control group grants, rounded up, where that is
-    less (a container's limit)."""
+    """Return how many cores process ``pid`` (0: this process) may use at the same time.
+
+    This is the number of allowed cores or the control group's limit (a container's), rounded up, whichever is smaller.
+    """
     return max(math.ceil(min(len(allowed_cores(pid)), _granted(pid, proc, groups))), 1)
 
 
 def _granted(pid: int, proc: Path, groups: Path) -> float:
-    """Return the cores' worth of time that the control groups of ``pid`` grant it, infinite without a limit."""
+    """Return the CPU limit of the control groups of ``pid``, in cores; infinite without a limit."""
     granted = math.inf
     with contextlib.suppress(OSError, ValueError):
         for line in (proc / (str(pid) if pid else "self") / "cgroup").read_text().splitlines():
@@ -52,15 +57,18 @@ def _limit(group: Path) -> float:
 
 
 def core_groups(nodes: Path = NODES) -> list[frozenset[int]]:
-    """Return the cores of each memory node (a socket or a part of one); empty where there is one or the system does not tell."""
+    """Return the cores of each memory node (a socket or a part of one).
+
+    Empty if there is only one node or the system does not report them.
+    """
     groups = []
     with contextlib.suppress(OSError, ValueError):
         groups = [_listed(path.read_text()) for path in sorted(nodes.glob("node[0-9]*/cpulist"))]
-    groups = [group for group in groups if group]  # a node may have memory alone
+    groups = [group for group in groups if group]  # A node may have memory but no cores.
     return groups if len(groups) > 1 else []
 
 
 def _listed(text: str) -> frozenset[int]:
-    """Return the numbers of a list as the kernel writes it: ``0-3,8``."""
+    """Parse a list of core numbers in the kernel's format, such as ``0-3,8``."""
     pairs = (part.partition("-") for part in text.strip().split(",") if part)
     return frozenset(core for first, _, last in pairs for core in range(int(first), int(last or first) + 1))

@@ -1,8 +1,10 @@
-"""Which optimizer makes the steps of a loop that has several, by the order of their steps alone.
+"""Choice of the optimizer whose steps count as the loop's steps.
 
-Of two that take turns it is the one with the longer rhythm: a GAN's generator, where its critic steps five times as often. Of those alike it is the one
-that stepped first, and one that steps no more (the first of two phases, a search for the learning rate) leads no longer. Standard library only:
-it is part of the recorder.
+Only the order of all optimizer steps is used.
+If optimizers take turns, the one that steps less often leads: a GAN's generator, although its critic steps five times as often.
+If they step equally often, the one that stepped first leads. An optimizer that has stopped stepping no longer leads, for example
+after the first of two phases or after a search for the learning rate.
+Standard library only, because the recorder imports this module.
 """
 
 from __future__ import annotations
@@ -11,15 +13,16 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-SILENT = 20  # steps of others: an optimizer that did not step in so many, or
-RHYTHMS = 4  # times its own rhythm, has ended
-RECENT = 4  # gaps between its steps: the longest is its rhythm, whatever order a step's optimizers have
+# An optimizer has ended if others made more steps since its last one than both SILENT and RHYTHMS times its own longest recent gap.
+SILENT = 20
+RHYTHMS = 4
+RECENT = 4  # Number of recent gaps. The longest counts, so the order of the optimizers within a step does not matter.
 
 
 @dataclass
 class _Rhythm:
-    last: int  # step of any optimizer
-    gap: int = 0  # steps of any optimizer from one of its own to the next
+    last: int  # number of its last step, counted over all optimizers
+    gap: int = 0  # longest recent distance between two of its steps, counted over all optimizers
     gaps: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def steps(self, now: int) -> None:
@@ -31,7 +34,11 @@ class _Rhythm:
 
 
 class LeadingOptimizer:
-    """Follows the optimizers of a loop, numbered in the order of their first steps. ``number`` leads now; ``steps`` are the loop's so far."""
+    """State that finds the leading optimizer while the loop runs.
+
+    Optimizers are numbered in the order of their first steps. ``number`` is the one that leads now. ``steps`` counts the loop's
+    steps so far.
+    """
 
     def __init__(self) -> None:
         self.number = 0
@@ -40,11 +47,11 @@ class LeadingOptimizer:
         self._rhythms: dict[int, _Rhythm] = {}
 
     def takes(self, optimizer: int) -> bool:
-        """Note a step of ``optimizer``; return whether it ends a step of the loop."""
+        """Record a step of ``optimizer``; return whether it ends a step of the loop."""
         self._now += 1
         mine, before = self._rhythms.get(optimizer), 0
         if mine is not None and optimizer == self.number and mine.gap == 1 == self._now - mine.last:
-            mine.last = self._now  # alone, as most are: quickly
+            mine.last = self._now  # the fast path for the usual case: only one optimizer steps
             self.steps += 1
             return True
         if mine is None:
@@ -64,7 +71,7 @@ class LeadingOptimizer:
         return leads
 
     def has_ended(self, optimizer: int) -> bool:
-        """Tell whether ``optimizer`` has not stepped for long."""
+        """Tell whether ``optimizer`` has stopped stepping (see SILENT and RHYTHMS)."""
         rhythm = self._rhythms.get(optimizer)
         return rhythm is None or rhythm.is_silent(self._now)
 
@@ -74,7 +81,10 @@ class LeadingOptimizer:
 
 
 def leading(marks: Iterable[tuple[int, str]]) -> int:
-    """Return the optimizer that made most of the loop's steps, of the profiled ones where there are any; ``marks`` are (optimizer, phase) in order."""
+    """Return the optimizer that made most of the loop's steps.
+
+    ``marks`` are pairs (optimizer, phase) in order. If any step was profiled, only profiled steps count.
+    """
     loop = LeadingOptimizer()
     steps = Counter((phase == "profile", optimizer) for optimizer, phase in marks if loop.takes(optimizer))
     return max(steps, key=lambda each: (each[0], steps[each], -each[1]), default=(False, 0))[1]

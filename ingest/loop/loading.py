@@ -1,6 +1,7 @@
-"""What a loader's workers give, by what a sample costs: the law that the benchmark, the capture helper and the findings share.
+"""Model of a loader's throughput, from the cost of a sample and the number of workers.
 
-Standard library only: it is part of the recorder.
+The benchmark, the capture helper and the findings all use this model.
+Standard library only, because the recorder imports this module.
 """
 
 from __future__ import annotations
@@ -9,25 +10,33 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-COMPUTES, WAITS = 0.8, 0.5  # share of a sample's time on a core: above it computing limits, below it waiting
-BEYOND_CORES = 4  # workers for each core, at most: those that mostly wait share one
-NORMAL_90 = 1.645
-SHARED_CORE = 0.65  # of a core's speed where two threads of the hardware share it; which do, a virtual machine does not tell
-# of its speed that a core has on average once several workers compute: clocks, caches and memory are shared too. From one worker to 4, 8, 12 and 14 it
-# was 0.72 to 0.89 on two hosts of 16 virtual cores (an H100's and an H200's).
+COMPUTES, WAITS = (
+    0.8,
+    0.5,
+)  # Share of a sample's time on a core. Computing is the limit above the first, waiting below the second.
+BEYOND_CORES = 4  # largest number of workers per core; workers that mostly wait can share a core
+NORMAL_90 = 1.645  # half-width of a 90 % confidence interval in standard errors (normal distribution)
+# Relative speed of a core if two hardware threads share it. A virtual machine does not show which of its cores do.
+SHARED_CORE = 0.65
+# Relative average speed of a core if several workers compute, because they also share clocks, caches and memory. Going from one worker
+# to 4, 8, 12 and 14 gave 0.72 to 0.89 on two hosts with 16 virtual cores (one with an H100, one with an H200).
 SEVERAL_CORES = 0.82
-FEW = 2  # workers that compute: so many have a core each for themselves
-BETWEEN_STEPS = 0.8  # of a worker's speed that the training process has, at the least, which loads between its own steps: 0.79 to 0.99 on three hosts
-TRAINING = 1  # core that the training's own threads keep busy: they launch, collect batches and pin them
-MODEL_OFF = 0.10  # handing batches over and starting late cost what the model does not know
+FEW = 2  # Up to this many computing workers have a core each.
+# Least speed of the training process relative to a worker. It loads between its own steps. Measured: 0.79 to 0.99 on three hosts.
+BETWEEN_STEPS = 0.8
+TRAINING = 1  # cores used by the training's own threads, which launch kernels, collect batches and pin them
+MODEL_OFF = 0.10  # relative error of the model, which ignores the costs of passing batches on and of starting late
 
 
 @dataclass(frozen=True)
 class SampleCost:
-    """Seconds of one sample: ``wall_s`` with ``error_s`` (standard error), ``cpu_s`` of it on a core; ``collate_s`` a batch of ``batch`` samples.
+    """Measured cost of loading one sample and one batch, in seconds.
 
-    ``first_s`` is the wall time where nothing had read the sample before, None where that was not seen; ``pin_s`` what one thread of the training takes to
-    pin a batch, 0 where none does.
+    ``wall_s``: time for a sample; ``error_s`` is its standard error.
+    ``cpu_s``: the part of ``wall_s`` on a core.
+    ``collate_s``: time to collate a batch of ``batch`` samples.
+    ``first_s``: time for a sample that was never read before, None if not measured.
+    ``pin_s``: time for one training thread to pin a batch, 0 without pinning.
     """
 
     wall_s: float
@@ -40,18 +49,21 @@ class SampleCost:
 
     @property
     def computes(self) -> float:
-        """Share of the time on a core."""
+        """Return the share of a sample's time that is spent on a core."""
         return min(self.cpu_s / self.wall_s, 1.0) if self.wall_s else 1.0
 
     @property
     def limit(self) -> Literal["computing", "waiting"] | None:
-        """What a sample's time goes to; None where both count."""
+        """Return what takes most of a sample's time; None if both parts matter."""
         return "computing" if self.computes >= COMPUTES else "waiting" if self.computes < WAITS else None
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Samples a second with ``workers`` (0: in the training process), between ``low`` and ``high``."""
+    """Samples per second with ``workers`` workers, between ``low`` and ``high``.
+
+    With 0 workers, the training process loads the samples.
+    """
 
     workers: int
     value: float
@@ -60,15 +72,21 @@ class Rate:
 
 
 def predict(cost: SampleCost, workers: int, cores: int, seen: int = 1) -> Rate:
-    """Return what ``workers`` give: each is busy for a sample's whole time, all together compute on ``cores`` less the training's own, and one thread pins
-    their batches.
+    """Predict the samples per second that ``workers`` workers deliver.
 
-    ``cost`` was measured with ``seen`` workers. More that compute share what few had for themselves, and few have for themselves what more shared. The
-    interval reaches from cores that two workers share to cores that are whole, the training's too.
+    The model: each worker is busy for a sample's full time. All workers compute on ``cores`` minus the cores of the training. One thread
+    pins their batches.
+    ``cost`` was measured with ``seen`` workers. If more of them compute, each core becomes slower, because they share clocks, caches and
+    memory. If fewer compute, each core becomes faster.
+    The low end of the interval assumes that two workers share each core. The high end assumes that every worker has a full core, including
+    the training's own.
     """
     off = min(NORMAL_90 * cost.error_s / cost.wall_s + MODEL_OFF, 0.9)
     middle = least = most = 1.0
-    share, shared = _busy(cost, workers) > FEW, _busy(cost, seen) > FEW  # then, and when the sample was timed
+    share, shared = (
+        _busy(cost, workers) > FEW,
+        _busy(cost, seen) > FEW,
+    )  # cores shared in the prediction, and during the measurement
     if workers > max(seen, 1):
         middle = SEVERAL_CORES if share and not shared else 1.0
         least = SHARED_CORE / SEVERAL_CORES if shared else SHARED_CORE
@@ -83,7 +101,10 @@ def predict(cost: SampleCost, workers: int, cores: int, seen: int = 1) -> Rate:
 
 
 def pinning_limits(cost: SampleCost, workers: int, cores: int) -> bool:
-    """Tell whether one thread pins the batches of ``workers``, with which ``cost`` was measured, no quicker than they make them."""
+    """Tell whether the pinning thread limits the loader, because it is not faster than the workers.
+
+    ``cost`` must have been measured with ``workers`` workers.
+    """
     made = replace(cost, pin_s=0.0)
     return cost.pin_s > 0 and workers > 0 and cost.batch / cost.pin_s <= predict(made, workers, cores, workers).value
 
@@ -92,9 +113,10 @@ Stage = Literal["sample", "collate", "pinning"]
 
 
 def slowest_stage(cost: SampleCost, workers: int, cores: int) -> Stage:
-    """Return the stage of loading a batch that limits it, as ``cost`` was measured with ``workers``.
+    """Return the stage that limits loading. ``cost`` must have been measured with ``workers`` workers.
 
-    Each worker makes samples and collates them, so the longer of both counts. One thread of the training pins; without workers it is the loop's own.
+    Each worker makes samples and collates them, so the longer of the two stages counts. One thread of the training pins batches. Without
+    workers, the training loop itself pins them.
     """
     if pinning_limits(cost, workers, cores):
         return "pinning"
@@ -105,12 +127,12 @@ def slowest_stage(cost: SampleCost, workers: int, cores: int) -> Stage:
 
 
 def _busy(cost: SampleCost, workers: int) -> float:
-    """Return how many of the workers compute at a time."""
+    """Return how many workers compute at the same time, on average."""
     return workers * cost.computes
 
 
 def _rate(cost: SampleCost, workers: int, cores: float, speed: float) -> float:
-    """Return samples a second where a core has ``speed`` of what it had when the sample was timed."""
+    """Return the samples per second if each core runs at ``speed`` times its measured speed."""
     computing = cost.cpu_s + cost.collate_s / cost.batch
     each = (
         cost.wall_s + cost.collate_s / cost.batch + min(computing, cost.wall_s + cost.collate_s / cost.batch) * (1 / speed - 1)
@@ -126,6 +148,9 @@ def _rate(cost: SampleCost, workers: int, cores: float, speed: float) -> float:
 
 
 def least_workers(cost: SampleCost, wanted: float, cores: int, most: int, seen: int = 1, *, sure: bool = True) -> int | None:
-    """Return the smallest number of workers, up to ``most``, whose rate is ``wanted`` samples a second, ``sure`` or likely; None where none is."""
+    """Return the smallest number of workers that deliver ``wanted`` samples per second, or None.
+
+    At most ``most`` workers are tried. With ``sure``, the low end of the prediction must reach ``wanted``, otherwise its middle.
+    """
     rates = (predict(cost, n, cores, seen) for n in range(1, most + 1))
     return next((rate.workers for rate in rates if (rate.low if sure else rate.value) >= wanted), None)

@@ -1,7 +1,7 @@
-"""What a loader's processes read from the disk and what from the page cache, and how many bytes of files that cache could hold.
+"""Bytes that a loader reads from disk and from the page cache, and the room for files in memory.
 
-Linux counts both for each process; elsewhere, and for files that are mapped instead of read, nothing is said. Standard library only: it is part of
-the recorder.
+Linux counts both kinds of reads for each process. Other systems do not, and mapped files are not counted.
+Standard library only, because the recorder imports this module.
 """
 
 from __future__ import annotations
@@ -15,15 +15,22 @@ from typing import Any
 
 from .cores import GROUPS, PROC
 
-FROM_CACHE = 0.1  # of what is read: with less from the disk its waits are few
-MAPPED = 2.0  # times what was read, in what the disk gave: reading ahead explains no more, so that the files are mapped and what they hold is not known
+FROM_CACHE = 0.1  # Share of the bytes read. If less comes from the disk, waits for the disk are few.
+# If the disk delivered more than this many times the bytes read, read-ahead cannot explain it. The files are mapped, so their bytes are not counted.
+MAPPED = 2.0
 
 
 @dataclass(frozen=True)
 class FirstRead:
-    """The first epoch of a dataset of ``samples``: ``disk_share`` of the bytes that it read came from the disk, each of its samples read ``sample_bytes``
-    and took ``sample_s``. ``later_share`` is the same share of later epochs, which began at ``later_ns`` (Unix); None where none was seen. ``room_bytes``
-    of files fit into the memory that was free when the loaders began."""
+    """Reads of the first epoch of a dataset, compared with later epochs.
+
+    ``disk_share``: share of the first epoch's bytes that came from the disk.
+    ``sample_bytes``, ``sample_s``: bytes and seconds for one sample.
+    ``samples``: samples in the dataset.
+    ``room_bytes``: bytes of files that fitted into memory when the loaders began.
+    ``later_share``: the disk's share in later epochs, None if no later epoch was recorded.
+    ``later_ns``: start of the later epochs, in Unix nanoseconds.
+    """
 
     disk_share: float
     sample_bytes: float
@@ -35,13 +42,15 @@ class FirstRead:
 
     @property
     def is_over(self) -> bool:
-        """Whether later epochs came from the cache what the first did not."""
+        """Tell whether the first epoch read from the disk and later epochs read from the cache."""
         return self.disk_share >= FROM_CACHE and self.later_share is not None and self.later_share < FROM_CACHE
 
 
 def bytes_read(of: str = "self", proc: Path = PROC) -> tuple[int, int] | None:
-    """Return the bytes that a process (``self``), or a thread of it (``thread-self``), has read and those of them that a disk gave; None where the
-    system does not tell."""
+    """Return the bytes that a process has read, and how many of them came from a disk.
+
+    ``of`` is ``self`` for the process or ``thread-self`` for the current thread. None if the system does not count them.
+    """
     try:
         counts = dict(line.split(b": ") for line in (proc / of / "io").read_bytes().splitlines())
         return int(counts[b"rchar"]), int(counts[b"read_bytes"])
@@ -50,8 +59,11 @@ def bytes_read(of: str = "self", proc: Path = PROC) -> tuple[int, int] | None:
 
 
 def room_for_files(proc: Path = PROC, groups: Path = GROUPS) -> float | None:
-    """Return the bytes that files can fill of the memory that this process may use: what is available on the host, or in its control group (a
-    container's limit) where that is less. None where the system does not tell."""
+    """Return the bytes of memory that this process can fill with cached files.
+
+    This is the available memory of the host or of the control group (a container's limit), whichever is smaller.
+    None if the system does not report it.
+    """
     try:
         lines = (proc / "meminfo").read_text().splitlines()
         room = 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
@@ -66,7 +78,7 @@ def room_for_files(proc: Path = PROC, groups: Path = GROUPS) -> float | None:
 
 
 def _room_in(group: Path) -> float:
-    """Return the bytes that files can fill of a group's limit: what nothing uses, and what files fill already; infinite without a limit."""
+    """Return the bytes of a group's memory limit that are free or hold files; infinite without a limit."""
     for most, used, prefix in (
         ("memory.max", "memory.current", ""),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
@@ -84,10 +96,11 @@ def _room_in(group: Path) -> float:
 
 
 def first_read(processes: Iterable[tuple[Mapping[str, Any], Sequence[dict[str, int]]]]) -> FirstRead | None:
-    """Return what the first epoch of one dataset read; None where it was not counted or is not all that is known of it.
+    """Return the reads of a dataset's first epoch; None if they were not counted or are incomplete.
 
-    ``processes`` are pairs of what a process of a loader said first and its batches but the first. An epoch has processes of its own, or a number in those
-    that stay: its first are as many as the loader has workers, for each process that trains.
+    ``processes`` are pairs: the header that a loader process wrote, and its batches without the first one.
+    A loader starts new worker processes for each epoch, or keeps them and numbers the epochs in their batches.
+    The first epoch thus belongs to the first N processes of each training process, where N is the number of loader workers.
     """
     first, later = list[dict[str, int]](), list[dict[str, int]]()
     heads = list[Mapping[str, Any]]()

@@ -1,4 +1,7 @@
-"""``python -m sawtooth.ingest.sampler``: the command line of the sampler. ``sawtooth sample`` passes its arguments on to ``main``."""
+"""Command line of the sampler, ``python -m sawtooth.ingest.sampler``.
+
+``sawtooth sample`` passes its arguments on to ``main``.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ from sawtooth.ingest.sampler.replay import Replay, ReplayError, read_recording
 from sawtooth.ingest.sampler.sinks import PlainSink, SessionSink, default_folder
 from sawtooth.place import recorder_version
 
-CHILD_POLL_S = 0.1  # a signal that comes while the command is waited for is passed on this late
-PACKAGES = {"pynvml": "nvidia-ml-py"}  # by the module's name, where it differs
+CHILD_POLL_S = 0.1  # A signal that arrives while the sampler waits for the command is passed on with at most this delay.
+PACKAGES = {"pynvml": "nvidia-ml-py"}  # package names by module name, if they differ
 
 
 def process_alive(pid: int) -> bool:
@@ -48,7 +51,10 @@ def process_alive(pid: int) -> bool:
 
 
 def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Clock | None = None, caller: Any = None) -> int:
-    """Sample as the arguments say. Returns the exit code: the command's own, 0, or 2 with a sentence on stderr."""
+    """Run the sampler with ``arguments``; return the exit code.
+
+    It is the exit code of the wrapped command, 0 without one, or 2 after an error, with a sentence on stderr.
+    """
     options = parser().parse_args(arguments)
     if options.command[:1] == ["--"]:
         del options.command[0]
@@ -97,7 +103,10 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Clock |
 
 
 def _push_trouble(options: argparse.Namespace, clock: Clock) -> str | None:
-    """Ask the dashboard before anything is sampled or run: a wrong token or a closed port is said at once, else where to watch."""
+    """Check the connection to the dashboard before sampling; return what is wrong, None if it works.
+
+    So a wrong token or a closed port is reported before the command runs. If it works, print the address to watch.
+    """
     trial = Push(Path("trial"), options.push, options.token, available=dict, clock=clock)
     trial.step()
     if trial.state.trouble:
@@ -114,7 +123,7 @@ def _sample(options: argparse.Namespace, sinks: list[Sink], nvml: Any, clock: Cl
     )
     host = None if options.no_host else HostReader()
     try:
-        driver.open()  # before the command starts: without anything to sample there is nothing to run it for
+        driver.open()  # This comes before the command starts, so that the command does not run if nothing can be sampled.
     except DriverLostError as error:
         if error.code not in NO_DRIVER_CODES or not session or host is None or not host.tells:
             raise
@@ -141,7 +150,7 @@ def _sample(options: argparse.Namespace, sinks: list[Sink], nvml: Any, clock: Cl
         return 0
     try:
         sampler.run(options.seconds)
-    except Exception as error:  # whatever it is, the command has begun: it is waited for, and its exit code is what counts
+    except Exception as error:  # The command already runs, so wait for it after any error and return its exit code.
         trouble = _unwritable(error) if isinstance(error, OSError) else f"Sampling has failed ({error!r})."
         _refuse(f"{trouble} The command goes on without it.")
     return _code_of(child, stop)
@@ -160,7 +169,7 @@ def _resume(options: argparse.Namespace, clock: Clock, stop: threading.Event) ->
 
 
 class _Shipping:
-    """The push beside the sampling, on a thread of its own, from the moment the session folder exists."""
+    """Pushes the session on a separate thread, from the moment the session folder exists."""
 
     def __init__(self, options: argparse.Namespace, clock: Clock) -> None:
         self.options = options
@@ -179,7 +188,7 @@ class _Shipping:
             self._thread.start()
 
     def end(self) -> str | None:
-        """Wait until drained; return what to say where that failed."""
+        """Wait until everything is sent; return a message if that failed, else None."""
         if self._thread is None or self.push is None:
             return None
         self._over.set()
@@ -241,7 +250,10 @@ def _alive(watched: int | None, child: subprocess.Popen[bytes] | None) -> Callab
 
 
 def _code_of(child: subprocess.Popen[bytes], stop: threading.Event) -> int:
-    """Wait for the command and return its exit code; whoever stops the sampler stops what it wraps, --seconds bounds the sampling only."""
+    """Wait for the command and return its exit code.
+
+    Stopping the sampler also stops the command. The limit --seconds ends only the sampling.
+    """
     while child.poll() is None and not stop.wait(CHILD_POLL_S):
         pass
     if child.poll() is None:

@@ -1,4 +1,4 @@
-"""Calls into NVML on a thread of their own: one that never returns is given up."""
+"""NVML calls on a separate thread with a time limit."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ HUNG_S = 2.0  # NVML answers within milliseconds; longer means a hung driver
 
 
 class HungError(Exception):
-    """An NVML call has not come back in time."""
+    """An NVML call has not returned within the time limit."""
 
 
 class Caller:
-    """Runs calls on a thread of its own, from the first call to ``close``, so that one that never returns does not take the sampler with it."""
+    """Thread that runs NVML calls, so that a call that never returns does not block the sampler.
+
+    The thread starts with the first call and ends with ``close``.
+    """
 
     def __init__(self, clock: Clock, limit_s: float = HUNG_S) -> None:
         self._clock = clock
@@ -30,7 +33,10 @@ class Caller:
         self.busy = False
 
     def call(self, work: Callable[[], Any]) -> Any:
-        """Return ``work()`` or raise what it raised; raise HungError after the limit. Only when not ``busy``."""
+        """Run ``work`` on the thread and return its result.
+
+        Raises what ``work`` raises, and HungError after the time limit. Do not call this while ``busy`` is true.
+        """
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="nvml", daemon=True)
             self._thread.start()
@@ -41,7 +47,7 @@ class Caller:
         return self.collect()
 
     def collect(self) -> Any:
-        """Wait for the outstanding call once more."""
+        """Wait again for the result of the running call. Raises HungError after the time limit."""
         if not self._clock.wait(self._done, self._limit_s):
             raise HungError
         self.busy = False
@@ -51,7 +57,10 @@ class Caller:
         return value
 
     def close(self) -> None:
-        """End the thread. A call that hangs is not waited for: its thread ends when it comes back. There are no calls after this."""
+        """End the thread; no calls are allowed afterwards.
+
+        If a call hangs, this does not wait for it. The thread then ends when the call returns.
+        """
         self._closed = True
         self._asked.set()
         if self._thread is not None and not self.busy:
@@ -66,6 +75,6 @@ class Caller:
             work = self._work
             try:
                 self._outcome = (True, work() if work else None)
-            except Exception as error:  # raised again by whoever asked
+            except Exception as error:  # ``collect`` raises it again in the caller's thread.
                 self._outcome = (False, error)
             self._done.set()

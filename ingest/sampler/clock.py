@@ -1,4 +1,4 @@
-"""The clocks the sampler lives by, injected so that tests need no waiting."""
+"""Clocks of the sampler, passed in as an object so that tests can replace them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str | None:
-    """Return the kernel's boot id: monotonic times of two recordings compare only where it is the same."""
+    """Return the kernel's boot id, None if unknown.
+
+    Monotonic times of two recordings can be compared only if both have the same boot id.
+    """
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -20,7 +23,7 @@ def boot_id() -> str | None:
 
 
 def _monotonic_ns() -> int:
-    # CLOCK_MONOTONIC stands still while the machine is suspended; a suspended hour must show as a gap.
+    # CLOCK_MONOTONIC stops while the machine is suspended. With CLOCK_BOOTTIME, a suspension shows as a telemetry gap.
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     return time.clock_gettime_ns(boottime) if boottime is not None else time.monotonic_ns()
 
@@ -31,7 +34,7 @@ def _wait(event: threading.Event, seconds: float) -> bool:
 
 @dataclass(frozen=True)
 class Clock:
-    """Wall and monotonic nanoseconds, this process's CPU nanoseconds, and waiting for an event with a time limit."""
+    """Wall clock, monotonic clock and CPU time of this process (nanoseconds), and a wait with a limit."""
 
     wall_ns: Callable[[], int] = time.time_ns
     monotonic_ns: Callable[[], int] = _monotonic_ns

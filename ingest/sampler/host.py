@@ -1,6 +1,7 @@
-"""Reads the host beside its GPUs once a second: cores, the training process and its loader workers, memory, swap, disks, network.
+"""Host readings once a second: cores, training process, loader workers, memory, swap, disks, network.
 
-Linux tells all of it; what another system does not tell is left out. The sampler goes on where psutil is missing or a call fails.
+Linux reports all of these. On other systems, values that the system does not report are left out.
+If psutil is missing or a call fails, the sampler continues without these values.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ from typing import Any
 
 from sawtooth.ingest.loop.cores import allowed_cores, core_groups, usable_cores
 
-PERIOD_NS = 10**9  # shorter windows say little of processes whose time the kernel counts in hundredths of a second
-JITTER_NS = 50_000_000
-SEARCH_NS = 5 * 10**9  # children are looked for this often: it takes a look at every process of the host, some milliseconds
-MOST_WORKERS = 512  # processes whose time is read: more are not loader workers
-# Nothing of their own below them, or other disks', which are counted themselves.
+PERIOD_NS = 10**9  # The kernel counts CPU time in hundredths of a second, so shorter windows are not precise.
+JITTER_NS = 50_000_000  # A reading that comes this much early still counts as on time.
+SEARCH_NS = 5 * 10**9  # time between searches for child processes; a search reads every process of the host (some milliseconds)
+MOST_WORKERS = 512  # most processes whose CPU time is read; no loader is expected to have more workers
+# These devices have no disk of their own, or they are built from other disks that are already counted.
 NO_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr")
 SPAWNED, HELPERS = "multiprocessing.spawn", ("resource_tracker", "forkserver", "compile_worker")
 
 
 class HostReader:
-    """Rates since the last reading. ``roots`` are processes to follow besides those that use a GPU: the command that is wrapped or watched."""
+    """Reads rates since the last reading.
+
+    ``roots`` are processes to follow besides those that use a GPU: the command that the sampler started or watches.
+    """
 
     def __init__(self, roots: Iterable[int] = (), psutil: Any = None, proc: Path = Path("/proc")) -> None:
         try:
@@ -35,22 +39,25 @@ class HostReader:
         self._due_m = 0
         self._last_m: int | None = None
         self._totals: dict[str, float] = {}
-        self._processes: dict[int, tuple[Any, float]] = {}  # by pid, with the CPU seconds it had used
+        self._processes: dict[int, tuple[Any, float]] = {}  # by PID: the psutil process, and the CPU seconds that it had used
         self._search_m = 0
         self._workers: list[int] = []
         self._below: frozenset[int] = frozenset()
 
     @property
     def tells(self) -> bool:
-        """Tell whether the host can be read: psutil is there."""
+        """Tell whether the host can be read, which needs psutil."""
         return self._psutil is not None
 
     def follow(self, roots: Iterable[int]) -> None:
-        """Follow these processes and what they start."""
+        """Follow these processes and their descendants."""
         self._roots = tuple(roots)
 
     def read(self, now_m: int, on_gpu: Iterable[int] = ()) -> dict[str, float] | None:
-        """Return values by HOST_COLUMNS, None where it is not time yet or nothing can be told. The first reading begins the rates."""
+        """Return values by the names in HOST_COLUMNS; None if the next reading is not due yet.
+
+        Also None without psutil, and at the first reading, which only stores the counters for the rates.
+        """
         if self._psutil is None or now_m < self._due_m:
             return None
         self._due_m = now_m + PERIOD_NS - JITTER_NS
@@ -68,7 +75,7 @@ class HostReader:
             try:
                 values |= part(elapsed)
             except (self._psutil.Error, OSError, AttributeError, RuntimeError, OverflowError, TypeError, ValueError):
-                continue  # not told here: a host is described by what it does tell
+                continue  # This system does not report these values. The others are still read.
         return {column: round(value, 3) for column, value in values.items()} if elapsed else None
 
     def _rate(self, name: str, total: float, elapsed: float) -> float | None:
@@ -91,13 +98,18 @@ class HostReader:
         return readings | {"cores": float(usable)}
 
     def _queue(self, elapsed: float) -> dict[str, float]:
-        """Return how many tasks ran or wanted to run, the sampler left out, and for how much of the time some task waited (Linux)."""
+        """Return the number of runnable tasks, and the percentages of time in which tasks waited.
+
+        The sampler itself is not counted. Only Linux reports these values.
+        """
         readings: dict[str, float] = {}
         with contextlib.suppress(OSError, ValueError, IndexError):
             running = (self._proc / "loadavg").read_text().split()[3]
             readings["run_queue"] = max(float(running.partition("/")[0]) - 1.0, 0.0)
         for what in ("cpu", "io", "memory"):
-            with contextlib.suppress(OSError, ValueError, IndexError):  # kernels before 4.20, or built without it
+            with contextlib.suppress(
+                OSError, ValueError, IndexError
+            ):  # Kernels before 4.20, and those built without it, have no pressure files.
                 some = (self._proc / f"pressure/{what}").read_text().splitlines()[0]
                 rate = self._rate(f"pressure {what}", int(some.rpartition("total=")[2]) / 1e6, elapsed)
                 if rate is not None:
@@ -136,7 +148,7 @@ class HostReader:
             self._search_m = now_m + SEARCH_NS
             self._search(on_gpu)
         followed = {*self._roots, *self._below}
-        # Others may use the GPUs too; in a container the driver names processes by numbers that mean nothing here.
+        # Other jobs may use the GPUs too. In a container, the driver's PIDs can belong to another PID namespace.
         mains = {pid for pid in (on_gpu & followed or self._roots or on_gpu) if self._psutil.pid_exists(pid)}
         if not mains:
             return {}
@@ -155,7 +167,7 @@ class HostReader:
         return readings
 
     def _search(self, on_gpu: set[int]) -> None:
-        """Find what the followed processes have started, and which of it are workers: copies of their parent, or spawned by multiprocessing."""
+        """Find the descendants of the followed processes, and the loader workers among them."""
         below: dict[int, Any] = {}
         lines: dict[int, list[str]] = {}
         for root in self._roots or sorted(on_gpu):
@@ -164,14 +176,17 @@ class HostReader:
                 below |= {process.pid: process for process in self._psutil.Process(root).children(recursive=True)}
         parents: dict[int, int] = {}
         for pid, process in below.items():
-            with contextlib.suppress(self._psutil.Error):  # it has just ended
+            with contextlib.suppress(self._psutil.Error):  # The process has just ended.
                 lines[pid], parents[pid] = process.cmdline(), process.ppid()
         self._below = frozenset(below)
         workers = [pid for pid, parent in parents.items() if pid not in on_gpu and is_worker(lines[pid], lines.get(parent))]
         self._workers = workers[:MOST_WORKERS]
 
     def _cpu(self, pid: int, elapsed: float) -> float | None:
-        """Return the percentage of one core that a process used since it was last read, None at first and where it has ended."""
+        """Return the percentage of one core that a process used since its last reading.
+
+        None at its first reading and after it has ended.
+        """
         process, before = self._processes.get(pid, (None, None))
         try:
             process = process or self._psutil.Process(pid)
@@ -184,7 +199,10 @@ class HostReader:
         return 100.0 * max(total - before, 0.0) / elapsed if before is not None and elapsed else None
 
     def _waits(self, pid: int, elapsed: float) -> float | None:
-        """Return the percentage of the time in which a process's main thread was ready and had no core, None where the kernel does not count it."""
+        """Return the percentage of time in which a process's main thread was ready but waited for a core.
+
+        None if the kernel does not count it.
+        """
         try:
             ran_ns, waited_ns, _ = map(int, (self._proc / f"{pid}/task/{pid}/schedstat").read_text().split())
         except (OSError, ValueError):
@@ -200,11 +218,14 @@ class HostReader:
 
 
 def is_worker(line: list[str], parents: list[str] | None) -> bool:
-    """Tell by its command line, and its parent's, whether a process is a copy of its parent or was spawned by multiprocessing."""
+    """Tell whether a process is a copy of its parent or was spawned by multiprocessing.
+
+    ``line`` is its command line, ``parents`` the command line of its parent.
+    """
     command = " ".join(line)
     return bool(line) and not any(word in command for word in HELPERS) and (line == parents or SPAWNED in command)
 
 
 def _is_part(name: str, disks: Iterable[str]) -> bool:
-    """Tell whether ``name`` is a partition of another disk: sda1 of sda, nvme0n1p2 of nvme0n1."""
+    """Tell whether ``name`` is a partition of another disk, such as sda1 of sda or nvme0n1p2 of nvme0n1."""
     return any(name != disk and name.startswith(disk) and name[len(disk) :].lstrip("p").isdigit() for disk in disks)

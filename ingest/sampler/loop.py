@@ -1,4 +1,4 @@
-"""The sampling loop: ticks on a fixed grid, gaps written down, hung calls outlived, its own cost measured."""
+"""Sampling loop: samples at fixed intervals, records gaps, survives hung calls, measures its own cost."""
 
 from __future__ import annotations
 
@@ -15,25 +15,30 @@ from sawtooth.ingest.sampler.nvml.driver import DriverLostError, NvmlDriver, Rea
 from sawtooth.ingest.sampler.nvml.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Gpu
 from sawtooth.ingest.sampler.pace import PaceReader
 
-OVERHEAD_NS = 10 * 10**9  # own cost is stated this often
-PLAN_NS = 10**9  # periods are planned anew this often
-CPU_SHARE_LIMIT = 0.01  # of one core for each GPU; above it everything but GPM becomes rarer
-LARGEST_SLOWER = 8.0  # how much rarer at most
-HALVE_CPU_SHARE = 0.05  # of one core for each GPU; above it the ticks become rarer too, though teeth are lost with them
-SLOWEST_INTERVAL_NS = 10**9  # the rate is not halved below one sample a second
+OVERHEAD_NS = 10 * 10**9  # time between records of the sampler's own cost
+PLAN_NS = 10**9  # time between updates of the periods
+CPU_SHARE_LIMIT = 0.01  # share of one core per GPU; above it, all calls except GPM are made less often
+LARGEST_SLOWER = 8.0  # largest factor by which these calls become less frequent
+HALVE_CPU_SHARE = (
+    0.05  # share of one core per GPU; above it, the sampling interval doubles too, although this hides fast sawtooth patterns
+)
+SLOWEST_INTERVAL_NS = 10**9  # The interval never grows beyond one sample per second.
 
 
 class Sink(Protocol):
-    """Takes records in order; ``devices`` comes first and again when what the devices can tell has changed."""
+    """Receiver of records, in order.
+
+    ``devices`` is called first, and again when the capabilities of the devices have changed.
+    """
 
     def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None:
-        """Take what the devices are; ``m`` and ``w`` as in records."""
+        """Accept the descriptions of the devices. ``m`` and ``w`` are times as in records."""
 
     def write(self, record: dict[str, Any]) -> None:
-        """Take a record."""
+        """Accept a record."""
 
     def close(self) -> None:
-        """Take no more."""
+        """Finish. No records follow."""
 
 
 @dataclass
@@ -46,7 +51,7 @@ class _Cost:
 
 
 class Sampler:
-    """Samples until ``stop`` is set or ``seconds`` have passed, and writes to every sink."""
+    """Takes samples until it is stopped, and writes them to every sink."""
 
     def __init__(
         self,
@@ -82,7 +87,10 @@ class Sampler:
         self._retry_ns = RETRY_FIRST_NS
 
     def run(self, seconds: float | None = None) -> str:
-        """Sample; return the reason why it ended: stopped, time or watched process ended. Raises DriverLostError at the start only."""
+        """Sample until the end and return the reason for it.
+
+        It ends if ``stop`` is set, the watched process ends or ``seconds`` have passed. The reason is "stopped", "watched process ended" or "time". Raises DriverLostError, but only at the start.
+        """
         try:
             return self._run(seconds)
         finally:
@@ -117,7 +125,9 @@ class Sampler:
         return reason
 
     def _close_driver(self) -> None:
-        if self._hung_m is None:  # else NVML still holds the lock that closing it waits for; the process's end closes it too
+        if (
+            self._hung_m is None
+        ):  # A hung call still holds NVML's lock, and closing would wait for it. The end of the process closes NVML too.
             with contextlib.suppress(HungError, DriverLostError):
                 self.caller.call(self.driver.close)
 
@@ -126,7 +136,7 @@ class Sampler:
         if missed > 0:
             self._cost.late += missed
         if missed > 2 and self._last_tick_m is not None and self._hung_m is None and self._lost is None:
-            # Three periods without a sample are a hole, which nobody may draw a line across.
+            # Three periods without a sample are a telemetry gap. Charts must not draw a line across it.
             self._event({"e": "gap", "from_m": self._last_tick_m, "to_m": now, "reason": "the sampler was not scheduled"})
         return due + (missed + 1) * self.interval_ns
 

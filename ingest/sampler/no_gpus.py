@@ -1,4 +1,4 @@
-"""Stands where the GPUs' driver would on a host that has none, so that the host itself is sampled."""
+"""Driver for hosts without GPUs, so that the host itself can be sampled."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ONLY_THE_HOST = "This machine has no working NVIDIA driver. Only its cores, memo
 
 
 class NoGpus(NvmlDriver):
-    """A driver without devices; it asks NVML nothing."""
+    """Driver without devices that never calls NVML."""
 
     def __init__(self, clock: Clock) -> None:
         nothing: Any = None
         super().__init__(nothing, clock, processes=False)
 
     def open(self) -> list[Gpu]:
-        """Return no GPU."""
+        """Return an empty list."""
         return []

@@ -1,4 +1,4 @@
-"""The options of ``sawtooth sample``: what there is to ask for, and what cannot be asked for together."""
+"""Options of ``sawtooth sample``, and checks of their combinations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sawtooth.ingest.sampler.push import refuse_url
 
-SHORTEST_INTERVAL_S = 0.02  # power is the fastest signal there is: one sample per 20 ms
+SHORTEST_INTERVAL_S = 0.02  # Power is the signal that changes fastest; the driver samples it every 20 ms.
 
 
 def parser() -> argparse.ArgumentParser:
@@ -78,7 +78,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def push_token_of(options: argparse.Namespace) -> str | None:
-    """Return the token to push with: as given, from its file (the first word of it), or from the environment. Raises OSError, UnicodeDecodeError."""
+    """Return the push token from --token, else from --token-file (first word), else from the environment.
+
+    Raises OSError or UnicodeDecodeError if the file cannot be read.
+    """
     if options.token:
         print("sawtooth sample: --token can be read in the list of processes. SAWTOOTH_PUSH_TOKEN cannot.", file=sys.stderr)
         return str(options.token)
@@ -88,12 +91,12 @@ def push_token_of(options: argparse.Namespace) -> str | None:
 
 
 def format_of(out: Path | None) -> str:
-    """Return the form in which samples are written where none was asked for: plain lines into a file so called, else a session."""
+    """Return the default output format: ``jsonl`` if ``out`` ends with .jsonl, else ``session``."""
     return "jsonl" if out is not None and out.suffix == ".jsonl" else "session"
 
 
 def refusal(options: argparse.Namespace) -> str | None:
-    """Return the sentence that says which options cannot be, None where all can."""
+    """Return a sentence that says which options are invalid, None if all are valid."""
     if options.interval < SHORTEST_INTERVAL_S:
         return f"--interval must be at least {SHORTEST_INTERVAL_S:g} s: nothing NVML reports changes faster."
     if not options.speed > 0 or options.copies < 1:

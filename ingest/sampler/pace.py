@@ -1,7 +1,8 @@
-"""How fast a training steps, as a process beside the sampler writes it into a file: a record of the session each time it changes.
+"""Reader for the step rate of a training, from a file that `sawtooth run` writes.
 
-The file is one JSON object of numbers: ``step``, ``p50_ms``, ``p95_ms`` and ``per_s`` of the recent steps, and, where they are known, ``samples`` and
-``flops`` of a step. It is replaced whole, and looked at once a second.
+The file is one JSON object of numbers: ``step``, ``p50_ms``, ``p95_ms`` and ``per_s`` of the recent steps, and ``samples`` and
+``flops`` of a step if they are known. The writer replaces the file atomically. The sampler checks it once a second and writes a
+record into the session when it has changed.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import json
 import math
 from pathlib import Path
 
-LOOK_NS = 10**9  # a line of text that changes faster cannot be read
-LONGEST = 4096  # bytes
+LOOK_NS = 10**9  # People cannot read a line of text that changes more often than once a second.
+LONGEST = 4096  # bytes of the file that are read
 KEYS = ("step", "p50_ms", "p95_ms", "per_s", "samples", "flops")
 
 
 class PaceReader:
-    """Reads ``path`` now and then."""
+    """Reads the step rate from ``path``, at most once a second."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -24,7 +25,7 @@ class PaceReader:
         self._changed = 0
 
     def read(self, now_m: int) -> dict[str, float] | None:
-        """Return what is new, None where it is not time yet, nothing changed or nothing can be read."""
+        """Return the new values; None if no reading is due, nothing changed or the file is unreadable."""
         if now_m < self._due_m:
             return None
         self._due_m = now_m + LOOK_NS

@@ -1,4 +1,7 @@
-"""``--prometheus``: the latest sample under Prometheus' conventions (base units, ratios from 0 to 1, totals for counters)."""
+"""Implementation of ``--prometheus``: serves the latest sample as Prometheus metrics.
+
+Names and units follow Prometheus' conventions: base units, ratios from 0 to 1, ``_total`` for counters.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from sawtooth.ingest.quantities.registry import QUANTITIES
 from sawtooth.ingest.sampler.clock import Clock
 from sawtooth.ingest.sampler.nvml.fields import COLUMNS, SOURCES
 
-STALE_NS = 10 * 10**9  # an older sample describes nothing any more
-SLOW_STALE_NS = 60 * 10**9  # for what is read a few times a minute
+STALE_NS = 10 * 10**9  # Older values are not served.
+SLOW_STALE_NS = 60 * 10**9  # the same limit for columns that are read only a few times a minute
 
 # column: name, factor, help
 EXPORTED = {
@@ -23,7 +26,7 @@ SLOW = {column for source in SOURCES for column in source.columns if source.long
 
 
 class PrometheusSink:
-    """Keeps the latest value of each column (slow columns are not in every tick) and serves ``/metrics``."""
+    """Stores the latest value of each column and serves ``/metrics``. Slow columns are not in every tick."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -34,12 +37,12 @@ class PrometheusSink:
         self._server: ThreadingHTTPServer | None = None
 
     def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None:
-        """Take the devices' names."""
+        """Store the descriptions of the devices."""
         with self._lock:
             self._gpus = gpus
 
     def write(self, record: dict[str, Any]) -> None:
-        """Take a tick's values."""
+        """Store the values of a tick."""
         if record["k"] != "tick":
             return
         with self._lock:
@@ -57,7 +60,7 @@ class PrometheusSink:
             self._server.server_close()
 
     def text(self) -> str:
-        """Return the exposition text; values older than ten seconds (sixty for slow columns) are left out."""
+        """Return the metrics as text, without values older than 10 s (60 s for slow columns)."""
         now = self._clock.monotonic_ns()
         lines = ["# HELP sawtooth_samples_total Samples taken", "# TYPE sawtooth_samples_total counter"]
         with self._lock:
@@ -75,7 +78,7 @@ class PrometheusSink:
         return "\n".join(lines) + "\n"
 
     def serve(self, address: tuple[str, int]) -> int:
-        """Serve on ``address`` from a thread; return the port. Raises OSError where the port is taken."""
+        """Serve on ``address`` from a thread; return the port. Raises OSError if the port is in use."""
         sink = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -91,7 +94,7 @@ class PrometheusSink:
                 self.wfile.write(content)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Say nothing: the terminal is the training job's."""
+                """Print nothing, because the terminal belongs to the training job."""
 
         self._server = ThreadingHTTPServer(address, Handler)
         self._server.daemon_threads = True
@@ -100,7 +103,7 @@ class PrometheusSink:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of ``[HOST]:PORT`` or ``PORT``; the host defaults to loopback. Raises ValueError."""
+    """Parse ``[HOST]:PORT`` or ``PORT``; the host defaults to loopback. Raises ValueError."""
     host, _, port = text.rpartition(":")
     return host.strip("[]") or "127.0.0.1", int(port)
 

@@ -1,4 +1,4 @@
-"""The client's side of the push protocol in ``sawtooth.ingest.sampler``'s docstring: batches by (session, segment, offset), acknowledged."""
+"""Client of the push protocol, which the docstring of ``sawtooth.ingest.sampler`` describes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from sawtooth.ingest.sampler.clock import Clock
 from sawtooth.ingest.sampler.segments import segment_name, segments_of
 
 BATCH_BYTES = 1 << 20  # the server's limit for one POST
-FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # back-off
-IDLE_S = 0.25  # between looks for lines that were synced, which happens once a second: data is one to two seconds old on screen
-DRAIN_S = 30.0  # after the last sample: how long to go on trying before leaving the rest to --resume-push
-SPOOL_BYTES = 512_000_000  # above it, the oldest wholly acknowledged segments go
-FATAL = frozenset({400, 401, 403, 404, 413})  # trying again at once will not help
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # first and longest wait after a failed request
+# Time between checks for new synced lines. Lines are synced once a second, so data on screen is one to two seconds old.
+IDLE_S = 0.25
+DRAIN_S = 30.0  # how long to continue after the last sample; the user can send the rest with --resume-push
+SPOOL_BYTES = 512_000_000  # If a session is larger, the oldest fully acknowledged segments are deleted.
+FATAL = frozenset({400, 401, 403, 404, 413})  # status codes after which an immediate retry does not help
 TIMEOUT_S = 10.0
 
 Send = Callable[[str, str, bytes | None, Mapping[str, str]], tuple[int, dict[str, Any]]]
 
 
 def send_http(method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-    """Send one request; return status (0: not reached) and the reply's JSON object."""
+    """Send one request; return the status (0: server not reached) and the reply's JSON object."""
     request = urllib.request.Request(url, data=body, headers=dict(headers), method=method)
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
@@ -49,7 +50,10 @@ def _object(content: bytes) -> dict[str, Any]:
 
 
 def available_on_disk(folder: Path) -> dict[int, int]:
-    """Return the bytes of each segment of a finished session (0 is meta.json), up to the last whole line: a torn tail stays here."""
+    """Return the bytes to send of each segment of a finished session (0 is meta.json).
+
+    Only complete lines are sent. An incomplete last line stays on this host.
+    """
     sizes = {0: (folder / "meta.json").stat().st_size}
     for number, path in segments_of(folder).items():
         sizes[number] = path.read_bytes().rfind(b"\n") + 1
@@ -58,7 +62,7 @@ def available_on_disk(folder: Path) -> dict[int, int]:
 
 @dataclass
 class PushState:
-    """What a person may want to know: bytes acknowledged, the last trouble, the clocks' offset (server minus client)."""
+    """State of a push: acknowledged bytes, the last problem, and the clock offset (server minus client)."""
 
     acknowledged: int = 0
     trouble: str | None = None
@@ -66,7 +70,7 @@ class PushState:
 
 
 class Push:
-    """Ships one session folder. ``available`` returns the bytes of each segment that are safe on this disk."""
+    """Sends one session folder. ``available`` returns how many bytes of each segment are synced to disk."""
 
     def __init__(
         self,
@@ -89,7 +93,7 @@ class Push:
         self._wait_s = FIRST_WAIT_S
 
     def step(self) -> float:
-        """Do at most one request. Returns the seconds to wait before the next; 0 means there is more to do now."""
+        """Send at most one request; return the seconds to wait before the next one (0: more to send now)."""
         if self._acked is None:
             return self._resume()
         for segment, size in sorted(self._available().items()):
@@ -99,12 +103,12 @@ class Push:
         return IDLE_S
 
     def drained(self) -> bool:
-        """Tell whether everything available has been acknowledged."""
+        """Tell whether the server has acknowledged all available bytes."""
         acked = self._acked
         return acked is not None and all(acked.get(n, 0) >= size for n, size in self._available().items())
 
     def run(self, stop: threading.Event) -> None:
-        """Ship until ``stop`` is set, then for at most DRAIN_S more until drained."""
+        """Send until ``stop`` is set, and then the rest for at most DRAIN_S seconds."""
         while not stop.is_set():
             self._clock.wait(stop, self.step())
         never = threading.Event()
@@ -133,7 +137,7 @@ class Push:
         if segment:
             whole = body.rfind(b"\n") + 1
             if not whole and len(body) < BATCH_BYTES:
-                return IDLE_S  # a line that is not whole yet
+                return IDLE_S  # The line is not complete yet.
             body = body[:whole] if whole else body
         headers = {"Content-Type": "application/octet-stream", "X-Content-CRC32": f"{zlib.crc32(body):08x}"}
         status, reply = self._request("POST", f"{self.base}?segment={segment}&offset={offset}", body, headers)
@@ -141,7 +145,7 @@ class Push:
         if status in (200, 409) and isinstance(held, int) and held >= 0:
             if status == 200:
                 self.state.acknowledged += max(0, held - offset)
-            # The server decides: after 409 it may hold more, or less where it lost its disk.
+            # Continue from the server's size. After 409 it may have more bytes than expected, or fewer if it lost its disk.
             self._acked[segment] = held
             if held > size:
                 self.state.trouble = f"the dashboard has another session called {self.folder.name}"
@@ -191,7 +195,7 @@ class Push:
 
 
 def refuse_url(url: str) -> str | None:
-    """Return why ``url`` cannot be pushed to, or None."""
+    """Return why ``url`` is not a valid dashboard address, None if it is."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return f"--push needs the dashboard's address, such as https://dashboard.example:8501, not {url!r}."

@@ -1,4 +1,4 @@
-"""``--replay``: plays a session folder or a plain JSONL recording back as if it were sampled now, to any sink."""
+"""Implementation of ``--replay``: sends a recorded session or JSONL file to sinks as if sampled now."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from sawtooth.ingest.sampler.sinks import PLAIN_KEYS
 
 
 class ReplayError(Exception):
-    """The file is no recording; ``str`` says what it is."""
+    """The file is not a recording; the message says why."""
 
 
 @dataclass
 class Recording:
-    """Ticks as (wall ns, rows in the order of COLUMNS, driver buffers) and the devices they speak of."""
+    """Devices and ticks. A tick is (wall-clock ns, rows in the order of COLUMNS, driver buffers)."""
 
     gpus: list[dict[str, Any]]
     ticks: list[tuple[int, list[list[Any] | None], list[list[Any]]]] = field(default_factory=list)
 
     @property
     def duration_ns(self) -> int:
-        """Time from the first to the last tick."""
+        """Return the time from the first to the last tick."""
         return self.ticks[-1][0] - self.ticks[0][0]
 
 
@@ -127,7 +127,7 @@ def _copied(recording: Recording, copies: int) -> list[dict[str, Any]]:
 
 
 class Replay:
-    """Plays a recording in real time or ``speed`` times as fast; spacing of the samples in the data stays the recorded one."""
+    """Plays a recording ``speed`` times as fast as recorded. The timestamps keep their recorded distances."""
 
     def __init__(
         self,
@@ -147,9 +147,9 @@ class Replay:
         self.copies = copies
 
     def run(self, *, loop: bool = False, seconds: float | None = None) -> str:
-        """Play once, or round and round; return why it ended."""
+        """Play the recording once, or repeatedly with ``loop``; return why it ended."""
         started = self.clock.monotonic_ns()
-        # Played faster than recorded, the data begins in the past and ends now: no sample lies in the future.
+        # If played faster than recorded, the timestamps begin in the past and end now, so that none is in the future.
         ahead = int(self.recording.duration_ns * (1 - 1 / self.speed)) if not loop else 0
         w0 = self.clock.wall_ns() - ahead
         for sink in self.sinks:

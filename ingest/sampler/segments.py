@@ -1,4 +1,4 @@
-"""Append-only, checksummed segments: the format in ``sawtooth.ingest.sampler``'s docstring."""
+"""Append-only segments with checksums, in the format that ``sawtooth.ingest.sampler`` describes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 from sawtooth.ingest.seals import sealed
 
-SEGMENT_BYTES = 8_000_000  # small enough to delete after an acknowledged push, large enough to keep folders short
-SEGMENT_NS = 600 * 10**9  # ten minutes, for the same reason at slow rates
-SYNC_NS = 10**9  # a power cut loses at most this much
+SEGMENT_BYTES = 8_000_000  # small enough to delete segments one by one after a push, large enough for few files per folder
+SEGMENT_NS = 600 * 10**9  # ten minutes; the same limit for sessions that write slowly
+SYNC_NS = 10**9  # A power failure loses at most the records of this time.
 HEAD_KEYS = (
     "v",
     "session",
@@ -24,21 +24,21 @@ HEAD_KEYS = (
     "interval_ns",
     "columns",
     "devices",
-)  # any segment can stand alone
+)  # Each segment's head has these keys of meta.json, so that it can be read without the others.
 SEGMENT = re.compile(r"samples-([0-9]{4,})\.jsonl")
-NESTED_MOST = 10_000  # lists and objects of a record or of meta.json; of sixteen GPUs they have some hundred
+NESTED_MOST = 10_000  # most lists and objects in a record or in meta.json; with sixteen GPUs, there are a few hundred
 _MARK = b',"crc":"'
 _TAIL = len(_MARK) + 8 + 2  # ,"crc":"xxxxxxxx"}
 
 
 def encode_line(record: dict[str, Any]) -> bytes:
-    """Return the record's line. Raises ValueError for NaN and infinity, which JSON does not have."""
+    """Encode a record as a line. Raises ValueError for NaN and infinity, which JSON does not allow."""
     body = json.dumps(record, separators=(",", ":"), allow_nan=False).encode()[:-1]
     return b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body))
 
 
 def decode_line(line: bytes) -> dict[str, Any] | None:
-    """Return the record of a line without its newline, or None where the line is torn or damaged."""
+    """Decode a line without its newline; None if the line is incomplete or damaged."""
     if len(line) <= _TAIL or line[-_TAIL:-10] != _MARK or line[-2:] != b'"}':
         return None
     body = line[:-_TAIL]
@@ -54,23 +54,26 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
 
 
 def is_tangled(text: bytes) -> bool:
-    """Tell whether a JSON text holds more lists and objects than any sampler writes: Python makes them one by one while all else waits."""
+    """Tell whether a JSON text has more lists and objects than any sampler writes.
+
+    Parsing such a text would block all other threads, because Python creates each object while it holds the GIL.
+    """
     return text.count(b"[") + text.count(b"{") > NESTED_MOST
 
 
 def segment_name(number: int) -> str:
-    """Return the file name of segment ``number``, from 1."""
+    """Return the file name of segment ``number``, which begins at 1."""
     return f"samples-{number:04d}.jsonl"
 
 
 def segments_of(folder: Path) -> dict[int, Path]:
-    """Return a session's segments by number, in its order: by name 10000 comes before 9999."""
+    """Return a session's segments by number, in numeric order (by name, 10000 would come before 9999)."""
     numbers = ((int(match[1]), path) for path in folder.glob("samples-*.jsonl") if (match := SEGMENT.fullmatch(path.name)))
     return dict(sorted(numbers))
 
 
 class SegmentWriter:
-    """Writes one session. ``durable`` is what a push may ship: (segment, bytes known to be on disk)."""
+    """Writes one session. ``durable`` has the synced bytes of each segment, which a push may send."""
 
     def __init__(self, folder: Path, meta: dict[str, Any]) -> None:
         self.folder = folder
@@ -88,7 +91,7 @@ class SegmentWriter:
         _write_once(folder / "meta.json", content)
 
     def write(self, record: dict[str, Any]) -> None:
-        """Append one record (``k``, ``m`` and ``w`` set by the caller). Raises OSError when the disk refuses."""
+        """Append one record; the caller sets ``k``, ``m`` and ``w``. Raises OSError if writing fails."""
         m = int(record["m"])
         if self._file < 0 or self._bytes >= SEGMENT_BYTES or m - self._opened_m >= SEGMENT_NS:
             self.start_segment(m, int(record["w"]))
@@ -97,7 +100,10 @@ class SegmentWriter:
             self.sync(m)
 
     def start_segment(self, m: int, w: int) -> None:
-        """Close the segment and open the next one, whose head says of the devices what ``meta`` does. Raises OSError when the disk refuses."""
+        """Close the segment and open the next one, whose head describes the devices as ``meta`` does.
+
+        Raises OSError if writing fails.
+        """
         self.close()
         self.segment += 1
         path = self.folder / segment_name(self.segment)
@@ -107,7 +113,7 @@ class SegmentWriter:
         self._append({"k": "head", "m": m, "w": w, "segment": self.segment, **head})
 
     def sync(self, m: int) -> None:
-        """Bring what is written onto the disk."""
+        """Sync the written bytes to the disk."""
         os.fsync(self._file)
         self._synced_m = m
         self.durable[self.segment] = self._bytes
@@ -123,7 +129,7 @@ class SegmentWriter:
         line = encode_line({"k": record["k"], "q": self.sequence, **record})
         written = os.write(self._file, line)
         if written != len(line):
-            # A full disk cut the line. End it, so that the next one is read; a reader skips this one for its CRC.
+            # A full disk cut the line. End the line, so that the next one can be read. Readers skip this one because of its CRC.
             self._bytes += written
             try:
                 self._bytes += os.write(self._file, b"\n")
@@ -135,11 +141,11 @@ class SegmentWriter:
 
     def _file_broken(self) -> None:
         os.close(self._file)
-        self._file = -1  # the next record opens a new segment
+        self._file = -1  # The next record opens a new segment.
 
 
 def join_segments(folder: Path, target: Path) -> int:
-    """Write the whole lines of a session's segments, one after the other, as one file that can be ingested; return its ticks."""
+    """Join the complete lines of a session's segments into one file for ingestion; return its tick count."""
     ticks = 0
     with target.open("wb") as out:
         for segment in segments_of(folder).values():

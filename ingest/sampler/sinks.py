@@ -1,4 +1,4 @@
-"""Where records go: a session folder, or a plain JSONL file."""
+"""Sinks for records: a session folder, or a plain JSONL file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.sampler.segments import SegmentWriter
 from sawtooth.place import default_data_folder, recorder_version
 
-DISK_RETRY_NS = 10 * 10**9  # after a full disk: try a new segment this often, and never take the sampler down
+DISK_RETRY_NS = 10 * 10**9  # time between attempts to begin a new segment after a full disk; the sampler itself never stops
 
-# Plain lines: key → column, and the factor to the column's unit (PCIe and NVLink in MiB/s there, as GPM gives them)
+# Keys of plain lines: the column, and the factor to its unit. Plain lines have PCIe and NVLink in MiB/s, as GPM reports them.
 PLAIN_KEYS = {key: held for key, held in names_in("nvml_jsonl").items() if held[0] in COLUMNS}
 
 
@@ -30,14 +30,20 @@ def default_folder() -> Path:
 
 
 def new_session_id(w: int, host: str | None = None) -> str:
-    """Return an id such as ``20261121T050405Z-node7-a1b2c3d4e5f60718``: nobody who knows the host and the second guesses it."""
+    """Return a new session id, such as ``20261121T050405Z-node7-a1b2c3d4e5f60718``.
+
+    Its random part prevents guessing it from the host and the time.
+    """
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(w / 1e9))
     name = "".join(c if c.isalnum() and c.isascii() else "-" for c in (host or socket.gethostname()))[:40].strip("-")
     return f"{when}-{name or 'host'}-{secrets.token_hex(8)}"
 
 
 class SessionSink:
-    """A session folder under ``parent``. A full disk costs samples, never the sampler: it writes a gap when there is room again."""
+    """Writes a session folder under ``parent``.
+
+    If the disk is full, samples are lost, but the sampler continues. It records the gap when there is room again.
+    """
 
     def __init__(
         self, parent: Path, interval_s: float, announce: Callable[[Path], None] = lambda _: None, **facts: Any
@@ -56,9 +62,9 @@ class SessionSink:
         return self.writer.folder if self.writer else None
 
     def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None:
-        """Begin the session, or a new segment of it with changed devices."""
+        """Begin the session, or a new segment if the devices have changed."""
         if self.writer is not None:
-            self.writer.meta |= {"devices": gpus}  # for the next segment, whether it begins now or when there is room again
+            self.writer.meta |= {"devices": gpus}  # The next segment uses these, even if a full disk delays it.
             try:
                 self.writer.start_segment(m, w)
             except OSError:
@@ -112,7 +118,10 @@ class SessionSink:
 
 
 class PlainSink:
-    """Plain JSON lines for scripts: a line about the device, then a line per GPU and tick; absent values are left out."""
+    """Writes plain JSON lines for scripts: one about the devices, then one per GPU and tick.
+
+    Missing values are left out.
+    """
 
     def __init__(self, open_file: Callable[[], BinaryIO], interval_s: float, driver_version: str | None = None) -> None:
         self._open_file = open_file
@@ -140,7 +149,10 @@ class PlainSink:
         )
 
     def write(self, record: dict[str, Any]) -> None:
-        """Write a tick's lines; the driver's buffers are a session's only; events carry ``event``."""
+        """Write the lines of a tick, or an event as a line with the key ``event``.
+
+        Only session folders contain the driver's buffers.
+        """
         if record["k"] != "tick":
             if record["k"] == "event" and record["e"] not in ("overhead", "capability"):
                 self._line(

@@ -1,1 +1,4 @@
-"""`sawtooth attach PID`: a training that already runs is recorded. Its processes found, the hook injected and removed, or the process watched from outside."""
+"""Implementation of `sawtooth attach PID`, which records a training that already runs.
+
+It finds the training's processes, and injects and later removes the hook. Where that is impossible, it watches them from outside.
+"""

@@ -1,7 +1,8 @@
-"""`sawtooth attach PID`: a training that runs already is recorded for a while, and goes on as if nobody had looked.
+"""Record a training that already runs, for a limited time, and leave it running.
 
-Where its Python takes code from outside, the hook of `sawtooth run` marks its steps and profiles a few. Elsewhere the process and its GPU are watched.
-Standard library only, as all recording.
+If its Python can run code from outside, the hook of `sawtooth run` marks its steps and profiles a few.
+Otherwise only the process and its GPU are sampled.
+Standard library only, as all of the recorder.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from sawtooth.ingest.loop.command import name_of
 from sawtooth.place import recorder_version
 
 LOOK_EVERY_S = 0.2
-LEAST_S = 30.0  # with a profile: marks and telemetry around it
-MOST_S = 600.0  # a loop of 20 s a step is profiled by then
-OTHERS_S = 30.0  # after the first rank's profile: the others write theirs within seconds
-OUTSIDE_S = 60.0  # without a hook, or without a profile to wait for
+LEAST_S = 30.0  # shortest recording with a profile, so that step marks and telemetry cover time around it
+MOST_S = 600.0  # longest wait for a profile; by then, even a loop with steps of 20 s has been profiled
+OTHERS_S = 30.0  # wait for the other ranks' profiles after the first one; they are usually written within seconds
+OUTSIDE_S = 60.0  # length of a recording without a hook or without a profile
 RECORDED = "Recorded by `sawtooth attach {pid}` for {seconds:.0f} s."
 RUNNING = "recording {which}, {until}. Ctrl-C ends it sooner and writes the file; the training goes on."
 RECORDED_ALREADY = "Process {pid} was started by sawtooth run, which records it: there is nothing to attach."
@@ -47,7 +48,10 @@ ENDED = "The training ended while it was recorded."
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to record. ``seconds`` None: until the profile is taken, or for a minute where none is."""
+    """Options of a recording.
+
+    If ``seconds`` is None, it lasts until the profile is taken, or OUTSIDE_S if no profile is expected.
+    """
 
     name: str = ""
     steps: int = launch.PROFILED_STEPS  # to profile; 0: no profile
@@ -60,7 +64,7 @@ class Wanted:
 
 @dataclass
 class Attached(launch.Launched):
-    """What came of a recording, and what stays in each process that had the hook, by PID."""
+    """Result of a recording. ``stays`` lists by PID what remains loaded in each process that had the hook."""
 
     stays: dict[int, list[str]] = field(default_factory=dict)
 
@@ -68,7 +72,11 @@ class Attached(launch.Launched):
 def attach(
     pid: int, bundle: Path | None, wanted: Wanted, *, remote: RemoteExecution | None = None, stop: threading.Event | None = None
 ) -> Attached:
-    """Record the training that ``pid`` stands for into ``bundle`` (None: a file named after it), until ``stop`` is set. Raises AttachError."""
+    """Record the training of process ``pid`` into ``bundle``.
+
+    ``pid`` may also be the training's launcher. Without ``bundle``, the file is named after the training. Setting ``stop`` ends the
+    recording early. Raises AttachError if nothing can be recorded.
+    """
     targets = trainings_of(pid)
     recorded = next((target.pid for target in targets if settings.FOLDER in target.environment), None)
     if recorded is not None:
@@ -97,13 +105,13 @@ def attach(
             launched = recording.end()
         try:
             _write(recording, bundle, name, RECORDED.format(pid=pid, seconds=recording.seconds), launched)
-        except Exception as error:  # a full disk or a bug of ours: what was recorded is kept
+        except Exception as error:  # After a full disk or a bug of ours, the recorded parts stay on the disk.
             launched.missing.append(unpacked(error, recording.folder, bundle))
         return launched
 
 
 class _Recording:
-    """One time of watching ``targets``: what runs beside them and inside them meanwhile, and what became of it."""
+    """One recording of ``targets``: the sampler, the injected hook, the stack reader and their results."""
 
     def __init__(self, targets: Sequence[Process], folder: Path, wanted: Wanted, remote: RemoteExecution) -> None:
         self.targets, self.folder, self.wanted = targets, folder, wanted
@@ -117,10 +125,10 @@ class _Recording:
         self._first = {target.pid: readings.read(target.pid, self._began_ns) for target in targets}
         self._last = dict(self._first)
         self.seconds = 0.0
-        self._profiled_s: float | None = None  # when the first profile was there
+        self._profiled_s: float | None = None  # seconds after the start at which the first profile was written
 
     def begin(self, name: str) -> None:
-        """Start the sampler and put the hook in; say what cannot be."""
+        """Start the sampler and inject the hook; print what is not possible."""
         if self.wanted.sample:
             follow = [word for target in self.targets for word in ("--follow", str(target.pid))]
             self._sampler, self._at_start = launch.start_sampler(self.folder, None, name, *follow)
@@ -163,7 +171,7 @@ class _Recording:
         return f"for {self._limit_s:g} s"
 
     def watch(self, stop: threading.Event) -> None:
-        """Wait until it has been recorded for long enough, the training has ended, or ``stop`` is set."""
+        """Wait until the recording is long enough, the training has ended, or ``stop`` is set."""
         while not stop.wait(LOOK_EVERY_S):
             now_ns = time.monotonic_ns()
             self.seconds = (now_ns - self._began_ns) / 1e9
@@ -178,14 +186,14 @@ class _Recording:
                 return
 
     def _are_profiled(self, ranks: int) -> bool:
-        """Tell whether so many profiles are written, or one was for so long that the other ranks' are not to come."""
+        """Tell whether ``ranks`` profiles are written, or the first one was written OTHERS_S ago."""
         profiles = len(list(self.folder.glob("trace-*.json")))
         if profiles and self._profiled_s is None:
             self._profiled_s = self.seconds
         return profiles >= ranks or (self._profiled_s is not None and self.seconds - self._profiled_s >= OTHERS_S)
 
     def end(self) -> Attached:
-        """Take the hook out and stop what runs beside; say what came of it."""
+        """Remove the hook, stop the sampler and the stack reader, and return the result."""
         if self.injection is not None:
             for sentence in self.injection.detach():
                 _say(sentence)
@@ -203,7 +211,7 @@ class _Recording:
 
 
 def _write(recording: _Recording, bundle: Path, name: str, recorded: str, launched: launch.Launched) -> None:
-    """Write what was recorded, if anything was."""
+    """Write the recorded runs into ``bundle``, if there are any."""
     launched.missing += left_out(recording.folder)
     runs = runs_of(recording.folder)
     if recording.injection is not None:
@@ -216,7 +224,7 @@ def _write(recording: _Recording, bundle: Path, name: str, recorded: str, launch
 
 
 def _lacks(runs: Sequence[Stretch], wanted: Wanted) -> list[str]:
-    """Return the sentence that says that the hook saw no loop, or took no profile of it; nothing where all is there."""
+    """Return a sentence if the hook saw no loop or took no profile; an empty list if nothing is missing."""
     kinds = {about["kind"]: path for run in runs[:1] for path, about in run.sources}
     if "marks" not in kinds:
         return [NO_STEP]
@@ -238,7 +246,7 @@ def _say(sentence: str) -> None:
 
 @contextlib.contextmanager
 def _set_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Have Ctrl-C, and what asks this process to end, set ``stop``: the hook must come out of the training whatever ends the recording."""
+    """Make Ctrl-C and termination signals set ``stop``, so that the hook is always removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

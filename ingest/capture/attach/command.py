@@ -1,4 +1,4 @@
-"""The command line of `sawtooth attach`."""
+"""Command line of `sawtooth attach`."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def attach_parser() -> argparse.ArgumentParser:
 
 
 def plain(launched: Attached, run: str | None = None) -> dict[str, Any]:
-    """Return what came of a recording for a program; ``run`` is its id in a data folder."""
+    """Return the result of a recording as data for JSON; ``run`` is its id in a data folder."""
     file = str(launched.bundle) if launched.bundle is not None else None
     return {"run": run, "file": file, "stays": launched.stays, "missing": launched.missing}
 
 
 def record(arguments: argparse.Namespace) -> Attached:
-    """Attach by the options that were parsed; ends with exit code 2 where that cannot be."""
+    """Attach as the parsed options say; exit with code 2 if that is not possible."""
     wanted = Wanted(
         name=arguments.name or name_by(arguments.output),
         steps=0 if arguments.no_profile else arguments.steps,

@@ -1,6 +1,7 @@
-"""Runs inside a training that `sawtooth attach` records: loads the recorder there and has it attach or detach.
+"""Script that runs inside a training: loads the recorder there, and attaches or detaches it.
 
-Its text is sent, with a last line that calls ``enter``, and is executed without a module around it. Whatever fails in here is answered in a file.
+`sawtooth attach` sends the text of this file with a last line that calls ``enter``. Python executes it outside any module.
+Errors are written into the answer file.
 """
 
 import contextlib
@@ -11,13 +12,15 @@ import os
 import sys
 from typing import Any
 
-PACKAGE = "_sawtooth_recorder"  # as `sawtooth run` calls it there: the training may have a `sawtooth` of its own
+PACKAGE = (
+    "_sawtooth_recorder"  # the name that `sawtooth run` uses too; the training may import another package called `sawtooth`
+)
 
 
 def enter(settings: dict[str, Any]) -> None:
-    """Do what ``settings`` say (``attach/inside.py``), and write the answer into their file."""
+    """Run the request in ``settings`` (see ``attach/inside.py``), and write the answer file."""
     if settings["do"] == "attach" and not os.path.isdir(settings["folder"]):  # noqa: PTH112
-        return  # it came too late: nobody waits for it
+        return  # The request came too late. The recording has already ended.
     try:
         if PACKAGE not in sys.modules:
             add_package(settings["root"])
@@ -32,9 +35,12 @@ def enter(settings: dict[str, Any]) -> None:
 
 
 def add_package(place: str) -> None:
-    """Make the recorder's copy importable as PACKAGE, as ``command/startup/sitecustomize.py`` does where a training is started by `sawtooth run`."""
+    """Make the recorder importable as PACKAGE.
+
+    ``command/startup/sitecustomize.py`` does the same for trainings that `sawtooth run` starts.
+    """
     folder = os.path.join(place, "sawtooth")  # noqa: PTH118
-    installed = os.path.isdir(os.path.join(folder, "ingest"))  # noqa: PTH112, PTH118 - in a checkout it lies beside this folder
+    installed = os.path.isdir(os.path.join(folder, "ingest"))  # noqa: PTH112, PTH118 - In a checkout, ``ingest`` is next to this folder.
     spec = importlib.machinery.ModuleSpec(PACKAGE, None, is_package=True)
     spec.submodule_search_locations = [folder] if installed else [folder, place]
     sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)

@@ -1,4 +1,7 @@
-"""The recorder's hook put into running trainings and taken out again, from outside: scripts sent, answers awaited. Standard library only."""
+"""Injects the recorder's hook into running trainings, and removes it again.
+
+It sends scripts to the processes and waits for their answers. Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,20 @@ from sawtooth.ingest.capture.attach.targets import Process
 from sawtooth.place import IMPORT_ROOT
 
 ENTER = Path(__file__).with_name("enter.py")
-ANSWER_S = 30.0  # a main thread that waits for its GPU or a batch comes back to Python within seconds
+ANSWER_S = 30.0  # limit for an answer; a main thread that waits for its GPU or a batch returns to Python within seconds
 LOOK_EVERY_S = 0.01
-AGAIN_S = 0.02  # after an answer that the moment was bad: a hook of an optimizer is over by then
-LEASE = "attached"  # the file whose time says that somebody still records
-BEGIN = "begin_ns"  # the file that says when all ranks count their first step
-LEAD_NS = 500_000_000  # until then, so that each rank has read it
+AGAIN_S = 0.02  # pause before a request is repeated because an optimizer's hook was running; the hook has ended by then
+LEASE = "attached"  # The modification time of this file shows that the recorder is still alive.
+BEGIN = "begin_ns"  # This file contains the time from which all ranks count steps.
+LEAD_NS = 500_000_000  # time between writing that file and the first counted step, so that each rank has read it
 SILENT = "process {pid} did not answer within {seconds:.0f} s. Its main thread is in a long call outside Python, or its system lacks room for a file"
 
 
 class Injection:
-    """The hook in ``targets``, which write into ``folder``. ``environment`` is what the hook reads of `sawtooth run`'s variables."""
+    """The hook in the processes ``targets``, which write into ``folder``.
+
+    ``environment`` contains the variables of `sawtooth run` that the hook reads.
+    """
 
     def __init__(
         self,
@@ -39,10 +45,10 @@ class Injection:
         self._targets, self._folder, self._remote, self._answer_s = targets, folder, remote, answer_s
         self._settings = {"folder": str(folder), "root": str(IMPORT_ROOT), "environment": dict(environment)}
         self._sent = 0
-        self.stays: dict[int, list[str]] = {}  # after ``detach``
+        self.stays: dict[int, list[str]] = {}  # by PID, what remains loaded; filled by ``detach``
 
     def attach(self) -> str | None:
-        """Put the hook into all targets, or into none of them; return why there is none, None where all have it."""
+        """Inject the hook into all targets or none; return the reason if it failed, None on success."""
         self.renew()
         answers = self._ask(self._targets, "attach", processes=len(self._targets))
         trouble = next((str(answer["error"]) for answer in answers.values() if "error" in answer), None)
@@ -55,12 +61,15 @@ class Injection:
         return None
 
     def renew(self) -> None:
-        """Say that somebody still records: a hook that nobody renews for half a minute ends itself."""
+        """Show that the recorder is still alive. Without this, the hooks end themselves after half a minute."""
         with contextlib.suppress(OSError):
             (self._folder / LEASE).touch()
 
     def detach(self) -> list[str]:
-        """Take the hook out of the targets that still run; return the sentences that say what stays loaded, or that it could not be taken out."""
+        """Remove the hook from all targets that still run.
+
+        Returns sentences that say what stays loaded in each process, or why the hook could not be removed.
+        """
         running = [target for target in self._targets if target.is_alive()]
         sentences = []
         for pid, answer in self._ask(running, "detach").items():
@@ -73,7 +82,7 @@ class Injection:
         return sentences
 
     def _ask(self, targets: Sequence[Process], what: str, **more: Any) -> dict[int, dict[str, Any]]:
-        """Have each target obey; return the answers by PID. A target that says that the moment is bad is asked again."""
+        """Send a request to each target and return the answers by PID; repeat it if a target answers "again"."""
         until = time.monotonic() + self._answer_s
         answers: dict[int, dict[str, Any]] = {}
         awaited = {target.pid: (target, self._send(target, what, more)) for target in targets}
@@ -107,7 +116,10 @@ class Injection:
 
 
 class _Sent:
-    """A script that was sent, and where its answer comes. The script lies apart: a process that reads it late must still find it."""
+    """A script that was sent, and the file for its answer.
+
+    The script is outside the recording's folder, because a process that reads it late must still find it.
+    """
 
     def __init__(self, file: Path, what: str) -> None:
         self.file, self._what = file, what
@@ -121,9 +133,9 @@ class _Sent:
         self.script.write_text(f"{ENTER.read_text()}\n\nenter(json.loads({json.dumps(settings)!r}))\n")
 
     def answer(self, *, is_over: bool) -> dict[str, Any] | None:
-        """Return the answer, None while there is none; {"silent": True} where none came and nobody waits longer."""
+        """Return the answer; None while there is none, {"silent": True} if ``is_over`` and none came."""
         if self.trouble is not None:
-            self.script.unlink(missing_ok=True)  # it was never asked to run it
+            self.script.unlink(missing_ok=True)  # The process was never asked to run the script.
             return {"error": self.trouble}
         with contextlib.suppress(OSError):
             answer: dict[str, Any] = json.loads(self.file.read_text())
@@ -132,5 +144,5 @@ class _Sent:
         if not is_over:
             return None
         if self._what == "attach":
-            self.script.write_text("")  # it may still be read, and then must do nothing; what detaches may come late
+            self.script.write_text("")  # If the process reads it later, it must not attach. A late detach is harmless.
         return {"silent": True}

@@ -1,6 +1,7 @@
-"""What `sawtooth attach` does inside a training: hooks the optimizers and modules that are loaded already, and lets go of all of it again.
+"""Hooks loaded optimizers and modules inside a training for `sawtooth attach`, and unhooks them.
 
-``enter.py`` calls ``obey`` between two instructions of the training's main thread, anywhere in its program. Standard library only.
+``enter.py`` calls ``obey`` between two instructions of the training's main thread, at any point of its program.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from ..command.signs.choice import Signs
 from ..in_process.profilers import PROFILERS
 from ..job_place import number_of
 
-LEASE = "attached"  # as injection.py has them; that module is not loaded in here
+LEASE = "attached"  # This and BEGIN must equal those of injection.py, which is not loaded inside the training.
 BEGIN = "begin_ns"
-LEASE_NS = 30_000_000_000  # a recorder that is asleep for so long is gone: Ctrl-Z, kill -9
+LEASE_NS = 30_000_000_000  # A recorder that was silent for this long was stopped or killed (Ctrl-Z, kill -9).
 LOOK_NS = 2_000_000_000
 OPTIMIZERS = "torch.optim.optimizer"
-OWN = hooks.Hook.on_step.__code__.co_filename  # which must not be left in the middle of a step
-OF_SIGN = Signs.happens.__code__  # nor this function
-STEPPED = "out"  # the variable of PyTorch's function around an optimizer's step that holds what the step returned: the hooks after it come next
+OWN = (
+    hooks.Hook.on_step.__code__.co_filename
+)  # The hook must not be changed while code of this file runs in the middle of a step,
+OF_SIGN = Signs.happens.__code__  # nor while this function runs.
+# PyTorch's wrapper around an optimizer's step stores the step's result in this variable, and then calls the hooks.
+STEPPED = "out"
 NO_OPTIMIZERS = "its PyTorch is still being imported, or is older than 2.1: try again in a few seconds"
 ATTACHED = "process {pid} is recorded already, by another sawtooth attach or run"
 
@@ -37,7 +41,10 @@ Leave = Callable[[], object]
 
 
 class Attachment:
-    """The hook in this process. It marks no step before ``begin_ns`` of the folder, and none once nobody renews its lease."""
+    """The hook in this process.
+
+    It marks steps from the time in the folder's file ``begin_ns`` until the recorder stops renewing the lease.
+    """
 
     def __init__(self, settings: HookSettings, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self.hook, self.signs = hooks.hook_and_signs(settings, self.counts)
@@ -45,27 +52,27 @@ class Attachment:
         self._folder = settings.folder
         self._leaves: list[Leave] = []
         self._begun = False
-        self._lease = (0, clock_ns())  # its file's time, and since when that is known
+        self._lease = (0, clock_ns())  # modification time of the lease file, and when it was first seen
         self._look_ns = 0
         self._remove: Leave = lambda: None
         self.is_over = False
 
     def on_step(self, optimizer: Any, *rest: Any) -> None:
-        """Mark a step as the hook does."""
+        """Mark a step, if steps count now."""
         if self.counts():
             self.hook.on_step(optimizer, *rest)
 
     on_step._torchdynamo_disable = True  # type: ignore[attr-defined]  # as the hook's own
 
     def counts(self) -> bool:
-        """Tell whether steps count now: from when all ranks begin until nobody records any more."""
+        """Tell whether steps count now: after all ranks have begun, and while the recorder is alive."""
         if self.is_over:
             return False
         try:
             now_ns = self._clock_ns()
             if now_ns >= self._look_ns:
                 self._look(now_ns)
-        except Exception:  # the training must not notice
+        except Exception:  # An error of ours must not disturb the training.
             self.end()
         return self._begun and not self.is_over
 
@@ -83,7 +90,7 @@ class Attachment:
             self.end()
 
     def begin(self, optimizers: Any, time_loader: bool) -> None:
-        """Hook what is loaded. What this PyTorch has under another name is left out, and the rest is recorded all the same."""
+        """Hook all loaded modules. Functions that have another name in this PyTorch are skipped."""
         handle = optimizers.register_optimizer_step_post_hook(self.on_step)
         self._remove = handle.remove
         GRAPHS.on_step = self.on_step
@@ -93,10 +100,10 @@ class Attachment:
             if name in sys.modules and (time_loader or watch not in LOADERS):
                 with contextlib.suppress(Exception):
                     self._leaves.append(watch(sys.modules[name], self._folder))
-        PROFILERS.looks(sys.modules["torch"])  # a second profiler would end the training
+        PROFILERS.looks(sys.modules["torch"])  # A second profiler would crash the training.
 
     def end(self) -> None:
-        """Write what is left and take the patches out; what PyTorch may be calling just now does nothing from here on."""
+        """Write the remaining data and remove the patches. Hooks that PyTorch still calls do nothing."""
         self.is_over = True
         self.signs.finish()
         self.hook.finish()
@@ -106,7 +113,7 @@ class Attachment:
                 self._leaves.pop()()
 
     def remove(self) -> None:
-        """Take the hook of the optimizers out as well. Never while an optimizer goes through its hooks."""
+        """Remove the optimizers' hook too. Must not be called while an optimizer iterates over its hooks."""
         self.end()
         self._remove()
 
@@ -129,7 +136,7 @@ def _updates(engines: Any, _: Path) -> Leave:
 
 def _batches(loaders: Any, _: Path) -> Leave:
     hooks.watch_batches(loaders)
-    return lambda: None  # the signs take it out when they end
+    return lambda: None  # The signs remove it when they end.
 
 
 def _loaders(fetchers: Any, folder: Path) -> Leave:
@@ -148,7 +155,7 @@ def _exports(module: Any, _: Path) -> Leave:
     return hooks.watch_exports(module)
 
 
-# By a loaded module: what is watched in it. `save` is called of torch itself once that is imported.
+# For each loaded module: the function that watches it. Programs call `torch.save`, so the patch for saving is on torch itself.
 PATCHES: Mapping[str, Callable[[Any, Path], Leave]] = {
     "torch.nn.modules.module": _evaluation,
     "torch": _saving,
@@ -167,11 +174,14 @@ STAYS = (
     "timers in the loader's iterators and workers of this epoch",
     "TEARDOWN_CUPTI and KINETO_LOG_LEVEL in its environment, if a profile was taken",
 )
-_current: list[Attachment] = []  # the one of this process, if there is one
+_current: list[Attachment] = []  # the attachment of this process, if there is one
 
 
 def obey(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Attach or detach as ``settings`` say; return the answer: empty, what stays, {"again": True} where the moment is bad, or an error."""
+    """Attach or detach as ``settings`` say; return the answer.
+
+    The answer is {} after attaching, {"stays": …} after detaching, {"error": …}, or {"again": True} if an optimizer's hook runs now.
+    """
     if _among_hooks(sys.modules.get(OPTIMIZERS)):
         return {"again": True}
     return _attach(settings) if settings["do"] == "attach" else _detach()
@@ -187,7 +197,7 @@ def _attach(settings: Mapping[str, Any]) -> dict[str, Any]:
     variables = {**os.environ, **settings["environment"]}
     here = number_of("LOCAL_WORLD_SIZE", variables) or number_of("WORLD_SIZE", variables) or 1
     if settings["processes"] < here:
-        variables[BY_ITSELF] = "1"  # the other ranks are not recorded: there is nobody to agree with on the steps to profile
+        variables[BY_ITSELF] = "1"  # Other ranks are not recorded, so this one cannot agree with them on the steps to profile.
     attached = Attachment(HookSettings.of(variables))
     _current.append(attached)
     attached.begin(optimizers, variables.get(LOADER) != "0")
@@ -202,7 +212,10 @@ def _detach() -> dict[str, Any]:
 
 
 def _among_hooks(optimizers: Any) -> bool:
-    """Tell whether a thread goes through an optimizer's hooks, whose list must not change meanwhile, or is in the recorder's own hook."""
+    """Tell whether a thread is inside an optimizer's hooks or the recorder's own hook.
+
+    The list of an optimizer's hooks must not change while a thread iterates over it.
+    """
     file = getattr(optimizers, "__file__", None)
     for innermost in sys._current_frames().values():
         frame: FrameType | None = innermost

@@ -1,4 +1,7 @@
-"""What a process takes of its host while it is watched: cores, waits, memory, threads, by /proc. Nothing is paused. Standard library only."""
+"""CPU time, waits, memory and threads of a process, read from /proc without pausing it.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +12,26 @@ from pathlib import Path
 
 from sawtooth.ingest.capture.attach.targets import PROC
 
-TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # a second has so many, in /proc/PID/stat
+TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # clock ticks per second, the unit of /proc/PID/stat
 GIB = 2.0**30
-LEAST_S = 0.5  # a shorter time says little of counts in hundredths of a second
-GREW = 0.01  # of the memory it had: less is not worth a word
+LEAST_S = 0.5  # The kernel counts in hundredths of a second, so a shorter time is not precise.
+GREW = 0.01  # least relative change of memory that is reported
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Counts since a process began, and its memory and threads at ``at_ns`` of the monotonic clock."""
+    """CPU and wait times since a process began, and its memory and threads at ``at_ns`` (monotonic clock)."""
 
     at_ns: int
     cpu_s: float
-    main_s: float  # of the main thread, on a core
-    main_waits_s: float  # it was ready and had none
+    main_s: float  # time of the main thread on a core
+    main_waits_s: float  # time in which the main thread was ready but waited for a core
     memory_bytes: float
     threads: int
 
 
 def read(pid: int, at_ns: int, proc: Path = PROC) -> Reading | None:
-    """Read a process, None where it has ended or /proc does not tell."""
+    """Read a process; None if it has ended or /proc lacks the values."""
     folder = proc / str(pid)
     with contextlib.suppress(OSError, ValueError, IndexError, KeyError):
         used = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -43,7 +46,7 @@ def read(pid: int, at_ns: int, proc: Path = PROC) -> Reading | None:
 
 
 def in_words(pid: int, first: Reading | None, last: Reading | None) -> str:
-    """Say what a process took between two readings; "" where they tell nothing."""
+    """Describe what a process used between two readings; "" if they are too close or missing."""
     if first is None or last is None or last.at_ns - first.at_ns < LEAST_S * 1e9:
         return ""
     seconds = (last.at_ns - first.at_ns) / 1e9

@@ -1,7 +1,8 @@
-"""Have a Python process run a file of ours between two of its instructions: ``sys.remote_exec`` of Python 3.14 (PEP 768). Standard library only.
+"""Runs a script in another Python process with ``sys.remote_exec`` of Python 3.14 (PEP 768).
 
-Both sides must run the same version of Python, so the target's own executable makes the call. Nothing is paused: the call writes the file's name into
-the target's memory, and its main thread reads it where it next looks for signals.
+Both sides must run the same version of Python, so the target's own executable makes the call. The target is not paused: the call writes
+the script's name into its memory, and its main thread reads it when it next checks for signals.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from sawtooth.ingest.capture.attach.targets import Process
 from sawtooth.ingest.loop.command import PYTHON
 
 LEAST_VERSION = (3, 14)
-CALL_S = 20.0  # a Python starts in a tenth of a second, on a shared file system in some
+CALL_S = 20.0  # limit for starting a Python, which takes a tenth of a second, or some seconds on a shared file system
 DISABLED = "PYTHON_DISABLE_REMOTE_DEBUG"
-DISABLED_OPTIONS = ("disable_remote_debug", "disable-remote-debug")  # of -X
+DISABLED_OPTIONS = ("disable_remote_debug", "disable-remote-debug")  # values of Python's option -X
 ASK = "import json, sys; print(json.dumps([list(sys.version_info[:2]), hasattr(sys, 'remote_exec')]))"
 CALL = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
 PERMISSION = (
@@ -29,10 +30,10 @@ PERMISSION = (
 
 
 class RemoteExecution:
-    """The call into a process. Tests put another way of running a file in its place."""
+    """Calls into another process. Tests replace it with another way to run a script."""
 
     def why_not(self, target: Process) -> str | None:
-        """Return why ``target`` cannot be made to run a file, and what that would take; None where nothing speaks against it."""
+        """Return why ``target`` cannot run a script and what would help; None if it can."""
         if _namespace(target.pid) != _namespace(os.getpid()):
             return f"process {target.pid} is in a container: run sawtooth attach inside it"
         if target.environment.get(DISABLED) or _disabled_by(target.command):
@@ -51,7 +52,7 @@ class RemoteExecution:
         return None if has_it else f"{program} was built without remote execution (--without-remote-debug)"
 
     def execute(self, target: Process, script: Path) -> str | None:
-        """Ask ``target`` to run ``script`` soon; return why that cannot be, None where it was asked."""
+        """Ask ``target`` to run ``script`` soon; return the reason if that failed, None on success."""
         if not target.is_alive():
             return f"process {target.pid} has ended"
         _, trouble = _ask(target, CALL, str(target.pid), str(script))
@@ -61,7 +62,10 @@ class RemoteExecution:
 
 
 def _ask(target: Process, program: str, *arguments: str) -> tuple[str, str]:
-    """Run ``program`` by the target's Python, without what its environment or folder would add; return what it printed and the error it ended with."""
+    """Run ``program`` with the target's Python; return its output and its last error line.
+
+    Python runs isolated (-I -S), so that neither the environment nor the folder adds code.
+    """
     command = [_program(target.pid), "-I", "-S", "-c", program, *arguments]
     try:
         done = subprocess.run(command, env=_libraries(target), timeout=CALL_S, capture_output=True, text=True, check=False)
@@ -71,14 +75,14 @@ def _ask(target: Process, program: str, *arguments: str) -> tuple[str, str]:
 
 
 def _libraries(target: Process) -> Mapping[str, str]:
-    """This process's environment with the target's search path for libraries: a Python may need its own."""
+    """Return this process's environment with the target's library search path, which its Python may need."""
     path = target.environment.get("LD_LIBRARY_PATH")
     return {**os.environ, "LD_LIBRARY_PATH": path} if path else os.environ
 
 
 def _program(pid: int) -> str:
     with contextlib.suppress(OSError):
-        return str(Path(f"/proc/{pid}/exe").readlink())  # " (deleted)" after its name where it was replaced
+        return str(Path(f"/proc/{pid}/exe").readlink())  # The kernel appends " (deleted)" if the file was replaced.
     return ""
 
 

@@ -1,7 +1,8 @@
-"""Where a process's main thread spends its time, by the stacks that py-spy reads from outside without pausing it. Standard library only.
+"""Functions in which a process's main thread spends its time, from stacks that py-spy reads.
 
-py-spy (https://github.com/benfred/py-spy) is a program of its own, used where it is installed. ``--nonblocking`` keeps it from stopping the process for
-a stack; a few stacks are then read while they change, and are left out or wrong.
+py-spy (https://github.com/benfred/py-spy) is a separate program, used if it is installed. With ``--nonblocking`` it does not pause the
+process. A few stacks then change while py-spy reads them, and are missing or wrong.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-RATE = 20  # stacks a second: some hundreds in a quarter of a minute, and little work for the host
-END_S = 10.0  # it writes its file within a second
-MOST = 5  # functions that are named
-LEAST_STACKS = 20  # fewer name no function with any certainty
+RATE = 20  # stacks per second, which gives 300 in 15 s and costs the host little
+END_S = 10.0  # limit for py-spy to end; it usually writes its file within a second
+MOST = 5  # functions named in the message
+LEAST_STACKS = 20  # With fewer stacks, the result would be chance.
 INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|^<")
 FRAME = re.compile(r"(?P<function>.+) \((?P<file>.+?)(:(?P<line>\d+))?\)")
 INSTALL = "Without its Python stacks: py-spy is not installed. `pip install py-spy` beside Sawtooth adds them."
@@ -28,11 +29,11 @@ PERMISSION = (
 )
 FAILED = "Without its Python stacks: py-spy failed ({why})."
 FEW = "Without its Python stacks: py-spy read {count} stacks, too few to name a function."
-DENIED = ("permission denied", "operation not permitted")  # how the kernel's refusal reads in py-spy's words
+DENIED = ("permission denied", "operation not permitted")  # py-spy's messages if the kernel refuses access
 
 
 class Stacks:
-    """Reads stacks of a process from when it is made until ``end``."""
+    """Reads the stacks of a process, from creation until ``end``."""
 
     def __init__(self, pid: int, folder: Path, program: str | None = None) -> None:
         self._pid, self._file = pid, folder / "stacks.txt"
@@ -45,7 +46,7 @@ class Stacks:
                 )
 
     def end(self) -> list[str]:
-        """Return the sentences that say where the main thread was, or why that is not known."""
+        """Stop py-spy; return sentences that name the main thread's functions, or say why they are unknown."""
         if self._spy is None:
             return [INSTALL]
         if self._spy.poll() is None:
@@ -64,7 +65,7 @@ class Stacks:
 
 
 def installed_program() -> str | None:
-    """Return the py-spy that is installed beside this Python or on the PATH."""
+    """Return the path of py-spy, from the folder of this Python or from PATH; None if not installed."""
     return shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
 
 
@@ -74,7 +75,10 @@ def _command(program: str, pid: int, file: Path) -> list[str]:
 
 
 def in_words(stacks: str, pid: int) -> list[str]:
-    """Say in which functions the main thread of ``pid`` was, by stacks in py-spy's raw format: frames from the outermost on, then how often."""
+    """Name the functions in which the main thread of ``pid`` spent its time.
+
+    ``stacks`` is py-spy's raw format. Each line has the frames, the outermost first, and then the number of times the stack was seen.
+    """
     functions: Counter[tuple[str, str]] = Counter()
     lines: Counter[tuple[str, str, str]] = Counter()
     for stack in stacks.splitlines():
@@ -84,7 +88,7 @@ def in_words(stacks: str, pid: int) -> list[str]:
             continue
         parsed = [match for match in map(FRAME.fullmatch, calls) if match is not None]
         own = [match for match in parsed if not INSTALLED.search(match["file"])]
-        for call in (own or parsed)[-1:]:  # the innermost of the user's own
+        for call in (own or parsed)[-1:]:  # the innermost frame in the user's own code, else the innermost of all
             function = call["function"], call["file"]
             functions[function] += int(count)
             lines[(*function, call["line"] or "")] += int(count)

@@ -1,4 +1,7 @@
-"""Find the training processes that a PID stands for: itself, or the ranks that a launcher has started. Linux's /proc, standard library only."""
+"""Finds the training processes of a PID: the process itself, or the ranks that a launcher has started.
+
+It reads Linux's /proc. Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from sawtooth.ingest.capture.job_place import number_of
 from sawtooth.ingest.sampler.host import HELPERS, is_worker
 
 PROC = Path("/proc")
-PYTORCH = "/libtorch_python"  # in a process's map of memory once it has imported PyTorch
-GPU_FILES = ("/dev/nvidia", "/dev/kfd")  # NVIDIA's and AMD's
-NOT_A_GPU = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-modeset")  # open where a GPU is only asked about
+PYTORCH = "/libtorch_python"  # A process's memory map contains this after PyTorch was imported.
+GPU_FILES = ("/dev/nvidia", "/dev/kfd")  # device files of NVIDIA and AMD
+NOT_A_GPU = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-modeset")  # also open in processes that only query a GPU
 NO_PROC = "sawtooth attach reads processes from /proc, so it works on Linux only."
 NO_PROCESS = "There is no process {pid}. `pgrep -af python` lists the Python processes."
 NOT_YOURS = "Process {pid} belongs to user {owner}, you are user {user}. sawtooth attach records your own processes only: run it as that user."
@@ -25,35 +28,38 @@ NO_PYTORCH = (
 
 
 class AttachError(Exception):
-    """A sentence that says why nothing can be recorded."""
+    """Nothing can be recorded; the message says why."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process as /proc describes it. ``started`` (clock ticks since boot) tells it from a later process with the same PID."""
+    """A process as /proc describes it.
+
+    ``started``, in clock ticks since boot, distinguishes it from a later process with the same PID.
+    """
 
     pid: int
     parent: int
     started: int
-    owners: frozenset[int]  # real, effective, saved and file-system user
+    owners: frozenset[int]  # real, effective, saved and file-system user ids
     command: tuple[str, ...]
-    environment: Mapping[str, str]  # as it was started with
+    environment: Mapping[str, str]  # the environment at its start
     uses_pytorch: bool
     holds_gpu: bool
 
     @property
     def rank(self) -> int | None:
-        """The rank in its job that a launcher gave to it."""
+        """Return the rank that a launcher gave to this process, None without one."""
         return number_of("RANK", self.environment)
 
     def is_alive(self, proc: Path = PROC) -> bool:
-        """Tell whether this very process still runs."""
+        """Tell whether this process still runs, and its PID was not reused."""
         stat = _stat(self.pid, proc)
         return stat is not None and stat[0] != "Z" and int(stat[19]) == self.started
 
 
 def trainings_of(pid: int, *, user: int | None = None, proc: Path = PROC) -> list[Process]:
-    """Return the training processes that ``pid`` stands for, by rank. Raises AttachError."""
+    """Return the training processes at or below ``pid``, by rank. Raises AttachError if there are none."""
     user = os.geteuid() if user is None else user
     if not (proc / "self").exists():
         raise AttachError(NO_PROC)
@@ -74,14 +80,17 @@ def trainings_of(pid: int, *, user: int | None = None, proc: Path = PROC) -> lis
 
 
 def _ranks(using: Mapping[int, Process]) -> list[Process]:
-    """Return the processes that a launcher numbered. A loader's worker inherits its rank's number, and is none."""
+    """Return the processes with a rank. Loader workers inherit the rank's number and are left out."""
     ranked = [each for each in using.values() if each.rank is not None]
     own = [each for each in ranked if each.parent not in using or using[each.parent].rank != each.rank]
     return sorted(own, key=lambda each: each.rank or 0)
 
 
 def _trainings(using: Mapping[int, Process], tree: Mapping[int, Process]) -> list[Process]:
-    """Return the topmost processes that are no launcher, or those below them that alone hold a GPU, as torch.multiprocessing starts them."""
+    """Return the topmost processes that are not launchers.
+
+    If none of these uses a GPU, return the topmost ones that do. torch.multiprocessing starts such processes.
+    """
     launchers = {
         parent.pid
         for child in using.values()
@@ -99,7 +108,7 @@ def _topmost(some: Mapping[int, Process], tree: Mapping[int, Process]) -> list[P
 
 
 def _above(process: Process, some: Mapping[int, Process], tree: Mapping[int, Process]) -> Process | None:
-    """Return the nearest ancestor that is one of ``some``."""
+    """Return the nearest ancestor of a process that is in ``some``; None if there is none."""
     parent = tree.get(process.parent)
     while parent is not None and parent.pid not in some:
         parent = tree.get(parent.parent)
@@ -112,7 +121,7 @@ def _is_copy(process: Process, tree: Mapping[int, Process]) -> bool:
 
 
 def read_process(pid: int, proc: Path = PROC) -> Process | None:
-    """Return what /proc says of a process, None where there is none or it has ended."""
+    """Read a process from /proc; None if it does not exist or has ended."""
     stat = _stat(pid, proc)
     if stat is None or stat[0] == "Z":
         return None
@@ -131,7 +140,7 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
 
 
 def _below(pid: int, proc: Path) -> list[Process]:
-    """Return the descendants of a process."""
+    """Return all descendants of a process."""
     parents: dict[int, list[int]] = {}
     for folder in proc.iterdir():
         if folder.name.isdecimal() and (stat := _stat(int(folder.name), proc)) is not None:
@@ -145,7 +154,7 @@ def _below(pid: int, proc: Path) -> list[Process]:
 
 
 def _stat(pid: int, proc: Path) -> Sequence[str] | None:
-    """Return the fields of /proc/PID/stat from the state on; the name before them may hold any character."""
+    """Return the fields of /proc/PID/stat that follow the name, which may contain any character."""
     return _text(proc / str(pid) / "stat").rpartition(")")[2].split() or None
 
 
@@ -159,7 +168,7 @@ def _open_files(folder: Path) -> list[str]:
     files = []
     with contextlib.suppress(OSError):
         for link in folder.iterdir():
-            with contextlib.suppress(OSError):  # closed meanwhile
+            with contextlib.suppress(OSError):  # The file was closed in the meantime.
                 files.append(str(link.readlink()))
     return files
 

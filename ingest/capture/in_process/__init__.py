@@ -1,4 +1,5 @@
-"""What the recorder shares with everything else in a training process: objects that exist once, and patches that several recorders use.
+"""Objects that exist once per training process, and patches that several recorders share.
 
-The hook of `sawtooth run` is loaded under a private name, so this code may be in a process twice, once as ``sawtooth``. Standard library only.
+The hook of `sawtooth run` is loaded under a private name. So this code may be loaded twice in a process, once as ``sawtooth``.
+Standard library only.
 """

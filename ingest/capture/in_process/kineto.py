@@ -1,6 +1,7 @@
-"""What Kineto, PyTorch's profiler library, reads from the environment: set for a profile of ours, and put back for the training's own. Standard library only.
+"""Environment variables of Kineto, PyTorch's profiler library.
 
-A variable that somebody else has set stays as it is.
+They are set for our profiles and restored for the training's own. Variables that the user has set are not changed.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SILENT = 6  # above Kineto's last level, USDT: PyTorch 2.13 prints two lines of 
 
 
 class Detaching:
-    """Whether CUPTI is detached when a profile ends.
+    """Controls whether CUPTI is detached when a profile ends.
 
     If it stays attached, every later launch costs more: 48 loops limited by their CPU were 17 % slower (median) for the rest of the
     process. Where CUDA graphs cannot bear it (before CUDA 12.6), PyTorch sets the variable back to 0 by itself.
@@ -47,7 +48,7 @@ class Detaching:
                 time.sleep(SETTLE_S)
 
     def leave_attached(self) -> None:
-        """Leave CUPTI attached at the end of our profile, because another profiler begins at once and needs it."""
+        """Leave CUPTI attached at the end of our profile, because another profiler needs it at once."""
         self._pending = False
         if self._by_us and os.environ.get(DETACH) == "1":
             del os.environ[DETACH]
@@ -55,7 +56,7 @@ class Detaching:
 
 
 class Silence:
-    """Whether Kineto prints into the training's output: not at our profiles, and at those of others as it would without us.
+    """Stops Kineto from printing into the training's output during our profiles, but not during others.
 
     Kineto reads the variable at the first profile of a process. After another profiler has run, PyTorch 2.13 prints two lines at ours as well.
     """
@@ -64,7 +65,7 @@ class Silence:
         self._library: Path | None = None
 
     def begin(self, torch: Any) -> None:
-        """Have Kineto print nothing of the profile that begins now."""
+        """Stop Kineto from printing during the profile that begins now."""
         if LOG_LEVEL not in os.environ:
             os.environ[LOG_LEVEL] = str(SILENT)
             self._library = Path(getattr(torch, "__file__", "torch")).parent / "lib" / "libtorch_cpu.so"
@@ -77,4 +78,4 @@ class Silence:
             with contextlib.suppress(Exception):
                 ctypes.CDLL(
                     str(library)
-                ).suppressLibkinetoLogMessages()  # to errors alone, as PyTorch does at a process's first profile
+                ).suppressLibkinetoLogMessages()  # Print only errors, as PyTorch does at a process's first profile.

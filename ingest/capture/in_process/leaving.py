@@ -1,4 +1,4 @@
-"""What has to be done before os._exit, which runs nothing that waits for the end of a process. Standard library only."""
+"""Actions before os._exit, which does not run exit handlers. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .shared import watch
 
 
 def before_leaving(act: Callable[[], None]) -> Callable[[], None]:
-    """Have os._exit call ``act`` first, until what is returned is called."""
+    """Make os._exit call ``act`` first; return a function that undoes this."""
 
     def patch(leave: Callable[[int], NoReturn], acts: list[Callable[[], None]]) -> Callable[[int], NoReturn]:
         def act_and_leave(status: int) -> NoReturn:
@@ -26,12 +26,15 @@ def before_leaving(act: Callable[[], None]) -> Callable[[], None]:
 
 
 def finish_at_end(*watchers: Any) -> Callable[[], None]:
-    """Write what ``watchers`` have left when the process ends, until what is returned is called; a fork of the process writes nothing."""
+    """Write the remaining data of ``watchers`` when the process ends; return a function that undoes this.
+
+    Forks of the process write nothing.
+    """
     with contextlib.ExitStack() as leave:
         for each in watchers:
             atexit.register(each.finish)
             leave.callback(atexit.unregister, each.finish)
             leave.callback(before_leaving(each.leave))
-            if hasattr(os, "register_at_fork"):  # a loader's worker trains nothing
+            if hasattr(os, "register_at_fork"):  # A forked process, such as a loader worker, does not train.
                 os.register_at_fork(after_in_child=each.forget)
         return leave.pop_all().close

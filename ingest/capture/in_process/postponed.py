@@ -1,4 +1,7 @@
-"""What another profiler did to the profile of `sawtooth run`: a note that the hook writes, and the sentence that the command says of it."""
+"""Note that another profiler delayed or prevented the profile, and the message about it.
+
+The hook writes the note. `sawtooth run` prints the message.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 from .profilers import PROFILERS, Profilers, cuda_tool
 
 NOTES = "other_profiler-*.json"
-MOST_TRIES = 3  # profiles that another profiler interrupted: starting one costs the training up to a second on a GPU
+MOST_TRIES = 3  # interrupted profiles before giving up, because each start costs the training up to a second on a GPU
 LATER = "The profile began after step {step}, because the training's own profiler ran before."
 ALONE = "No profile: the training runs a profiler of its own, and PyTorch allows one at a time. {why} {advice}"
 WHY = {
@@ -21,27 +24,27 @@ WHY = {
 TOOL = "No profile: {tool} already records this process, and CUDA allows one such tool at a time. Run without it, or use `sawtooth ingest` on its export."
 WRITTEN = "To analyse the trace that the training wrote: sawtooth ingest {path}"
 UNKNOWN = "If the training writes a trace of it, use `sawtooth ingest` on that file."
-# of a capture from inside:
+# messages of a capture that the training's own code started
 AFTER_OTHERS = "when the profiler that already runs in this process has ended"
 NO_TRACE = "no trace: another profiler ran in the process until the loop ended, and PyTorch allows one at a time"
 
 
 def may_start(interrupted: int = 0) -> bool:
-    """Tell whether a profile can start now, after others that were ``interrupted``."""
+    """Tell whether a profile can start now, after ``interrupted`` profiles were interrupted."""
     return interrupted < MOST_TRIES and not PROFILERS.busy and cuda_tool() is None
 
 
 class Postponed:
-    """Whether a profile of the hook has to wait, and the note in ``folder`` about it."""
+    """State of a profile that waits for another profiler, with a note in ``folder``."""
 
     def __init__(self, folder: Path, profilers: Profilers = PROFILERS) -> None:
         self._profilers, self._folder = profilers, folder
         self._tool, self._interrupted, self._began = cuda_tool(), 0, 0
-        self._waited = self._was_free = False  # a step came after the other profiler had ended
+        self._waited = self._was_free = False  # _was_free: a step came after the other profiler had ended
 
     @property
     def still_waits(self) -> bool:
-        """Tell whether a profile that had to wait before has to wait still."""
+        """Tell whether a profile that had to wait must still wait."""
         if not self._waited:
             return False
         waits = self._tool is not None or self._interrupted >= MOST_TRIES or self._profilers.busy
@@ -49,7 +52,7 @@ class Postponed:
         return waits
 
     def must_wait(self, step: int) -> bool:
-        """Tell whether the profile that would begin after ``step`` has to wait, and note that it did."""
+        """Tell whether the profile after ``step`` must wait; if so, write the note."""
         if self._tool is None and self._interrupted < MOST_TRIES and not self._profilers.busy:
             self._began = step
             return False
@@ -59,7 +62,7 @@ class Postponed:
         return True
 
     def interrupted(self) -> None:
-        """Note that another profiler began during ours, which is given up."""
+        """Record that another profiler interrupted ours, whose data is discarded."""
         self._interrupted, self._waited = self._interrupted + 1, True
         self.write()
 
@@ -76,7 +79,7 @@ class Postponed:
 
 
 def sentence_of(folder: Path, profiled: bool) -> str | None:
-    """Return what to say of another profiler in the training that recorded into ``folder``; None if no profile had to wait for one."""
+    """Return the message about another profiler; None if no profile in ``folder`` had to wait for one."""
     for path in sorted(folder.glob(NOTES)):
         with contextlib.suppress(OSError, ValueError, KeyError):
             note = json.loads(path.read_text())

@@ -1,7 +1,9 @@
-"""Which PyTorch profiler runs in this process: PyTorch allows one at a time, and crashes where a second one starts. Standard library only.
+"""Tracks which PyTorch profiler runs in this process.
 
-``watch`` wraps the few functions of torch.autograd.profiler that every profiler calls: torch.profiler's and autograd's own, emit_nvtx and
-emit_itt, and so those of Lightning and of Hugging Face. ``ours`` is ended before another one starts; ``other`` says that another one is prepared or runs.
+PyTorch allows one profiler at a time, and crashes if a second one starts. ``watch`` wraps the few functions of torch.autograd.profiler
+that every profiler calls: those of torch.profiler and autograd, emit_nvtx and emit_itt, and so also those of Lightning and Hugging Face.
+``ours`` is ended before another profiler starts. ``other`` is true while another one is prepared or runs.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -19,22 +21,22 @@ from .kineto import Detaching, Silence
 
 BEGIN = ("_prepare_profiler", "_run_on_profiler_start", "_enable_profiler", "_enable_profiler_legacy")
 END = ("_disable_profiler", "_disable_profiler_legacy")
-MOST_PATHS = 3  # exported traces that are remembered: the last ones
-# What the tools set in the environment of a process whose CUDA calls they follow; CUPTI, which PyTorch's profiler needs for kernels, has one user.
-# Other projects ask for the same variables (SGLang, GROMACS, traccc); NVIDIA documents CUDA_INJECTION64_PATH alone. NV_TPS_LAUNCH_TOKEN is not asked
-# for: Nsight Graphics sets it too.
+MOST_PATHS = 3  # number of exported traces whose paths are remembered, the latest ones
+# Variables that tools set in the environment of a process whose CUDA calls they follow. CUPTI allows one user, and PyTorch's profiler needs
+# it for kernels. SGLang, GROMACS and traccc check the same variables. NVIDIA documents only CUDA_INJECTION64_PATH. NV_TPS_LAUNCH_TOKEN is
+# not checked, because Nsight Graphics sets it too.
 TOOL_VARIABLES = {
     "NSYS_PROFILING_SESSION_ID": "Nsight Systems",
     "NV_COMPUTE_PROFILER_PERFWORKS_DIR": "Nsight Compute",
     "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN": "Compute Sanitizer",
     "NVPROF_ID": "nvprof",
 }
-PRELOADED = {"ToolsInjection": "Nsight Systems", "TreeLauncher": "Nsight Compute"}  # in LD_PRELOAD
-INJECTED = "CUDA_INJECTION64_PATH"  # of any tool that CUDA loads; "none" is no tool
+PRELOADED = {"ToolsInjection": "Nsight Systems", "TreeLauncher": "Nsight Compute"}  # parts of LD_PRELOAD
+INJECTED = "CUDA_INJECTION64_PATH"  # path of any tool that CUDA loads; "none" means no tool
 
 
 def cuda_tool(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the name of the tool that already holds CUPTI in this process, by its environment; None if there is none."""
+    """Return the name of the tool that already uses CUPTI, found in the environment; None without one."""
     by_variable = (tool for name, tool in TOOL_VARIABLES.items() if environment.get(name))
     preloaded = (tool for part, tool in PRELOADED.items() if part in environment.get("LD_PRELOAD", ""))
     any_tool = ("a CUDA tool",) if environment.get(INJECTED, "none") not in ("", "none") else ()
@@ -42,7 +44,10 @@ def cuda_tool(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 class Profilers:
-    """The profilers of this process. ``began`` counts those of others, ``exported`` are the traces that they wrote."""
+    """Profilers of this process.
+
+    ``began`` counts the profilers of others. ``exported`` contains the paths of their traces.
+    """
 
     def __init__(self) -> None:
         self.ours: Any = None
@@ -55,7 +60,7 @@ class Profilers:
             os.register_at_fork(after_in_child=self._forget_ours)
 
     def _forget_ours(self) -> None:
-        self.ours = None  # it is the parent's
+        self.ours = None  # The profile belongs to the parent process.
 
     @property
     def busy(self) -> bool:
@@ -64,7 +69,7 @@ class Profilers:
 
     @contextlib.contextmanager
     def by_us(self) -> Iterator[None]:
-        """What PyTorch is asked to begin or to end inside is ours."""
+        """Mark profilers that begin or end inside this context as ours."""
         before = getattr(self._us, "inside", False)
         self._us.inside = True
         try:
@@ -73,7 +78,10 @@ class Profilers:
             self._us.inside = before
 
     def watch(self, module: Any) -> Callable[[], None]:
-        """Follow the profilers of torch.autograd.profiler or of profiler_legacy (``module``) until what is returned is called."""
+        """Follow the profilers of ``module``; return a function that ends this.
+
+        ``module`` is torch.autograd.profiler or torch.autograd.profiler_legacy.
+        """
         with contextlib.ExitStack() as leave:
             for name in (*BEGIN, *END):
                 if hasattr(module, name):
@@ -84,11 +92,14 @@ class Profilers:
             return leave.pop_all().close
 
     def watch_exports(self, module: Any) -> Callable[[], None]:
-        """Remember the traces that torch.profiler writes; ``module`` is torch.profiler.profiler."""
+        """Record paths of traces that torch.profiler writes; return a function that ends this.
+
+        ``module`` is torch.profiler.profiler.
+        """
         return shared.watch(module._KinetoProfile, "export_chrome_trace", self, _exporting)
 
     def begins(self) -> None:
-        """Note that a profiler begins. One of ours ends first where it is another's."""
+        """Record that a profiler begins. If it is not ours, our running profile ends first."""
         if getattr(self._us, "inside", False) or self.other:
             return
         self.other, ours = True, self.ours
@@ -101,19 +112,19 @@ class Profilers:
         self.silence.end()
 
     def ends(self) -> None:
-        """Note that a profiler has ended."""
+        """Record that a profiler has ended."""
         if not getattr(self._us, "inside", False):
             self.other = False
 
     def writes(self, path: Any) -> None:
-        """Note the path of a trace that another profiler writes."""
+        """Record the path of a trace that another profiler writes."""
         if not getattr(self._us, "inside", False):
             path = os.path.abspath(path)  # noqa: PTH100 - the training may change its folder later
             self.exported = [*(known for known in self.exported if known != path), path][-MOST_PATHS:]
 
     def looks(self, torch: Any) -> None:
-        """Find a profiler that began before it could be followed: it runs on this thread, or is still preparing."""
-        self.other = False  # one that was followed before may have ended since
+        """Find a profiler that began before ``watch``: one that runs on this thread or is being prepared."""
+        self.other = False  # A profiler that was followed earlier may have ended since then.
         with contextlib.suppress(Exception):
             kind = torch.autograd.profiler.profile
             prepared = (p for p in gc.get_objects() if type(p) is kind and p.entered and p.kineto_results is None)
@@ -123,7 +134,7 @@ class Profilers:
 
 def _beginning(begin: Callable[..., Any], watchers: list[Profilers]) -> Callable[..., Any]:
     def begun(*arguments: Any, **named: Any) -> Any:
-        for profilers in watchers[:1]:  # all are the one of this process
+        for profilers in watchers[:1]:  # All watchers are the same object, the one of this process.
             with contextlib.suppress(Exception):
                 profilers.begins()
         return begin(*arguments, **named)
@@ -156,9 +167,9 @@ PROFILERS: Profilers = shared.process_wide("profilers", Profilers)
 
 
 def follow(torch: Any) -> Callable[[], None]:
-    """Follow every profiler of ``torch`` from now on, also one that runs already; return what ends it."""
+    """Follow every profiler of ``torch``, also one that already runs; return a function that ends this."""
     leave = contextlib.ExitStack()
-    with contextlib.suppress(Exception):  # a stand-in for torch in a test, or a PyTorch that profiles otherwise
+    with contextlib.suppress(Exception):  # Tests may replace torch, and another PyTorch may have other functions.
         module = torch.autograd.profiler
         followed = hasattr(module._enable_profiler, shared.WATCHERS)
         for each in (module, sys.modules.get("torch.autograd.profiler_legacy")):

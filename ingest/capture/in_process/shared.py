@@ -1,4 +1,7 @@
-"""Objects and patches that exist once in a process, under however many names this code is loaded in it. Standard library only."""
+"""Objects and patches that exist once per process, even if this code is loaded under several names.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +12,29 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 HOLDER = "_sawtooth_in_this_process"  # the entry of sys.modules that holds the objects
-WATCHERS = "_sawtooth_watchers"  # the attribute of a patched function that holds who watches it
+WATCHERS = "_sawtooth_watchers"  # attribute of a patched function with its watchers
 T = TypeVar("T")
 
 
 def process_wide(name: str, make: Callable[[], T]) -> T:
-    """Return the object called ``name`` of this process, which is made at the first call."""
+    """Return this process's object called ``name``; the first call creates it with ``make``."""
     holder = sys.modules.setdefault(HOLDER, ModuleType(HOLDER))
     existing: T = vars(holder).setdefault(name, make())  # one call, so that threads get the same object
     return existing
 
 
 class Watchers(list[Any]):
-    """Who watches a patched function, that function, and the one that it replaced."""
+    """List of the watchers of a patched function, with the patched and the original function."""
 
     patched: Callable[..., Any]
     original: Callable[..., Any]
 
 
 def watch(owner: Any, name: str, watcher: Any, patch: Callable[[Callable[..., Any], list[Any]], Any]) -> Callable[[], None]:
-    """Add ``watcher`` to those of the function ``owner.name``, and return what removes it again.
+    """Add ``watcher`` to the watchers of the function ``owner.name``; return a function that removes it.
 
-    Only the first watcher patches the function: ``patch`` takes it and the list of watchers, and returns what replaces it. The last watcher that leaves
-    restores the original, unless somebody else has replaced the function since.
+    Only the first watcher patches the function: ``patch`` gets the function and the list of watchers, and returns the replacement.
+    When the last watcher is removed, the original is restored, unless other code has replaced the function since.
     """
     watchers = getattr(getattr(owner, name), WATCHERS, None)
     if watchers is None:

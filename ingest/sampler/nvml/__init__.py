@@ -1,4 +1,4 @@
-"""Asking NVML: the calls and how often each is worth its cost, GPM's counters, what one GPU can tell, and what to do when it or the driver is lost.
+"""Access to NVML: its calls and their periods, GPM counters, GPU capabilities, lost GPUs and drivers.
 
-The rest of the sampler knows a ``NvmlDriver`` and its readings, and no call of NVML.
+The rest of the sampler uses only ``NvmlDriver`` and its readings, and never calls NVML itself.
 """

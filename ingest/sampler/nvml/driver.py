@@ -1,6 +1,6 @@
-"""Reads GPUs through NVML: what each tells now, and what to do when one is lost.
+"""Reads GPUs through NVML, and recovers when a GPU or the driver is lost.
 
-Everything NVML is reached through the ``nvml`` object given (the module pynvml, or a fake in tests).
+All calls go through the ``nvml`` object that the caller passes in: the module pynvml, or a fake in tests.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from sawtooth.ingest.sampler.nvml.probe import (
     text,
 )
 
-PROCESS_PERIOD_NS = 10 * 10**9  # process lists take milliseconds and the driver's lock
+PROCESS_PERIOD_NS = 10 * 10**9  # Reading process lists takes milliseconds and holds the driver's lock, so it is done rarely.
 
 
 class DriverLostError(Exception):
-    """The driver as a whole does not answer; ``code`` is NVML's."""
+    """The driver does not answer at all; ``code`` is NVML's error code."""
 
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -39,7 +39,10 @@ class DriverLostError(Exception):
 
 @dataclass
 class Reading:
-    """One tick: a row per device (None where absent), buffers, processes, transient failures, events, NVML time."""
+    """Readings of one tick: a row per device (None if lost), and buffers, processes, failures and events.
+
+    ``nvml_ns`` is the time that NVML's calls took.
+    """
 
     rows: list[list[Value] | None]
     series: list[list[Any]] = field(default_factory=list)
@@ -50,7 +53,7 @@ class Reading:
 
 
 class NvmlDriver:
-    """The GPUs of this machine. ``select`` names them by index or UUID; None means all."""
+    """GPUs of this machine. ``select`` lists them by index or UUID; None means all."""
 
     def __init__(
         self,
@@ -68,13 +71,16 @@ class NvmlDriver:
         self.gpus: list[Gpu] = []
         self.versions: dict[str, str | None] = {}
         self._with_processes = processes
-        self.every_tick = every_tick  # read everything at every tick, whatever it costs
+        self.every_tick = every_tick  # Read everything at every tick, regardless of the cost.
         self._probe = Probe(nvml, clock, buffers=buffers, every_tick=every_tick)
         self._processes_due = 0
         self._open = False
 
     def open(self) -> list[Gpu]:
-        """Initialize NVML, find the GPUs and probe what each can tell. Raises DriverLostError with a sentence for people."""
+        """Initialize NVML, find the GPUs and probe their capabilities.
+
+        Raises DriverLostError, with a message for users, if NVML does not start.
+        """
         nvml = self.nvml
         try:
             nvml.nvmlInit()
@@ -91,14 +97,14 @@ class NvmlDriver:
             except nvml.NVMLError as error:
                 if error.value in DRIVER_CODES:
                     raise DriverLostError(error.value, str(error)) from None
-        if known:  # after a reload: devices keep their place by UUID, whatever their index has become
+        if known:  # After a driver reload, devices keep their number by UUID, even if their index has changed.
             self._rejoin(known, {gpu.uuid: gpu for gpu in gpus})
         else:
             self.gpus = self._selected(gpus)
         return self.gpus
 
     def close(self) -> None:
-        """Free GPM samples and shut NVML down; failures are of no interest any more."""
+        """Free GPM samples and shut NVML down, ignoring errors."""
         for gpu in self.gpus:
             gpu.free()
         if self._open:
@@ -109,12 +115,12 @@ class NvmlDriver:
                 return
 
     def reopen(self) -> list[Gpu]:
-        """Shut down and open again, as after a driver reload."""
+        """Shut NVML down and open it again, as needed after a driver reload."""
         self.close()
         return self.open()
 
     def read(self) -> Reading:
-        """Read every device once. Raises DriverLostError when the whole driver is gone."""
+        """Read every device once. Raises DriverLostError if the driver itself is lost."""
         started = self.clock.monotonic_ns()
         reading = Reading(rows=[])
         for gpu in self.gpus:
@@ -126,7 +132,7 @@ class NvmlDriver:
         return reading
 
     def retry_lost(self, now_m: int) -> list[dict[str, Any]]:
-        """Try to get lost GPUs back, each with its own back-off. Returns ``gpu_back`` events."""
+        """Try to reopen lost GPUs, each with its own back-off; return ``gpu_back`` events."""
         due = [gpu for gpu in self.gpus if gpu.lost and now_m >= gpu.retry_m]
         if not due:
             return []
@@ -204,10 +210,10 @@ class NvmlDriver:
         try:
             kind, samples = self.nvml.nvmlDeviceGetSamples(gpu.handle, buffer.sampling_type, active.last_us)
         except self.nvml.NVMLError as error:
-            if error.value not in (NOT_FOUND, NO_DATA):  # nothing new since last time
+            if error.value not in (NOT_FOUND, NO_DATA):  # These two codes mean that there is nothing new.
                 self._transient(error, gpu, buffer.column, reading)
         else:
-            first = active.last_us == 0  # the ring also holds what happened before this session
+            first = active.last_us == 0  # The first read also returns samples from before this session.
             fresh = [s for s in samples if s.timeStamp > active.last_us]
             if fresh:
                 active.last_us = max(s.timeStamp for s in fresh)
@@ -224,7 +230,7 @@ class NvmlDriver:
             self._transient(error, gpu, GPM[0].column, reading)
             return
         values.update(readings)
-        for metric in absent:  # asked once: this GPU or driver does not have it
+        for metric in absent:  # This GPU or driver does not have the metric, so it is not requested again.
             gpu.note((metric.column,), None, f"GPM metric {metric.metric_id} is not supported here")
             reading.events.append(
                 {"e": "capability", "device": gpu.device, "column": metric.column, **gpu.capabilities[metric.column]}

@@ -1,6 +1,6 @@
-"""What the sampler calls and how often: one row per call; GPM's metrics are in ``sawtooth.ingest.quantities``. Columns are those of ``samples``.
+"""Table of the sampler's NVML calls and their periods. The columns are those of the table ``samples``.
 
-``nvml`` below is the module pynvml, or anything that answers like it.
+GPM's metrics are defined in ``sawtooth.ingest.quantities``. ``nvml`` is the module pynvml, or a fake in tests.
 """
 
 from __future__ import annotations
@@ -85,17 +85,18 @@ def _energy(nvml: Any, handle: Any) -> tuple[Value, ...]:
 
 @dataclass(frozen=True)
 class Source:
-    """One call: the columns it fills, and how often at most. Sources of the same columns are tried in order at start.
+    """One NVML call, the columns that it fills, and its period.
 
-    Measured on an H200 at ten calls a second: utilization, power and memory 50 to 100 µs, clocks, reasons and temperature 10 to 20 µs, energy
-    4 ms. Each is read as often as it can change or as a reader needs it.
+    If several sources fill the same column, they are tried in order at the start.
+    Costs on an H200 at ten calls per second: utilization, power and memory 50 to 100 µs; clocks, reasons and temperature 10 to 20 µs;
+    energy 4 ms. The periods follow how often a value can change and how often readers need it.
     """
 
     columns: tuple[str, ...]
     call: str
     read: Callable[[Any, Any], tuple[Value, ...]]
     period_s: float = 0.0  # 0: every tick
-    longest_period_s: float = 10.0  # a slow call is spread out no further than this
+    longest_period_s: float = 10.0  # longest period, even if the call is slow
     on_mig: bool = True  # NVML answers for a MIG instance
 
 
@@ -117,7 +118,7 @@ SOURCES = (
 
 @dataclass(frozen=True)
 class Buffer:
-    """A driver-side ring buffer of timestamped samples: finer than polling, at the price of a slower call."""
+    """A ring buffer of timestamped samples in the driver: finer than polling, but the call is slower."""
 
     column: str
     sampling_type: int
@@ -134,14 +135,14 @@ BUFFERS = (
 
 @dataclass(frozen=True)
 class GpmMetric:
-    """A GPM metric: percent (scale 1), or MiB/s turned into bytes per second."""
+    """A GPM metric, in percent (scale 1) or scaled from MiB/s to bytes per second."""
 
     column: str
     metric_id: int
     scale: float = 1.0
 
     def of(self, value: float) -> float | None:
-        """Return the scaled value, or None for the NaN that the first window after priming can give."""
+        """Return the scaled value; None for NaN, which the first window can give."""
         return round(value * self.scale, 3) if math.isfinite(value) else None
 
 

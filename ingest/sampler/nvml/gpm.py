@@ -1,8 +1,9 @@
-"""GPM: what the SMs, the tensor pipes and the memory of one GPU did between two reads, from the Hopper generation on.
+"""GPM metrics: activity of SMs, tensor pipes and memory between two reads, for Hopper GPUs and newer.
 
-On an H200 (driver 580) taking a sample costs 0.12 ms and turning two of them into any number of metrics 0.006 ms, but for one: graphics
-utilization alone takes 1.5 ms, three times what all of sampling may cost. It is left out of sessions, where SM activity shows the teeth and
-NVML's utilization the share of time at work. Every tick computes what shows when the GPU works, the others follow once a second, over that second.
+On an H200 (driver 580), taking a sample costs 0.12 ms, and computing any number of metrics from two samples costs 0.006 ms.
+The exception is graphics utilization, which takes 1.5 ms alone, three times the limit for all sampling. Sessions leave it out: SM activity
+shows the sawtooth, and NVML's utilization shows the share of time in which the GPU works.
+Each tick computes the metrics that show when the GPU works. The other metrics are computed once a second, over that second.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ from typing import Any
 from sawtooth.ingest.sampler.clock import Clock
 from sawtooth.ingest.sampler.nvml.fields import GPM, GpmMetric
 
-WINDOW_NS = 95_000_000  # GPM refreshes about every 100 ms: a shorter window holds nothing new
+WINDOW_NS = 95_000_000  # GPM refreshes about every 100 ms, so a shorter window contains no new data.
 EVERY_TICK = ("sm_active_pct", "tensor_active_pct", "dram_active_pct")
-DEAR = "gr_active_pct"  # see above
+DEAR = "gr_active_pct"  # too expensive, see the module's docstring
 TOO_DEAR = "reading it takes 1.5 ms; SM activity and NVML's utilization show the same"
-REST_NS, REST_LONGEST_NS = 10**9, 5 * 10**9  # period of the others
-REST_SHARE = 0.0005  # of wall time the others may take
-NOT_SUPPORTED = 3  # NVML's code
-NEWEST_WEIGHT = 0.2  # of the newest cost in the mean: five calls tell a change, one slow call does not
+REST_NS, REST_LONGEST_NS = 10**9, 5 * 10**9  # shortest and longest period of the other metrics
+REST_SHARE = 0.0005  # share of wall time for the other metrics
+NOT_SUPPORTED = 3  # NVML's error code
+NEWEST_WEIGHT = 0.2  # weight of the newest cost in the mean, so that about five calls, but not one slow call, change it
 
 
 def smoothed(mean_ns: float, newest_ns: int) -> float:
-    """Return the running mean of a call's cost with its newest one, which is all of it at first."""
+    """Return the running mean of a call's cost, updated with the newest cost (0: no mean yet)."""
     return newest_ns if mean_ns == 0 else (1 - NEWEST_WEIGHT) * mean_ns + NEWEST_WEIGHT * newest_ns
 
 
 @dataclass
 class _Group:
-    """Metrics that are computed over the same windows, between one pair of samples."""
+    """Metrics that are computed from the same pair of samples."""
 
     metrics: list[GpmMetric]
     samples: tuple[Any, Any]
@@ -43,7 +44,10 @@ class _Group:
 
 @dataclass
 class GpmReader:
-    """Reads one GPU, or one MIG instance through its parent. ``all_each_tick``: whatever it costs."""
+    """Reads GPM of one GPU, or of one MIG instance through its parent.
+
+    With ``all_each_tick``, all metrics are read at every tick, regardless of the cost.
+    """
 
     nvml: Any
     clock: Clock
@@ -53,7 +57,10 @@ class GpmReader:
     groups: list[_Group] = field(default_factory=list)
 
     def open(self) -> None:
-        """Allocate samples and take the first ones. Raises the bindings' NVMLError or AttributeError where GPM is not there."""
+        """Allocate samples and take the first ones.
+
+        Raises the bindings' NVMLError or AttributeError if GPM is not available.
+        """
         now = self.clock.monotonic_ns()
         tick = [m for m in GPM if m.column in EVERY_TICK]
         rest = [m for m in GPM if m.column not in (*EVERY_TICK, DEAR)]
@@ -73,7 +80,7 @@ class GpmReader:
                     continue
 
     def read(self, now_m: int) -> tuple[dict[str, float | None], list[GpmMetric]]:
-        """Return the values of the groups whose window is over, and the metrics found not to exist here. Raises NVMLError."""
+        """Return the values of all groups that are due, and the metrics that this GPU lacks. Raises NVMLError."""
         values: dict[str, float | None] = {}
         absent: list[GpmMetric] = []
         for i, group in enumerate(self.groups):
@@ -88,7 +95,7 @@ class GpmReader:
         return sum(g.cost_ns / p for g, p in zip(self.groups, periods, strict=False))
 
     def costs(self) -> dict[str, list[float]]:
-        """Return per group the milliseconds of a read and the seconds between two (0: each tick)."""
+        """Return for each group the milliseconds per read and the seconds between reads (0: each tick)."""
         names = [f"gpm, {len(g.metrics)} metrics" for g in self.groups]
         periods = [0.0, round(self._rest_period_ns() / 1e9, 3)]
         return {n: [round(g.cost_ns / 1e6, 3), p] for n, g, p in zip(names, self.groups, periods, strict=False)}

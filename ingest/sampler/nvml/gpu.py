@@ -1,4 +1,4 @@
-"""One GPU as the sampler knows it: what it can tell, what asking costs, and when it is asked again."""
+"""State of one GPU in the sampler: its capabilities, the cost of its calls, and when they are due."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from sawtooth.ingest.sampler.nvml.fields import Buffer, Source
 from sawtooth.ingest.sampler.nvml.gpm import GpmReader, smoothed
 
-NVML_SHARE = 0.005  # of wall time all calls for one GPU may take: 0.5 ms in 100 ms
-KEPT_SHARE = 0.3  # of that for everything but GPM, however slow GPM is
-SLOW_SHARE = 0.0004  # of wall time one slow call may take, so that energy and the buffers leave room for the rest
-JITTER_NS = 5_000_000  # a tick that comes a little early still counts as the one the period names
-RETRY_FIRST_NS, RETRY_LONGEST_NS = 10**9, 60 * 10**9  # back-off between attempts to get a lost GPU or driver back
+NVML_SHARE = 0.005  # share of wall time that all calls for one GPU may take: 0.5 ms in 100 ms
+KEPT_SHARE = 0.3  # part of NVML_SHARE that is reserved for all calls except GPM, even if GPM is slow
+SLOW_SHARE = 0.0004  # share of wall time for one slow call, so that energy and buffers leave time for the other calls
+JITTER_NS = 5_000_000  # A tick that comes this much early still counts as on time.
+RETRY_FIRST_NS, RETRY_LONGEST_NS = 10**9, 60 * 10**9  # first and longest wait between attempts to reopen a lost GPU or driver
 
 
 @dataclass
 class Active:
-    """A source or buffer that answered when probed, with what it costs."""
+    """A source or buffer that answered when probed, with its cost and its next due time."""
 
     what: Source | Buffer
     due_m: int = 0
@@ -25,7 +25,7 @@ class Active:
     last_us: int = 0
 
     def spent(self, now_m: int, cost_ns: int, stretch: float) -> None:
-        """Plan the next call: the nominal period times ``stretch``, or longer where the call is slow."""
+        """Plan the next call: after the nominal period times ``stretch``, or later if the call is slow."""
         self.cost_ns = smoothed(self.cost_ns, cost_ns)
         self.due_m = now_m + int(self.period_ns(stretch)) - JITTER_NS
 
@@ -37,7 +37,10 @@ class Active:
 
 @dataclass
 class Gpu:
-    """One GPU or MIG instance and what it can tell. ``capabilities[column]`` has ``source`` or, where None, ``reason``."""
+    """One GPU or MIG instance.
+
+    ``capabilities[column]`` has the ``source`` of the values. If that is None, ``reason`` says why there are none.
+    """
 
     device: int
     uuid: str
@@ -48,7 +51,7 @@ class Gpu:
     sources: list[Active] = field(default_factory=list)
     buffers: list[Active] = field(default_factory=list)
     gpm: GpmReader | None = None
-    stretch: float = 1.0  # of the periods of everything but GPM, to stay within NVML_SHARE
+    stretch: float = 1.0  # factor on the periods of all calls except GPM, to stay within NVML_SHARE
     parent: Any = None  # handle of the physical GPU, for a MIG instance
     instance: int | None = None  # its GPU instance id
     lost: bool = False
@@ -56,29 +59,32 @@ class Gpu:
     retry_ns: int = RETRY_FIRST_NS
 
     def plan(self, tick_ns: int, slower: float) -> None:
-        """Choose the stretch from what calls have cost: GPM first, since it shows the teeth, the rest shares what is left."""
+        """Choose the stretch from the cost of the calls.
+
+        GPM has priority, because it shows the sawtooth. The other calls share the remaining time.
+        """
         gpm = self.gpm.cost_per_ns(tick_ns) if self.gpm is not None else 0.0
         rest = sum(a.cost_ns / a.period_ns(1.0) for a in (*self.sources, *self.buffers))
         self.stretch = slower * max(1.0, rest / max(NVML_SHARE - gpm, KEPT_SHARE * NVML_SHARE))
 
     def costs(self) -> dict[str, list[float]]:
-        """Return per column the milliseconds of a call and the seconds between two."""
+        """Return for each column the milliseconds per call and the seconds between two calls."""
         sources = {a.what.columns[0]: a for a in self.sources if isinstance(a.what, Source)}
         sources |= {f"{a.what.column} buffer": a for a in self.buffers if isinstance(a.what, Buffer)}
         table = {name: [round(a.cost_ns / 1e6, 3), round(a.period_ns(self.stretch) / 1e9, 3)] for name, a in sources.items()}
         return table | (self.gpm.costs() if self.gpm is not None else {})
 
     def note(self, columns: tuple[str, ...], source: str | None, reason: str | None) -> None:
-        """Keep where the values of ``columns`` come from, or why there are none."""
+        """Store the source of the values of ``columns``, or the reason why there are none."""
         for column in columns:
             self.capabilities[column] = {"source": source, "reason": reason}
 
     def free(self) -> None:
-        """Give GPM's samples back."""
+        """Free the GPM samples."""
         if self.gpm is not None:
             self.gpm.close()
             self.gpm = None
 
     def describe(self) -> dict[str, Any]:
-        """Return what meta.json and segment heads say about this device."""
+        """Return the description of this device for meta.json and segment heads."""
         return {"device": self.device, "uuid": self.uuid, "name": self.name, **self.facts, "capabilities": self.capabilities}

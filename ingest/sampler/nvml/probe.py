@@ -1,4 +1,4 @@
-"""Finds the GPUs and MIG instances of a machine and what each of them can tell; a value that is absent has its reason from here."""
+"""Finds GPUs and MIG instances and probes what each can report, with a reason for each missing value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ LOST_CODES = frozenset({GPU_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
 
 
 class Probe:
-    """Asks each GPU everything once. ``buffers``: look for the driver's ring buffers; ``every_tick``: read everything at every tick."""
+    """Probes each GPU by making every call once.
+
+    ``buffers``: also look for the driver's ring buffers.
+    ``every_tick``: read everything at every tick.
+    """
 
     def __init__(self, nvml: Any, clock: Clock, *, buffers: bool, every_tick: bool) -> None:
         self.nvml = nvml
@@ -26,7 +30,7 @@ class Probe:
         self._every_tick = every_tick
 
     def find(self, index: int) -> list[Gpu]:
-        """Return the GPU of an index and its MIG instances. Raises the bindings' NVMLError."""
+        """Return the GPU with this index and its MIG instances. Raises the bindings' NVMLError."""
         nvml = self.nvml
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         gpu = Gpu(
@@ -111,7 +115,7 @@ class Probe:
         except self.nvml.NVMLError as error:
             if error.value in DRIVER_CODES or error.value in LOST_CODES:
                 raise
-            if error.value == NO_DATA:  # none yet: the call itself is there
+            if error.value == NO_DATA:  # There is no data yet, but the call works.
                 return None
             return f"NVML code {error.value}: {error}"
         except AttributeError:
@@ -137,5 +141,5 @@ class Probe:
 
 
 def text(value: Any) -> str | None:
-    """Return what some bindings give as bytes."""
+    """Return ``value`` as text. Some bindings return bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
