@@ -1,6 +1,6 @@
 """A chain of runs in which each run adds one change.
 
-It holds the audit of all runs, and the predicted and measured gain of each change.
+It contains the audit of all runs, and the predicted and measured gain of each change.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class ChainLine:
 class Change:
     """The change from one run of the chain to the next.
 
-    ``fixed`` are the rules whose findings the next run no longer has. ``before_ms`` and ``after_ms`` are the measured step
-    times in ms, None where not known. ``predicted_ms`` is the predicted step time: for these fixes together, else for the fix
-    with the largest predicted gain, or for the other batch size. It is None where there is no prediction. All times are for the
-    work in one step of the earlier run. ``work`` is the work in a step of this run divided by that of the run before.
-    ``verdict`` is the word of the comparison.
+    ``fixed`` are the rules whose findings the next run no longer has. ``before_ms`` and ``after_ms`` are the measured
+    step times in ms, None if not known. ``predicted_ms`` is the predicted step time for these fixes together. If there
+    is none, it is the prediction for the fix with the largest gain, or for the other batch size. It is None without any
+    prediction. All times are for the work in one step of the earlier run. ``work`` is the work in a step of this run
+    divided by that of the run before. ``verdict`` is the word of the comparison.
     """
 
     fixed: tuple[str, ...]
@@ -68,7 +68,7 @@ class Chain:
     def speedup(self) -> float | None:
         """How many times as fast the last run does the work of the first run.
 
-        None where a step time is not known.
+        None if a step time is not known.
         """
         ratios = [change.before_ms / change.after_ms for change in self.changes if change.before_ms and change.after_ms]
         return math.prod(ratios) if len(ratios) == len(self.changes) else None

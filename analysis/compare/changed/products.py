@@ -15,18 +15,18 @@ from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.ingest.errors import SawtoothError
 
 PRODUCTS = r"^aten::(mm|addmm|_addmm_activation|bmm|baddbmm|_scaled_mm|_grouped_mm|convolution|convolution_backward|_cudnn_rnn|embedding|native_layer_norm)$"
-FEWEST = 4  # shapes: with fewer, any two networks of square layers share half of them
+FEWEST = 4  # Number of shapes. With fewer, any two networks of square layers share half of them.
 # Share of the smaller set of shapes. Measured on 43 recordings: pairs of one model share 0.36 or more, pairs of different
 # models at most 0.33 and mostly nothing.
 OF_ONE_MODEL = 0.3
-LEAST_SCALED = 2  # shapes that scale by the same ratio: one alone may do so by chance
-SAME_RATIO = 0.02  # share of operations: work that does not grow with the batch is less than this
+LEAST_SCALED = 2  # Shapes that scale by the same ratio. A single one may do so by chance.
+SAME_RATIO = 0.02  # Share of operations. Work that does not grow with the batch is less than this.
 WEIGHTS = {
     "embedding": 0,
     "convolution": 1,
     "addmm": 2,
     "_addmm_activation": 2,
-}  # the index of the operator's input that is always a weight
+}  # Index of the operator's input that is always a weight.
 _SHAPES = """SELECT DISTINCT s.input_dims FROM cpu_ops o JOIN signatures s USING (signature_id)
     WHERE o.name_id IN (SELECT unnest(?::INTEGER[])) AND s.input_dims IS NOT NULL"""
 
@@ -96,7 +96,7 @@ def products_in(library: Library, recording_id: str) -> frozenset[str]:
 def alike(a: Collection[str], b: Collection[str]) -> Fraction | None:
     """Return the share of the smaller set that both sides have.
 
-    None where one side has too few shapes to identify a model.
+    Returns None if one side has too few shapes to identify a model.
     """
     least = min(len(a), len(b))
     return Fraction(len(set(a) & set(b)), least) if least >= FEWEST else None

@@ -14,9 +14,9 @@ from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.settings import settings_of
 from sawtooth.analysis.store.library import Recording
 
-NO_CHOICE = ("after", "step", "steps_per_epoch")  # settings that name a run or a part of a run
-TF32_SHARE = 0.01  # share of the time of FP32 products: less time comes from kernels with a misleading name
-OFTEN = 0.75  # share of steps that copy values to the host: a loss that is read only now and then is below it
+NO_CHOICE = ("after", "step", "steps_per_epoch")  # Settings that name a run or a part of a run.
+TF32_SHARE = 0.01  # Share of the time of FP32 products. Less time comes from kernels with a misleading name.
+OFTEN = 0.75  # Share of steps that copy values to the host. A loss that is read only now and then is below it.
 COMPUTE = ("tensor_core_compute", "other_compute")
 IN_WORKERS, INLINE = "in worker processes", "in the training process"
 LAUNCHES = ("launch_bound", "python_host", "launch_latency")
@@ -26,9 +26,9 @@ LAUNCHES = ("launch_bound", "python_host", "launch_latency")
 class Trait:
     """One choice: ``what`` it is about, and its ``value`` in words.
 
-    A rule whose advice changes this choice names ``key``, or ``key`` and ``value``, in ``Explains.sets``. ``explains`` are the
-    owners and causes of step time that the choice acts on. A value with a number also has the ``amount`` and a ``kind``, which
-    is the value without the number.
+    A rule whose advice changes this choice names ``key``, or ``key`` and ``value``, in ``Explains.sets``. ``explains``
+    are the owners and causes of step time that the choice acts on. A value with a number also has the ``amount`` and a
+    ``kind``, which is the value without the number.
     """
 
     key: str
@@ -111,7 +111,7 @@ class ReadBack:
 def traits_of(run: RunResult, recording: Recording | None, read_back: ReadBack | None = None) -> tuple[Trait, ...]:
     """Return what the run's trace and its manifest show about its set-up.
 
-    ``recording`` is the trace, or None without one. ``read_back`` are the copies to the host, or None where no step is
+    ``recording`` is the trace, or None without one. ``read_back`` are the copies to the host, or None if no step is
     recorded.
     """
     reads = [_reads(read_back)] if read_back is not None else []
