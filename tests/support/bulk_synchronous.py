@@ -23,7 +23,8 @@ class Planted:
 
     ``loader_us`` is the time of its loader, in the steps ``loads_in`` (all steps if empty). ``host_us`` is host time outside
     any operator. ``slow_gpu`` is a factor on the length of its kernels. ``own_kernel_us`` is the time of a kernel that only
-    this rank runs. ``launch_us`` is the host time of each of LAUNCHES small launches.
+    this rank runs. ``clock_us`` is the offset of each host's clock. ``launch_us`` is the host time of each of LAUNCHES small
+    launches.
     """
 
     loader_us: Mapping[int, float] = field(default_factory=dict)

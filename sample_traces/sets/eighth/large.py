@@ -32,7 +32,7 @@ class Triangle(nn.Module):
         self.gate, self.out = nn.Linear(width, width), nn.Linear(width, width)
 
     def forward(self, z: Tensor) -> Tensor:
-        """(batch, n, n, width) to the same."""
+        """Map (batch, n, n, width) to the same shape."""
         x = self.norm(z)
         a, b = (self.sides(x) * torch.sigmoid(self.gates(x))).chunk(2, -1)
         joined = torch.einsum("bikc,bjkc->bijc" if self.outgoing else "bkic,bkjc->bijc", a, b)
@@ -48,7 +48,7 @@ class RowAttention(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width)
 
     def forward(self, z: Tensor) -> Tensor:
-        """(batch, n, n, width) to the same."""
+        """Map (batch, n, n, width) to the same shape."""
         b, n, m, width = z.shape
         q, k, v = self.qkv(self.norm(z)).view(b * n, m, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         return z + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, n, m, width))
@@ -72,7 +72,7 @@ class Folding(nn.Module):
         self.bins = nn.Linear(width, bins)
 
     def forward(self, chain: Tensor) -> Tensor:
-        """(batch, n) to (batch, n, n, bins)."""
+        """Map (batch, n) to (batch, n, n, bins)."""
         z = self.left(chain)[:, :, None] + self.right(chain)[:, None]
         for block in self.blocks:
             z = checkpoint(block, z, use_reentrant=False) if self.recompute else block(z)
@@ -102,7 +102,7 @@ class Vocoder(nn.Module):
         self.out = nn.Conv1d(width >> len(rates), 1, 7, 1, 3)
 
     def forward(self, mel: Tensor) -> Tensor:
-        """(batch, 80, frames) to (batch, 1, 256 frames)."""
+        """Map (batch, 80, frames) to (batch, 1, 256 frames)."""
         x = self.into(mel)
         for up, bodies in zip(self.ups, self.bodies, strict=True):
             x = up(F.leaky_relu(x, 0.1))
@@ -127,7 +127,7 @@ class Periods(nn.Module):
         )
 
     def forward(self, wave: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """(batch, 1, n) to the verdicts and to what was seen on the way."""
+        """Map (batch, 1, n) to the verdicts and to what was seen on the way."""
         verdicts, seen = [], []
         for period, judge in zip(self.periods, self.judges, strict=True):
             x = F.pad(wave, (0, -wave.shape[-1] % period)).unflatten(-1, (-1, period))
@@ -149,7 +149,7 @@ class ParallelBlock(nn.Module):
         self.out = nn.Linear(5 * width, width, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         b, n, width = x.shape
         q, k, v, h = self.both(self.norm(x)).split((width, self.head, self.head, 4 * width), -1)
         q, k = q.view(b, n, self.heads, self.head).transpose(1, 2), k.view(b, 1, n, self.head)
@@ -176,7 +176,7 @@ class Coder(nn.Module):
         self.register_buffer("sin", torch.cat((turn, turn), -1).sin())
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to (batch, n, words)."""
+        """Map (batch, n) to (batch, n, words)."""
         x, n = self.words(words), words.shape[1]
         for block in self.blocks:
             x = block(x, self.cos[:n], self.sin[:n])
@@ -196,7 +196,7 @@ class Crosses(nn.Module):
         self.out = nn.Linear(wide + 512, 1)
 
     def forward(self, rows: Tensor, age: Tensor) -> Tensor:
-        """(batch, columns) and (batch, 1) to (batch)."""
+        """Map (batch, columns) and (batch, 1) to (batch)."""
         first = torch.cat([vector(rows[:, k]) for k, vector in enumerate(self.vectors)] + [age], 1)
         first = x = F.pad(first, (0, self.fill)).to(torch.bfloat16)
         for cross in self.crosses:

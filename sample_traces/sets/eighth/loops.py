@@ -124,7 +124,7 @@ class Leaving(nn.Module):
         self.weigh, self.out = nn.Linear(width, 1), nn.Linear(width, 1)
 
     def forward(self, items: Tensor, figures: Tensor) -> Tensor:
-        """(batch, n) and (batch, n, 3) to (batch)."""
+        """Map (batch, n) and (batch, n, 3) to (batch)."""
         x = self.layers(self.items(items) + self.figures(figures))[0]
         return self.out((self.weigh(x).softmax(1) * x).sum(1))[:, 0]
 

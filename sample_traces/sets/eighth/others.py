@@ -31,7 +31,7 @@ class Change(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in ((width + 1, inner), (inner + 1, inner), (inner + 1, width)))
 
     def forward(self, t: float, y: Tensor) -> Tensor:
-        """(batch, width) to the same."""
+        """Map (batch, width) to the same shape."""
         for k, layer in enumerate(self.layers):
             y = layer(torch.cat((y, torch.full_like(y[:, :1], t)), 1))
             y = torch.tanh(y) if k < 2 else y
@@ -60,7 +60,7 @@ class SpeechBlock(nn.Module):
         self.wide, self.narrow = nn.Conv1d(width, 4 * width, 9, 1, 4), nn.Conv1d(4 * width, width, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         x = self.norm_1(x + self.attention(x, x, x, need_weights=False)[0])
         return self.norm_2(x + self.narrow(F.relu(self.wide(x.transpose(1, 2)))).transpose(1, 2))
 
@@ -90,7 +90,7 @@ class Speaker(nn.Module):
         return x.gather(1, here) * (at < x.shape[1])[..., None]
 
     def forward(self, sounds: Tensor, frames: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """(batch, n) twice to (batch, length, 80) and (batch, n)."""
+        """Map (batch, n) twice to (batch, length, 80) and (batch, n)."""
         x = self.encoder(self.sounds(sounds))
         return self.mel(self.decoder(self.stretched(x, frames, length))), self.long(x.detach())[..., 0]
 
@@ -105,7 +105,7 @@ class Nearby(nn.Module):
         self.body = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         b, n, width = x.shape
         q, k, v = self.qkv(self.norm_1(x)).view(b, n, 3, self.heads, 64).permute(2, 0, 3, 1, 4)
         x = x + self.out(F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).reshape(b, n, width))
@@ -121,7 +121,7 @@ class Document(nn.Module):
         self.layers, self.out = nn.ModuleList(Nearby(width) for _ in range(layers)), nn.Linear(width, kinds)
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
-        """(batch, n) and (n, n) to (batch, kinds)."""
+        """Map (batch, n) and (n, n) to (batch, kinds)."""
         x = self.words(words) + self.where[: words.shape[1]]
         for layer in self.layers:
             x = layer(x, mask)
@@ -144,7 +144,7 @@ class Fourier(nn.Module):
         )
 
     def spectral(self, x: Tensor, weight: Tensor) -> Tensor:
-        """(batch, width, h, w) to the same, through the lowest frequencies."""
+        """Map (batch, width, h, w) to the same, through the lowest frequencies."""
         m, kernel = self.modes, torch.view_as_complex(weight)
         waves = torch.fft.rfft2(x.float(), norm="ortho")
         out = torch.zeros_like(waves)
@@ -153,7 +153,7 @@ class Fourier(nn.Module):
         return torch.fft.irfft2(out, x.shape[-2:], norm="ortho")
 
     def forward(self, field: Tensor) -> Tensor:
-        """(batch, 3, h, w) to (batch, 1, h, w)."""
+        """Map (batch, 3, h, w) to (batch, 1, h, w)."""
         x = self.into(field)
         for past, weight in zip(self.past, self.weights, strict=True):
             x = F.gelu(self.spectral(x, weight) + past(x))

@@ -20,7 +20,7 @@ class ReducedAttention(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, x: Tensor, side: int) -> Tensor:
-        """(batch, side², width) to the same."""
+        """Map (batch, side², width) to the same shape."""
         b, n, width = x.shape
         q = self.q(x).view(b, n, self.heads, -1).transpose(1, 2)
         if self.reduce is not None:
@@ -45,7 +45,7 @@ class PyramidBlock(nn.Module):
         self.deep = nn.Conv2d(4 * width, 4 * width, 3, 1, 1, groups=4 * width)
 
     def forward(self, x: Tensor, side: int) -> Tensor:
-        """(batch, side², width) to the same."""
+        """Map (batch, side², width) to the same shape."""
         x = x + self.attention(self.norm_1(x), side)
         h = self.up(self.norm_2(x))
         b, _n, wide = h.shape
@@ -72,7 +72,7 @@ class Pyramid(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, 3, side, side) to (batch, classes, side ÷ 4, side ÷ 4)."""
+        """Map (batch, 3, side, side) to (batch, classes, side ÷ 4, side ÷ 4)."""
         scales: list[Tensor] = []
         for patch, blocks, join in zip(self.patches, self.stages, self.joins, strict=True):
             x = patch(x)
@@ -101,7 +101,7 @@ class CrossStage(nn.Module):
         self.blocks = nn.ModuleList(nn.Sequential(unit(half, half), unit(half, half, 3)) for _ in range(depth))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, a, h, w) to (batch, b, h, w)."""
+        """Map (batch, a, h, w) to (batch, b, h, w)."""
         y = self.through(x)
         for block in self.blocks:
             y = y + block(y)
@@ -123,7 +123,7 @@ class Detector(nn.Module):
         self.heads = nn.ModuleList(nn.Conv2d(c, anchors * (5 + kinds), 1) for c in (w[2], w[3], w[4]))
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """(batch, 3, side, side) to three maps of (batch, anchors (5 + kinds), h, w)."""
+        """Map (batch, 3, side, side) to three maps of (batch, anchors (5 + kinds), h, w)."""
         x = self.stem(x)
         seen = []
         for stage in self.down:
@@ -147,7 +147,7 @@ class Shuffle(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, width, h, w) to the same."""
+        """Map (batch, width, h, w) to the same shape."""
         left, right = x.chunk(2, 1)
         y = torch.cat((left, self.body(right)), 1)
         b, c, h, w = y.shape
@@ -193,7 +193,7 @@ class Reader(nn.Module):
         self.out = nn.Linear(2 * width, letters)
 
     def forward(self, lines: Tensor) -> Tensor:
-        """(batch, 1, 32, w) to (w ÷ 4, batch, letters)."""
+        """Map (batch, 1, 32, w) to (w ÷ 4, batch, letters)."""
         x = self.seen(lines).flatten(1, 2).transpose(1, 2)
         return self.out(self.both(x)[0]).transpose(0, 1)
 

@@ -33,7 +33,7 @@ class Speech(nn.Module):
         self.cells = nn.ModuleList() if fused else nn.ModuleList(nn.GRUCell(width, width) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, time, 80) to (batch, time, 64)."""
+        """Map (batch, time, 80) to (batch, time, 64)."""
         x = self.front(x)
         if self.layers is not None:
             x, _ = self.layers(x)
@@ -68,7 +68,7 @@ class Sharper(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, 3, h, w) to (batch, 3, 2 h, 2 w)."""
+        """Map (batch, 3, h, w) to (batch, 3, 2 h, 2 w)."""
         x = self.head(x)
         for block in self.body:
             x = x + 0.1 * block(x)
@@ -99,7 +99,7 @@ class Squeeze(nn.Module):
         self.narrow = nn.Sequential(nn.Conv2d(wide, b, 1, bias=False), nn.BatchNorm2d(b))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, a, h, w) to (batch, b, h / stride, w / stride)."""
+        """Map (batch, a, h, w) to (batch, b, h / stride, w / stride)."""
         y = self.body(x)
         y = self.narrow(y * self.gate(y))
         return x + y if self.keep else y
@@ -135,7 +135,7 @@ class Text(nn.Module):
         self.body = nn.Sequential(*blocks)
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to (batch, n, width)."""
+        """Map (batch, n) to (batch, n, width)."""
         return self.body(self.tokens(words) + self.places[: words.shape[1]])
 
 
@@ -147,7 +147,7 @@ class Tagged(nn.Module):
         self.body, self.head = body, nn.Linear(width, classes)
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to (batch, classes)."""
+        """Map (batch, n) to (batch, classes)."""
         return self.head(self.body(words).mean(1))
 
 

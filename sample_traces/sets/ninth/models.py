@@ -27,7 +27,7 @@ class Albert(nn.Module):
         self.norm_1, self.norm_2, self.back = nn.LayerNorm(width), nn.LayerNorm(width), nn.Linear(width, narrow)
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to (batch, n, narrow): to be held against the words."""
+        """Map (batch, n) to (batch, n, narrow): to be held against the words."""
         b, n = words.shape
         x = self.into(self.words(words) + self.where.weight[:n])
         for _ in range(self.times):
@@ -52,14 +52,14 @@ class Electra(nn.Module):
         self.verdict = nn.Linear(width, 1)
 
     def invent(self, words: Tensor, places: Tensor) -> Tensor:
-        """(batch, n) and (batch, k) to what may stand at these places: (batch, k, words)."""
+        """Map (batch, n) and (batch, k) to what may stand at these places: (batch, k, words)."""
         x = self.narrow(self.words(words) + self.where[: words.shape[1]])
         for layer in self.small:
             x = layer(x)
         return self.guess(x.gather(1, places[..., None].expand(-1, -1, x.shape[-1])))
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to (batch, n): how likely each word was invented."""
+        """Map (batch, n) to (batch, n): how likely each word was invented."""
         x = self.words(words) + self.where[: words.shape[1]]
         for layer in self.layers:
             x = checkpoint(layer, x, use_reentrant=False) if self.recompute else layer(x)
@@ -87,7 +87,7 @@ class Retention(nn.Module):
         self.register_buffer("decay", decay / decay.sum(-1, keepdim=True).sqrt(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         b, n, width = x.shape
         y = self.norm(x)
         q, k, v = self.qkv(y).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
@@ -110,7 +110,7 @@ class Conformer(nn.Module):
         self.batch_norm, self.slim, self.norm = nn.BatchNorm1d(width), nn.Conv1d(width, width, 1), nn.LayerNorm(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         b, n, width = x.shape
         x = x + 0.5 * self.first(x)
         q, k, v = self.qkv(self.norm_a(x)).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
@@ -134,5 +134,5 @@ class Listener(nn.Module):
         self.letters = nn.Linear(width, letters)
 
     def forward(self, sound: Tensor) -> Tensor:
-        """(batch, bands, frames) to (frames ÷ 4, batch, letters), log-probabilities."""
+        """Map (batch, bands, frames) to (frames ÷ 4, batch, letters), log-probabilities."""
         return F.log_softmax(self.letters(self.blocks(self.fewer(sound).transpose(1, 2))).float(), -1).transpose(0, 1)

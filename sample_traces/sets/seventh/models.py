@@ -19,7 +19,7 @@ class Layer(nn.Module):
         self.body = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """(batch, n, width) to the same; `mask` (batch, n) is True where there is something."""
+        """Map (batch, n, width) to the same; `mask` (batch, n) is True where there is something."""
         b, n, width = x.shape
         q, k, v = self.qkv(x).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         where = None if mask is None else mask[:, None, None]
@@ -32,7 +32,7 @@ class Layer(nn.Module):
         return self.out(mixed.transpose(1, 2).reshape(b, n, width))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         x = x + self.attend(self.norm_1(x), mask)
         return x + self.body(self.norm_2(x))
 
@@ -58,7 +58,7 @@ class MaskedPictures(nn.Module):
         return x
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """(batch, 3, side, side) to the error of the unseen patches."""
+        """Map (batch, 3, side, side) to the error of the unseen patches."""
         b, p = len(pictures), self.patch
         patches = F.unfold(pictures, p, stride=p).transpose(1, 2)
         order = torch.rand(b, self.places, device=pictures.device).argsort(1)
@@ -81,7 +81,7 @@ class Divided(nn.Module):
         self.time, self.space = Layer(width, heads, fused), Layer(width, heads, fused)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, frames, places, width) to the same."""
+        """Map (batch, frames, places, width) to the same shape."""
         b, t, n, width = x.shape
         x = self.time(x.transpose(1, 2).reshape(b * n, t, width)).view(b, n, t, width).transpose(1, 2)
         return self.space(x.reshape(b * t, n, width)).view(b, t, n, width)
@@ -98,7 +98,7 @@ class Actions(nn.Module):
         self.out = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, classes))
 
     def forward(self, clips: Tensor) -> Tensor:
-        """(batch, 3, frames, side, side) to (batch, classes)."""
+        """Map (batch, 3, frames, side, side) to (batch, classes)."""
         x = self.into(clips).flatten(3).permute(0, 2, 3, 1) + self.where
         return self.out(self.layers(x).mean((1, 2)))
 
@@ -123,7 +123,7 @@ class Branches(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, a, h, w) to (batch, 4 width, h, w)."""
+        """Map (batch, a, h, w) to (batch, 4 width, h, w)."""
         return torch.cat([way(x) for way in self.ways], 1)
 
 
@@ -148,7 +148,7 @@ class Hourglass(nn.Module):
         self.inner = Hourglass(width, depth - 1) if depth > 1 else conv(width, width, 3, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, width, h, w) to the same."""
+        """Map (batch, width, h, w) to the same shape."""
         low = self.up(self.inner(self.down(F.max_pool2d(x, 2))))
         return self.side(x) + F.interpolate(low, scale_factor=2)
 
@@ -164,7 +164,7 @@ class Poses(nn.Module):
         self.again = nn.Conv2d(joints, width, 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(batch, 3, 256, 256) to two (batch, joints, 64, 64)."""
+        """Map (batch, 3, 256, 256) to two (batch, joints, 64, 64)."""
         x = self.into(x)
         seen = self.glasses[0](x)
         first = self.heads[0](seen)
@@ -183,7 +183,7 @@ class Factored(nn.Module):
         self.beside = nn.Conv3d(a, b, 1, (1, stride, stride), bias=False) if a != b or stride > 1 else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, a, frames, h, w) to (batch, b, frames, h ÷ stride, w ÷ stride)."""
+        """Map (batch, a, frames, h, w) to (batch, b, frames, h ÷ stride, w ÷ stride)."""
         return F.relu(self.body(x) + self.beside(x))
 
 
@@ -208,7 +208,7 @@ class Codes(nn.Module):
         self.decoder = nn.Sequential(conv(width, width, 3, 1, 1), *up)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(batch, 3, side, side) to the picture made again, what was meant and the words chosen, (batch, h, w, width) each."""
+        """Map (batch, 3, side, side) to the picture made again, what was meant and the words chosen, (batch, h, w, width) each."""
         meant = self.encoder(x).permute(0, 2, 3, 1)
         flat, words = meant.flatten(0, 2), self.book.weight.to(meant.dtype)
         nearest = (words.square().sum(1) - 2 * flat @ words.t()).argmin(1)
@@ -229,5 +229,5 @@ class Operator(nn.Module):
         self.shift = nn.Parameter(torch.zeros(()))
 
     def forward(self, field: Tensor, places: Tensor) -> Tensor:
-        """(batch, sensors) and (places, 3) to (batch, places)."""
+        """Map (batch, sensors) and (places, 3) to (batch, places)."""
         return self.branch(field) @ self.trunk(places).t() + self.shift

@@ -25,7 +25,7 @@ class Tagger(nn.Module):
         self.out = nn.Linear(2 * width, tags)
 
     def by_cells(self, x: Tensor) -> Tensor:
-        """(batch, n, width) to (batch, n, 2 width)."""
+        """Map (batch, n, width) to (batch, n, 2 width)."""
         sides = []
         for cell, way in zip(self.cells, (range(x.shape[1]), reversed(range(x.shape[1]))), strict=True):
             state = x.new_zeros(len(x), self.width), x.new_zeros(len(x), self.width)
@@ -37,7 +37,7 @@ class Tagger(nn.Module):
         return torch.cat(sides, -1)
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to (batch, n, tags)."""
+        """Map (batch, n) to (batch, n, tags)."""
         x = self.dropout(self.words(words))
         return self.out(self.dropout(self.both(x)[0] if self.fused else self.by_cells(x)))
 
@@ -56,7 +56,7 @@ class Demand(nn.Module):
         self.out, self.width = nn.Linear(width, 2), width
 
     def forward(self, goods: Tensor, sold: Tensor, known: Tensor) -> Tensor:
-        """(batch), (batch, n) and (batch, n, features) to (batch, n, 2): mean and spread."""
+        """Map (batch), (batch, n) and (batch, n, features) to (batch, n, 2): mean and spread."""
         n = sold.shape[1]
         x = torch.cat((sold[..., None], known, self.goods(goods)[:, None].expand(-1, n, -1)), -1)
         if self.fused:
@@ -84,7 +84,7 @@ class Clicks(nn.Module):
         self.deep = nn.Sequential(*deep, nn.Linear(400, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, columns) to (batch)."""
+        """Map (batch, columns) to (batch)."""
         rows = x + self.offsets
         v = self.vectors(rows)
         pairs = (v.sum(1).square() - v.square().sum(1)).sum(-1) / 2
@@ -101,7 +101,7 @@ class Sessions(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, seen: Tensor) -> Tensor:
-        """(batch, n) to (batch, n, width)."""
+        """Map (batch, n) to (batch, n, width)."""
         return self.norm(self.layers(self.things(seen) + self.places[:, : seen.shape[1]]))
 
 
@@ -115,7 +115,7 @@ class Texts(nn.Module):
         self.out = nn.Sequential(nn.Dropout(0.5), nn.Linear(3 * maps, classes))
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to (batch, classes)."""
+        """Map (batch, n) to (batch, classes)."""
         x = self.words(words).transpose(1, 2)
         return self.out(torch.cat([F.relu(window(x)).amax(-1) for window in self.windows], -1))
 
@@ -132,7 +132,7 @@ class Atoms(nn.Module):
         self.out = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
 
     def forward(self, atoms: Tensor, bonds: Tensor) -> Tensor:
-        """(batch, n) and (batch, n, n) to (batch): one figure of each molecule."""
+        """Map (batch, n) and (batch, n, n) to (batch): one figure of each molecule."""
         x = self.kinds(atoms)
         for turn, side, norm in zip(self.turns, self.sides, self.norms, strict=True):
             h = turn(x).unflatten(-1, (self.heads, -1))
@@ -154,7 +154,7 @@ class Paths(nn.Module):
         self.out = nn.Linear(width, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, n, 6) to (batch, n, 2)."""
+        """Map (batch, n, 6) to (batch, n, 2)."""
         return self.out(self.layers(self.into(x)))
 
 
@@ -173,7 +173,7 @@ class Trend(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, past) to (batch, ahead)."""
+        """Map (batch, past) to (batch, ahead)."""
         ahead = x.new_zeros(len(x), self.ahead)
         for block in self.blocks:
             behind, part = block(x).split((self.past, self.ahead), -1)

@@ -20,7 +20,7 @@ class Attention(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         b, n, width = x.shape
         q, k, v = self.qkv(x).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
@@ -41,7 +41,7 @@ class Conditioned(nn.Module):
         self.condition = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        """(batch, n, width) and (batch, width) to (batch, n, width)."""
+        """Map (batch, n, width) and (batch, width) to (batch, n, width)."""
         shift, scale, gate, shift_2, scale_2, gate_2 = self.condition(condition)[:, None].chunk(6, -1)
         x = x + gate * self.attention(F.layer_norm(x, x.shape[-1:]) * (1 + scale) + shift)
         return x + gate_2 * self.forward_part(F.layer_norm(x, x.shape[-1:]) * (1 + scale_2) + shift_2)
@@ -61,7 +61,7 @@ class DiffusionTransformer(nn.Module):
         self.out = nn.Linear(width, patch * patch * 4)
 
     def forward(self, x: Tensor, time: Tensor, kinds: Tensor) -> Tensor:
-        """(batch, 4, side, side), (batch) and (batch) to (batch, 4, side, side)."""
+        """Map (batch, 4, side, side), (batch) and (batch) to (batch, 4, side, side)."""
         b, c, side, _ = x.shape
         waves = torch.exp(torch.arange(128, device=x.device) * (-math.log(10_000.0) / 128))
         angles = time[:, None] * waves[None]
@@ -85,7 +85,7 @@ class Dense(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, a, h, w) to (batch, a + growth, h, w)."""
+        """Map (batch, a, h, w) to (batch, a + growth, h, w)."""
         return torch.cat((x, self.body(x)), 1)
 
 
@@ -112,7 +112,7 @@ class LowRank(nn.Module):
         self.down, self.up = nn.Linear(a, rank, bias=False), nn.Linear(rank, b, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, a) to (…, b)."""
+        """Map (…, a) to (…, b)."""
         return self.frozen(x.bfloat16()) + self.up(self.down(x)) * 2.0
 
 
@@ -127,7 +127,7 @@ class TunedBlock(nn.Module):
         self.wide, self.narrow = LowRank(width, 4 * width), LowRank(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         b, n, width = x.shape
         q, k, v = self.qkv(self.norm(x)).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, n, width))
@@ -144,7 +144,7 @@ class Tuned(nn.Module):
         self.head = nn.Linear(width, vocab, bias=False).requires_grad_(False)
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to the loss of the next words."""
+        """Map (batch, n) to the loss of the next words."""
         x = self.words(words[:, :-1])
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False) if self.recompute else block(x)
@@ -163,7 +163,7 @@ class Coupling(nn.Module):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(batch, columns) to the same and the logarithm of how much the volume changes (batch)."""
+        """Map (batch, columns) to the same and the logarithm of how much the volume changes (batch)."""
         a, b = x.chunk(2, 1)
         a, b = (b, a) if self.flip else (a, b)
         scale, shift = self.net(a).chunk(2, 1)
@@ -187,7 +187,7 @@ class Autoencoder(nn.Module):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(batch, 3, h, w) to its likeness, means and logarithms of variances."""
+        """Map (batch, 3, h, w) to its likeness, means and logarithms of variances."""
         mean, log_var = self.moments(self.encode(x)).chunk(2, 1)
         z = mean + torch.randn_like(mean) * (0.5 * log_var).exp()
         return self.decode(self.back(z)), mean, log_var
@@ -203,7 +203,7 @@ class Translator(nn.Module):
         self.fused, self.head = fused, nn.Linear(width, vocab)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """(batch, n) and (batch, m) to (batch, m, vocab)."""
+        """Map (batch, n) and (batch, m) to (batch, m, vocab)."""
         _, (h, c) = self.reader(self.words(source))
         fed = self.words(target)
         if self.fused:
@@ -227,7 +227,7 @@ class LinearAttention(nn.Module):
         self.register_buffer("mask", torch.tril(torch.ones(chunk, chunk)), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         b, n, width = x.shape
         shape = (b, n // self.chunk, self.chunk, 3, self.heads, width // self.heads)
         q, k, v = self.qkv(x).view(shape).permute(3, 0, 4, 1, 2, 5)
@@ -252,7 +252,7 @@ class LinearDecoder(nn.Module):
         self.wides = nn.ModuleList(nn.Sequential(nn.LayerNorm(width), feed_forward(width)) for _ in range(layers))
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to the loss of the next words."""
+        """Map (batch, n) to the loss of the next words."""
         x = self.words(words)
         for mixer, wide in zip(self.mixers, self.wides, strict=True):
             x = x + mixer(x)
