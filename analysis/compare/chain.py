@@ -47,12 +47,12 @@ class Change:
 
     @property
     def predicted_gain_ms(self) -> float | None:
-        """Predicted gain per step, ms; None where it is not known."""
+        """Predicted gain per step, ms; None if it is not known."""
         return self.before_ms - self.predicted_ms if self.before_ms is not None and self.predicted_ms is not None else None
 
     @property
     def measured_gain_ms(self) -> float | None:
-        """Measured gain per step, ms; None where it is not known."""
+        """Measured gain per step, ms; None if it is not known."""
         return self.before_ms - self.after_ms if self.before_ms is not None and self.after_ms is not None else None
 
 
@@ -77,7 +77,7 @@ class Chain:
 def chain(sides: Sequence[Side], at_batch: Callable[[RunResult, float], float | None] = lambda run, times: None) -> Chain:
     """Return the chain of sides with one run each, in the order of ``sides``.
 
-    ``at_batch`` predicts the step time of a run (ms) if its batch is multiplied by a number. It returns None where it cannot
+    ``at_batch`` predicts the step time of a run (ms) if its batch is multiplied by a number. It returns None if it cannot
     predict.
     """
     runs = tuple(side.first for side in sides)

@@ -68,7 +68,7 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """A step time on both sides, ms; None where a side has none."""
+    """A step time on both sides, ms; None if a side has none."""
 
     a: float | None
     b: float | None

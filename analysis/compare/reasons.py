@@ -100,9 +100,9 @@ def _gpu_beside_cpu(a: RunResult, b: RunResult) -> list[Reason]:
 
 
 def counted_flops(run: RunResult) -> float | None:
-    """Return the FLOPs of a step; None where they are not known.
+    """Return the FLOPs of a step; None if they are not known.
 
-    None also where the shapes of too much work are missing, because the sum is then only a lower bound.
+    None also if the shapes of too much work are missing, because the sum is then only a lower bound.
     """
     coverage = _value(run, "flop_coverage")
     partly = coverage is not None and coverage < COUNTED_MOST
@@ -112,7 +112,7 @@ def counted_flops(run: RunResult) -> float | None:
 def work_ratio(a: RunResult, b: RunResult) -> float | None:
     """Return B's floating-point operations per step divided by A's.
 
-    None where they are not counted on both sides.
+    None if they are not counted on both sides.
     """
     left, right = counted_flops(a), counted_flops(b)
     return right / left if left and right else None

@@ -96,7 +96,7 @@ class Side:
 
 
 def side_of(runs: Sequence[RunResult], library: Library) -> Side:
-    """Load what a comparison needs about the runs of one side.
+    """Load the data of the runs of one side that a comparison needs.
 
     Raises UsageError if ``runs`` is empty.
     """

@@ -126,9 +126,9 @@ def device_memory(run: RunResult, library: Library) -> int | None:
 def sweep(runs: Sequence[RunResult], setting: str | None = None, memory_bytes: Mapping[str, int | None] | None = None) -> Sweep:
     """Arrange ``runs`` by the setting in which they differ.
 
-    ``memory_bytes`` holds each run's device memory by run id. Raises UsageError for fewer than two runs, except for one run
-    that tried batch sizes. Raises UsageError also if no setting or several settings differ and none is named, or if a run lacks
-    the setting.
+    ``memory_bytes`` is each run's device memory by run id. Raises UsageError for fewer than two runs, except for one run that
+    tried batch sizes. Raises UsageError also if no setting or several settings differ and none is named, or if a run lacks the
+    setting.
     """
     differing = varied([run.manifest for run in runs])
     if setting is None and (len(runs) < 2 or BATCH in differing) and any(run.manifest.batches for run in runs):

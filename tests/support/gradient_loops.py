@@ -1,6 +1,6 @@
 """Hand-built loops that differ in how a backward pass handles gradients.
 
-They differ in who clears the gradients, and in which passes the gradients are computed.
+The gradients are cleared by different code, and are computed in different passes.
 """
 
 from __future__ import annotations

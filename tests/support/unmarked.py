@@ -1,6 +1,6 @@
 """Recordings without step marks.
 
-Such a profile is recorded if nobody called ``profiler.step()`` and no optimizer was named.
+Such a profile is the result if ``profiler.step()`` is never called and no optimizer is named.
 """
 
 from __future__ import annotations

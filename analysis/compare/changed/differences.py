@@ -21,7 +21,7 @@ WORTH_A_SHARE = Fraction(1, 100)  # Share of the step's change. A smaller part i
 class Difference:
     """One difference between two runs.
 
-    It is either a choice ``what`` with its values ``a`` and ``b`` in words (``amount`` is B's value where it is a number), or a
+    It is either a choice ``what`` with its values ``a`` and ``b`` in words (``amount`` is B's value if it is a number), or a
     ``finding`` of A that B no longer has.
     """
 
@@ -118,7 +118,7 @@ def of_batch(ratio: Fraction | None, known: Sequence[Difference]) -> tuple[Diffe
 
 
 def effects(changes: Sequence[Difference], waterfall: Sequence[RunRow]) -> tuple[Effect, ...]:
-    """Return what each difference explains of the step's change, largest share first.
+    """Return the part of the step's change that each difference explains, largest share first.
 
     Differences that explain no known part come last. Of those, arguments come first.
     """

@@ -34,7 +34,7 @@ _SHAPES = """SELECT DISTINCT s.input_dims FROM cpu_ops o JOIN signatures s USING
 def products_of(recording: Recording) -> frozenset[str]:
     """Return the shapes of the trace's matrix products, each with its dimensions sorted.
 
-    Only shapes of two or more dimensions count. The result is empty where no shapes are recorded.
+    Only shapes of two or more dimensions count. The result is empty if no shapes are recorded.
     """
     names = recording.named(PRODUCTS)
     if not names:
@@ -53,7 +53,7 @@ Weight = tuple[str, tuple[int, ...]]  # an operator, and the sorted dimensions o
 def weights_of(recording: Recording) -> frozenset[Weight]:
     """Return the weights of the trace's embeddings, convolutions and linear layers with a bias.
 
-    The result is empty where no shapes are recorded.
+    The result is empty if no shapes are recorded.
     """
     weights = set()
     for operator, place in WEIGHTS.items():
@@ -85,7 +85,7 @@ def _without_partner(weights: Collection[Weight], others: Collection[Weight]) ->
 
 
 def products_in(library: Library, recording_id: str) -> frozenset[str]:
-    """Return ``products_of`` for a recording of the library; empty where it cannot be read."""
+    """Return ``products_of`` for a recording of the library; empty if it cannot be read."""
     try:
         with library.open(recording_id, derived=False) as recording:
             return products_of(recording)
@@ -106,7 +106,7 @@ def batch_ratio(a: Collection[str], b: Collection[str], work_ratio: float | None
     """Return B's batch size divided by A's, from the shapes of their products.
 
     Each shape that only A has must become a shape that only B has if one dimension is multiplied by this ratio. ``work_ratio``
-    is B's operations per step divided by A's, and must agree with it. None where ``work_ratio`` is not known, or no single
+    is B's operations per step divided by A's, and must agree with it. None if ``work_ratio`` is not known, or no single
     ratio fits.
     """
     only_a, only_b = set(a) - set(b), set(b) - set(a)

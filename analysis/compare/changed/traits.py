@@ -24,11 +24,11 @@ LAUNCHES = ("launch_bound", "python_host", "launch_latency")
 
 @dataclass(frozen=True)
 class Trait:
-    """One choice: ``what`` it is about, and its ``value`` in words.
+    """One choice: its subject ``what``, and its ``value`` in words.
 
-    A rule whose advice changes this choice names ``key``, or ``key`` and ``value``, in ``Explains.sets``. ``explains``
-    are the owners and causes of step time that the choice acts on. A value with a number also has the ``amount`` and a
-    ``kind``, which is the value without the number.
+    A rule whose advice changes this choice names ``key``, or ``key`` and ``value``, in ``Explains.sets``. ``explains`` are the
+    owners and causes of step time that the choice acts on. A value with a number also has the ``amount`` and a ``kind``, which
+    is the value without the number.
     """
 
     key: str
@@ -41,14 +41,14 @@ class Trait:
     def differs_from(self, other: Trait) -> bool:
         """Whether the choice is different: another ``kind``, or an amount that differs by 0.5 or more.
 
-        Amounts are compared only where both are known.
+        Amounts are compared only if both are known.
         """
         if (self.kind or self.value) != (other.kind or other.value):
             return True
         return self.amount is not None and other.amount is not None and abs(self.amount - other.amount) >= 0.5
 
     def made_by(self, finding: Finding) -> bool:
-        """Whether this choice is what ``finding`` advises."""
+        """Whether ``finding`` advises this choice."""
         return not {self.key, f"{self.key} {self.value}"}.isdisjoint(finding.explains.sets)
 
 
@@ -109,10 +109,9 @@ class ReadBack:
 
 
 def traits_of(run: RunResult, recording: Recording | None, read_back: ReadBack | None = None) -> tuple[Trait, ...]:
-    """Return what the run's trace and its manifest show about its set-up.
+    """Return the choices in the run's set-up that its trace and its manifest show.
 
-    ``recording`` is the trace, or None without one. ``read_back`` are the copies to the host, or None if no step is
-    recorded.
+    ``recording`` is the trace, or None without one. ``read_back`` are the copies to the host, or None if no step is recorded.
     """
     reads = [_reads(read_back)] if read_back is not None else []
     return (*reads, *(_of_trace(recording, run) if recording is not None else _loader_alone(run)), *_of_manifest(run))
@@ -178,7 +177,7 @@ def _value(choice: _Choice, recording: Recording, run: RunResult) -> str | None:
 
 
 def _dtype(recording: Recording, device: int) -> str | None:
-    """Return the dtype that takes most of the products' time; None where shapes are not recorded.
+    """Return the dtype that takes most of the products' time; None if shapes are not recorded.
 
     FP32 inputs count as TF32 if any of their products run on tensor cores. The program allows TF32; the library then chooses it
     for each product.

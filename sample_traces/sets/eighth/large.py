@@ -1,4 +1,4 @@
-"""Models of the eighth set that fold, speak, write code and weigh columns. Plain PyTorch, small."""
+"""Small models of the eighth set in plain PyTorch: folding, speech, code and table columns."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Residual(nn.Module):
-    """What goes in, and what a body makes of it."""
+    """A residual connection around a body."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
         self.body = body
 
     def forward(self, x: Tensor) -> Tensor:
-        """`x` to the same shape."""
+        """Map `x` to the same shape."""
         return x + self.body(x)
 
 
 class Triangle(nn.Module):
-    """What residues i and j are to each other, from what both are to a third, as in an Evoformer."""
+    """Updates the pair of residues i and j from their pairs with a third residue, as in an Evoformer."""
 
     def __init__(self, width: int, outgoing: bool) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class RowAttention(nn.Module):
 
 
 class Folding(nn.Module):
-    """Pairs of residues through triangles and attention, to how far apart they are, in bins."""
+    """Predicts binned distances of residue pairs by triangle updates and attention."""
 
     def __init__(self, width: int, layers: int, recompute: bool = False, letters: int = 21, bins: int = 64) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Folding(nn.Module):
 
 
 class Vocoder(nn.Module):
-    """HiFi-GAN's generator: a spectrogram becomes a wave."""
+    """HiFi-GAN's generator, which maps a spectrogram to a wave."""
 
     def __init__(self, width: int = 512, rates: tuple[int, ...] = (8, 8, 4)) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Vocoder(nn.Module):
 
 
 class Periods(nn.Module):
-    """HiFi-GAN's discriminators: a wave folded at several periods."""
+    """HiFi-GAN's discriminators, which fold a wave at several periods."""
 
     def __init__(self, periods: tuple[int, ...] = (2, 3, 5)) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class Periods(nn.Module):
         )
 
     def forward(self, wave: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Map (batch, 1, n) to the verdicts and to what was seen on the way."""
+        """Map (batch, 1, n) to the verdicts and the features of the layers."""
         verdicts, seen = [], []
         for period, judge in zip(self.periods, self.judges, strict=True):
             x = F.pad(wave, (0, -wave.shape[-1] % period)).unflatten(-1, (-1, period))
@@ -140,7 +140,7 @@ class Periods(nn.Module):
 
 
 class ParallelBlock(nn.Module):
-    """Attention with one key for all heads beside the perceptron, both from one norm, as in code models."""
+    """Multi-query attention parallel to the perceptron, after one norm, as in code models."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class ParallelBlock(nn.Module):
 
 
 class Coder(nn.Module):
-    """The next token of a program."""
+    """A model that predicts the next token of a program."""
 
     cos: Tensor
     sin: Tensor
@@ -184,7 +184,10 @@ class Coder(nn.Module):
 
 
 class Crosses(nn.Module):
-    """DCN-v2: columns multiplied with what layers make of them, beside a perceptron; filled up to a width if that is asked for."""
+    """DCN-v2: cross layers over the columns, and a perceptron in parallel.
+
+    The input is padded to a width if one is requested.
+    """
 
     def __init__(self, columns: int, things: int, width: int, layers: int = 4, filled: int = 0) -> None:
         super().__init__()

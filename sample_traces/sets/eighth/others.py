@@ -1,4 +1,4 @@
-"""Models of the eighth set that listen, read and calculate. Plain PyTorch, small."""
+"""Small models of the eighth set in plain PyTorch: sound, text and numerical models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sawtooth.sample_traces.sets.eighth.large import Residual
 
 
 def heart(width: int = 64, classes: int = 5) -> nn.Sequential:
-    """What is wrong with a heart, from twelve leads: residual convolutions over time."""
+    """Return a network that predicts heart diseases from twelve leads, by residual convolutions over time."""
     parts: list[nn.Module] = [nn.Conv1d(12, width, 15, 2, 7), nn.BatchNorm1d(width), nn.ReLU()]
     for k in range(6):
         a, b = width << (k // 2), width << ((k + 1) // 2)
@@ -24,7 +24,7 @@ def heart(width: int = 64, classes: int = 5) -> nn.Sequential:
 
 
 class Change(nn.Module):
-    """How a state changes, at a time: what a neural differential equation integrates."""
+    """The derivative of a state at a time, which a neural differential equation integrates."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Change(nn.Module):
         return y
 
     def integrate(self, y: Tensor, times: int) -> Tensor:
-        """Runge and Kutta's fourth order from 0 to 1."""
+        """Integrate from 0 to 1 with the fourth-order Runge-Kutta method."""
         h = 1 / times
         for k in range(times):
             t = k * h
@@ -66,7 +66,7 @@ class SpeechBlock(nn.Module):
 
 
 class Speaker(nn.Module):
-    """FastSpeech 2: sounds of a text, each held for some frames, become a spectrogram."""
+    """FastSpeech 2: maps the sounds of a text, each with a duration in frames, to a spectrogram."""
 
     def __init__(self, row_by_row: bool, sounds: int = 80, width: int = 256, layers: int = 4) -> None:
         super().__init__()
@@ -77,7 +77,10 @@ class Speaker(nn.Module):
         self.mel = nn.Linear(width, 80)
 
     def stretched(self, x: Tensor, frames: Tensor, length: int) -> Tensor:
-        """Each sound as often as its frames: (batch, n, width) and (batch, n) to (batch, length, width)."""
+        """Repeat each sound for its number of frames.
+
+        Maps (batch, n, width) and (batch, n) to (batch, length, width).
+        """
         if self.row_by_row:
             rows = []
             for sound, count in zip(x, frames, strict=True):
@@ -96,7 +99,7 @@ class Speaker(nn.Module):
 
 
 class Nearby(nn.Module):
-    """A Longformer's layer: attention to what a mask leaves."""
+    """A Longformer's layer, whose attention is limited by a mask."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -113,7 +116,7 @@ class Nearby(nn.Module):
 
 
 class Document(nn.Module):
-    """What a long document is about."""
+    """A classifier of long documents."""
 
     def __init__(self, words: int, width: int, layers: int, length: int, kinds: int = 30) -> None:
         super().__init__()
@@ -129,7 +132,7 @@ class Document(nn.Module):
 
 
 class Fourier(nn.Module):
-    """A Fourier neural operator: a field now becomes the field later."""
+    """A Fourier neural operator, which maps the present field to a later field."""
 
     def __init__(self, width: int, modes: int, layers: int = 4) -> None:
         super().__init__()

@@ -124,7 +124,7 @@ class Gpt(nn.Module):
 
 
 def causal_bias(seq: int) -> Tensor:
-    """Return (seq, seq): 0 where a token may attend, -inf where it may not."""
+    """Return (seq, seq): 0 for tokens that a token may attend to, else -inf."""
     return torch.triu(torch.full((seq, seq), float("-inf")), diagonal=1)
 
 

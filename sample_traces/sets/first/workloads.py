@@ -1,7 +1,4 @@
-"""Training loops of the first set.
-
-Each function returns one step to repeat. The options of a scenario are its arguments.
-"""
+"""Training loops of the first set; each function returns one step to repeat."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ Batches = Generator[tuple[Tensor, Tensor], None, None]
 
 
 def set_precision(precision: str) -> contextlib.AbstractContextManager[object]:
-    """Set the TF32 switches and return the autocast context of the forward pass.
-
-    `precision` is fp32, tf32 or bf16.
-    """
+    """Set the TF32 switches for `precision` (fp32, tf32, bf16) and return the autocast context."""
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     return torch.autocast(DEVICE, torch.bfloat16, enabled=precision == "bf16")
@@ -63,8 +57,8 @@ def gpt(
 
     `late_s` is Python work before the batch of every `late_every`-th step is ready. `grad_norms` computes the norm of every
     gradient, and `host_reads` reads the norms, and the loss twice, back to the host. `wrap` may make the model a distributed
-    one. `reduce_after` averages the gradients over the ranks one by one after the backward pass, without such a model.
-    `fill_memory` is the share of the GPU's memory that another part of the program occupies.
+    one. `reduce_after` averages the gradients over the ranks one by one after the backward pass. `fill_memory` is the share of
+    the GPU's memory that other data occupy.
     """
     autocast = set_precision(precision)
     model = Gpt(shape).to(DEVICE)
@@ -281,10 +275,7 @@ def fp8_products(size: int, count: int) -> Workload:
 
 
 def boolean_masks(batch: int, width: int) -> Workload:
-    """Return a loop that selects hard examples with boolean masks.
-
-    The host waits for the length of each mask.
-    """
+    """Return a loop with boolean masks for hard examples; the host waits for each mask's length."""
     set_precision("bf16")
     model = mlp(6, width, width).to(DEVICE)
     adam = make_adam(model, "fused")

@@ -1,4 +1,4 @@
-"""Models of the ninth set that see. Plain PyTorch."""
+"""Vision models of the ninth set, in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class Radiance(nn.Module):
-    """A radiance field: where a point is and from where it is seen, to its colour and how dense it is."""
+    """A radiance field, which maps a position and a viewing direction to a colour and a density."""
 
     def __init__(self, width: int, layers: int, waves: int = 10) -> None:
         super().__init__()
@@ -40,12 +40,12 @@ class Doubling(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """`x` to the same shape."""
+        """Map `x` to the same shape."""
         return F.relu(x + self.body(x))
 
 
 class Quantized(nn.Module):
-    """A picture becomes a few hundred numbers of a code book, and a picture again."""
+    """An autoencoder that maps a picture to a few hundred ids of a code book, and back."""
 
     def __init__(self, width: int, codes: int = 1024, deep: int = 64) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Quantized(nn.Module):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Map (batch, 3, h, w) to the same and what the code book costs."""
+        """Map (batch, 3, h, w) to the same shape and the loss of the code book."""
         z = self.encoder(x).float()
         flat = z.movedim(1, -1).reshape(-1, z.shape[1])
         book = self.codes.weight.float()
@@ -97,7 +97,7 @@ class Attend(nn.Module):
 
 
 class Perceiver(nn.Module):
-    """A few hundred latents look at every pixel, then at each other."""
+    """A few hundred latents that attend to every pixel, then to each other."""
 
     def __init__(self, fused: bool, latents: int, width: int, inputs: int, rounds: int = 3) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Perceiver(nn.Module):
 
 
 class Slots(nn.Module):
-    """Slot attention: slots compete for the places of a picture, and gated cells keep what each has won."""
+    """Slot attention: slots compete for the places of a picture, and gated cells update each slot."""
 
     def __init__(self, slots: int, width: int, rounds: int = 3) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class Slots(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (batch, 3, h, w) to the same, from the slots alone."""
+        """Map (batch, 3, h, w) to the same shape, reconstructed from the slots alone."""
         b, _, side, _ = x.shape
         places = self.see(x).flatten(2).transpose(1, 2)
         k, v = self.k(places), self.v(places)
@@ -149,7 +149,7 @@ class Slots(nn.Module):
 
 
 class Land(nn.Module):
-    """What covers the land: strided convolutions, then ones that look further and further, side by side."""
+    """A land-cover network: strided convolutions, then parallel ones with increasing dilation."""
 
     def __init__(self, bands: int, width: int, kinds: int) -> None:
         super().__init__()

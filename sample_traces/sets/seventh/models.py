@@ -1,4 +1,4 @@
-"""Models of the seventh set: pictures, video, poses and operators. Plain PyTorch, small."""
+"""Small models of the seventh set in plain PyTorch: pictures, video, poses and operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Layer(nn.Module):
-    """A transformer's layer, norm first; its attention fused or written out."""
+    """A pre-norm transformer layer with fused or unfused attention."""
 
     def __init__(self, width: int, heads: int, fused: bool = True) -> None:
         super().__init__()
@@ -19,7 +19,7 @@ class Layer(nn.Module):
         self.body = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Map (batch, n, width) to the same; `mask` (batch, n) is True where there is something."""
+        """Map (batch, n, width) to the same shape; `mask` (batch, n) is False for padding."""
         b, n, width = x.shape
         q, k, v = self.qkv(x).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         where = None if mask is None else mask[:, None, None]
@@ -38,7 +38,7 @@ class Layer(nn.Module):
 
 
 class MaskedPictures(nn.Module):
-    """A masked autoencoder: a quarter of a picture's patches is seen, the others are made up."""
+    """A masked autoencoder, which sees a quarter of a picture's patches and predicts the others."""
 
     def __init__(self, width: int, layers: int, side: int = 224, patch: int = 16, recompute: bool = False) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class MaskedPictures(nn.Module):
         self.out = nn.Linear(width // 2, 3 * patch**2)
 
     def through(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
-        """`x` after all layers, whose inside is kept or computed again."""
+        """Return `x` after all layers, whose activations are stored or recomputed."""
         for layer in layers:
             x = checkpoint(layer, x, use_reentrant=False) if self.recompute else layer(x)
         return x
@@ -88,7 +88,7 @@ class Divided(nn.Module):
 
 
 class Actions(nn.Module):
-    """What happens in a clip."""
+    """A network that recognizes the action in a clip."""
 
     def __init__(self, width: int, layers: int, fused: bool, frames: int = 8, side: int = 224, classes: int = 400) -> None:
         super().__init__()
@@ -104,12 +104,12 @@ class Actions(nn.Module):
 
 
 def conv(a: int, b: int, kernel: int | tuple[int, int], stride: int = 1, padding: int | tuple[int, int] = 0) -> nn.Sequential:
-    """Convolution, batch norm, ReLU."""
+    """Return a convolution with batch norm and ReLU."""
     return nn.Sequential(nn.Conv2d(a, b, kernel, stride, padding, bias=False), nn.BatchNorm2d(b), nn.ReLU(inplace=True))
 
 
 class Branches(nn.Module):
-    """An Inception block: four ways side by side, joined."""
+    """An Inception block of four parallel branches, which are concatenated."""
 
     def __init__(self, a: int, width: int) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class Branches(nn.Module):
 
 
 def inception(classes: int = 1000) -> nn.Sequential:
-    """A small Inception."""
+    """Return a small Inception."""
     parts: list[nn.Module] = [conv(3, 32, 3, 2), conv(32, 64, 3, 1, 1), nn.MaxPool2d(3, 2), conv(64, 192, 3, 1, 1)]
     width = 192
     for index, wide in enumerate((64, 64, 128, 128, 128, 192, 192)):
@@ -140,7 +140,7 @@ def inception(classes: int = 1000) -> nn.Sequential:
 
 
 class Hourglass(nn.Module):
-    """Down and up again, with what was seen on the way down added on the way up."""
+    """A network that scales down and up again, with skip connections."""
 
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class Hourglass(nn.Module):
 
 
 class Poses(nn.Module):
-    """Two hourglasses that say where 17 joints are; both are taught."""
+    """Two hourglasses that predict the positions of 17 joints; both get a loss."""
 
     def __init__(self, width: int = 128, joints: int = 17) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class Factored(nn.Module):
 
 
 def factored_video(widths: tuple[int, ...] = (64, 128, 256, 512), classes: int = 400) -> nn.Sequential:
-    """R(2+1)D."""
+    """Return an R(2+1)D network."""
     parts: list[nn.Module] = [nn.Conv3d(3, widths[0], (3, 7, 7), (1, 2, 2), (1, 3, 3), bias=False), nn.ReLU(inplace=True)]
     for a, b in zip((widths[0], *widths), widths, strict=False):
         parts += [Factored(a, b, 1 if a == b else 2), Factored(b, b, 1)]
@@ -196,7 +196,7 @@ def factored_video(widths: tuple[int, ...] = (64, 128, 256, 512), classes: int =
 
 
 class Codes(nn.Module):
-    """A VQ-VAE: a picture becomes words of a book, and a picture again."""
+    """A VQ-VAE, which maps a picture to words of a code book and back."""
 
     def __init__(self, width: int = 256, words: int = 1024) -> None:
         super().__init__()
@@ -208,7 +208,10 @@ class Codes(nn.Module):
         self.decoder = nn.Sequential(conv(width, width, 3, 1, 1), *up)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Map (batch, 3, side, side) to the picture made again, what was meant and the words chosen, (batch, h, w, width) each."""
+        """Map (batch, 3, side, side) to the reconstruction, the encoder's output and the chosen words.
+
+        The last two are (batch, h, w, width).
+        """
         meant = self.encoder(x).permute(0, 2, 3, 1)
         flat, words = meant.flatten(0, 2), self.book.weight.to(meant.dtype)
         nearest = (words.square().sum(1) - 2 * flat @ words.t()).argmin(1)
@@ -218,7 +221,7 @@ class Codes(nn.Module):
 
 
 class Operator(nn.Module):
-    """A DeepONet: a field measured at some places says what it is at others."""
+    """A DeepONet, which predicts a field at some places from its values at other places."""
 
     def __init__(self, sensors: int, width: int, depth: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Models of the seventh set that read sequences and graphs: words, demand, clicks, sessions, texts, molecules."""
+"""Models of the seventh set for sequences and graphs, such as words, sessions and molecules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sawtooth.sample_traces.sets.seventh.models import Layer
 
 
 class Tagger(nn.Module):
-    """Tags words by a recurrent layer in each direction: cells called word by word, or the layer that cuDNN has."""
+    """A word tagger with one recurrent layer per direction, word by word or by cuDNN's layer."""
 
     def __init__(self, words: int, tags: int, width: int, fused: bool) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Tagger(nn.Module):
 
 
 class Demand(nn.Module):
-    """DeepAR: what is sold next, with its spread, by two recurrent layers."""
+    """DeepAR: predicts the next sales and their spread with two recurrent layers."""
 
     def __init__(self, goods: int, width: int, fused: bool, features: int = 8) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Demand(nn.Module):
 
 
 class Clicks(nn.Module):
-    """DeepFM: what is clicked, from columns of numbers of things."""
+    """DeepFM: predicts clicks from columns of ids."""
 
     offsets: Tensor
 
@@ -92,7 +92,7 @@ class Clicks(nn.Module):
 
 
 class Sessions(nn.Module):
-    """SASRec: what is looked at next."""
+    """SASRec: predicts the next item that a user looks at."""
 
     def __init__(self, things: int, width: int, length: int, layers: int = 2, fused: bool = True) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class Sessions(nn.Module):
 
 
 class Texts(nn.Module):
-    """A TextCNN: windows of three, four and five words."""
+    """A TextCNN with windows of three, four and five words."""
 
     def __init__(self, words: int, width: int = 300, maps: int = 256, classes: int = 20) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Texts(nn.Module):
 
 
 class Atoms(nn.Module):
-    """A graph attention network over molecules: who is bound to whom is a mask."""
+    """A graph attention network over molecules, whose bonds are a mask."""
 
     def __init__(self, kinds: int = 32, width: int = 128, layers: int = 4, heads: int = 4) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Atoms(nn.Module):
         self.out = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
 
     def forward(self, atoms: Tensor, bonds: Tensor) -> Tensor:
-        """Map (batch, n) and (batch, n, n) to (batch): one figure of each molecule."""
+        """Map (batch, n) and (batch, n, n) to one figure per molecule (batch)."""
         x = self.kinds(atoms)
         for turn, side, norm in zip(self.turns, self.sides, self.norms, strict=True):
             h = turn(x).unflatten(-1, (self.heads, -1))
@@ -145,7 +145,7 @@ class Atoms(nn.Module):
 
 
 class Paths(nn.Module):
-    """Where somebody goes next, from where they have been."""
+    """A network that predicts a person's next position from the previous ones."""
 
     def __init__(self, width: int = 192, layers: int = 4) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class Paths(nn.Module):
 
 
 class Trend(nn.Module):
-    """N-BEATS: blocks that each explain a part of a series and hand the rest on."""
+    """N-BEATS: blocks that each explain a part of a series and pass the rest on."""
 
     def __init__(self, past: int, ahead: int, width: int = 512, blocks: int = 12) -> None:
         super().__init__()

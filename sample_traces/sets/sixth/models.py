@@ -1,4 +1,4 @@
-"""Models of the sixth set: diffusion transformer, DenseNet, tuned decoder, flows, autoencoders, twins. Plain PyTorch, small."""
+"""Small models of the sixth set in plain PyTorch, such as a diffusion transformer and a DenseNet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Attention(nn.Module):
-    """Multi-head attention by PyTorch's fused function."""
+    """Multi-head attention with PyTorch's fused function."""
 
     def __init__(self, width: int, heads: int, causal: bool = False) -> None:
         super().__init__()
@@ -28,12 +28,15 @@ class Attention(nn.Module):
 
 
 def feed_forward(width: int) -> nn.Sequential:
-    """Four times as wide in between."""
+    """Return a feed-forward network with a hidden width of four times `width`."""
     return nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
 
 
 class Conditioned(nn.Module):
-    """A block of a diffusion transformer: shifts, scales and gates come from the condition (adaLN-zero)."""
+    """A block of a diffusion transformer.
+
+    The condition determines shifts, scales and gates (adaLN-zero).
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -48,7 +51,7 @@ class Conditioned(nn.Module):
 
 
 class DiffusionTransformer(nn.Module):
-    """Latent images in patches, a time and a class in, the noise out."""
+    """Predicts the noise from patches of latent images, a time and a class."""
 
     def __init__(self, side: int, patch: int, width: int, layers: int, heads: int, classes: int = 1000) -> None:
         super().__init__()
@@ -75,7 +78,7 @@ class DiffusionTransformer(nn.Module):
 
 
 class Dense(nn.Module):
-    """A layer of a DenseNet: what it makes is joined to what came in."""
+    """A DenseNet layer, which concatenates its input and its output."""
 
     def __init__(self, a: int, growth: int) -> None:
         super().__init__()
@@ -90,7 +93,7 @@ class Dense(nn.Module):
 
 
 def dense_net(depths: tuple[int, ...] = (6, 12, 24, 16), growth: int = 32, classes: int = 1000) -> nn.Sequential:
-    """DenseNet-121 where `depths` are its own."""
+    """Return a DenseNet, which is DenseNet-121 with the default `depths`."""
     width = 2 * growth
     parts: list[nn.Module] = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
     for index, depth in enumerate(depths):
@@ -104,7 +107,7 @@ def dense_net(depths: tuple[int, ...] = (6, 12, 24, 16), growth: int = 32, class
 
 
 class LowRank(nn.Module):
-    """A frozen linear layer and a small one beside it that learns."""
+    """A frozen linear layer with a trainable low-rank layer in parallel."""
 
     def __init__(self, a: int, b: int, rank: int = 16) -> None:
         super().__init__()
@@ -117,7 +120,7 @@ class LowRank(nn.Module):
 
 
 class TunedBlock(nn.Module):
-    """A decoder's block whose projections are tuned by low-rank layers."""
+    """A decoder block whose projections are tuned by low-rank layers."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -135,7 +138,7 @@ class TunedBlock(nn.Module):
 
 
 class Tuned(nn.Module):
-    """A frozen decoder that low-rank layers tune; with its blocks checkpointed or not."""
+    """A frozen decoder that low-rank layers tune, with or without checkpointed blocks."""
 
     def __init__(self, vocab: int, width: int, layers: int, recompute: bool) -> None:
         super().__init__()
@@ -152,7 +155,7 @@ class Tuned(nn.Module):
 
 
 class Coupling(nn.Module):
-    """One half of the columns scales and shifts the other (RealNVP)."""
+    """A coupling layer of RealNVP: one half of the columns scales and shifts the other half."""
 
     def __init__(self, columns: int, width: int, flip: bool) -> None:
         super().__init__()
@@ -163,7 +166,7 @@ class Coupling(nn.Module):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Map (batch, columns) to the same and the logarithm of how much the volume changes (batch)."""
+        """Return the same shape as `x` (batch, columns), and the log of the volume change (batch)."""
         a, b = x.chunk(2, 1)
         a, b = (b, a) if self.flip else (a, b)
         scale, shift = self.net(a).chunk(2, 1)
@@ -187,14 +190,14 @@ class Autoencoder(nn.Module):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Map (batch, 3, h, w) to its likeness, means and logarithms of variances."""
+        """Map (batch, 3, h, w) to its reconstruction, the means and the logarithms of variances."""
         mean, log_var = self.moments(self.encode(x)).chunk(2, 1)
         z = mean + torch.randn_like(mean) * (0.5 * log_var).exp()
         return self.decode(self.back(z)), mean, log_var
 
 
 class Translator(nn.Module):
-    """A sentence read by an LSTM and told again by another, which is fed the right words; cell by cell, or as one module."""
+    """An LSTM encoder and an LSTM decoder with teacher forcing, cell by cell or as one module."""
 
     def __init__(self, vocab: int, width: int, fused: bool) -> None:
         super().__init__()
@@ -217,7 +220,7 @@ class Translator(nn.Module):
 
 
 class LinearAttention(nn.Module):
-    """Attention without a softmax, by chunks: what came before is kept in one matrix a head."""
+    """Attention without a softmax, by chunks; one matrix per head stores the previous chunks."""
 
     def __init__(self, width: int, heads: int, chunk: int = 128) -> None:
         super().__init__()
@@ -241,7 +244,7 @@ class LinearAttention(nn.Module):
 
 
 class LinearDecoder(nn.Module):
-    """A language model of linear attention."""
+    """A language model with linear attention."""
 
     def __init__(self, vocab: int, width: int, layers: int) -> None:
         super().__init__()
