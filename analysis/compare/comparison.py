@@ -98,7 +98,7 @@ class Comparison:
     a: Side
     b: Side
     best: StepTimes
-    sources: tuple[tuple[StepSource, ...], tuple[StepSource, ...]]  # of A's and B's step time
+    sources: tuple[tuple[StepSource, ...], tuple[StepSource, ...]]  # Sources of A's and B's step times.
     verdict: Verdict
     throughput: Throughput | None
     profile_ns: tuple[Fraction | None, Fraction | None]
@@ -238,7 +238,7 @@ def _one_command(a: Side, b: Side, changed: Sequence[Difference]) -> bool:
     """Return whether both sides ran one command, in few runs, with no known change in set-up or GPU work."""
     if not a.command or a.command != b.command or min(len(a.runs), len(b.runs)) >= MIN_RUNS_AS_UNIT:
         return False
-    if a.first.manifest.settings != b.first.manifest.settings:  # such as another step of one training
+    if a.first.manifest.settings != b.first.manifest.settings:  # For example, another step of one training.
         return False
     # Findings about the host's speed do not count, because they come and go with that speed.
     if any(difference.finding is None or "host_pace" not in difference.finding.explains.topics for difference in changed):
@@ -294,7 +294,7 @@ def _findings(a: RunResult, b: RunResult, of_run: Sequence[RunRow]) -> _Findings
     gone = {f.rule for f in a.findings if f.rule in unchecked_b and divided and f.claims == "gain" and is_gone(f, of_run)}
     fixed = tuple(f for f in a.findings if f.rule in gone or f.rule not in rules_b | unchecked_b)
     new = tuple(f for f in b.findings if f.rule not in rules_a | unchecked_a)
-    if (a.lead is None) != (b.lead is None):  # nearly all rules apply to the side with GPU work alone
+    if (a.lead is None) != (b.lead is None):  # Nearly all rules apply only to the side with GPU work.
         return _Findings(fixed if a.lead is None else (), new if b.lead is None else (), ())
     one_sided = sorted(((rules_a & unchecked_b) - gone) | (rules_b & unchecked_a))
     return _Findings(fixed, new, tuple(one_sided))

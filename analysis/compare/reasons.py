@@ -10,7 +10,7 @@ from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.run.model import RankResult, RunResult
 
-GPU_BESIDE_CPU = "gpu_work"  # the reason's key
+GPU_BESIDE_CPU = "gpu_work"  # The key of the reason.
 CLOCK_DIFFERS = 0.03  # Boost clocks of one GPU vary by 1 to 2 % with temperature.
 # FLOPs follow from shapes: equal work gives exactly equal counts. Sampled steps may differ by an incomplete batch.
 WORK_DIFFERS = 0.01

@@ -62,7 +62,7 @@ def remember(folder: DataFolder, before: str, after: str, prediction: Prediction
     if pairs.get(key := f"{before} {after}") == tested:
         return
     newest = [*((k, v) for k, v in pairs.items() if k != key), (key, tested)][-MOST:]
-    with contextlib.suppress(OSError):  # a full disk or a read-only folder must not make the comparison fail
+    with contextlib.suppress(OSError):  # A full disk or a read-only folder must not make the comparison fail.
         write_atomically(folder.root / FILE, sealed(msgspec.json.format(msgspec.json.encode(dict(newest)), indent=1)))
 
 
@@ -84,7 +84,7 @@ def _pairs(folder: DataFolder) -> dict[str, _Tested]:
         pairs = from_json(unsealed((folder.root / FILE).read_bytes()), dict[str, _Tested])
     except OSError:
         return {}
-    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+    except (ValueError, RecursionError):  # The errors of msgspec are ValueErrors.
         log.warning("%s in the data folder is damaged: how right predictions have been here starts anew.", FILE)
         return {}
     return {key: tested for key, tested in pairs.items() if tested.measured_ms > 0}

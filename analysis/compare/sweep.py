@@ -22,7 +22,7 @@ from sawtooth.ingest.manifest import BatchTrial, Manifest
 
 NEAR_BEST = 0.03  # Two recordings of one program differ by up to 3 %, so the smaller setting is as good.
 MEMORY_LIMIT = 0.95  # Fragmentation and one longer sequence can fill the last 5 %.
-BATCH = "batch_size"  # the setting whose values ``find_batch_size`` tries
+BATCH = "batch_size"  # The setting whose values ``find_batch_size`` tries.
 NO_MEMORY = "Memory did not suffice."
 NOT_OF_A_TRIAL = "Not measured of a size that was only timed."
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")

@@ -47,7 +47,7 @@ def products_of(recording: Recording) -> frozenset[str]:
     return frozenset(shapes)
 
 
-Weight = tuple[str, tuple[int, ...]]  # an operator, and the sorted dimensions of its weight
+Weight = tuple[str, tuple[int, ...]]  # An operator, and the sorted dimensions of its weight.
 
 
 def weights_of(recording: Recording) -> frozenset[Weight]:

@@ -12,7 +12,7 @@ NARROW = w.small(width=256, heads=4, vocab=4096, seq=128)
 LONG = w.small(layers=3, width=768, heads=12, vocab=8192, seq=1024)
 ONE_WORKER = {"num_workers": 1, "prefetch_factor": 2, "side": 256, "pin_memory": True, "persistent_workers": True}
 MANY_WORKERS = {**ONE_WORKER, "num_workers": 14}
-LITTLE = (1, 1, 1, 1)  # a ResNet-14 with the blocks of ResNet-50
+LITTLE = (1, 1, 1, 1)  # Depths of a ResNet-14 with the blocks of ResNet-50.
 SHRINKING = tuple(range(224, 96, -2))  # There are more sizes than the loop takes steps.
 STACKS = {"with_stack": True, "with_modules": True}
 
