@@ -211,7 +211,7 @@ class MarkedStep:
 def measure(work: Workload, plan: Scenario, trace: Path) -> dict[str, Any]:
     """Time the loop without the profiler, record the profiled steps, then time the loop again.
 
-    Step marks are written beside `trace` if `plan` asks for them.
+    Step marks are written next to `trace` if `plan` asks for them.
     """
     step = MarkedStep(work.step)
     synced = time_synced(work.step, plan.synced_steps)

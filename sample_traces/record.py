@@ -151,7 +151,7 @@ def record_apart(name: str, out: Path) -> dict[str, Any] | None:
 
 
 def table(folders: list[Path]) -> str:
-    """Return a Markdown table of recordings: planted faults, and what clocks and counters measured."""
+    """Return a Markdown table of recordings with planted faults and measurements."""
     rows = [
         "| recording | planted | fixed by | stopwatch, ms | TFLOP per step | achieved TFLOP/s | GPU utilization, % | GPU |",
         "|---|---|---|--:|--:|--:|--:|---|",

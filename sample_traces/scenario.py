@@ -1,4 +1,4 @@
-"""A scenario: how to build one loop, how long to time it, and what the profiler records."""
+"""A scenario: the construction of a loop, the length of its timing, and the steps to profile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sawtooth.sample_traces.workload import Workload
 
 @dataclass(frozen=True)
 class Scenario:
-    """One recording: how to build its loop, how long to time it, and what the profiler records."""
+    """One recording: the construction of its loop, the length of its timing, and the steps to profile."""
 
     planted: str
     build: Callable[..., Workload]  # Keyword arguments add to the workload's own options.
@@ -25,7 +25,7 @@ class Scenario:
     timed_s: float = 3.0  # Seconds for which the unprofiled, pipelined loop is timed.
     min_steps: int = 20  # Fewest steps to time.
     after_s: float = 0.0  # Seconds for which it is timed again after the profile; 0: a third as many steps.
-    marks: bool = False  # Store the time at which the host finished each step, beside the trace.
+    marks: bool = False  # Write a file next to the trace with the time at which the host finished each step.
     synced_steps: int = 20
     first_steps: int = 5  # Steps before anything is measured.
     profiler: dict[str, bool] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Jobs of two ranks: what each trains, how its ranks share the work, and which faults are planted."""
+"""Jobs of two ranks: the model, the way in which the ranks share the work, and planted faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGE = GptShape(layers=12, width=1024, heads=16, seq=512)
 
 @dataclass(frozen=True)
 class Job:
-    """One job: what it trains, how its ranks share the work, and what is planted on which rank."""
+    """One job: the model, the way in which its ranks share the work, and the planted faults per rank."""
 
     shape: GptShape = MEDIUM
     batch: int = 8  # Per rank and micro-batch.

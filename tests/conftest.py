@@ -1,4 +1,4 @@
-"""What several test files use."""
+"""Fixtures and hooks that several test files use."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ import pytest
 
 from sawtooth.ingest.schema import DataFolder
 from tests.support import common_folder
-from tests.support.threads import threads_end as threads_end  # for every module
+from tests.support.threads import threads_end as threads_end  # This import applies the fixture to every module.
 
-# Before anything loads PyTorch: each worker of pytest, and each training that it starts, would otherwise have a thread for every core, which spin while
-# they wait for each other; small steps then took twice as long and more.
+# This must run before anything loads PyTorch. Otherwise each pytest worker, and each training that it starts, has one thread
+# per core. These threads spin while they wait for each other. Small steps then took at least twice as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput") and common_folder.PLACE not in os.environ:  # workers use their controller's
+    # Workers use the folder of their controller.
+    if not hasattr(config, "workerinput") and common_folder.PLACE not in os.environ:
         config.add_cleanup(common_folder.make())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spread the modules that drive a browser over the others: they wait more than they compute, and last or side by side they leave the machine idle."""
+    """Distribute the browser modules evenly among the other modules.
+
+    Browser tests wait more than they compute. If they run last or next to each other, the machine is idle.
+    """
     modules: dict[Path, list[pytest.Item]] = {}
     for item in items:
         modules.setdefault(item.path, []).append(item)
@@ -39,7 +43,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Keep modules and tests, which stay to the end, out of the garbage collector's rounds: each whole one took a third of a second."""
+    """Exclude modules and tests, which live until the end, from garbage collection.
+
+    Each full collection took a third of a second.
+    """
     gc.collect()
     gc.freeze()
     session.config.add_cleanup(gc.unfreeze)
@@ -47,14 +54,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Take the time limit from soaks and large simulations, which may take longer."""
+    """Remove the time limit from soaks and large simulations, which may take longer."""
     if item.get_closest_marker("slow"):
         faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(autouse=True)
 def main_stays() -> Iterator[None]:
-    """Streamlit's AppTest makes the page it runs the process's main module, which a process spawned later would run again."""
+    """Restore the process's main module after the test.
+
+    Streamlit's AppTest makes the page the main module. A process that is spawned later would run that page again.
+    """
     main = sys.modules["__main__"]
     yield
     sys.modules["__main__"] = main
@@ -62,7 +72,7 @@ def main_stays() -> Iterator[None]:
 
 @pytest.fixture
 def app_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataFolder]:
-    """An empty data folder that the app's pages use in this test."""
+    """Yield an empty data folder that the app's pages use in this test."""
     from sawtooth.app import library
     from sawtooth.app.server import process as server
     from sawtooth.app.settings import settings
@@ -82,7 +92,10 @@ def app_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataFo
 
 @pytest.fixture
 def push_threads_end() -> Iterator[None]:
-    """End the threads of pushes that a test made without a server, whose end would do it."""
+    """End the threads of pushes that a test made without a server.
+
+    A server would end these threads when it stops.
+    """
     from sawtooth.app.server import process
 
     yield

@@ -1,1 +1,1 @@
-"""Two runs or many: what changed, whether that is more than noise, gates, and sweeps over a setting."""
+"""Comparison of two or more runs: what changed, how certain it is, gates, and sweeps over a setting."""

@@ -1,6 +1,6 @@
 """A chain of runs in which each run adds one change.
 
-It holds the audit of all runs, and the predicted and measured gain of each change.
+It contains the audit of all runs, and the predicted and measured gain of each change.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class ChainLine:
 class Change:
     """The change from one run of the chain to the next.
 
-    ``fixed`` are the rules whose findings the next run no longer has. ``before_ms`` and ``after_ms`` are the measured step
-    times in ms, None where not known. ``predicted_ms`` is the predicted step time: for these fixes together, else for the fix
-    with the largest predicted gain, or for the other batch size. It is None where there is no prediction. All times are for the
-    work in one step of the earlier run. ``work`` is the work in a step of this run divided by that of the run before.
-    ``verdict`` is the word of the comparison.
+    ``fixed`` are the rules whose findings the next run no longer has. ``before_ms`` and ``after_ms`` are the measured
+    step times in ms, None if not known. ``predicted_ms`` is the predicted step time for these fixes together. If there
+    is none, it is the prediction for the fix with the largest gain, or for the other batch size. It is None without any
+    prediction. All times are for the work in one step of the earlier run. ``work`` is the work in a step of this run
+    divided by that of the run before. ``verdict`` is the word of the comparison.
     """
 
     fixed: tuple[str, ...]
@@ -47,12 +47,12 @@ class Change:
 
     @property
     def predicted_gain_ms(self) -> float | None:
-        """Predicted gain per step, ms; None where it is not known."""
+        """Predicted gain per step, ms; None if it is not known."""
         return self.before_ms - self.predicted_ms if self.before_ms is not None and self.predicted_ms is not None else None
 
     @property
     def measured_gain_ms(self) -> float | None:
-        """Measured gain per step, ms; None where it is not known."""
+        """Measured gain per step, ms; None if it is not known."""
         return self.before_ms - self.after_ms if self.before_ms is not None and self.after_ms is not None else None
 
 
@@ -68,7 +68,7 @@ class Chain:
     def speedup(self) -> float | None:
         """How many times as fast the last run does the work of the first run.
 
-        None where a step time is not known.
+        None if a step time is not known.
         """
         ratios = [change.before_ms / change.after_ms for change in self.changes if change.before_ms and change.after_ms]
         return math.prod(ratios) if len(ratios) == len(self.changes) else None
@@ -77,7 +77,7 @@ class Chain:
 def chain(sides: Sequence[Side], at_batch: Callable[[RunResult, float], float | None] = lambda run, times: None) -> Chain:
     """Return the chain of sides with one run each, in the order of ``sides``.
 
-    ``at_batch`` predicts the step time of a run (ms) if its batch is multiplied by a number. It returns None where it cannot
+    ``at_batch`` predicts the step time of a run (ms) if its batch is multiplied by a number. It returns None if it cannot
     predict.
     """
     runs = tuple(side.first for side in sides)

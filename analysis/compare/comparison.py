@@ -49,7 +49,7 @@ from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.same_time import same_time
 
-GPU_VARIES = 0.08  # share of a step's work: with nothing changed, clocks in a long run are up to 8 % below those of a short one
+GPU_VARIES = 0.08  # Share of a step's work. If nothing changed, clocks in a long run are up to 8 % below those of a short run.
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """A step time on both sides, ms; None where a side has none."""
+    """A step time on both sides, ms; None if a side has none."""
 
     a: float | None
     b: float | None
@@ -89,16 +89,16 @@ class StepTimes:
 class Comparison:
     """A comparison of B with A.
 
-    ``disagreement`` is the sentence above the waterfall if the profiles and the best step times disagree. ``throughput`` leads
-    where a step does different work on each side, else it is None. ``effects`` are the differences in set-up and what each
-    explains. ``other_model`` says that the runs train different models, so that their times do not show the effect of a change.
-    ``other_program`` says the same by the kernels, where no shapes of products are recorded.
+    ``disagreement`` is the sentence above the waterfall if the profiles and the best step times disagree. ``throughput``
+    decides the headline if a step does different work on each side, else it is None. ``effects`` are the differences in set-up
+    and the part of the change that each explains. ``other_model`` says that the runs train different models, so that their
+    times do not show the effect of a change. ``other_program`` says the same by the kernels, if no shapes are recorded.
     """
 
     a: Side
     b: Side
     best: StepTimes
-    sources: tuple[tuple[StepSource, ...], tuple[StepSource, ...]]  # of A's and B's step time
+    sources: tuple[tuple[StepSource, ...], tuple[StepSource, ...]]  # Sources of A's and B's step times.
     verdict: Verdict
     throughput: Throughput | None
     profile_ns: tuple[Fraction | None, Fraction | None]
@@ -127,7 +127,7 @@ class Comparison:
 
     @property
     def leading(self) -> Verdict:
-        """The verdict of the headline: about work per second where a step does different work on each side."""
+        """The verdict of the headline: about work per second if a step does different work on each side."""
         return self.throughput.verdict if self.throughput is not None else self.verdict
 
     @property
@@ -142,7 +142,7 @@ class Comparison:
 
     @property
     def partly_counted(self) -> bool:
-        """Whether a side's operations are counted so incompletely that counts cannot be compared."""
+        """Whether operations are counted too incompletely on a side to compare the counts."""
         known = [run for side in (self.a, self.b) for run in side.runs if run.metrics["flops_per_step"].value is not None]
         return any(counted_flops(run) is None for run in known)
 
@@ -224,7 +224,7 @@ def _does_more(rate: Throughput | None, best: StepTimes) -> bool:
 def _followed(a: Side, b: Side, fixed: Sequence[Finding], *, grown: bool) -> list[Finding]:
     """Return the ``fixed`` findings of A whose advice B followed, each loss once.
 
-    More work per step (``grown``) hides more of the host's time, so findings about a cause then do not count as fixed.
+    More work per step (``grown``) hides more of the host's time. Findings about a cause then do not count as fixed.
     """
     followed = [finding for finding in fixed if not unfollowed(finding, a.traits, b.traits)]
     return [
@@ -238,7 +238,7 @@ def _one_command(a: Side, b: Side, changed: Sequence[Difference]) -> bool:
     """Return whether both sides ran one command, in few runs, with no known change in set-up or GPU work."""
     if not a.command or a.command != b.command or min(len(a.runs), len(b.runs)) >= MIN_RUNS_AS_UNIT:
         return False
-    if a.first.manifest.settings != b.first.manifest.settings:  # such as another step of one training
+    if a.first.manifest.settings != b.first.manifest.settings:  # For example, another step of one training.
         return False
     # Findings about the host's speed do not count, because they come and go with that speed.
     if any(difference.finding is None or "host_pace" not in difference.finding.explains.topics for difference in changed):
@@ -248,7 +248,7 @@ def _one_command(a: Side, b: Side, changed: Sequence[Difference]) -> bool:
 
 
 def _gpu_work(side: Side) -> float | None:
-    """Return how long a step keeps the GPU occupied, ns; None where a run does not know it."""
+    """Return how long a step keeps the GPU occupied in ns, or None if a run does not know it."""
     leads = [run.lead for run in side.runs]
     return mean_of_all([lead.work.occupied_ns if lead is not None and lead.work is not None else None for lead in leads])
 
@@ -287,14 +287,14 @@ class _Findings(NamedTuple):
 
 
 def _findings(a: RunResult, b: RunResult, of_run: Sequence[RunRow]) -> _Findings:
-    """Compare both sides' findings; one that B could not check is fixed if B's step lost nothing by it."""
+    """Compare both sides' findings; one that B could not check is fixed if B's step lost no time by it."""
     rules_a, rules_b = {f.rule for f in a.findings}, {f.rule for f in b.findings}
     unchecked_a, unchecked_b = {n.rule for n in a.not_checked}, {n.rule for n in b.not_checked}
     divided = b.lead is not None and len(b.lead.counted) > 0
     gone = {f.rule for f in a.findings if f.rule in unchecked_b and divided and f.claims == "gain" and is_gone(f, of_run)}
     fixed = tuple(f for f in a.findings if f.rule in gone or f.rule not in rules_b | unchecked_b)
     new = tuple(f for f in b.findings if f.rule not in rules_a | unchecked_a)
-    if (a.lead is None) != (b.lead is None):  # nearly all rules apply to the side with GPU work alone
+    if (a.lead is None) != (b.lead is None):  # Nearly all rules apply only to the side with GPU work.
         return _Findings(fixed if a.lead is None else (), new if b.lead is None else (), ())
     one_sided = sorted(((rules_a & unchecked_b) - gone) | (rules_b & unchecked_a))
     return _Findings(fixed, new, tuple(one_sided))

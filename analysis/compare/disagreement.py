@@ -1,4 +1,4 @@
-"""The sentence for when the profiles' change differs from the change of the best step times."""
+"""Sentence for a profile whose change differs from the change of the best step times."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from fractions import Fraction
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.units import in_words
 
-DISAGREES = 0.10  # METRICS: from ten percentage points on, the profile's change is not the run's change
-SAME = 0.005  # half a percent: the replay reproduces a recorded step no better, so the sign of a smaller change means nothing
+DISAGREES = 0.10  # METRICS: from ten percentage points on, the profile's change does not represent the run's change.
+SAME = 0.005  # Half a percent. The replay reproduces a recorded step no better, so the sign of a smaller change means nothing.
 
 
 def disagreement(

@@ -1,8 +1,8 @@
 """Gates for continuous integration, such as ``best_step_time_ms:+5%``.
 
-That gate fails if B's value exceeds A's by more than 5 %. A gate is ``KEY:SIGN NUMBER UNIT``. ``+`` fails on a rise, ``−`` on a
-fall. Units are ``%`` of A's value, ``pp`` (percentage points) for shares, or an absolute amount in the metric's unit or a
-related one (ms, s, MB, GiB, TFLOP/s, …).
+This gate fails if B's value exceeds A's by more than 5 %. A gate is ``KEY:SIGN NUMBER UNIT``. ``+`` fails on a rise,
+``−`` on a fall. Units are ``%`` of A's value, ``pp`` (percentage points) for shares, or an absolute amount in the
+metric's unit or a related one (ms, s, MB, GiB, TFLOP/s, …).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sawtooth.ingest.errors import UsageError
 
 PASSED, REGRESSED, COULD_NOT_JUDGE = 0, 1, 2
 BEST = "best_step_time_ms"
-GROSS = 3.0  # times: no ratio of two step times from traces was in the wrong direction by as much, so it needs no interval
+GROSS = 3.0  # Factor. No ratio of two step times from traces had the wrong direction by as much, so it needs no interval.
 _PATTERN = re.compile(r"\s*([a-z0-9_]+)\s*:\s*([+\-−])\s*(\d+(?:\.\d+)?|\.\d+)\s*(.*?)\s*")
 UNITS: dict[str, dict[str, float]] = {
     "ms": {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3},
@@ -41,8 +41,8 @@ UNITS: dict[str, dict[str, float]] = {
     "FLOP": {"FLOP": 1.0, "GFLOP": 1e9, "TFLOP": 1e12, "PFLOP": 1e15},
     "TFLOP/s": {"GFLOP/s": 1e-3, "TFLOP/s": 1.0, "PFLOP/s": 1e3},
 }
-FIGURES = 5  # digits of a value in a gate's sentence: a limit may be as small as 0.1 %
-WORDS: dict[str, Callable[[float], str]] = {  # formats a value of each unit for people
+FIGURES = 5  # Digits of a value in a gate's sentence. They suffice for a limit as small as 0.1 %.
+WORDS: dict[str, Callable[[float], str]] = {  # Functions that format a value of each unit for people.
     "ms": lambda value: in_words(value, FIGURES),
     "s": lambda value: in_words(value * 1e3, FIGURES),
     "bytes": lambda value: in_bytes(value, FIGURES),
@@ -142,7 +142,10 @@ def _plain(gate: Gate, worse: float, sentence: str) -> Outcome:
 
 
 def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) -> Outcome:
-    """Judge the step time by its verdict: a change beyond the limit counts only if the verdict shows it."""
+    """Judge the step time by its verdict.
+
+    A change beyond the limit counts only if the verdict shows it.
+    """
     word = comparison.verdict
     if worse > gate.limit and not word.shown and _is_gross(comparison, gate):
         estimated = f"{sentence}. The size is uncertain, but no estimate has missed the direction by a factor of {GROSS:g}."
@@ -162,7 +165,10 @@ def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) 
 
 
 def _is_gross(comparison: Comparison, gate: Gate) -> bool:
-    """Tell whether the step times of one model differ in the gate's direction by more than any trace was wrong."""
+    """Return whether the step times differ by more than any error of a trace, in the gate's direction.
+
+    False if the runs train different models.
+    """
     a, b = comparison.best.a, comparison.best.b
     if comparison.strangers or not a or not b:
         return False

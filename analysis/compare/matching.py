@@ -1,7 +1,7 @@
-"""Match the kernels (or operators) of two sides through renames, fusions and changed shapes.
+"""Match the kernels (or operators) of two sides across renames, fusions and changed shapes.
 
-A piece is one (name, operator, shapes) of one side with its time per step. Pieces are matched in the order below. Every piece
-is in exactly one row, so each side's rows sum to its pieces exactly.
+A piece is one (name, operator, shapes) of one side with its time per step. Pieces are matched in the order below. Every
+piece is in exactly one row, so each side's rows sum to its pieces exactly.
 
 1. by name: one row per name that both sides have;
 2. by operator and shapes: other kernels of one operator on the same shapes (renamed, another library, another dtype);
@@ -25,7 +25,7 @@ How = Literal["name", "operator_and_shape", "operator", "category", "only_a", "o
 class Piece:
     """Time (ns) and launches (or calls) per step of one kernel or operator, as exact fractions.
 
-    ``shapes`` is JSON, "" where unknown.
+    ``shapes`` is JSON, or "" if unknown.
     """
 
     name: str
@@ -135,7 +135,7 @@ def _row(how: How, a: list[Piece], b: list[Piece]) -> Match:
 
 
 def _largest(pieces: list[Piece], text: Callable[[Piece], str]) -> str:
-    """Return the text with most of the pieces' time; if equal, the first in alphabetical order."""
+    """Return the text with most of the pieces' time, or the first in alphabetical order if equal."""
     time: dict[str, Fraction] = defaultdict(Fraction)
     for piece in pieces:
         time[text(piece)] += piece.ns

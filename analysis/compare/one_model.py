@@ -10,15 +10,16 @@ from sawtooth.analysis.compare.reasons import WORK_DIFFERS
 from sawtooth.analysis.compare.side import Side
 from sawtooth.analysis.compare.significance.measured import mean_of_all
 
-# Share of equal product shapes. Another batch size leaves only the weights' shapes equal, which are a third to a half of them.
+# Share of equal product shapes. Another batch size leaves only the weights' shapes equal, which are a third to a half
+# of all shapes.
 ONE_SHAPE = 0.8
 
 
 class Models(NamedTuple):
     """The result of comparing the models of both sides.
 
-    ``one_shape`` says that the products of both sides take the same shapes. ``other`` says that the sides train different
-    models. ``by_kernels`` says that the kernels were compared, not the shapes.
+    ``one_shape`` says that the products of both sides have the same shapes. ``other`` says that the sides train
+    different models. ``by_kernels`` says that the kernels were compared instead of the shapes.
     """
 
     one_shape: bool

@@ -1,4 +1,4 @@
-"""Reasons not to compare two runs: differences besides the change that somebody made."""
+"""Reasons not to compare two runs: differences besides the change that the user made."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.run.model import RankResult, RunResult
 
-GPU_BESIDE_CPU = "gpu_work"  # the reason's key
-CLOCK_DIFFERS = 0.03  # boost clocks of one GPU vary by 1 to 2 % with temperature
+GPU_BESIDE_CPU = "gpu_work"  # The key of the reason.
+CLOCK_DIFFERS = 0.03  # Boost clocks of one GPU vary by 1 to 2 % with temperature.
 # FLOPs follow from shapes: equal work gives exactly equal counts. Sampled steps may differ by an incomplete batch.
 WORK_DIFFERS = 0.01
-COUNTED_MOST = 0.9  # FLOP coverage: below it, a side may only seem to do less work because less of it is counted
+COUNTED_MOST = 0.9  # FLOP coverage. Below it, a side may seem to do less work only because less of it is counted.
 OTHER_STEP = frozenset(
     {GPU_BESIDE_CPU, "gpu", "world_size", "torch", "runtime", "work", "shapes"}
-)  # each of these alone makes a step different
-MADE_ELSEWHERE = frozenset({"gpu", "world_size", "torch", "runtime"})  # no advice changes these, but step times depend on them
-SHAPES_DIFFER = 0.10  # a tenth of operator time on other shapes: the steps do different work
+)  # Each of these alone makes a step different.
+MADE_ELSEWHERE = frozenset({"gpu", "world_size", "torch", "runtime"})  # No advice changes these, but step times depend on them.
+SHAPES_DIFFER = 0.10  # If a tenth of the operator time is on other shapes, the steps do different work.
 
 
 @dataclass(frozen=True)
 class Reason:
     """One difference between the runs.
 
-    ``what`` is its name where it has one. ``a`` and ``b`` are the values of the sides, in words.
+    ``what`` is its name if it has one. ``a`` and ``b`` are the values of the sides, in words.
     """
 
     key: str
@@ -70,10 +70,10 @@ _CHECKS = (
 
 
 def reasons(a: RunResult, b: RunResult, operators: list[Match], *, one_shape: bool = False) -> list[Reason]:
-    """Return what differs between the runs besides their times; empty where no difference is known.
+    """Return what differs between the runs besides their times; empty if no difference is known.
 
-    ``one_shape`` says that the products of both runs take the same shapes. Then a step does the same work, however its
-    operations are counted.
+    ``one_shape`` says that the products of both runs have the same shapes. Then a step does the same work, even if the
+    counted operations differ.
     """
     if (a.lead is None) != (b.lead is None):
         return _gpu_beside_cpu(a, b)
@@ -100,9 +100,9 @@ def _gpu_beside_cpu(a: RunResult, b: RunResult) -> list[Reason]:
 
 
 def counted_flops(run: RunResult) -> float | None:
-    """Return the FLOPs of a step; None where they are not known.
+    """Return the FLOPs of a step; None if they are not known.
 
-    None also where the shapes of too much work are missing, because the sum is then only a lower bound.
+    None also if the shapes of too much work are missing, because the sum is then only a lower bound.
     """
     coverage = _value(run, "flop_coverage")
     partly = coverage is not None and coverage < COUNTED_MOST
@@ -112,16 +112,16 @@ def counted_flops(run: RunResult) -> float | None:
 def work_ratio(a: RunResult, b: RunResult) -> float | None:
     """Return B's floating-point operations per step divided by A's.
 
-    None where they are not counted on both sides.
+    None if they are not counted on both sides.
     """
     left, right = counted_flops(a), counted_flops(b)
     return right / left if left and right else None
 
 
 def _alike_or_hidden(a: RunResult, b: RunResult, works: tuple[float | None, float | None]) -> bool:
-    """Return whether different shapes are no evidence of different work.
+    """Return whether different shapes do not prove different work.
 
-    That is so if both sides count equally many operations, or if one side's count is incomplete.
+    This is so if both sides count equally many operations, or if one side's count is incomplete.
     """
     left, right = works
     if left and right:
@@ -134,7 +134,7 @@ def _value(run: RunResult, key: str) -> float | None:
 
 
 def _clock(a: RunResult, b: RunResult) -> list[Reason]:
-    measured = all(run.metrics["mfu_factor_clock"].trust == "ok" for run in (a, b))  # otherwise the rated clock was assumed
+    measured = all(run.metrics["mfu_factor_clock"].trust == "ok" for run in (a, b))  # Otherwise the rated clock was assumed.
     left, right = _value(a, "mfu_factor_clock"), _value(b, "mfu_factor_clock")
     if (
         not measured

@@ -18,8 +18,8 @@ from sawtooth.ingest.typed import from_json
 
 log = logging.getLogger("sawtooth")
 FILE = "predictions.json"
-MOST = 2000  # pairs of runs: with this many, a page can still read the file at once
-FOLLOWS = "after="  # a tag: this run made the change that was advised for the run named
+MOST = 2000  # Pairs of runs. A page can still read a file with this many at once.
+FOLLOWS = "after="  # A tag. This run made the change that was advised for the named run.
 
 
 class _Tested(msgspec.Struct, frozen=True):
@@ -42,9 +42,9 @@ class Record:
 
 
 def follows(manifest: Manifest, manifests: Sequence[Manifest]) -> Manifest | None:
-    """Return the run that ``manifest`` follows by its tag ``after=NAME`` (or id); None without one.
+    """Return the run that ``manifest`` follows by its tag ``after=NAME`` (or id), or None without one.
 
-    Of several runs with that name, this is the newest.
+    If several runs have that name, this is the newest.
     """
     named = {tag.removeprefix(FOLLOWS) for tag in manifest.tags if tag.startswith(FOLLOWS)}
     return next((m for m in manifests if m.id != manifest.id and {m.id, m.name} & named), None)
@@ -62,7 +62,7 @@ def remember(folder: DataFolder, before: str, after: str, prediction: Prediction
     if pairs.get(key := f"{before} {after}") == tested:
         return
     newest = [*((k, v) for k, v in pairs.items() if k != key), (key, tested)][-MOST:]
-    with contextlib.suppress(OSError):  # a full disk or a read-only folder must not make the comparison fail
+    with contextlib.suppress(OSError):  # A full disk or a read-only folder must not make the comparison fail.
         write_atomically(folder.root / FILE, sealed(msgspec.json.format(msgspec.json.encode(dict(newest)), indent=1)))
 
 
@@ -84,7 +84,7 @@ def _pairs(folder: DataFolder) -> dict[str, _Tested]:
         pairs = from_json(unsealed((folder.root / FILE).read_bytes()), dict[str, _Tested])
     except OSError:
         return {}
-    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+    except (ValueError, RecursionError):  # The errors of msgspec are ValueErrors.
         log.warning("%s in the data folder is damaged: how right predictions have been here starts anew.", FILE)
         return {}
     return {key: tested for key, tested in pairs.items() if tested.measured_ms > 0}

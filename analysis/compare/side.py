@@ -26,15 +26,15 @@ from sawtooth.ingest.errors import UsageError
 
 _SQL = queries_of(__file__)
 
-GPU_SETS_THE_PACE = 0.9  # share of a step in which the GPU works: above it, a faster or slower host changes little
+GPU_SETS_THE_PACE = 0.9  # Share of a step in which the GPU works. Above it, a faster or slower host changes little.
 
 
 @dataclass(frozen=True)
 class Side:
     """One side of a comparison: its runs, their representative steps, and their GPU work per step.
 
-    ``traits`` are the traits that all runs share, ``products`` the shapes that the products of all runs take, and ``weights``
-    the layers that all runs have.
+    ``traits`` are the traits that all runs share. ``products`` are the shapes that the products of all runs have, and
+    ``weights`` are the layers that all runs have.
     """
 
     runs: tuple[RunResult, ...]
@@ -77,14 +77,14 @@ class Side:
 
     @property
     def first(self) -> RunResult:
-        """The run that represents the side where only one run can be used (findings, devices)."""
+        """The run that represents the side if only one run can be used (findings, devices)."""
         return self.runs[0]
 
     @property
     def command(self) -> list[str]:
-        """The command of all its runs under `sawtooth run`.
+        """The command of all runs under `sawtooth run`.
 
-        [] if the commands differ, or the runs were recorded in another way.
+        It is [] if the commands differ, or if the runs were recorded in another way.
         """
         commands = [run.manifest.recorded_command for run in self.runs]
         return commands[0] if all(command == commands[0] for command in commands) else []
@@ -96,7 +96,7 @@ class Side:
 
 
 def side_of(runs: Sequence[RunResult], library: Library) -> Side:
-    """Load what a comparison needs about the runs of one side.
+    """Load the data of the runs of one side that a comparison needs.
 
     Raises UsageError if ``runs`` is empty.
     """
@@ -191,7 +191,10 @@ def _measured(run: RunResult, library: Library) -> Measured:
 
 
 def _replayed_steps(view: RankView, rank: RankResult) -> list[float]:
-    """Return the counted steps of the replay without the profiler's cost, ms; empty without a replay."""
+    """Return the counted steps of the replay without the profiler's cost in ms.
+
+    The result is empty without a replay.
+    """
     rows = view.recording.rows("SELECT problem FROM replays WHERE kind = 'unprofiled'")
     if not rows:
         return []
@@ -213,6 +216,9 @@ def step_source(run: RunResult) -> StepSource:
 
 
 def withdrawn_by(a: Side, b: Side) -> str | None:
-    """Return why a run of either side has no step time, by the headline of its failed check; else None."""
+    """Return why a run of either side has no step time, as the headline of its failed check.
+
+    Returns None if no check failed.
+    """
     named = ((run.manifest.name, run.withdrawn_by) for side in (a, b) for run in side.runs)
     return next((f"{name}: {check.headline}" for name, check in named if check is not None), None)

@@ -1,7 +1,7 @@
-"""Sweeps: several runs that differ in one setting, and the value to choose.
+"""Sweeps: several runs that differ in one setting, and the best value of that setting.
 
-Settings, such as batch size, workers, prefetch or precision, come from the manifests' ``settings`` and from tags ``key=value``.
-For the batch size, one run is enough if ``find_batch_size`` tried other sizes in it.
+Settings, such as batch size, workers, prefetch or precision, come from the manifests' ``settings`` and from tags
+``key=value``. For the batch size, one run is enough if ``find_batch_size`` tried other sizes in it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.loop.batch_rule import RULE, accumulated_gain, advised_below
 from sawtooth.ingest.manifest import BatchTrial, Manifest
 
-NEAR_BEST = 0.03  # two recordings of one program differ by up to 3 %, so the smaller setting is as good
-MEMORY_LIMIT = 0.95  # fragmentation and one longer sequence can fill the last 5 %
-BATCH = "batch_size"  # the setting whose values ``find_batch_size`` tries
+NEAR_BEST = 0.03  # Two recordings of one program differ by up to 3 %, so the smaller setting is as good.
+MEMORY_LIMIT = 0.95  # Fragmentation and one longer sequence can fill the last 5 %.
+BATCH = "batch_size"  # The setting whose values ``find_batch_size`` tries.
 NO_MEMORY = "Memory did not suffice."
 NOT_OF_A_TRIAL = "Not measured of a size that was only timed."
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -32,9 +32,9 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 class Point:
     """One run of a sweep, or one batch size that a run tried (``trial`` set, ``own`` False).
 
-    ``throughput`` is per second in ``Sweep.unit``. ``memory_share`` is of the device's memory. ``accumulated`` is samples per
-    second if gradients of this batch are accumulated to the largest batch of the sweep. It is None where the optimizer's share
-    is not known.
+    ``throughput`` is per second in ``Sweep.unit``. ``memory_share`` is of the device's memory. ``accumulated`` is
+    samples per second if gradients of this batch are accumulated to the largest batch of the sweep. It is None if the
+    optimizer's share is not known.
     """
 
     run: RunResult
@@ -59,7 +59,7 @@ class Point:
 
     @property
     def too_large(self) -> bool:
-        """Whether memory did not suffice."""
+        """Whether the batch did not fit into memory."""
         return not self.own and self.trial is not None and self.trial.step_ms is None
 
 
@@ -67,9 +67,9 @@ class Point:
 class BatchPrediction:
     """The predicted throughput of a batch of ``number`` samples, from a run with ``base`` samples.
 
-    Throughput is per second with its interval. ``memory_bytes`` is the predicted peak of memory in use (None where the trace
-    has no allocations). ``host_limits`` says that the host limits the step at that size, so that the interval says more than
-    the number.
+    Throughput is per second with its interval. ``memory_bytes`` is the predicted peak of memory in use, None if the
+    trace has no allocations. ``host_limits`` says that the host limits the step at that size. Then rely on the interval
+    more than on the single number.
     """
 
     number: float
@@ -86,7 +86,7 @@ class BatchPrediction:
 class Sweep:
     """Runs by setting, ascending; ``predicted`` are batch sizes, ascending.
 
-    ``sweet_spot`` is the index of the point to choose, None where no throughput is known. ``why`` gives the reason.
+    ``sweet_spot`` is the index of the recommended point, None if no throughput is known. ``why`` gives the reason.
     """
 
     setting: str
@@ -106,7 +106,7 @@ def varied(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def value_of(manifest: Manifest, setting: str) -> str | None:
-    """Return a run's value of a setting; None where it has none.
+    """Return a run's value of a setting, or None if it has none.
 
     The batch size may also come from the run's samples per step.
     """
@@ -115,7 +115,7 @@ def value_of(manifest: Manifest, setting: str) -> str | None:
 
 
 def device_memory(run: RunResult, library: Library) -> int | None:
-    """Return the memory of the run's leading device in bytes; None where its recording does not show it."""
+    """Return the memory of the run's leading device in bytes, or None if its recording does not show it."""
     if run.lead is None:
         return None
     with library.open(run.lead.recording_id) as recording:
@@ -126,9 +126,9 @@ def device_memory(run: RunResult, library: Library) -> int | None:
 def sweep(runs: Sequence[RunResult], setting: str | None = None, memory_bytes: Mapping[str, int | None] | None = None) -> Sweep:
     """Arrange ``runs`` by the setting in which they differ.
 
-    ``memory_bytes`` holds each run's device memory by run id. Raises UsageError for fewer than two runs, except for one run
-    that tried batch sizes. Raises UsageError also if no setting or several settings differ and none is named, or if a run lacks
-    the setting.
+    ``memory_bytes`` is each run's device memory by run id. Raises UsageError for fewer than two runs, except for one run that
+    tried batch sizes. Raises UsageError also if no setting or several settings differ and none is named, or if a run lacks the
+    setting.
     """
     differing = varied([run.manifest for run in runs])
     if setting is None and (len(runs) < 2 or BATCH in differing) and any(run.manifest.batches for run in runs):
@@ -164,7 +164,7 @@ def sweep(runs: Sequence[RunResult], setting: str | None = None, memory_bytes: M
 
 
 def _unit(runs: Sequence[RunResult]) -> str:
-    """Return the unit of throughput: samples or tokens if every run gives their number, else steps."""
+    """Return the unit of throughput: samples or tokens if every run states their number, else steps."""
     facts = [run.manifest.facts for run in runs]
     if all(fact.samples_per_step for fact in facts):
         return "samples"
@@ -176,7 +176,7 @@ def _unit(runs: Sequence[RunResult]) -> str:
 def _point(run: RunResult, setting: str, unit: str, memory_bytes: int | None) -> Point:
     value = value_of(run.manifest, setting) or ""
     number = float(value) if _NUMBER.fullmatch(value) else None
-    per_step = _per_step(run, unit) or number  # for the batch size, the value itself is the number of samples
+    per_step = _per_step(run, unit) or number  # For the batch size, the value itself is the number of samples.
     step = run.metrics["best_step_time_ms"]
     throughput = (
         Reading(1000 * per_step / step.value, trust=step.trust, notes=step.notes)
@@ -188,7 +188,7 @@ def _point(run: RunResult, setting: str, unit: str, memory_bytes: int | None) ->
 
 
 def _per_step(run: RunResult, unit: str) -> float | None:
-    """Return how many of ``unit`` a step holds; None where the run does not say."""
+    """Return the number of ``unit`` per step, or None if the run does not state it."""
     facts = run.manifest.facts
     return {"samples": facts.samples_per_step, "tokens": facts.tokens_per_step, "steps": 1.0}[unit]
 
@@ -228,7 +228,7 @@ def _of_trial(run: RunResult, trial: BatchTrial, per_sample: float, memory_bytes
 def _accumulated(point: Point, top: float) -> float | None:
     """Return the throughput if gradients of the point's size are accumulated to ``top`` samples.
 
-    The optimizer then steps once for all of them. None where it is not known.
+    The optimizer then steps once for all of them. Returns None if the throughput is not known.
     """
     step, trial, number = point.reading("best_step_time_ms").value, point.trial, point.number
     if step is None or trial is None or trial.optimizer_ms is None or not number or number > top or not point.throughput.value:
@@ -237,9 +237,9 @@ def _accumulated(point: Point, top: float) -> float | None:
 
 
 def _limit(points: Sequence[Point]) -> str:
-    """Return which batch size fits into memory, which does not, and the recommended limit.
+    """Return a sentence with the batch size that fits, the one that does not, and the recommended limit.
 
-    Empty where no size was too large.
+    The sentence is empty if no size was too large.
     """
     ran = max((point.number for point in points if point.throughput.value is not None and point.number), default=None)
     full = min((point.number for point in points if point.too_large and point.number), default=None)

@@ -19,8 +19,8 @@ class Throughput:
     """Work per second on both sides, in ``unit`` per second.
 
     ``verdict`` is about the time for A's work: faster means more work per second. ``interval`` is the 95 % interval of
-    ``ratio``, None where it is not known. ``batch`` is B's samples per step divided by A's. It is set where operations were
-    counted and the shapes of the products show it. Operations then stand for samples.
+    ``ratio``, None if it is not known. ``batch`` is B's samples per step divided by A's. It is set if operations were
+    counted and the shapes of the products show it. Operations then represent samples.
     """
 
     unit: str
@@ -53,8 +53,9 @@ def throughput(
 ) -> Throughput | None:
     """Return the work per second of both sides.
 
-    None where their steps do the same work, or the work or a step time is not known. ``one_shape`` says that the products of
-    both sides take the same shapes. Then the batches are equal, and differences come from how operations were counted.
+    Returns None if their steps do the same work, or if the work or a step time is not known. ``one_shape`` says that
+    the products of both sides have the same shapes. Then the batches are equal, and the counts differ only because of
+    how operations were counted.
     """
     for unit, work_of in _WORK:
         if unit == "FLOP" and one_shape:

@@ -1,6 +1,6 @@
-"""The parts of a step time's change, for the run's own step and for the profiled steps.
+"""Parts of a step time's change, for the run's own step and for the profiled steps.
 
-In both cases the parts sum exactly.
+In both cases the parts sum exactly to the change.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import uses_estimate
 
-UNSEEN_OWNER = "idle"  # owner of the ledger's row that also contains time which no profiled step shows
-MOSTLY_NEW = 0.5  # share of a finding's gain: if no part of its kind grew by as much, A had the problem too
-MOSTLY_GONE = 0.1  # share of its cause's time in A: a fixed finding leaves no more than this in B
-ROUNDING = 1e-6  # share of the step: floating-point error of a ledger's sum; no real part is that small
+UNSEEN_OWNER = "idle"  # Owner of the ledger's row that also contains time which no profiled step shows.
+MOSTLY_NEW = 0.5  # Share of a finding's gain. If no part of its kind grew by as much, A had the problem too.
+MOSTLY_GONE = 0.1  # Share of its cause's time in A. A fixed finding leaves no more than this in B.
+ROUNDING = 1e-6  # Share of the step, for the floating-point error of a ledger's sum. No real part is that small.
 
 Part = tuple[str, str | None]
 
@@ -71,7 +71,7 @@ class WaterfallRow:
 
     @property
     def unprofiled_change_ms(self) -> float | None:
-        """B − A in the replays; None where either side has none."""
+        """B − A in the replays, or None if either side has no replay."""
         if self.unprofiled_ms_a is None or self.unprofiled_ms_b is None:
             return None
         return self.unprofiled_ms_b - self.unprofiled_ms_a
@@ -80,13 +80,14 @@ class WaterfallRow:
 def run_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[RunRow, ...]:
     """Return the parts of both runs' own steps, as means over the runs of a side.
 
-    The parts of a side sum to its best step time, so the changes sum to the change of it. Empty where a side has no step time.
+    The parts of a side sum to its best step time. So the changes of the parts sum to the change of the best step time.
+    The result is empty if a side has no step time.
     """
     sides = [_parts_of_side(runs) for runs in (a, b)]
     parts_a, parts_b = sides
     if parts_a is None or parts_b is None:
         return ()
-    if any(run.lead is None and run.host is None for run in (*a, *b)):  # step marks alone do not show operators
+    if any(run.lead is None and run.host is None for run in (*a, *b)):  # Step marks alone do not show operators.
         parts_a, parts_b = (_without_operators(parts) for parts in (parts_a, parts_b))
     zero = Fraction(0)
     keys = _ordered({**parts_a, **parts_b}, lambda key: max(parts_a.get(key, zero), parts_b.get(key, zero)))
@@ -96,8 +97,8 @@ def run_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[RunRo
 def is_grown(finding: Finding, rows: Sequence[RunRow]) -> bool:
     """Return whether B's step has more time of a finding's causes than A's.
 
-    If the finding has no causes, all kernels count. True where this cannot be decided: without parts, or if the finding states
-    no time.
+    If the finding has no causes, all kernels count. True if this cannot be decided: there are no parts, or the finding
+    states no time.
     """
     stake = max(finding.ceiling_ms_per_step or 0.0, finding.gain_ms)
     causes = finding.explains.causes
@@ -106,9 +107,9 @@ def is_grown(finding: Finding, rows: Sequence[RunRow]) -> bool:
 
 
 def is_gone(finding: Finding, rows: Sequence[RunRow]) -> bool:
-    """Return whether the time that A lost by the finding's causes is no longer lost in B.
+    """Return whether B no longer loses the time that A lost by the finding's causes.
 
-    False if the finding names no cause, or A's step shows no such time.
+    False if the finding names no cause, or if A's step shows no such time.
     """
     about = [row for row in rows if row.cause in finding.explains.causes]
     before, after = (sum(ms, Fraction(0)) for ms in ([row.ms_a for row in about], [row.ms_b for row in about]))
@@ -137,7 +138,7 @@ def _parts_of_side(runs: Sequence[RunResult]) -> dict[Part, Fraction] | None:
 
 
 def _parts_of_run(rank: RankResult | None, step_ms: Fraction, host: Mapping[Part, Fraction]) -> dict[Part, Fraction]:
-    """Divide a run's step by the column of its ledger that represents it.
+    """Divide a run's step by the column of its ledger that represents the step.
 
     Without GPU work, divide it by the parts of the ``host``'s time. Time that no profiled step shows becomes
     ``OUTSIDE_PROFILE``.
@@ -176,7 +177,7 @@ def _shrunk(parts: Mapping[Part, Fraction], step_ms: Fraction) -> dict[Part, Fra
 
 
 def profile_step_ns(runs: Sequence[RunResult]) -> Fraction | None:
-    """Return the mean device step of the profiles in ns, averaged over the runs; None without steps.
+    """Return the mean device step of the profiles in ns, averaged over the runs, or None without steps.
 
     A run's mean is its steady window divided by its number of counted steps.
     """
@@ -223,6 +224,9 @@ def _ledger(runs: Sequence[RunResult]) -> dict[Part, tuple[Fraction, float | Non
 
 
 def _ordered(keys: Iterable[Part], longer: Callable[[Part], Fraction]) -> list[Part]:
-    """Return keys in the ledger's order, the longer side first within an owner, ``OUTSIDE_PROFILE`` last."""
+    """Return the keys in the ledger's order, with ``OUTSIDE_PROFILE`` last.
+
+    Within an owner, the longer part comes first.
+    """
     owners = (*OWNER_KEYS, *HOST_PARTS, OUTSIDE_PROFILE)
     return sorted(keys, key=lambda key: (owners.index(key[0]), -longer(key), key[1] or ""))

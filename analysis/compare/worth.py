@@ -1,4 +1,4 @@
-"""The word for a change of a metric or of a line of the audit, such as better or worse."""
+"""Word for a change of a metric or of a line of the audit, such as better or worse."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 
 RowWord = Literal["better", "worse", "changed", "none", "not_measurable", "not_comparable", "profiles_alone", "unknown"]
 STEP = "best_step_time_ms"
-NO_BETTER = 0.01  # share of a value: a smaller change is not called better or worse, however certain it is
-SAME_POINTS, SAME_SHARE = 0.005, 0.1  # a share that moves by less than half a point and a tenth of itself counts as unchanged
-MOSTLY_KNOWN = 0.05  # share of the computing time that may be in kernels whose tensor-core use is unknown
+NO_BETTER = 0.01  # Share of a value. A smaller change is not called better or worse, however certain it is.
+# A share counts as unchanged if it moves by less than half a point and by less than a tenth of itself.
+SAME_POINTS, SAME_SHARE = 0.005, 0.1
+MOSTLY_KNOWN = 0.05  # Share of the computing time that may be in kernels whose tensor-core use is unknown.
 RESTS_ON_STEP = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy", "nvml_gpu_util_mean")
 RESTS_ON_FLOPS = (
     "flops_per_step", "mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_efficiency", "mfu_factor_flop_kernels",
 )  # fmt: skip
 RESTS_IN_AUDIT = ("step_time_ms", "throughput", "utilization", "busy_share", "mfu", "hours_per_epoch", "cost_per_1000_steps")
-OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency")  # by their definition
+# These metrics describe the profile by their definition.
+OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency")
 # Metrics of the trace itself, which no change to the training can improve.
 OF_THE_RECORDING = ("flop_coverage", "tensor_core_unknown_share")
 OF_A_STEP = (STEP, "step_time_ms", "step_time_unprofiled_est_ms", "hours_per_epoch", "cost_per_1000_steps")
@@ -65,7 +67,7 @@ def of_audit(comparison: Comparison, line: AuditChange) -> RowWord:
 
 
 def _none_to_claim(comparison: Comparison, key: str, readings: tuple[Reading, Reading], *, rests: bool, unit: str) -> bool:
-    """Return whether two runs of one program may differ by as much.
+    """Return whether two runs of one program may differ by as much as these readings.
 
     ``rests`` says that the metric is computed from the step time.
     """
@@ -84,9 +86,10 @@ def _none_to_claim(comparison: Comparison, key: str, readings: tuple[Reading, Re
 
 
 def _way(comparison: Comparison, key: str, better: str, readings: tuple[Reading, Reading]) -> RowWord:
-    """Return the word for a change that is large enough to claim.
+    """Return the word for a change that is large enough to report.
 
-    A metric that only describes the run is better or worse only if the run itself is; else it is "changed".
+    A metric that only describes the run is better or worse only if the run is better or worse. Otherwise the word is
+    "changed".
     """
     before, after = (reading.value or 0.0 for reading in readings)
     if better == "neither" or comparison.strangers or abs(after - before) < NO_BETTER * max(abs(before), abs(after)):

@@ -1,1 +1,4 @@
-"""What there is to record, in the order it was made: the first set is what the analysis was written with, the others judge it (docs/evidence/accuracy.md)."""
+"""Sets of scenarios to record, in the order in which they were made.
+
+The analysis was developed with the first set. The other sets test it (docs/evidence/accuracy.md).
+"""

@@ -1,4 +1,4 @@
-"""Actions of made findings."""
+"""Actions of findings that tests build."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from sawtooth.analysis.run.model import Action
 
 
 def act(text: str) -> Action:
-    """Return the action of a sentence such as “Compile the model: torch.compile.”, whose first clause says what to change."""
+    """Return the action of a sentence such as “Compile the model: torch.compile.”.
+
+    The first clause of the sentence says what to change.
+    """
     at = min((text.index(sign) for sign in (": ", ", ") if sign in text), default=len(text.rstrip(".")))
     verb, _, what = text[:at].partition(" ")
     return Action(verb, what, text[at:])

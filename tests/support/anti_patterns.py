@@ -1,4 +1,7 @@
-"""Loops built by hand, each with one habit that costs time: four steps, on a host that launches about as fast as the GPU works."""
+"""Hand-built loops, each with one habit that costs time.
+
+Each loop has four steps, on a host that launches about as fast as the GPU works.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ from tests.support.chrome_trace import ChromeTrace
 HALF, FLOAT = "c10::BFloat16", "float"
 KERNEL = "void at::native::vectorized_elementwise_kernel<4, at::native::{}<float>>(int)"
 GEMM = "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NNT"
-OP_US, KERNEL_US = 6.0, 4.0  # of one small operator: on the host, and on the GPU, where it begins 3 µs after its launch
-SLOW_US = 24.0  # of one small operator, on a host that is slower than the GPU
+OP_US, KERNEL_US = 6.0, 4.0  # Time of one small operator on the host and on the GPU. The kernel begins 3 µs after its launch.
+SLOW_US = 24.0  # Time of one small operator on a host that is slower than the GPU.
 
-Add = Callable[[ChromeTrace, float], float]  # from the time of its first operator to the end of its last
+Add = Callable[[ChromeTrace, float], float]  # Takes the time of its first operator and returns the end of its last.
 
 
 def op(
@@ -29,7 +32,7 @@ def op(
     host_us: float = OP_US,
     **more: Any,
 ) -> float:
-    """Add an operator that launches one kernel; return the time at which the host goes on."""
+    """Add an operator that launches one kernel, and return the time at which the host continues."""
     trace.op(name, at, at + host_us - 0.5, dims, [kind] * len(dims), **more)
     called = at + host_us - 5
     trace.launch(
@@ -39,8 +42,8 @@ def op(
 
 
 def loop(folder: Path, add: Add, steps: int = 4) -> list[Path]:
-    """Write a trace of ``steps`` steps of what ``add`` adds."""
-    trace, at = ChromeTrace(made_for=folder.name), 0.0  # a trace of other bytes is another run
+    """Write a trace of ``steps`` steps, each with the operators that ``add`` adds."""
+    trace, at = ChromeTrace(made_for=folder.name), 0.0  # Different bytes make the trace a different run.
     for k in range(steps):
         end = add(trace, at + 10)
         trace.step(k + 1, at, end + 5)
@@ -53,7 +56,7 @@ def cells(trace: ChromeTrace, at: float, count: int) -> float:
     rows, width, gates = 32, 512, 2048
     for i in range(count):
         start, number = at, 100 + i
-        for _ in range(2):  # of the input and of the hidden state
+        for _ in range(2):  # One product of the input and one of the hidden state.
             at = op(
                 trace, at, "aten::mm", [[rows, width], [width, gates]], kernel=GEMM, kernel_us=5, **{"Sequence number": number}
             )
@@ -70,7 +73,7 @@ def cells(trace: ChromeTrace, at: float, count: int) -> float:
 
 
 def math_attention(trace: ChromeTrace, at: float, math: bool) -> float:
-    """Add attention of 4 heads over 256 tokens: as the math backend computes it, or written out by the user."""
+    """Add attention of 4 heads over 256 tokens, as PyTorch's math backend or as user code."""
     start, scores = at, [4, 256, 256]
     at = op(trace, at, "aten::bmm", [[4, 256, 64], [4, 64, 256]], HALF, 60, GEMM)
     at = op(trace, at, "aten::mul", [scores, []], HALF, 80)
@@ -91,7 +94,7 @@ def math_attention(trace: ChromeTrace, at: float, math: bool) -> float:
 
 
 def padded_attention(trace: ChromeTrace, at: float, padded: bool) -> float:
-    """Add fused attention with a head size of 60 padded to 64, or one of 64."""
+    """Add fused attention with a head size of 60 padded to 64, or with a head size of 64."""
     start = at
     if padded:
         for _ in range(3):
@@ -123,7 +126,7 @@ def copies_in(trace: ChromeTrace, at: float, count: int, size: int) -> float:
 
 
 def fills(trace: ChromeTrace, at: float, below: str) -> float:
-    """Add 20 results that are filled below the operator ``below`` before they are computed."""
+    """Add 20 results that the operator ``below`` fills before they are computed."""
     for _ in range(20):
         start = at
         at = op(trace, at, "aten::fill_", [[1024, 1024]], kernel_us=8, kernel=KERNEL.format("FillFunctor"))
@@ -133,7 +136,7 @@ def fills(trace: ChromeTrace, at: float, below: str) -> float:
 
 
 def clipping(trace: ChromeTrace, at: float, scaled: bool) -> float:
-    """Add a norm for each of 30 gradients, and scale each where ``scaled``."""
+    """Add a norm for each of 30 gradients, and a scaling of each if ``scaled``."""
     for _ in range(30):
         at = op(
             trace,
@@ -149,7 +152,7 @@ def clipping(trace: ChromeTrace, at: float, scaled: bool) -> float:
 
 
 def experts(trace: ChromeTrace, at: float, rows: tuple[int, ...]) -> float:
-    """Add an expert of two products for each number of ``rows``."""
+    """Add one expert of two products for each entry of ``rows``."""
     for count in rows:
         at = op(
             trace, at, "aten::index", [[1024, 256]], HALF, kernel="void at::native::vectorized_gather_kernel<16, long>(int)"
@@ -197,7 +200,7 @@ def bias_and_norm(trace: ChromeTrace, at: float, follows: str) -> float:
 
 
 def captured(trace: ChromeTrace, at: float, captures: bool) -> float:
-    """Add a product, 400 µs in which the host records launches that do not run, and the launch of the graph."""
+    """Add a product, a capture of 400 µs whose launches do not run, and the launch of the graph."""
     at = op(trace, at, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 100, GEMM)
     if captures:
         trace.host("cuda_runtime", "cudaStreamBeginCapture", at, at + 5)
@@ -209,7 +212,10 @@ def captured(trace: ChromeTrace, at: float, captures: bool) -> float:
 
 
 def link(trace: ChromeTrace, at: float, busy: float, pattern: str = "HtoD (Pinned -> Device)") -> float:
-    """Add 1 ms of which the link to the host is in use for the share ``busy``, at 55 GB/s, and a product beside it of 0.3 ms."""
+    """Add 1 ms in which the link to the host is busy for the share ``busy``, and a product of 0.3 ms.
+
+    The copies run at 55 GB/s. The product runs at the same time.
+    """
     trace.op("aten::copy_", at, at + 9, [[1024, 1024]], [FLOAT])
     copied = {"bytes": int(busy * 1e-3 * 55e9)}
     trace.launch((at + 2, at + 7), (at + 8, at + 8 + 1000 * busy), f"Memcpy {pattern}", "gpu_memcpy", stream=9, **copied)
@@ -219,14 +225,20 @@ def link(trace: ChromeTrace, at: float, busy: float, pattern: str = "HtoD (Pinne
 
 
 def both_ways(trace: ChromeTrace, at: float) -> float:
-    """Add ``link`` with copies to the host for 0.9 of the millisecond, and copies from the host for 0.8 of it beside them."""
+    """Add ``link`` with copies in both directions at the same time.
+
+    The copies to the host take 0.9 of the millisecond, the copies from the host 0.8 of it.
+    """
     copied = {"bytes": int(0.8e-3 * 55e9)}
     trace.launch((at + 9.2, at + 9.6), (at + 12, at + 812), "Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", stream=10, **copied)
     return link(trace, at, 0.9, "DtoH (Device -> Pinned)")
 
 
 def compiled_products(trace: ChromeTrace, at: float, kernel_us: float, kernel: str = GEMM) -> float:
-    """Add compiled code with ten products of 16 × 4096 by 4096² in bf16, which take about 10 µs each by the kernel model."""
+    """Add compiled code with ten products of 16 × 4096 by 4096² in bf16.
+
+    The kernel model predicts about 10 µs for each.
+    """
     start = at
     for _ in range(10):
         at = op(trace, at, "aten::mm", [[16, 4096], [4096, 4096]], HALF, kernel_us, kernel)
@@ -236,7 +248,7 @@ def compiled_products(trace: ChromeTrace, at: float, kernel_us: float, kernel: s
 
 
 def scripted(trace: ChromeTrace, at: float, name: str) -> float:
-    """Add two operators inside what is called ``name``."""
+    """Add two operators inside an event called ``name``."""
     start = at
     at = op(trace, at, "aten::tanh", [[1024, 1024]])
     at = op(trace, at, "aten::mul", [[1024, 1024], [1024, 1024]])

@@ -1,4 +1,7 @@
-"""Inputs that a trace reader meets in the wild, each with what it must answer. Built here, from one sound trace."""
+"""Inputs that a trace reader meets in practice, each with the expected result.
+
+All are built here from one sound trace.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,18 @@ from tests.support.sound_trace import GOOD, PACKED, each, event, kernel, members
 
 @dataclass(frozen=True)
 class Case:
-    """``wanted``: a refusal's code; or "same" (tables as of the sound trace); "skip" (the odd event is left out); "keep" (it is kept)."""
+    """One input and the expected result.
+
+    ``wanted`` is the code of a refusal, "same" (the tables equal those of the sound trace), "skip" (the odd event is left out)
+    or "keep" (the odd event is stored).
+    """
 
     name: str
     content: bytes
     wanted: str
-    note: str | None = None  # diagnostic that must be there
-    says: str = ""  # part of the refusal's sentence
-    stored: str | None = None  # name under which the kept event is stored
+    note: str | None = None  # A diagnostic that must be present.
+    says: str = ""  # A part of the refusal's sentence.
+    stored: str | None = None  # The name under which the stored event is saved.
 
 
 def archive(kind: str) -> bytes:
@@ -50,7 +57,7 @@ def bomb(body: bytes, times: int) -> bytes:
     )
 
 
-HUGE = 30_000  # digits or letters: past every parser's comfort, small enough to build at once
+HUGE = 30_000  # Digits or letters. This exceeds what parsers expect, and is small enough to build at once.
 
 REFUSED = [
     Case("empty", b"", "E-EMPTY"),

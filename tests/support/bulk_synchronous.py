@@ -1,6 +1,7 @@
-"""Traces of a job whose ranks step together, with planted lateness: each step computes, meets the others in one all-reduce per group, and ends.
+"""Traces of a job whose ranks step together, with planted lateness.
 
-A rank comes to its first collective as late as it is planted to; members of a group leave together, one transfer after the last has come.
+Each step computes, meets the other ranks in one all-reduce per group, and ends. A rank comes to its first collective as late
+as planned. The members of a group leave together, one transfer after the last of them has arrived.
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ from dataclasses import dataclass, field
 from tests.support.chrome_trace import BASE_NS, ChromeTrace
 
 STEP_US, COMPUTE_US, TRANSFER_US, TAIL_US = 2_000.0, 1_000.0, 100.0, 300.0
-LAUNCHES = 20  # small ones before a rank computes, where a job has them
+LAUNCHES = 20  # Small launches before a rank computes, if a job has them.
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 KERNEL = "void at::native::vectorized_elementwise_kernel<4, Add>(int)"
 
 
 @dataclass(frozen=True)
 class Planted:
-    """By rank, µs a step: what its loader takes (in the steps ``loads_in``, all where it is empty), what its host takes outside any operator, how
-    many times as long its kernels are, what a kernel takes that only it runs, and what its host takes for each of LAUNCHES small launches."""
+    """Planted times of each rank, in µs per step.
+
+    ``loader_us`` is the time of its loader, in the steps ``loads_in`` (all steps if empty). ``host_us`` is host time outside
+    any operator. ``slow_gpu`` is a factor on the length of its kernels. ``own_kernel_us`` is the time of a kernel that only
+    this rank runs. ``clock_us`` is the offset of each host's clock. ``launch_us`` is the host time of each of LAUNCHES small
+    launches.
+    """
 
     loader_us: Mapping[int, float] = field(default_factory=dict)
     host_us: Mapping[int, float] = field(default_factory=dict)
@@ -31,7 +37,10 @@ class Planted:
 
 
 def job(ranks: int, per_host: int, planted: Planted, *, mesh: bool = False, steps: int = 5) -> list[ChromeTrace]:
-    """Return one trace a rank. With ``mesh`` ranks meet those of their host first, then those of their place on every host."""
+    """Return one trace per rank.
+
+    With ``mesh``, a rank meets first the ranks of its host, then the ranks with the same position on every host.
+    """
     groups = [
         [[*range(h, h + per_host)] for h in range(0, ranks, per_host)],
         [[*range(r, ranks, per_host)] for r in range(per_host)],
@@ -76,7 +85,7 @@ def _empty(rank: int, ranks: int, per_host: int, planted: Planted) -> ChromeTrac
 
 
 def _compute(trace: ChromeTrace, rank: int, step: int, begin: float, planted: Planted) -> tuple[float, float]:
-    """Load and compute; return when the host is free and when the GPU is."""
+    """Load and compute, and return when the host is free and when the GPU is free."""
     at = begin + 5
     loads = not planted.loads_in or step in planted.loads_in
     if loader := planted.loader_us.get(rank, 0.0) if loads else 0.0:

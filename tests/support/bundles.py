@@ -1,4 +1,4 @@
-"""Bundles made by hand, sound and hostile."""
+"""Hand-made bundles, sound and hostile."""
 
 from __future__ import annotations
 

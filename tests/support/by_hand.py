@@ -1,4 +1,4 @@
-"""Runs analysed from traces that are built by hand."""
+"""Analysed runs of hand-built traces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ADDS = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFuncto
 
 
 def analysed(folder: Path, trace: ChromeTrace) -> RunResult:
-    """Analyse a trace built by hand."""
+    """Analyse a hand-built trace."""
     library = Library(DataFolder(folder / "data"))
     run = bring_in(library.folder, [(trace.write(folder / "trace.json"), "trace.json")]).runs[0]
     result = analyse(run, library)

@@ -1,4 +1,4 @@
-"""Build torch.profiler traces by hand, in microseconds: what ``ingest`` reads, small enough to follow on paper."""
+"""Build small torch.profiler traces by hand, in microseconds, for ``ingest`` to read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BASE_NS = 1_790_000_000_000_000_000
 
 
 class ChromeTrace:
-    """Collects events; every time is µs after the base."""
+    """Collects events; every time is in µs after the base."""
 
     def __init__(self, **top: Any) -> None:
         self.top: dict[str, Any] = {
@@ -25,10 +25,10 @@ class ChromeTrace:
         }
         self.events: list[dict[str, Any]] = []
         self.correlation = 100
-        self.thread = 1  # on which host events are added
+        self.thread = 1  # The thread to which host events are added.
 
     def host(self, category: str, name: str, start: float, end: float, **args: Any) -> None:
-        """Add an event of host thread ``thread``."""
+        """Add an event on the host thread ``thread``."""
         self.events.append(
             {
                 "ph": "X",
@@ -63,7 +63,7 @@ class ChromeTrace:
         stream: int = 7,
         **args: Any,
     ) -> None:
-        """Add a launch and the GPU operation it started."""
+        """Add a launch and the GPU operation that it starts."""
         self.correlation += 1
         self.host("cuda_runtime", "cudaLaunchKernel", *call, correlation=self.correlation)
         self.gpu(kernel, name, category, stream, correlation=self.correlation, **args)
@@ -97,7 +97,7 @@ class ChromeTrace:
 
 
 def three_steps() -> ChromeTrace:
-    """Three steps of 100 µs, each with one kernel of 60 µs."""
+    """Return a trace of three steps of 100 µs, each with one kernel of 60 µs."""
     trace = ChromeTrace()
     for k in range(3):
         at = 100 * k
@@ -107,7 +107,10 @@ def three_steps() -> ChromeTrace:
 
 
 def matmul_loop(steps: int = 4, step_us: float = 1000, matmul_us: float = 600, other_us: float = 100) -> ChromeTrace:
-    """A loop that multiplies 1024³ in bf16 once a step and adds once: per step 600 µs tensor cores, 100 µs other, 300 µs idle."""
+    """Return a loop with one bf16 product of 1024³ and one addition per step.
+
+    By default, a step has 600 µs of tensor-core work, 100 µs of other work, and 300 µs of idle time.
+    """
     trace = ChromeTrace()
     for k in range(steps):
         at = k * step_us

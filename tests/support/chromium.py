@@ -1,4 +1,4 @@
-"""Which Chromium the tests drive, and what a page in it asked for."""
+"""The Chromium that the tests drive, and the requests of a page in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def executable() -> str | None:
-    """Return the path of a Chromium: SAWTOOTH_CHROMIUM, the system's, or Playwright's own; None where there is none."""
+    """Return the path of a Chromium, or None if there is none.
+
+    The order is SAWTOOTH_CHROMIUM, the system's Chromium, Playwright's Chromium.
+    """
     if given := os.environ.get("SAWTOOTH_CHROMIUM"):
         return given if Path(given).exists() else None
     for name in NAMES:
@@ -30,13 +33,13 @@ def executable() -> str | None:
 
 
 def log_in(context: BrowserContext) -> None:
-    """Let a browser in at every server of the tests, as if it had been there before."""
+    """Add the session cookie of the tests to a browser, so that every test server accepts it."""
     name, value = COOKIE
     context.add_cookies([{"name": name, "value": value, "domain": host, "path": "/"} for host in ("localhost", "127.0.0.1")])
 
 
 class Seen:
-    """What a page asked for and complained about."""
+    """The requests of a page, and its errors."""
 
     def __init__(self, page: Page) -> None:
         self.urls: list[str] = []
@@ -46,6 +49,9 @@ class Seen:
         page.on("pageerror", lambda error: self.errors.append(str(error)))
 
     def foreign(self, server_url: str) -> list[str]:
-        """Return every address that is not this server's (data: and blob: stay in the browser)."""
+        """Return every requested address that is not on this server.
+
+        ``data:`` and ``blob:`` addresses stay in the browser and do not count.
+        """
         own = (server_url, server_url.replace("http", "ws", 1), "data:", "blob:")
         return [url for url in self.urls if not url.startswith(own)]

@@ -1,4 +1,7 @@
-"""Tasks for the workers of a map, in a module that their processes can import: each leaves a line for every source that it reads."""
+"""Tasks for the workers of a map, in a module that their processes can import.
+
+Each task writes a line to a log for every source that it reads.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from sawtooth.analysis.cluster.places import Source
 
 
 def read(source: Source, to: str) -> Outcome:
-    """Summarise a source: its own bytes."""
+    """Summarise a source as its own bytes."""
     path = Path(source.url)
     with (path.parent.parent / "read.log").open("a") as log:
         log.write(f"{path.name} {os.getpid()}\n")
@@ -21,7 +24,11 @@ def read(source: Source, to: str) -> Outcome:
 
 
 def die_at_first(source: Source, to: str) -> Outcome:
-    """As ``read``, but the first process that reads a source with "once" in its name is killed, and each that reads one with "always"."""
+    """Do the same as ``read``, but kill the process at certain sources.
+
+    If the source's name contains "once", only the first process that reads it is killed. If it contains "always", every
+    process that reads it is killed.
+    """
     path = Path(source.url)
     tries = path.parent.parent / f"{path.name}.tries"
     with tries.open("a") as log:

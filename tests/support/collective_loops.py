@@ -1,4 +1,4 @@
-"""Loops of one rank whose collectives are launched where they need not be, built by hand in microseconds."""
+"""Hand-built loops of one rank with collectives that are launched unnecessarily, in microseconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NODE = "autograd::engine::evaluate_function: MmBackward0"
 def _collective(
     trace: ChromeTrace, host: float, start: float, name: str, elements: int, transfer_us: float = TRANSFER_US
 ) -> float:
-    """Add a collective that nothing overlaps and return when it ends."""
+    """Add a collective that overlaps with nothing, and return its end."""
     end = start + transfer_us
     trace.launch(
         (host, host + 2), (start, end), f"ncclDevKernel_{name}_RING_LL(ncclDevKernelArgsStorage<4096ul>)", stream=17,
@@ -34,7 +34,10 @@ def _loop() -> ChromeTrace:
 
 
 def _updated(trace: ChromeTrace, step: int, begin: float, host: float, gpu: float) -> float:
-    """End a step with the optimizer's kernel, launched at ``host``, and a wait for it; return when the next step begins."""
+    """End a step with the optimizer's kernel and a wait for it, and return when the next step begins.
+
+    The kernel is launched at ``host``.
+    """
     trace.launch((host, host + 2), (gpu + 4, gpu + 40), KERNEL)
     trace.host("cuda_runtime", "cudaDeviceSynchronize", host + 4, gpu + 45)
     trace.step(step, begin, gpu + 48)
@@ -47,7 +50,10 @@ def _written(trace: ChromeTrace, folder: Path) -> Path:
 
 
 def accumulated(folder: Path, *, no_sync: bool) -> list[Path]:
-    """Four micro-batches of 500 µs a step; gradients are reduced for 150 µs after each, with ``no_sync`` after the last one only."""
+    """Write a loop of four micro-batches of 500 µs per step, with gradient reductions of 150 µs.
+
+    The gradients are reduced after each micro-batch, or with ``no_sync`` only after the last one.
+    """
     trace = _loop()
     begin = 0.0
     for step in range(STEPS):
@@ -67,8 +73,11 @@ def accumulated(folder: Path, *, no_sync: bool) -> list[Path]:
 
 
 def gathered(folder: Path, *, keep: bool, layers: int = 2, ahead: bool = False) -> list[Path]:
-    """Weights of each layer are gathered for 150 µs before its forward pass, and unless ``keep`` before its backward pass again; with ``ahead`` while the layer
-    before computes."""
+    """Write a loop that gathers the weights of each layer for 150 µs before its forward pass.
+
+    Unless ``keep``, the weights are gathered again before the backward pass. With ``ahead``, they are gathered while the
+    previous layer computes.
+    """
     trace = _loop()
     begin = 0.0
     for step in range(STEPS):
@@ -89,7 +98,10 @@ def gathered(folder: Path, *, keep: bool, layers: int = 2, ahead: bool = False) 
 
 
 def reduced_one_by_one(folder: Path, *, call_us: float) -> list[Path]:
-    """After the backward pass 24 gradients are all-reduced one by one: the host is ``call_us`` in each call, the GPU 5 µs."""
+    """Write a loop that all-reduces 24 gradients one by one after the backward pass.
+
+    Each call takes the host ``call_us``, and the GPU 5 µs.
+    """
     trace = _loop()
     begin = 0.0
     for step in range(STEPS):
@@ -107,7 +119,7 @@ def reduced_one_by_one(folder: Path, *, call_us: float) -> list[Path]:
 
 
 def piped(folder: Path, *, forward_us: tuple[float, ...], micro: int) -> list[Path]:
-    """A pipeline of ``pipelined``."""
+    """Write the traces of a pipeline from ``pipelined``."""
     paths = []
     for rank, trace in enumerate(pipelined(forward_us, micro)):
         trace.top["made_for"] = folder.name

@@ -1,4 +1,7 @@
-"""Write docs/commands.md from the commands themselves: ``python -m tests.support.command_reference > docs/commands.md``."""
+"""Write docs/commands.md from the commands: ``python -m tests.support.command_reference``.
+
+Redirect the output: ``python -m tests.support.command_reference > docs/commands.md``.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ PARSERS = {
     "attach": attach_parser,
     "sample": sample_parser,
     "loader": loader_parser,
-}  # commands that parse their own options
+}  # These commands parse their own options.
 HEAD = """# Commands
 
 Every command and option of `sawtooth`. This page is generated: `python -m tests.support.command_reference > docs/commands.md`.
@@ -30,7 +33,7 @@ Exit codes: 0 done, 1 a gate of `compare --fail-on` failed, 2 the command could 
 
 
 def page() -> str:
-    """Return the whole page as Markdown."""
+    """Return the complete page as Markdown."""
     return "\n".join([HEAD, *(line for name in COMMANDS for line in _section(name))])
 
 

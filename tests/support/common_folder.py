@@ -1,4 +1,7 @@
-"""A folder that all processes of one test run share, so that a recording which many tests look at is read and analysed once."""
+"""A folder that all processes of one test run share.
+
+With it, a recording that many tests use is read and analysed only once.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from pathlib import Path
 
 from sawtooth.ingest.locks import held
 
-PLACE = "SAWTOOTH_TESTS_FOLDER"  # set for the workers of a run
+PLACE = "SAWTOOTH_TESTS_FOLDER"  # The controller sets it for the workers of a run.
 
 
 def make() -> Callable[[], None]:
-    """Make the folder of this process and those that it starts; return what removes it."""
+    """Make the folder of this process and its child processes, and return the function that removes it."""
     os.environ[PLACE] = tempfile.mkdtemp(prefix="sawtooth-tests-")
 
     def remove() -> None:
@@ -27,7 +30,7 @@ def make() -> Callable[[], None]:
 
 @cache
 def common_folder() -> Path:
-    """Return the run's folder; outside a test run one that goes with the process."""
+    """Return the run's folder; outside a test run, a folder that is deleted with the process."""
     if PLACE not in os.environ:
         return Path(_own().name)
     return Path(os.environ[PLACE])
@@ -40,6 +43,9 @@ def _own() -> tempfile.TemporaryDirectory[str]:
 
 @contextmanager
 def alone(what: str) -> Iterator[None]:
-    """Make ``what`` in no two processes at a time: the second finds what the first made."""
+    """Prevent two processes from making ``what`` at the same time.
+
+    The second process waits and then finds the result of the first.
+    """
     with (common_folder() / f"{what}.lock").open("w") as file, held(file):
         yield

@@ -1,4 +1,4 @@
-"""A real profile of a function on the CPU, without a recording."""
+"""A real CPU profile of a function, without a recording."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import torch
 
 
 def operators_of(step: Callable[[], Any], folder: Path) -> list[dict[str, Any]]:
-    """Run ``step`` under torch.profiler; return its operators' events by thread and start, each with ``parent``: the index of the one around it, -1 without."""
+    """Run ``step`` under torch.profiler and return the events of its operators by thread and start.
+
+    Each event has ``parent``, the index of the operator around it, or -1 without one.
+    """
     path = folder / "trace.json"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

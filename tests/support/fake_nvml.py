@@ -1,5 +1,5 @@
 # ruff: noqa: N802, N815 - the names are pynvml's
-"""A library that answers like pynvml, from a script: GPUs, their values, and when which call fails."""
+"""A fake pynvml that answers from a script: GPUs, their values, and which calls fail when."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class NVMLError(Exception):
 
 
 class FakeClock:
-    """Time that passes only when somebody waits or an NVML call is said to take some."""
+    """A clock that advances only if somebody waits, or if an NVML call has a scripted cost."""
 
     def __init__(self, wall_ns: int = 1_800_000_000_000_000_000) -> None:
         self.m = 5_000_000_000
@@ -37,7 +37,11 @@ class FakeClock:
 
 
 class FakeNvml:
-    """``fail[(call, uuid or None)] = code``; ``gpm[uuid]`` and ``util[uuid]`` are functions of the monotonic time."""
+    """A scripted NVML.
+
+    ``fail[(call, uuid or None)] = code`` makes a call fail. ``gpm[uuid]`` and ``util[uuid]`` are functions of the monotonic
+    time.
+    """
 
     NVMLError = NVMLError
     nvmlMemory_v2 = 2
@@ -184,7 +188,10 @@ class FakeNvml:
         return SimpleNamespace(metrics=[SimpleNamespace(metricId=0, value=0.0, nvmlReturn=0) for _ in range(40)])
 
     def nvmlGpmMetricsGet(self, request: Any) -> None:
-        """Every metric is its own id in percent, tensor activity NaN in the first window, NVLink not supported."""
+        """Set every metric to its own id in percent.
+
+        Tensor activity is NaN in the first window, and NVLink is not supported.
+        """
         assert request.sample2.m > request.sample1.m
         self.time.advance(self.cost_s.get("a GPM metric", 0) * request.numMetrics + self.cost_s.get("nvmlGpmMetricsGet", 0))
         self.gpm_requests.append([request.metrics[i].metricId for i in range(request.numMetrics)])

@@ -1,4 +1,4 @@
-"""A data folder with an old run, a new trace to bring in, and what must hold after any fault."""
+"""A data folder with an old run, a new trace to ingest, and the conditions after any fault."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder
 from tests.support import sound_trace
 from tests.support.paths import ROOT
 
-# What an ingest job does, in a process that kills itself at the n-th rename, before or after it. 0: never.
+# The work of an ingest job, in a process that kills itself at the n-th rename, before or after it. With 0, it never does.
 CHILD = """
 import os, resource, signal, sys
 from pathlib import Path
@@ -68,7 +68,7 @@ def trace_in(path: Path, steps: int) -> Path:
 
 
 def bring(folder: DataFolder, trace: Path) -> Manifest:
-    """Bring a trace in, in this process."""
+    """Ingest a trace in this process."""
     library = Library(folder)
     (run,) = bring_in(folder, [(trace, trace.name)]).runs
     card_of(run, library)
@@ -79,7 +79,7 @@ def bring(folder: DataFolder, trace: Path) -> Manifest:
 def start(
     trace: Path, folder: DataFolder, at: int = 0, when: str = "before", most_bytes: int = 0, most_files: int = 0
 ) -> subprocess.Popen[str]:
-    """Bring a trace in, in a process of its own."""
+    """Ingest a trace in a separate process."""
     command = [sys.executable, "-c", CHILD, str(trace), str(folder.root), str(at), when, str(most_bytes), str(most_files)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=folder.root
@@ -87,7 +87,7 @@ def start(
 
 
 def numbers(folder: DataFolder, run: str, library: Library | None = None) -> dict[str, Any]:
-    """Return everything a run's report says."""
+    """Return the complete report of a run."""
     own = library or Library(folder)
     try:
         return dict(json.loads(json.dumps(report_json(analyse(folder.read_manifest(run), own)))))
@@ -97,7 +97,7 @@ def numbers(folder: DataFolder, run: str, library: Library | None = None) -> dic
 
 
 def leftovers(folder: DataFolder) -> list[str]:
-    """Return what lies in the data folder and belongs to nothing."""
+    """Return the files in the data folder that belong to no run or recording."""
     kinds = {
         "recordings": ".v1.duckdb",
         "derived": (".duckdb", "card.msgpack", "result.msgpack"),
@@ -117,7 +117,10 @@ def leftovers(folder: DataFolder) -> list[str]:
 
 
 def check_whole(folder: DataFolder) -> None:
-    """Sweep as a starting server does; then everything published is whole and nothing else lies there."""
+    """Check that everything published is complete and that no other files remain.
+
+    The check first sweeps the folder, as a starting server does.
+    """
     sweep_all(folder, older_than_s=0)
     assert leftovers(folder) == [], leftovers(folder)
     for place in (folder.recordings, folder.derived):
@@ -129,7 +132,7 @@ def check_whole(folder: DataFolder) -> None:
 
 
 def has_run(folder: DataFolder, run: str) -> bool:
-    """Tell whether the run is published."""
+    """Return whether the run is published."""
     try:
         return folder.read_manifest(run).id == run
     except NotFoundError:
@@ -147,5 +150,5 @@ def small_disk(place: Path, size: int) -> Iterator[Path]:
 
 
 def bytes_in(folder: Path, but: str) -> int:
-    """Return what the files of ``folder`` take on the disk, without those whose names end with ``but``."""
+    """Return the disk space of the files in ``folder``, except files whose names end with ``but``."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if not path.name.endswith(but))

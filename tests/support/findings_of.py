@@ -1,4 +1,4 @@
-"""Findings of a committed recording or a hand-made one, each read and analysed once in a test run."""
+"""Findings of committed or hand-made recordings, each read and analysed once per test run."""
 
 from __future__ import annotations
 
@@ -28,20 +28,26 @@ NAMES = [f.name for root in (RECORDINGS, SAMPLES) for f in sorted(root.iterdir()
 
 @cache
 def library() -> Library:
-    """Return the recordings that all tests of a run share; nothing else writes there than this module."""
+    """Return the recordings that all tests of a run share.
+
+    Only this module writes to them.
+    """
     return Library(DataFolder(common_folder() / "recordings").create())
 
 
 @cache
 def result_of(name: str, root: Path | None = None) -> RunResult:
-    """Analyse the recording ``name`` of ``root`` (None: tests/recordings, tests/recordings_after, sample_traces, HAND_MADE), with its telemetry."""
+    """Analyse the recording ``name`` of ``root`` with its telemetry.
+
+    If ``root`` is None, the recording is looked up in tests/recordings, tests/recordings_after, sample_traces and HAND_MADE.
+    """
     with alone(f"recording-{name}"):
         run = bring_in(library().folder, [(f, f.name) for f in _files(name, root)], name=name).runs[0]
         return kept.result_of(run, library())
 
 
 def recording_of(trace: Path) -> str:
-    """Read a trace into the library with all that is derived of it, and return its recording's id."""
+    """Ingest a trace with all its derived files, and return the id of its recording."""
     with alone(f"recording-{trace.parent.name}"):
         recording = ingest_file(trace, library().folder).id
         ensure_derived(library().folder, recording)
@@ -64,13 +70,13 @@ def _files(name: str, root: Path | None) -> list[Path]:
 
 
 def finding(name: str, rule: str) -> Finding | None:
-    """Return the finding of ``rule`` on the recording, None where it is quiet."""
+    """Return the finding of ``rule`` on the recording, or None if the rule reports nothing."""
     return next((f for f in result_of(name).findings if f.rule == rule), None)
 
 
 @contextmanager
 def context_of(name: str) -> Iterator[RuleContext]:
-    """Give what rules look at of a recording: of the device that leads the run."""
+    """Yield the rule context of a recording, for the leading device of the run."""
     result = result_of(name)
     if result.lead is None:
         raise LookupError(f"{name} has no GPU work that a rule could look at")
@@ -80,13 +86,16 @@ def context_of(name: str) -> Iterator[RuleContext]:
 
 
 def stopwatch_ms(name: str) -> float:
-    """Return the step time in ms of a committed recording by its stopwatch."""
+    """Return the step time in ms that the stopwatch of a committed recording measured."""
     truth = next(path for root in (RECORDINGS, RECORDED_AFTER, SAMPLES) if (path := root / name / "truth.json").exists())
     return float(json.loads(truth.read_text(encoding="utf-8"))["step_s_pipelined"]) * 1e3
 
 
 def together(result: RunResult, rules: Sequence[str]) -> float | None:
-    """Return the step time in ms that the findings of ``rules`` predict together, None where one of them is missing or predicts nothing."""
+    """Return the step time in ms that the findings of ``rules`` predict together.
+
+    Returns None if one of the findings is missing or has no prediction.
+    """
     found = [f for f in result.findings if f.rule in rules and f.predicted_step_ms is not None]
     if result.lead is None or len(found) != len(rules):
         return None

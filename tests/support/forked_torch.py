@@ -1,7 +1,8 @@
-"""Start trainings as forks of a process that has imported PyTorch: a start takes milliseconds, and a crash ends that fork alone.
+"""Start trainings as forks of a process that has imported PyTorch.
 
-``python forked_torch.py serve SOCKET`` is that process, ``python forked_torch.py start SOCKET train.py`` runs a training in its place: with the
-environment, folder, output and exit code of the command that starts it. Standard library and PyTorch only.
+A start then takes milliseconds, and a crash ends only that fork. ``python forked_torch.py serve SOCKET`` is that process.
+``python forked_torch.py start SOCKET train.py`` runs a training in a fork of it, with the environment, folder, output and exit
+code of the starting command. This module uses only the standard library and PyTorch.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from pathlib import Path
 from typing import Any
 
 HOOK = "_sawtooth_recorder.ingest.capture.command.hook"
-LONGEST_S = 120  # of a training
-MOST_BYTES = 1 << 17  # of an environment
+LONGEST_S = 120  # Longest time of a training.
+MOST_BYTES = 1 << 17  # Largest size of an environment.
 READY_S = 240
 
 
 def serve(address: str) -> None:
-    """Start a training for each connection, one after the other, until the standard input ends."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a fork cannot use what its parent may have asked CUDA
+    """Start a training for each connection, one after the other, until standard input ends."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # A fork cannot use CUDA if its parent has initialized it.
 
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(address)
     listener.listen()
     while True:
         ready, _, _ = select.select([listener, 0], [], [])
-        if 0 in ready:  # its input has ended: whoever started this process has ended too, or was killed
+        if 0 in ready:  # Standard input has ended, so the process that started this one has ended or was killed.
             os._exit(0)
         connection, _ = listener.accept()
         message, files, _, _ = socket.recv_fds(connection, MOST_BYTES, 3)
@@ -59,14 +60,14 @@ def _train(about: dict[str, object], files: list[int]) -> None:
     os.chdir(str(about["folder"]))
     os.environ.clear()
     os.environ.update(about["environment"], CUDA_VISIBLE_DEVICES="")  # type: ignore[call-overload]
-    if HOOK in sys.modules:  # the hook of the server does nothing in a fork
+    if HOOK in sys.modules:  # The hook of the server does nothing in a fork.
         sys.modules[HOOK].install(sys.modules["torch.optim.optimizer"])
     sys.argv = [str(about["script"])]
     runpy.run_path(str(about["script"]), run_name="__main__")
 
 
 def start(address: str, script: str) -> None:
-    """Run ``script`` in a fork of the server at ``address`` and end as it does."""
+    """Run ``script`` in a fork of the server at ``address``, and exit with its exit code."""
     about = {"script": script, "folder": str(Path.cwd()), "environment": dict(os.environ)}
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.connect(address)
@@ -78,13 +79,16 @@ def start(address: str, script: str) -> None:
 
 
 class Server:
-    """A process that starts trainings; ``ready`` waits for it and returns the command that runs a script below it."""
+    """A process that starts trainings.
+
+    ``ready`` waits for it and returns the command that runs a script in a fork of it.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], address: Path) -> None:
         self._process, self._address = process, address
 
     def ready(self) -> list[str]:
-        """Return the words before those of a training."""
+        """Return the words of the command that come before the training's own words."""
         until = time.monotonic() + READY_S
         while not self._address.exists():
             if self._process.poll() is not None or time.monotonic() > until:
@@ -95,7 +99,10 @@ class Server:
 
 @contextmanager
 def server(folder: Path, environment: dict[str, str], *before: str) -> Iterator[Server]:
-    """Yield a server that works in ``folder``; ``before`` are words before its own, a recorder's say."""
+    """Yield a server that works in ``folder``.
+
+    ``before`` are words before the server's command, such as those of a recorder.
+    """
     address = folder / "socket"
     words = [*before, sys.executable, __file__, "serve", str(address)]
     silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

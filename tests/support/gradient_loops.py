@@ -1,4 +1,7 @@
-"""Loops built by hand over what a backward pass does with gradients: who clears them, and in which passes they are computed."""
+"""Hand-built loops that differ in how a backward pass handles gradients.
+
+The gradients are cleared by different code, and are computed in different passes.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,15 @@ from tests.support.anti_patterns import GEMM, SLOW_US, loop, op
 from tests.support.chrome_trace import ChromeTrace
 
 SIZES = [[256, 256], [256, 256]]
-MAIN, BACKWARD = 1, 2  # threads
-CLEARED, ADDED = "c", "a"  # a parameter whose gradient starts anew, and one whose gradient is added to what was there
+MAIN, BACKWARD = 1, 2  # Threads of the host.
+CLEARED, ADDED = "c", "a"  # A parameter whose gradient starts anew, and one whose gradient is added to the existing value.
 
 
 def steps_of(trace: ChromeTrace, at: float, passes: tuple[str, ...]) -> float:
-    """Add a step of ``passes``, each a forward pass and a backward one in which parameters follow each other as its letters say, 24 µs of the host a product."""
+    """Add a step of ``passes``, each with a forward pass and a backward pass.
+
+    The letters of a pass say how the gradient of each parameter is handled, in order. Each product takes the host 24 µs.
+    """
     for letters in passes:
         trace.thread = MAIN
         for _ in letters:
@@ -36,7 +42,10 @@ def steps_of(trace: ChromeTrace, at: float, passes: tuple[str, ...]) -> float:
 
 
 def rarely(folder: Path) -> list[Path]:
-    """Write a loop whose first step of four clears what the others add up: a second optimizer, which steps rarely."""
+    """Write a loop in which only the first of four steps clears gradients that the other steps accumulate.
+
+    This is the pattern of a second optimizer that steps rarely.
+    """
     kinds = iter(["cccc", "ccaa", "ccaa", "ccaa"])
     return loop(folder, lambda trace, at: steps_of(trace, at, (next(kinds),)))
 

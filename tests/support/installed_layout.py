@@ -1,6 +1,7 @@
-"""The package as an installed copy has it, made of links to a checkout: for tools that read files and not ``__path__``.
+"""Make the folder layout of an installed package from links to a checkout.
 
-``python -m tests.support.installed_layout FOLDER`` makes ``FOLDER/sawtooth``; mypy and import-linter read it there.
+It is for tools that read files and ignore ``__path__``. ``python -m tests.support.installed_layout FOLDER`` makes
+``FOLDER/sawtooth``. mypy and import-linter read it there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ ROOMS = ("app", "ingest", "analysis", "sample_traces")
 
 
 def make(folder: Path) -> Path:
-    """Make ``folder``/sawtooth anew and return ``folder``. Folders are real, files are links (copies where links are not allowed)."""
+    """Make ``folder``/sawtooth anew and return ``folder``.
+
+    Folders are real. Files are links, or copies where links are not allowed.
+    """
     shutil.rmtree(folder / "sawtooth", ignore_errors=True)
     for source, target in (("sawtooth", "sawtooth"), *((room, f"sawtooth/{room}") for room in ROOMS)):
         for path in sorted((ROOT / source).rglob("*.py")):

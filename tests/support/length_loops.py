@@ -1,4 +1,4 @@
-"""Loops built by hand whose shapes change from step to step, or do not."""
+"""Hand-built loops whose shapes change from step to step, or stay the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.chrome_trace import ChromeTrace
 
 
 def lengths(folder: Path, longest: int) -> list[Path]:
-    """Write four steps of one product, of 256 rows and of ``longest`` in turn."""
+    """Write four steps of one product, alternately with 256 rows and with ``longest`` rows."""
     turns = itertools.cycle((256, longest))
 
     def add(trace: ChromeTrace, at: float) -> float:
@@ -23,7 +23,10 @@ def lengths(folder: Path, longest: int) -> list[Path]:
 
 
 def planned(folder: Path, name: str, *, always: bool) -> list[Path]:
-    """Write a loop of four layers of the operator ``name``, whose first call takes the host 5 ms where its length is new: in each step, or once."""
+    """Write a loop of four layers of the operator ``name``, whose first call is slow for a new length.
+
+    That call takes the host 5 ms. The length is new in each step, or only once.
+    """
     lengths = itertools.count(200, 8) if always else itertools.chain((200,), itertools.repeat(208))
     known: set[int] = set()
 
@@ -32,7 +35,7 @@ def planned(folder: Path, name: str, *, always: bool) -> list[Path]:
         for _ in range(4):
             takes_us, dims = OP_US if length in known else 5000.0, [[1, 4, length, 64]] * 3
             op(trace, at, name, dims, HALF, 200, "cudnn_generated_fort_native_sdpa", host_us=takes_us)
-            at += takes_us + 200  # when its kernel is done
+            at += takes_us + 200  # At this time its kernel is done.
             known.add(length)
         return at
 
@@ -40,7 +43,10 @@ def planned(folder: Path, name: str, *, always: bool) -> list[Path]:
 
 
 def short_kernels(folder: Path, longer: int) -> list[Path]:
-    """Write a loop of 40 products of 4 µs, which a host that takes 30 µs for each launches; their length grows by ``longer`` a step."""
+    """Write a loop of 40 products of 4 µs, each of which takes the host 30 µs to launch.
+
+    Their length grows by ``longer`` per step.
+    """
     lengths = itertools.count(128, longer)
 
     def products(trace: ChromeTrace, at: float) -> float:

@@ -1,4 +1,4 @@
-"""The lost time of a hand-made trace, cut by cause, with what proves each."""
+"""Lost time of a hand-made trace by cause, with the evidence for each part."""
 
 from __future__ import annotations
 

@@ -14,21 +14,24 @@ def module(trace: ChromeTrace, name: str, start: float, end: float) -> None:
 def work(
     trace: ChromeTrace, name: str, start: float, gpu: tuple[float, float], sequence: int | None, forward_thread: int = 0
 ) -> None:
-    """An operator of 8 µs that launches one kernel."""
+    """Add an operator of 8 µs that launches one kernel."""
     numbers = {} if sequence is None else {"Sequence number": sequence, "Fwd thread id": forward_thread}
     trace.op(name, start, start + 8, **numbers)
     trace.launch((start + 2, start + 4), gpu, KERNEL)
 
 
 def small_training() -> ChromeTrace:
-    """Net calls Linear_0, adds, calls Linear_1; the loss, backward on thread 2 and the optimizer lie outside."""
+    """Return the trace of a step in which Net calls Linear_0, adds, and calls Linear_1.
+
+    The loss, the backward pass on thread 2 and the optimizer are outside of Net.
+    """
     trace = ChromeTrace()
     module(trace, "Net_0", 10, 100)
     module(trace, "Linear_0", 20, 50)
     work(trace, "aten::addmm", 25, (40, 140), 6)
     trace.op(
         "aten::view", 46, 48, **{"Sequence number": 7, "Fwd thread id": 0}
-    )  # makes no node, so Linear_1's product has the number too
+    )  # This operator makes no node, so Linear_1's product has the same number.
     work(trace, "aten::add", 51, (140, 145), 8)
     module(trace, "Linear_1", 60, 90)
     work(trace, "aten::addmm", 65, (145, 165), 7)

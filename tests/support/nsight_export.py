@@ -1,4 +1,4 @@
-"""Small exports of Nsight Systems, built by hand: four steps of two kernels and a copy, on one GPU or two."""
+"""Small hand-built exports of Nsight Systems: four steps of two kernels and a copy, on 1 or 2 GPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-EPOCH_NS = 1_750_000_000_000_000_000  # Unix time of time 0
+EPOCH_NS = 1_750_000_000_000_000_000  # Unix time of time 0.
 STEPS = 4
 STEP_NS = 1_000_000
 PID = 4242
@@ -27,12 +27,18 @@ Row = dict[str, Any]
 
 
 def process(pid: int) -> int:
-    """Return the globalPid of ``pid``; a thread's globalTid is that plus its tid."""
+    """Return the globalPid of ``pid``.
+
+    The globalTid of a thread is this number plus its tid.
+    """
     return 1 << 48 | pid << 24
 
 
 def tables(pids: Iterable[int] = (PID,), *, devices: Iterable[int] | None = None) -> dict[str, list[Row]]:
-    """Return the rows of an export in which each process runs the same steps, on device 0 or those of ``devices``."""
+    """Return the rows of an export in which each process runs the same steps.
+
+    The steps run on device 0, or on those of ``devices``.
+    """
     made: dict[str, list[Row]] = {
         "StringIds": [{"id": key, "value": value} for key, value in TEXTS.items()],
         "META_DATA_EXPORT": [
@@ -100,7 +106,10 @@ def _add_step(made: dict[str, list[Row]], pid: int, device: int, step: int) -> N
 
 
 def add_metrics(made: dict[str, list[Row]], gpus: Iterable[int] = (0,), *, every_ns: int = 100_000) -> None:
-    """Sample the GPU's counters over the steps, as ``--gpu-metrics-devices`` does: busy for the first half of each step."""
+    """Add samples of the GPU's counters over the steps, as ``--gpu-metrics-devices`` records them.
+
+    The GPU is busy in the first half of each step.
+    """
     names = {1: "GPC Clock Frequency [MHz]", 2: "GR Active [Throughput %]", 3: "SMs Active [Throughput %]"}
     names |= {
         4: "DRAM Read Bandwidth [Throughput %]",
@@ -125,7 +134,10 @@ def add_metrics(made: dict[str, list[Row]], gpus: Iterable[int] = (0,), *, every
 
 
 def write(path: Path, made: dict[str, list[Row]], statements: Iterable[str] = ()) -> Path:
-    """Write ``made`` as an export; each table has the columns that its rows name. ``statements`` are run at the end."""
+    """Write ``made`` as an export.
+
+    Each table has the columns that its rows name. ``statements`` are executed at the end.
+    """
     path.unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as connection:
         for table, rows in made.items():

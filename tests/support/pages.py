@@ -1,4 +1,4 @@
-"""A screen opened without a browser, its words and its charts."""
+"""A screen opened without a browser, with its texts and charts."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def opened(screen: str, run: str, **query: str) -> AppTest:
 
 
 def text_of(test: AppTest) -> str:
-    """Return every text on the page; html elements carry theirs in ``body``."""
+    """Return every text on the page, including the ``body`` of html elements."""
     assert len(test.exception) == 0
     return "\n".join(str(getattr(e.proto, "body", "") or getattr(e.proto, "label", "")) for e in test.main)
 
 
 def words_of(test: AppTest) -> str:
-    """Return every text on the page, which must neither have failed nor lack what it shows."""
+    """Return every text on the page, and check that the page did not fail and shows everything."""
     text = text_of(test)
     assert "This page failed" not in text, text
     assert "cannot be shown" not in text, text

@@ -1,13 +1,14 @@
-"""Where the tests find things: nobody counts the folders above a file."""
+"""Folders of the tests, so that no test counts the folders above its file."""
 
 import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SAMPLES = ROOT / "sample_traces"  # the recordings that ship with the app
-RECORDED_AFTER = ROOT / "tests" / "recordings_after"  # judge by these, choose nothing by them
-GRAPH_BREAKS = ROOT / "tests" / "graph_breaks"  # one program under torch.compile, its graph broken 0, 1, 5 and 20 times
-USUAL_EXAMPLE = ROOT / "tests" / "usual_example"  # one training, mended change by change, as the capture helper wrote each
-RECORDINGS = ROOT / "tests" / "recordings"  # real recordings with one trouble each
-TELEMETRY = ROOT / "tests" / "telemetry"  # a file in each telemetry format
-SHARED = Path(os.environ.get("SAWTOOTH_SHARED", ROOT.parent / "shared"))  # more recordings, where they are at hand
+SAMPLES = ROOT / "sample_traces"  # Recordings that are shipped with the app.
+RECORDED_AFTER = ROOT / "tests" / "recordings_after"  # Use these to judge the analysis. Do not choose any constant by them.
+GRAPH_BREAKS = ROOT / "tests" / "graph_breaks"  # One program under torch.compile, with 0, 1, 5 and 20 graph breaks.
+# One training, improved change by change, as the capture helper wrote each run.
+USUAL_EXAMPLE = ROOT / "tests" / "usual_example"
+RECORDINGS = ROOT / "tests" / "recordings"  # Real recordings with one problem each.
+TELEMETRY = ROOT / "tests" / "telemetry"  # One file in each telemetry format.
+SHARED = Path(os.environ.get("SAWTOOTH_SHARED", ROOT.parent / "shared"))  # More recordings, if they are available.

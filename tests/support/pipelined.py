@@ -1,4 +1,7 @@
-"""Traces of a pipeline of stages that pass microbatches on: all forward passes first, then all backward passes, which take twice as long."""
+"""Traces of a pipeline whose stages pass microbatches on.
+
+All forward passes come first, then all backward passes, which take twice as long.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,11 @@ def pipelined(
     chunks: int = 1,
     launch_us: float = LAUNCH_US,
 ) -> list[ChromeTrace]:
-    """Return one trace a stage; ``forward_us`` is what the forward pass of one of its ``chunks`` takes for one microbatch. ``peers``: calls say with whom.
-    ``launch_us`` is what the host takes from one launch to the next."""
+    """Return one trace per stage.
+
+    ``forward_us`` is the time that the forward pass of one of a stage's ``chunks`` takes for one microbatch. If ``peers``, the
+    calls name their peer. ``launch_us`` is the host's time from one launch to the next.
+    """
     count = len(forward_us)
     traces = [
         ChromeTrace(distributedInfo={"backend": "nccl", "rank": rank, "world_size": count}, baseTimeNanoseconds=BASE_NS)
@@ -31,10 +37,10 @@ def pipelined(
     begin = 0.0
     for step in range(steps):
         hosts = [begin + 10.0] * count
-        free = [begin + 10.0 + launch_us * (6 * micro * chunks + 2)] * count  # the host has launched all of a step by then
+        free = [begin + 10.0 + launch_us * (6 * micro * chunks + 2)] * count  # By then the host has launched all of a step.
         talk_free = list(free)
         for stages, times in ((list(range(count)) * chunks, 1), (list(range(count - 1, -1, -1)) * chunks, 2)):
-            ready = [0.0] * micro  # when the stage before has each microbatch
+            ready = [0.0] * micro  # When each microbatch arrives from the previous stage.
             source: int | None = None
             for stage in stages:
                 for k in range(micro):
@@ -72,7 +78,10 @@ def _transfer(
     peers: bool,
     launch_us: float,
 ) -> None:
-    """Let two stages meet; each stage's calls stand in the order of its own program, which sends what it has just made."""
+    """Add a transfer between two stages.
+
+    The calls of each stage are in the order of its own program, which sends what it has just computed.
+    """
     sides = (("send", "Dst Rank", *sender, receiver[0]), ("recv", "Src Rank", *receiver, sender[0]))
     for name, of_peer, stage, start, other in sides:
         at = hosts[stage]

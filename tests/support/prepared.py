@@ -1,4 +1,7 @@
-"""Runs that many tests look at: brought in and analysed once per test run, then copied into each test's own data folder."""
+"""Runs that many tests use, ingested and analysed once per test run.
+
+They are then copied into each test's own data folder.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ from tests.support.common_folder import alone, common_folder
 
 
 def prepared(data: DataFolder, *paths: Path, name: str | None = None) -> Manifest:
-    """Return the run that ``paths`` make, in ``data``, analysed as the child of an upload leaves it: newer than the runs that are there."""
+    """Return the run of ``paths`` in ``data``, analysed as after an upload.
+
+    It is newer than the runs that are already there.
+    """
     made, run = _made(tuple((path.name, path.read_bytes()) for path in paths), name)
     shutil.copytree(made, data.root, dirs_exist_ok=True)
     manifest = msgspec.structs.replace(data.read_manifest(run), created_ns=time.time_ns())
@@ -38,7 +44,10 @@ def prepared_result(*paths: Path) -> RunResult:
 
 
 def folder_with_sound_run(scratch: Path) -> DataFolder:
-    """Return a data folder below ``scratch`` that holds the run of one small sound trace, read in but not analysed."""
+    """Return a data folder below ``scratch`` with the run of one small sound trace.
+
+    The trace is ingested but not analysed.
+    """
     trace = scratch / "one.json"
     trace.write_bytes(sound_trace.text(sound_trace.sound()))
     folder = DataFolder(scratch / "data").create()
@@ -47,13 +56,16 @@ def folder_with_sound_run(scratch: Path) -> DataFolder:
 
 
 def _made(files: tuple[tuple[str, bytes], ...], name: str | None) -> tuple[Path, str]:
-    """Bring the files in, told by their names and content, and return the data folder and the run."""
+    """Ingest the files and return the data folder and the run.
+
+    Files with the same names and content are ingested only once.
+    """
     key = hashlib.sha256(repr((files, name)).encode()).hexdigest()[:16]
     place = common_folder() / f"prepared-{key}"
-    told = place / "run"  # written last
+    told = place / "run"  # It is written last.
     with alone(place.name):
         if not told.exists():
-            shutil.rmtree(place, ignore_errors=True)  # what a test that failed halfway left
+            shutil.rmtree(place, ignore_errors=True)  # A test that failed halfway may have left files here.
             (place / "given").mkdir(parents=True)
             told.write_text(_bring(place, files, name), encoding="utf-8")
     return place / "data", told.read_text(encoding="utf-8")

@@ -1,4 +1,7 @@
-"""Signals with a known rhythm, sampled as NVML and GPM do: exact means over windows that end at the sample's time."""
+"""Signals with a known rhythm, sampled as NVML and GPM do.
+
+Each value is the exact mean over a window that ends at the sample's time.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ def pulse_train(
     low: float = 0.0,
     sampling_jitter: float = 0.005,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return times and values. ``window_s`` None: each window reaches back to the sample before (GPM)."""
+    """Return times and values.
+
+    If ``window_s`` is None, each window begins at the sample before, as GPM's windows do.
+    """
     total = samples * spacing_s * 1.2 + 10 * period_s
     lengths = period_s * np.clip(1 + jitter * rng.standard_normal(int(total / period_s) + 3), 0.3, None)
     on = np.concatenate([[0], np.cumsum(lengths)])[:-1] - rng.uniform(0, period_s) - period_s

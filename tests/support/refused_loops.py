@@ -1,4 +1,7 @@
-"""Loops built by hand whose allocator is refused memory by the driver in every step, with much or little of what it holds free."""
+"""Hand-built loops whose allocator is refused memory by the driver in every step.
+
+Much or little of the memory that the allocator has reserved is free.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,11 @@ from tests.support.chrome_trace import ChromeTrace
 
 
 def refused(trace: ChromeTrace, at: float, free: int) -> float:
-    """Add a product, and a request of 900 MB while ``free`` of 7 GB are: the driver refuses, gets two blocks back, and gives."""
+    """Add a product, and a request of 900 MB that the driver refuses at first.
+
+    At that time ``free`` of the 7 GB that the allocator has reserved are free. The driver refuses, gets two blocks back, and
+    then allocates.
+    """
     at = op(trace, at, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 400, GEMM)
     memory(trace, at - 300, 1 << 21, free + (1 << 21))
     start = at + 2
@@ -24,7 +31,10 @@ def refused(trace: ChromeTrace, at: float, free: int) -> float:
 
 
 def memory(trace: ChromeTrace, at: float, size: int, free: int, reserved: int = 7_000_000_000) -> None:
-    """Add an event of the allocator, which has given ``size`` bytes and had ``free`` of ``reserved`` before."""
+    """Add an event of the allocator after it has allocated ``size`` bytes.
+
+    Before, ``free`` of ``reserved`` bytes were free.
+    """
     args = {"Device Type": 1, "Device Id": 0, "Addr": int(at) + 1, "Bytes": size}
     held = {"Total Allocated": reserved - free + size, "Total Reserved": reserved}
     trace.events.append(

@@ -1,4 +1,4 @@
-"""Traces for the replay, by hand and generated."""
+"""Traces for the replay, hand-built and generated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 
 def loading() -> TinyTrace:
-    """Steps of 100 µs on the host: 30 µs in the loader before the first launch, 20 µs before the second."""
+    """Return steps of 100 µs on the host, with time in the loader before two launches.
+
+    The loader takes 30 µs before the first launch and 20 µs before the second.
+    """
     trace = TinyTrace()
     for k in range(3):
         t = 100.0 * k
@@ -37,7 +40,7 @@ def launch_bound() -> TinyTrace:
     for k in range(3):
         t = 100.0 * k
         trace.step(t, t + 100)
-        trace.launch((t + 10, t + 15), (t + 17, t + 20))  # 2 µs behind its launch
+        trace.launch((t + 10, t + 15), (t + 17, t + 20))  # The kernel starts 2 µs after its launch.
         trace.launch((t + 50, t + 55), (t + 57, t + 60))
     return trace
 
@@ -47,8 +50,8 @@ def sync_every_step() -> TinyTrace:
     for k in range(3):
         t = 100.0 * k
         trace.step(t, t + 100)
-        trace.launch((t + 0, t + 5), (t + 7, t + 67))  # 60 µs of work
-        trace.call("cudaStreamSynchronize", t + 10, t + 70)  # returns 3 µs after it
+        trace.launch((t + 0, t + 5), (t + 7, t + 67))  # The kernel takes 60 µs.
+        trace.call("cudaStreamSynchronize", t + 10, t + 70)  # The call returns 3 µs after the kernel.
     return trace
 
 

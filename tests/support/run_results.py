@@ -1,4 +1,4 @@
-"""Analysed runs built by hand: what comparisons, gates and sweeps read, without a store."""
+"""Hand-built analysed runs for comparisons, gates and sweeps, without a store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def run_of(
     device="NVIDIA H200",
     **recorded,
 ):
-    """Return a run whose ledger rows are (owner, cause, ns of the window, unprofiled ms per step); its steps are equally long."""
+    """Return a run with the given ledger and steps of equal length.
+
+    Ledger rows are (owner, cause, ns of the window, unprofiled ms per step).
+    """
     window = sum(row[2] for row in ledger)
     ends = [window * (k + 1) // counted for k in range(counted)]
     steps = pd.DataFrame(

@@ -1,5 +1,8 @@
-"""Loops built by hand over the samples of a batch: a model that is called often in a step, with sample after sample or with layers that have weights of
-their own, and samples that are prepared before it."""
+"""Hand-built loops over the samples of a batch.
+
+A step calls a model often, either with one sample after the other or with layers that have weights of their own. In other
+loops the samples are prepared before the model runs.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,19 @@ WEIGHT = [256, 256]
 SAMPLES = 16
 
 
-NUMBERS = itertools.count(100, 100)  # autograd's, which no two steps share
+NUMBERS = itertools.count(100, 100)  # Sequence numbers of autograd, which no two steps share.
 
 
 def called(trace: ChromeTrace, at: float, batch: int, weights: int) -> float:
-    """Add SAMPLES linear layers over ``batch`` sequences of 64 tokens with their backward passes; ``weights`` of them get a gradient."""
+    """Add SAMPLES linear layers over ``batch`` sequences of 64 tokens, with their backward passes.
+
+    ``weights`` of the layers get a gradient.
+    """
     rows, first = [batch * 64, 256], next(NUMBERS)
     for i in range(SAMPLES):
         start, facts = at, {"Sequence number": first + i}
         at = op(trace, at, "aten::mm", [rows, WEIGHT], kernel=GEMM, kernel_us=5, host_us=SLOW_US, **facts)
-        for around in (0.2, 0.3):  # autocast calls an operator again inside itself
+        for around in (0.2, 0.3):  # Autocast calls an operator again inside itself.
             trace.op("aten::linear", start - around, at - around, [[batch, 64, 256], WEIGHT, [256]], ["float"] * 3)
     for i in reversed(range(SAMPLES)):
         start = at
@@ -40,14 +46,17 @@ def called(trace: ChromeTrace, at: float, batch: int, weights: int) -> float:
 
 
 def prepared(trace: ChromeTrace, at: float, samples: int, product: bool = False, learned: bool = False) -> float:
-    """Take a batch of images apart, run two operators on each and a product if asked for, stack them and run a layer; ``learned``: with a gradient."""
+    """Split a batch of images, process each image, stack the results and run a layer.
+
+    Each image gets two operators, and a product if ``product``. With ``learned``, the layer gets a gradient.
+    """
     first = next(NUMBERS)
     trace.op("aten::unbind", at, at + 3, [[samples, 3, 64, 64], []], ["float", "Scalar"])
     at += 4
     for i in range(samples):
         facts = {"Sequence number": first + i} if learned else {}
         at = op(trace, at, "aten::mul", [[3, 64, 64], []], host_us=SLOW_US)
-        if i % 2:  # what is random makes no two samples' operators equal
+        if i % 2:  # Random operations make the operators of two samples differ.
             at = op(trace, at, "aten::flip", [[3, 64, 64], []], host_us=SLOW_US)
         if product:
             at = op(trace, at, "aten::mm", [[192, 64], [64, 64]], kernel=GEMM, kernel_us=5, host_us=SLOW_US)
@@ -62,7 +71,10 @@ def prepared(trace: ChromeTrace, at: float, samples: int, product: bool = False,
 
 
 def made_on_host(trace: ChromeTrace, at: float, filled: bool) -> float:
-    """Add zeros of the host's that are copied to the GPU while the host waits, after 40 rows of Python's numbers were written into them if they are ``filled``, and a product."""
+    """Add a tensor of zeros on the host that is copied to the GPU while the host waits, and a product.
+
+    If ``filled``, 40 rows of Python numbers are written into the tensor before the copy.
+    """
     trace.op("aten::zeros", at, at + 120, [[]], ["ScalarList"])
     at += 125
     for _ in range(40 if filled else 0):

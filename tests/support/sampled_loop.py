@@ -1,4 +1,7 @@
-"""Loops and telemetry built by hand: troubles that no recording of tests/recordings shows. HAND_MADE has the files of each, by a name as recordings have."""
+"""Hand-built loops and telemetry with problems that no recording of tests/recordings has.
+
+HAND_MADE has the files of each loop by a name, as recordings have.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from tests.support.paths import GRAPH_BREAKS
 from tests.support.refused_loops import REFUSED_LOOPS
 from tests.support.sample_loops import SAMPLE_LOOPS
 
-POWER_CAP, SOFTWARE_HEAT, HARDWARE_SLOWDOWN = 0x4, 0x20, 0x8  # bits of NVML's clock event reasons
+POWER_CAP, SOFTWARE_HEAT, HARDWARE_SLOWDOWN = 0x4, 0x20, 0x8  # Bits of NVML's clock event reasons.
 
 
 def write(
@@ -30,9 +33,10 @@ def write(
     loop: ChromeTrace | None = None,
     machine: dict[str, float] | None = None,
 ) -> list[Path]:
-    """Write a loop and 60 samples at 10 Hz from ``later_s`` on, of which ``throttled`` carry ``reason`` at 1,200 MHz instead of 1,980.
+    """Write a loop and 60 telemetry samples at 10 Hz, which start ``later_s`` seconds later.
 
-    ``machine`` is what every fifth sample says of the host.
+    ``throttled`` of the samples have ``reason`` and a clock of 1,200 MHz instead of 1,980. Every fifth sample contains the
+    values of ``machine`` about the host.
     """
     lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10}]
     for i in range(60):
@@ -49,12 +53,15 @@ def write(
     telemetry = folder / "nvml.jsonl"
     telemetry.write_text("".join(json.dumps(line) + "\n" for line in lines))
     loop = loop or matmul_loop()
-    loop.top["made_for"] = folder.name  # a trace of other bytes is another run
+    loop.top["made_for"] = folder.name  # Different bytes make the trace a different run.
     return [loop.write(folder / "trace.json"), telemetry]
 
 
 def paused(folder: Path, *, every_us: int = 1000, phase: str = "train", apart: int = 100) -> list[Path]:
-    """Steps of 1 ms, 250 of which the loop marks by itself a minute later, ``every_us``; between them, ``apart`` from each other, it does something else for 100 ms."""
+    """Write steps of 1 ms, and marks of 250 steps that start a minute later and contain pauses.
+
+    The marks are ``every_us`` apart. After every ``apart`` steps, the loop does something else for 100 ms, in ``phase``.
+    """
     marks, t_ns = folder / "marks.jsonl", BASE_NS + 60_000_000_000
     with marks.open("w") as lines:
         for step in range(251):
@@ -65,7 +72,10 @@ def paused(folder: Path, *, every_us: int = 1000, phase: str = "train", apart: i
 
 
 def in_rounds(folder: Path, *, whole: bool) -> list[Path]:
-    """Steps of 1 ms, before each eighth of which the host plays for 8 ms; the profile holds four steps between two of these, or one round and a step."""
+    """Write steps of 1 ms; before each eighth one, the host simulates its environment for 8 ms.
+
+    The profile contains four steps between two such rounds, or (``whole``) one round and a step.
+    """
     marks, t_ns = folder / "marks.jsonl", BASE_NS + 60_000_000_000
     with marks.open("w") as lines:
         for step in range(251):
@@ -80,7 +90,10 @@ def in_rounds(folder: Path, *, whole: bool) -> list[Path]:
 
 
 def full_queue(folder: Path) -> list[Path]:
-    """Kernels work 0.7 of each profiled step of 1 ms, and 10 % of the time outside the profile: there a step seems to take 7 ms."""
+    """Write a loop that seems to take 7 ms per step outside the profile.
+
+    Kernels run for 0.7 of each profiled step of 1 ms, and for 10 % of the time outside the profile.
+    """
     loop = matmul_loop()
     for k in range(4):
         loop.op("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 1000 * k + 2, 1000 * k + 5)
@@ -88,7 +101,10 @@ def full_queue(folder: Path) -> list[Path]:
 
 
 def starved(folder: Path, **machine: float) -> list[Path]:
-    """The host is in the loader's next from 110 to 995 µs of each step, the GPU idle from 740 on; eight workers on sixteen cores."""
+    """Write a loop whose host waits for the loader from 110 to 995 µs of each step.
+
+    The GPU is idle from 740 µs on. Eight workers run on sixteen cores.
+    """
     loop = matmul_loop()
     for k in range(4):
         loop.op("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 1000 * k + 110, 1000 * k + 995)
@@ -101,8 +117,11 @@ def starved(folder: Path, **machine: float) -> list[Path]:
 
 
 def read_first(folder: Path, *, room_bytes: float = 90e9, later: float | None = None) -> list[Path]:
-    """``starved`` by four workers that wait for the disk: 8,000 samples of 2 MB, 94 % of them from the disk, ``later`` so much of them from 2 s after the
-    profile on; then a sample takes them 1.2 ms instead of 8."""
+    """Write ``starved`` with four workers that wait for the disk.
+
+    They read 8,000 samples of 2 MB, 94 % of them from the disk. ``later`` is the share that is read from the disk from 2 s
+    after the profile on. If it is 0, a sample takes them 1.2 ms instead of 8 ms.
+    """
     files = starved(folder, cpu_pct=20, workers_cpu_pct=15, workers_blocked_pct=70)
     facts = {
         "loader_workers": 4, "loader_cores": 16, "loader_batch": 4, "loader_sample_ms": 1.2 if later == 0 else 8.0, "loader_sample_cpu_ms": 1.0,
@@ -119,7 +138,7 @@ def read_first(folder: Path, *, room_bytes: float = 90e9, later: float | None = 
 
 
 def filled_gradients(folder: Path) -> list[Path]:
-    """The optimizer fills gradients with zeros for 60 of the 1,000 µs of a step."""
+    """Write a loop whose optimizer fills gradients with zeros for 60 µs of each 1,000 µs step."""
     loop = matmul_loop()
     for k in range(4):
         start = 1000 * k
@@ -131,7 +150,10 @@ def filled_gradients(folder: Path) -> list[Path]:
 
 
 def tested_gradients(folder: Path) -> list[Path]:
-    """Autograd tests a gradient for NaN in each step, and the host waits for the answer before it launches the next kernel 100 µs later."""
+    """Write a loop in which autograd tests a gradient for NaN in each step.
+
+    The host waits for the answer, and launches the next kernel 100 µs later.
+    """
     loop = matmul_loop()
     for k in range(4):
         at = 1000 * k
@@ -148,7 +170,10 @@ def tested_gradients(folder: Path) -> list[Path]:
 
 
 def sorted_on_host(folder: Path, launches: bool = False) -> list[Path]:
-    """Lengths are sorted for 200 of the 1,000 µs of a step, while the GPU has nothing to do: on the CPU, or after a launch inside."""
+    """Write a loop that sorts lengths for 200 µs of each 1,000 µs step, while the GPU is idle.
+
+    The sort runs on the CPU, or after a launch inside it.
+    """
     loop = matmul_loop()
     for k in range(4):
         at = 1000 * k
@@ -159,7 +184,7 @@ def sorted_on_host(folder: Path, launches: bool = False) -> list[Path]:
 
 
 def graph_breaks(folder: Path, count: int) -> list[Path]:
-    """Return the recording with ``count`` planted breaks, and its log."""
+    """Return the recording with ``count`` planted graph breaks, and its log."""
     return [path for kind in ("json.gz", "log.gz") if (path := GRAPH_BREAKS / f"breaks_{count}.{kind}").exists()]
 
 
@@ -180,7 +205,7 @@ HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     "main_thread_without_a_core": partial(starved, cpu_pct=96, workers_cpu_pct=85, workers=15, main_waits_pct=30),
     "loader_short_of_workers": partial(starved, cpu_pct=45, workers_cpu_pct=96),
     "swapping": partial(starved, cpu_pct=50, workers_cpu_pct=60, swap_in_bps=4e7, ram_used_bytes=63e9, ram_total_bytes=64e9),
-    "held_down_by_heat": partial(write, throttled=12, reason=SOFTWARE_HEAT),  # 1.2 s of 5.9 s
+    "held_down_by_heat": partial(write, throttled=12, reason=SOFTWARE_HEAT),  # Throttled for 1.2 s of 5.9 s.
     "pauses": paused,
     "rounds": partial(in_rounds, whole=True),
     "rounds_not_profiled": partial(in_rounds, whole=False),
@@ -194,8 +219,8 @@ HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     "sorted_by_launches": partial(sorted_on_host, launches=True),
     "sorted_on_host": sorted_on_host,
     "tested_gradients": tested_gradients,
-    "waits_for_what_it_launched": partial(paused, every_us=500),  # of kernels that take 700 µs
+    "waits_for_what_it_launched": partial(paused, every_us=500),  # The kernels take 700 µs.
     "two_hot_samples": partial(write, throttled=2, reason=SOFTWARE_HEAT),
     "held_down_by_power": partial(write, throttled=30, reason=POWER_CAP),
-    "some_power_cap": partial(write, throttled=10, reason=POWER_CAP),  # 1.0 s of 5.9 s, 17 %
+    "some_power_cap": partial(write, throttled=10, reason=POWER_CAP),  # Capped for 1.0 s of 5.9 s, which is 17 %.
 }

@@ -1,4 +1,4 @@
-"""The sampler on a bench: a scripted driver, a clock that passes when it is waited for, and a session it wrote."""
+"""A test bench for the sampler: a scripted driver, a clock that advances on waits, and a session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.fake_nvml import FakeClock, FakeNvml
 
 
 class Direct:
-    """Calls on this thread; a scripted hang stays hung until released."""
+    """Runs calls on this thread; a scripted hang lasts until it is released."""
 
     def __init__(self) -> None:
         self.hung = False

@@ -1,4 +1,7 @@
-"""Steps as the timeline's page sends them, written out again: apart from the code that reads them in the browser."""
+"""Decode the steps that the timeline's page sends.
+
+This code is independent of the code that reads them in the browser.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ from typing import Any
 
 
 def written_out(sent: dict[str, Any]) -> list[tuple[int, int, str, bool]]:
-    """Return start and end (ns after the recording's start), name and whether it counts, of each step."""
+    """Return start and end, name, and whether it counts, of each step.
+
+    Times are ns after the recording's start.
+    """
     numbers = [int(number) for number in sent["times"].split()]
     names = [
         (text + ("" if number is None else str(number + i)) + (f" (not counted: {why})" if why else ""), why is None)

@@ -1,4 +1,4 @@
-"""A server of this app on a free port with a data folder of its own, and what a test asks of it."""
+"""A server of this app on a free port with its own data folder, and requests to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sawtooth.app.server.login import session_cookie_of
 from sawtooth.app.server.sessions import Sessions, print_of
 from tests.support.paths import ROOT
 
-START_SECONDS = 60  # a cold start on a busy machine
+START_SECONDS = 60  # A cold start on a busy machine takes up to this time.
 TOKEN = "a-token-of-the-tests"
 LOGGED_IN = {"Authorization": f"Bearer {TOKEN}"}
 COOKIE = (session_cookie_of(TOKEN), "a-session-of-the-tests")
@@ -55,9 +55,11 @@ def free_port() -> int:
 def start_server(
     data: Path, *, port: int | None = None, command: Sequence[str] = (), cwd: Path | None = None, **environment: str
 ) -> Server:
-    """Start the app as ``streamlit run app/main.py`` does, or with ``command`` and ``--port``, and wait until it answers.
+    """Start the app and wait until it answers.
 
-    It asks for TOKEN, and knows the session of COOKIE, as if a browser of the tests had logged in before. Raises RuntimeError with the server's log when it does not.
+    The command is ``streamlit run app/main.py``, or ``command`` with ``--port``. The server asks for TOKEN. It knows the
+    session of COOKIE, as if a browser of the tests had logged in before. Raises RuntimeError with the server's log if the
+    server does not answer.
     """
     port = port or free_port()
     log = data.parent / f"server-{port}.log"
@@ -82,20 +84,20 @@ def start_server(
 
 
 def _log_in(data: Path) -> None:
-    """Keep the session of COOKIE, unless the folder cannot be written."""
+    """Store the session of COOKIE, unless the folder is not writable."""
     sessions = Sessions(data / "access")
     with mock.patch("sawtooth.app.server.sessions.secrets.token_urlsafe", return_value=COOKIE[1]):
         sessions.open(sessions.new("token", "the tests", "", None, print_of(TOKEN)))
 
 
 def fetch(server: Server, path: str, timeout: float = 120) -> bytes:
-    """Return what the server answers who is logged in."""
+    """Return the server's answer to a client that is logged in."""
     with urlopen(Request(f"{server.url}{path}", headers=LOGGED_IN), timeout=timeout) as answer:
         return bytes(answer.read())
 
 
 def without_bundled(data: Path) -> Path:
-    """Make a data folder into which no bundled recording is read at first start."""
+    """Make a data folder into which the server imports no bundled recording at its first start."""
     data.mkdir()
     (data / "bundled.json").write_text(json.dumps({"imported": [p.name for p in (ROOT / "sample_traces").iterdir()]}))
     return data

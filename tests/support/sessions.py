@@ -1,4 +1,4 @@
-"""Read a session folder of the sampler, as a test sees it."""
+"""Read a session folder of the sampler for a test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sawtooth.ingest.telemetry.table import SampleTable
 
 
 def read_session(folder: Path) -> SampleTable:
-    """Read a session folder as telemetry. Raises SourceError where it holds none."""
+    """Read a session folder as telemetry. Raises SourceError if it contains none."""
     reader = SessionReader(folder)
     meta = reader.meta
     collected = SessionTable(columns=[str(c) for c in meta["columns"]])

@@ -1,4 +1,4 @@
-"""One small sound trace, as kineto writes it, and ways to write it otherwise."""
+"""One small sound trace, as kineto writes it, and variants of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def event(cat="cpu_op", name="aten::add", ts=10.5, dur=2.25, pid=1, tid=2, **arg
 
 
 def sound_events(steps=3):
-    """A few steps of operators, launches, kernels and copies, as kineto writes them."""
+    """Return a few steps of operators, launches, kernels and copies, as kineto writes them."""
     events = []
     for i in range(steps):
         t = 1000.0 * i + 100.125
@@ -79,7 +79,7 @@ def text(document=None, **how):
 
 
 def with_event(raw: bytes) -> bytes:
-    """The sound trace with one raw event put in the middle of it."""
+    """Return the sound trace with one raw event inserted in the middle."""
     events = [json.dumps(e).encode() for e in sound_events()]
     events.insert(5, raw)
     return b'{"schemaVersion": 1, "baseTimeNanoseconds": %d, "traceEvents": [\n%s\n]}' % (BASE, b",\n".join(events))
@@ -105,7 +105,7 @@ def members(content: bytes, parts: int) -> bytes:
 
 
 def each(**change) -> bytes:
-    """The sound trace with the same change to every complete event."""
+    """Return the sound trace with the same change to every complete event."""
     return text(sound([{**e, **change} if e["ph"] == "X" else e for e in sound_events()]))
 
 

@@ -1,4 +1,4 @@
-"""Telemetry with a rhythm, as the sampler's file holds it."""
+"""Periodic telemetry in the format of the sampler's file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.chrome_trace import BASE_NS
 
 
 def telemetry_file(path: Path, samples: int = 60, start_ns: int = BASE_NS, hole: bool = False, low: int = 0) -> Path:
-    """Ten samples a second that alternate between ``low`` and 100 % every half second."""
+    """Write ten samples per second that alternate between ``low`` and 100 % every half second."""
     lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10}]
     for i in range(samples):
         if hole and 20 <= i < 40:

@@ -1,4 +1,7 @@
-"""Threads that tests leave behind: they hold a worker of pytest open, and slow down or hang tests of other modules."""
+"""Check for threads that tests leave behind.
+
+Such threads keep a worker of pytest from ending, and slow down or block tests of other modules.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-GRACE_S = 2.0  # a thread that was told to end needs milliseconds, on a busy machine more
-# Threads of libraries that stay by design, by the module of the function that they run or of their class.
+GRACE_S = 2.0  # A thread that was asked to end needs milliseconds, or longer on a busy machine.
+# Threads of libraries that stay on purpose, by the module of the function that they run or of their class.
 STAYS = {
     "execnet": "pytest-xdist's channel to its controller",
     "xdist": "pytest-xdist's worker",
@@ -18,7 +21,7 @@ STAYS = {
 
 
 def wait_for_end(threads: Iterable[threading.Thread], seconds: float = GRACE_S) -> list[threading.Thread]:
-    """Return those of ``threads`` that still run after ``seconds``, without threads that may stay."""
+    """Return the ``threads`` that still run after ``seconds``, without threads that may stay."""
     until = time.monotonic() + seconds
     left = [thread for thread in threads if not _may_stay(thread)]
     for thread in left:
@@ -33,14 +36,14 @@ def _may_stay(thread: threading.Thread) -> bool:
 
 
 def described(thread: threading.Thread) -> str:
-    """Return the name of a thread and what it runs."""
+    """Return the name of a thread and the function or class that it runs."""
     target = getattr(thread, "_target", None) or type(thread)
     return f"{thread.name} ({getattr(target, '__module__', '?')}.{getattr(target, '__qualname__', target)})"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def threads_end(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail where a module leaves a thread behind, named or not, daemon or not."""
+    """Fail if a module leaves a thread behind, named or not, daemon or not."""
     before = set(threading.enumerate())
     yield
     left = wait_for_end(set(threading.enumerate()) - before)

@@ -1,4 +1,4 @@
-"""The timeline as a browser test waits for it and reads where it is."""
+"""Helpers for browser tests of the timeline: wait for it, and read the visible range."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def settled(page: Page) -> None:
 
 
 def until(page: Page, true: str) -> None:
-    """Wait until a line of JavaScript is true; the page's own policy forbids Playwright's way to wait for one."""
+    """Wait until a line of JavaScript is true.
+
+    Playwright's own wait is not allowed by the content security policy of the page.
+    """
     for _ in range(600):
         if page.evaluate(true):
             return
@@ -27,6 +30,6 @@ def until(page: Page, true: str) -> None:
 
 
 def view(page: Page) -> tuple[float, float]:
-    """Return what is in view, ns after the recording's start."""
+    """Return the visible range in ns after the recording's start."""
     start, end = page.evaluate("[sawtoothTimeline.target.start, sawtoothTimeline.target.end]")
     return start, end

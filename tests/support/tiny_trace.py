@@ -1,4 +1,7 @@
-"""Build ``Events`` by hand: a few calls and operations in microseconds, for goldens whose arithmetic fits beside them."""
+"""Build ``Events`` by hand for expected results that can be computed on paper.
+
+A trace has a few calls and operations in microseconds.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from sawtooth.analysis.derive.unprofiled.problem import StepTable
 
 @dataclass
 class TinyTrace:
-    """Collects events in µs and turns them into nanosecond columns with dense ids in order of start."""
+    """Collects events in µs and converts them to nanosecond columns with dense ids in order of start."""
 
     names: dict[str, int] = field(default_factory=dict)
     ops: list[tuple] = field(default_factory=list)

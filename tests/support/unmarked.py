@@ -1,4 +1,7 @@
-"""Recordings without the marks of their steps: what a profile holds when nobody called ``profiler.step()`` and no optimizer was named."""
+"""Recordings without step marks.
+
+Such a profile is the result if ``profiler.step()`` is never called and no optimizer is named.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ ANNOTATIONS = ("user_annotation", "gpu_user_annotation")
 
 @dataclass(frozen=True)
 class StepsSeen:
-    """Where the steps of a trace come from, how many there are on its first device, and the median of those that count, in ms."""
+    """The source of a trace's steps, and their number and median (counted steps, ms) on the first device."""
 
     source: str
     count: int
@@ -31,7 +34,10 @@ class StepsSeen:
 
 
 def without_marks(trace: Path, target: Path) -> Path:
-    """Write ``trace`` (gzipped JSON) to ``target`` without any annotation, ProfilerStep and Optimizer.step among them, and return it."""
+    """Write ``trace`` (gzipped JSON) to ``target`` without annotations, and return ``target``.
+
+    ProfilerStep and Optimizer.step are annotations too.
+    """
     document = json.loads(gzip.decompress(trace.read_bytes()))
     document["traceEvents"] = [event for event in document["traceEvents"] if event.get("cat") not in ANNOTATIONS]
     target.write_bytes(gzip.compress(json.dumps(document).encode(), compresslevel=1))
@@ -39,7 +45,7 @@ def without_marks(trace: Path, target: Path) -> Path:
 
 
 def marked_and_not(trace: Path) -> tuple[StepsSeen, StepsSeen]:
-    """Return the steps of ``trace`` as it is and without its marks."""
+    """Return the steps of ``trace`` with its marks and without them."""
     with tempfile.TemporaryDirectory(prefix="sawtooth-unmarked-") as place:
         folder = DataFolder(Path(place, "data")).create()
         bare = ingest_file(without_marks(trace, Path(place, "bare.json.gz")), folder, keep_source=False).id
@@ -53,7 +59,7 @@ def events_of(folder: DataFolder, recording: str) -> Events:
 
 
 def steps_seen(events: Events) -> StepsSeen:
-    """Return the steps of the first device that ``events`` hold."""
+    """Return the steps on the first device of ``events``."""
     host = find_host_steps(events)
     devices = np.unique(events.gpu.device)
     if not len(devices) or host.source == "none":

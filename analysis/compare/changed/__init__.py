@@ -1,1 +1,1 @@
-"""Differences between two runs, how much of the gain each explains, and what was predicted for it."""
+"""Differences between two runs, their shares of the gain, and the gain that was predicted for them."""

@@ -13,7 +13,7 @@ ABSENT, PRESENT = "not set", "set"
 def changed_arguments(a: Sequence[str], b: Sequence[str]) -> tuple[Difference, ...]:
     """Return the changed program and each changed argument, in B's order.
 
-    The result is empty where a command is not known (empty).
+    The result is empty if a command is not known (empty).
     """
     if not a or not b:
         return ()
@@ -33,7 +33,7 @@ def changed_arguments(a: Sequence[str], b: Sequence[str]) -> tuple[Difference, .
 def _words(a: str, b: str) -> list[tuple[str, str, str, str]]:
     """Return the words without a flag that differ.
 
-    They are compared by position where both sides have the same number of words, else all of them are one difference.
+    They are compared by position if both sides have the same number of words. Otherwise all of them are one difference.
     """
     left, right = a.split(), b.split()
     if len(left) != len(right):

@@ -1,6 +1,6 @@
-"""Differences in how two runs were set up, and how much of the step time's change each one explains.
+"""Differences in how two runs were set up, and the part of the step time's change that each explains.
 
-Each part of the step's change counts once: differences that act on the same part explain it together.
+Each part of the step's change counts once. Differences that act on the same part explain it together.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from sawtooth.analysis.compare.changed.traits import IN_WORKERS, Trait
 from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.analysis.run.model import Finding
 
-SYMPTOM = "reads"  # copies to the host come from another difference, which is named first
-WORTH_A_SHARE = Fraction(1, 100)  # share of the step's change: a smaller part is within the rounding of a replay
+SYMPTOM = "reads"  # Copies to the host are an effect of another difference, which comes first in the list.
+WORTH_A_SHARE = Fraction(1, 100)  # Share of the step's change. A smaller part is within the rounding of a replay.
 
 
 @dataclass(frozen=True)
 class Difference:
     """One difference between two runs.
 
-    It is either a choice ``what`` with its values ``a`` and ``b`` in words (``amount`` is B's value where it is a number), or a
+    It is either a choice ``what`` with its values ``a`` and ``b`` in words (``amount`` is B's value if it is a number), or a
     ``finding`` of A that B no longer has.
     """
 
@@ -38,7 +38,7 @@ class Difference:
     def argument(self) -> bool:
         """Whether this difference is in the command line.
 
-        Somebody typed it, but a recording does not show which part of a step it acts on.
+        A user typed it, but a recording does not show which part of a step it acts on.
         """
         return self.key.partition(" ")[0] == "argument"
 
@@ -109,7 +109,7 @@ def _same_choice(a: Trait, b: Trait) -> bool:
 def of_batch(ratio: Fraction | None, known: Sequence[Difference]) -> tuple[Difference, ...]:
     """Return the ratio of the batch sizes as a difference.
 
-    The result is empty where the ratio is not known, or where a number that a user entered already shows it.
+    The result is empty if the ratio is not known, or if a number that a user entered already shows it.
     """
     entered = any(difference.key in ("samples", "tokens") or "batch" in difference.key for difference in known)
     if ratio is None or entered:
@@ -118,7 +118,7 @@ def of_batch(ratio: Fraction | None, known: Sequence[Difference]) -> tuple[Diffe
 
 
 def effects(changes: Sequence[Difference], waterfall: Sequence[RunRow]) -> tuple[Effect, ...]:
-    """Return what each difference explains of the step's change, largest share first.
+    """Return the part of the step's change that each difference explains, largest share first.
 
     Differences that explain no known part come last. Of those, arguments come first.
     """

@@ -9,9 +9,9 @@ from itertools import takewhile
 from sawtooth.analysis.compare.changed.differences import Difference
 from sawtooth.analysis.run.model import Finding, RunResult
 
-NEARLY = 0.75  # share of an advised number: six workers count as following the advice of eight, two do not
-# Choices that a user makes directly. Other traits, such as copies to the host, change as a result. The choices below change
-# when a step is compiled.
+NEARLY = 0.75  # Share of an advised number. Six workers count as following the advice of eight, two do not.
+# Choices that a user makes directly. Other traits, such as copies to the host, change as a result. The choices below
+# change when a step is compiled.
 SET_UP = frozenset({"loader", "dtype", "gpus", "host_memory"})
 OF_THE_PROGRAM = frozenset({"compile", "graph", "optimizer", "attention", "layout"})
 
@@ -20,8 +20,8 @@ OF_THE_PROGRAM = frozenset({"compile", "graph", "optimizer", "attention", "layou
 class Prediction:
     """The step time (ms) that A's report predicted for the fixes of ``rules``, and B's measured step time.
 
-    ``low_ms`` and ``high_ms`` are the predicted interval, where there is one. ``beside`` names other differences of B. If there
-    are any, the measurement cannot judge the prediction.
+    ``low_ms`` and ``high_ms`` are the predicted interval, if there is one. ``beside`` names other differences of B. If
+    there are any, the measurement cannot test the prediction.
     """
 
     rules: tuple[str, ...]
@@ -35,7 +35,7 @@ class Prediction:
     def held(self) -> bool | None:
         """Whether the measured step time is in the predicted interval.
 
-        None without an interval, or where B has other differences.
+        None without an interval, or if B has other differences.
         """
         if self.low_ms is None or self.high_ms is None or self.beside:
             return None
@@ -49,7 +49,7 @@ def prediction(
     changes: Sequence[Difference] = (),
     otherwise: Sequence[str] = (),
 ) -> Prediction | None:
-    """Return the prediction to compare with B's step time; None where A has none for these fixes.
+    """Return the prediction to compare with B's step time, or None if A has none for these fixes.
 
     It also names B's other differences: other choices among ``changes``, and ``otherwise``.
     """

@@ -15,18 +15,18 @@ from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.ingest.errors import SawtoothError
 
 PRODUCTS = r"^aten::(mm|addmm|_addmm_activation|bmm|baddbmm|_scaled_mm|_grouped_mm|convolution|convolution_backward|_cudnn_rnn|embedding|native_layer_norm)$"
-FEWEST = 4  # shapes: with fewer, any two networks of square layers share half of them
+FEWEST = 4  # Number of shapes. With fewer, any two networks of square layers share half of them.
 # Share of the smaller set of shapes. Measured on 43 recordings: pairs of one model share 0.36 or more, pairs of different
 # models at most 0.33 and mostly nothing.
 OF_ONE_MODEL = 0.3
-LEAST_SCALED = 2  # shapes that scale by the same ratio: one alone may do so by chance
-SAME_RATIO = 0.02  # share of operations: work that does not grow with the batch is less than this
+LEAST_SCALED = 2  # Shapes that scale by the same ratio. A single one may do so by chance.
+SAME_RATIO = 0.02  # Share of operations. Work that does not grow with the batch is less than this.
 WEIGHTS = {
     "embedding": 0,
     "convolution": 1,
     "addmm": 2,
     "_addmm_activation": 2,
-}  # the index of the operator's input that is always a weight
+}  # Index of the operator's input that is always a weight.
 _SHAPES = """SELECT DISTINCT s.input_dims FROM cpu_ops o JOIN signatures s USING (signature_id)
     WHERE o.name_id IN (SELECT unnest(?::INTEGER[])) AND s.input_dims IS NOT NULL"""
 
@@ -34,7 +34,7 @@ _SHAPES = """SELECT DISTINCT s.input_dims FROM cpu_ops o JOIN signatures s USING
 def products_of(recording: Recording) -> frozenset[str]:
     """Return the shapes of the trace's matrix products, each with its dimensions sorted.
 
-    Only shapes of two or more dimensions count. The result is empty where no shapes are recorded.
+    Only shapes of two or more dimensions count. The result is empty if no shapes are recorded.
     """
     names = recording.named(PRODUCTS)
     if not names:
@@ -47,13 +47,13 @@ def products_of(recording: Recording) -> frozenset[str]:
     return frozenset(shapes)
 
 
-Weight = tuple[str, tuple[int, ...]]  # an operator, and the sorted dimensions of its weight
+Weight = tuple[str, tuple[int, ...]]  # An operator, and the sorted dimensions of its weight.
 
 
 def weights_of(recording: Recording) -> frozenset[Weight]:
     """Return the weights of the trace's embeddings, convolutions and linear layers with a bias.
 
-    The result is empty where no shapes are recorded.
+    The result is empty if no shapes are recorded.
     """
     weights = set()
     for operator, place in WEIGHTS.items():
@@ -85,7 +85,7 @@ def _without_partner(weights: Collection[Weight], others: Collection[Weight]) ->
 
 
 def products_in(library: Library, recording_id: str) -> frozenset[str]:
-    """Return ``products_of`` for a recording of the library; empty where it cannot be read."""
+    """Return ``products_of`` for a recording of the library; empty if it cannot be read."""
     try:
         with library.open(recording_id, derived=False) as recording:
             return products_of(recording)
@@ -96,7 +96,7 @@ def products_in(library: Library, recording_id: str) -> frozenset[str]:
 def alike(a: Collection[str], b: Collection[str]) -> Fraction | None:
     """Return the share of the smaller set that both sides have.
 
-    None where one side has too few shapes to identify a model.
+    Returns None if one side has too few shapes to identify a model.
     """
     least = min(len(a), len(b))
     return Fraction(len(set(a) & set(b)), least) if least >= FEWEST else None
@@ -106,7 +106,7 @@ def batch_ratio(a: Collection[str], b: Collection[str], work_ratio: float | None
     """Return B's batch size divided by A's, from the shapes of their products.
 
     Each shape that only A has must become a shape that only B has if one dimension is multiplied by this ratio. ``work_ratio``
-    is B's operations per step divided by A's, and must agree with it. None where ``work_ratio`` is not known, or no single
+    is B's operations per step divided by A's, and must agree with it. None if ``work_ratio`` is not known, or no single
     ratio fits.
     """
     only_a, only_b = set(a) - set(b), set(b) - set(a)

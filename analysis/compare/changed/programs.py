@@ -1,6 +1,6 @@
 """Recognize whether two runs are of one program, by the kernels that both launch.
 
-This is used where no shapes of matrix products are recorded.
+This is used if no shapes of matrix products are recorded.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 from sawtooth.analysis.compare.matching import Piece
 
-FEWEST = 4  # kinds of kernels: with fewer, one replaced hand-written kernel can leave nothing in common
-# Share of a side's time. It is at least half in 22 recorded pairs of one program, and 5 % for CuPy's kernels and PyTorch's.
+FEWEST = 4  # Kinds of kernels. With fewer, one replaced hand-written kernel can leave nothing in common.
+# Share of a side's time. It is at least half in 22 recorded pairs of one program. It is 5 % for a pair of CuPy's and
+# PyTorch's kernels.
 HARDLY_ANY = 0.1
-KNOWN_LEAST = 0.5  # share of a side's time: kernels in a CUDA graph or compiled by Triton have no names to compare
+KNOWN_LEAST = 0.5  # Share of a side's time. Kernels in a CUDA graph or compiled by Triton have no names to compare.
 _HIDDEN = re.compile(r"^(triton_|CUDA graph|HIP graph)")
 _NO_KERNEL = re.compile(r"^(Memcpy|Memset)")
 _LEAD = re.compile(r"^void |\(anonymous namespace\)::|<unnamed>::")
@@ -23,7 +24,7 @@ _BASE = re.compile(r"[\w:]+")
 def shared_kernels(a: Sequence[Piece], b: Sequence[Piece]) -> float | None:
     """Return the share of a side's time in kernels of a kind that the other side has too.
 
-    Of both sides' shares this is the larger one. None where too few kernels are known. A kernel's kind is its name without
+    This is the larger of the two sides' shares. None if too few kernels are known. A kernel's kind is its name without
     template arguments, which change with dtype and shape.
     """
     times = [_by_kind(side) for side in (a, b)]

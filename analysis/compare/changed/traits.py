@@ -14,9 +14,9 @@ from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.settings import settings_of
 from sawtooth.analysis.store.library import Recording
 
-NO_CHOICE = ("after", "step", "steps_per_epoch")  # settings that name a run or a part of a run
-TF32_SHARE = 0.01  # share of the time of FP32 products: less time comes from kernels with a misleading name
-OFTEN = 0.75  # share of steps that copy values to the host: a loss that is read only now and then is below it
+NO_CHOICE = ("after", "step", "steps_per_epoch")  # Settings that name a run or a part of a run.
+TF32_SHARE = 0.01  # Share of the time of FP32 products. Less time comes from kernels with a misleading name.
+OFTEN = 0.75  # Share of steps that copy values to the host. A loss that is read only now and then is below it.
 COMPUTE = ("tensor_core_compute", "other_compute")
 IN_WORKERS, INLINE = "in worker processes", "in the training process"
 LAUNCHES = ("launch_bound", "python_host", "launch_latency")
@@ -24,7 +24,7 @@ LAUNCHES = ("launch_bound", "python_host", "launch_latency")
 
 @dataclass(frozen=True)
 class Trait:
-    """One choice: ``what`` it is about, and its ``value`` in words.
+    """One choice: its subject ``what``, and its ``value`` in words.
 
     A rule whose advice changes this choice names ``key``, or ``key`` and ``value``, in ``Explains.sets``. ``explains`` are the
     owners and causes of step time that the choice acts on. A value with a number also has the ``amount`` and a ``kind``, which
@@ -41,14 +41,14 @@ class Trait:
     def differs_from(self, other: Trait) -> bool:
         """Whether the choice is different: another ``kind``, or an amount that differs by 0.5 or more.
 
-        Amounts are compared only where both are known.
+        Amounts are compared only if both are known.
         """
         if (self.kind or self.value) != (other.kind or other.value):
             return True
         return self.amount is not None and other.amount is not None and abs(self.amount - other.amount) >= 0.5
 
     def made_by(self, finding: Finding) -> bool:
-        """Whether this choice is what ``finding`` advises."""
+        """Whether ``finding`` advises this choice."""
         return not {self.key, f"{self.key} {self.value}"}.isdisjoint(finding.explains.sets)
 
 
@@ -109,10 +109,9 @@ class ReadBack:
 
 
 def traits_of(run: RunResult, recording: Recording | None, read_back: ReadBack | None = None) -> tuple[Trait, ...]:
-    """Return what the run's trace and its manifest show about its set-up.
+    """Return the choices in the run's set-up that its trace and its manifest show.
 
-    ``recording`` is the trace, or None without one. ``read_back`` are the copies to the host, or None where no step is
-    recorded.
+    ``recording`` is the trace, or None without one. ``read_back`` are the copies to the host, or None if no step is recorded.
     """
     reads = [_reads(read_back)] if read_back is not None else []
     return (*reads, *(_of_trace(recording, run) if recording is not None else _loader_alone(run)), *_of_manifest(run))
@@ -178,7 +177,7 @@ def _value(choice: _Choice, recording: Recording, run: RunResult) -> str | None:
 
 
 def _dtype(recording: Recording, device: int) -> str | None:
-    """Return the dtype that takes most of the products' time; None where shapes are not recorded.
+    """Return the dtype that takes most of the products' time; None if shapes are not recorded.
 
     FP32 inputs count as TF32 if any of their products run on tensor cores. The program allows TF32; the library then chooses it
     for each product.

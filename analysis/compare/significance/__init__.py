@@ -1,1 +1,1 @@
-"""The interval of a change of step times, the verdict on it, and the sentences that explain it."""
+"""Interval of a change of step times, the verdict on it, and the sentences that explain it."""

@@ -1,8 +1,9 @@
-"""The interval of the change of the median of two step series, and how much a recording varies.
+"""Bootstrap interval of the change of the median of two step series, and the noise floor.
 
-Steps of one run are autocorrelated (clocks, caches, loaders, checkpoints). A test that assumes independent steps reports
-changes that do not exist. The interval here is a moving-block bootstrap of the change of the median. It is widened because a
-short recording has few blocks. The module ``decision`` turns it into words. All times are milliseconds.
+Steps of one run are autocorrelated because of clocks, caches, loaders and checkpoints. A test that assumes independent
+steps reports changes that do not exist. This module therefore uses a moving-block bootstrap of the change of the
+median. The interval is widened because a short recording has few blocks. The module ``decision`` turns the interval
+into a verdict. All times are milliseconds.
 
 Source of the method: Künsch 1989 (moving blocks), Kendall 1954 (bias of an autocorrelation).
 """
@@ -22,23 +23,24 @@ from sawtooth.analysis.quantiles import student_t
 
 F64 = NDArray[np.float64]
 
-MIN_STEPS_FOR_INTERVAL = 20  # with fewer, blocks are as long as the series and the interval is too narrow
-RESAMPLES = 2000  # the 2.5 % tail has 50 resamples: its quantile varies by about a twentieth of the width between seeds
-MIN_BLOCK = 5  # shorter blocks break the correlation of neighbouring steps
-MAX_AUTOCORRELATION = 0.97  # above it, no recording of usual length has two independent stretches
-MAX_BLOCK_SHARE = 1 / 3  # longer blocks leave fewer than three of them, which show no spread
-# Longer series are thinned evenly. The interval gets wider, never too narrow, and takes less than a second to compute.
+MIN_STEPS_FOR_INTERVAL = 20  # With fewer steps, a block is as long as the series and the interval is too narrow.
+RESAMPLES = 2000  # The 2.5 % tail then has 50 resamples. Its quantile varies by about a twentieth of the width between seeds.
+MIN_BLOCK = 5  # Shorter blocks break the correlation of neighbouring steps.
+MAX_AUTOCORRELATION = 0.97  # Above this value, no recording of usual length has two independent stretches.
+MAX_BLOCK_SHARE = 1 / 3  # Longer blocks leave fewer than three blocks, which show no spread.
+# Longer series are thinned evenly. The interval gets wider, never too narrow, and its computation takes less than a
+# second.
 MAX_STEPS = 2_000
-VALUES_AT_ONCE = 100_000  # 0.8 MB of resampled steps, which fit in a core's cache
-TAIL = 0.025  # each side of a 95 % interval
+VALUES_AT_ONCE = 100_000  # This is 0.8 MB of resampled steps, which fits into the cache of a core.
+TAIL = 0.025  # Each side of a 95 % interval excludes this share.
 
 
 @dataclass(frozen=True)
 class Interval:
     """95 % interval of the change of the median step, B − A, in ms.
 
-    ``blocks`` is the longest block of each side in steps. ``stretches`` is the number of independent stretches of the side that
-    has fewer.
+    ``blocks`` is the longest block of each side in steps. ``stretches`` is the number of independent stretches of a
+    side. The side with fewer stretches counts.
     """
 
     change_ms: float
@@ -60,9 +62,10 @@ class Interval:
 def lag_one_autocorrelation(steps: F64) -> float:
     """Return a cautious estimate of the lag-one autocorrelation of the steps' ranks, from 0 to 0.97.
 
-    Ranks are used so that one long checkpoint step does not hide the dependence of the others. Subtracting a series' own mean
-    hides on average (1 + 3φ) ÷ n of its dependence (Kendall 1954), which is added back. One standard error is added on top. If
-    the dependence is overestimated, the interval is only wider; if it is underestimated, verdicts are false.
+    Ranks are used so that one long checkpoint step does not hide the dependence of the other steps. Subtracting the
+    mean of a series reduces the estimate by (1 + 3φ) ÷ n on average (Kendall 1954). This bias is added back, and one
+    standard error is added on top. An estimate that is too high only makes the interval wider. An estimate that is too
+    low would cause false verdicts.
     """
     n = len(steps)
     if n < MIN_BLOCK:
@@ -83,7 +86,7 @@ def block_length(steps: F64) -> int:
 
 
 def _dependence(phi: float, block: int) -> tuple[float, float]:
-    """Return the autocorrelation time of an AR(1) series, in full and as blocks preserve it.
+    """Return the autocorrelation time of an AR(1) series, and the part of it that blocks preserve.
 
     ``block`` is the length of a block in steps.
     """
@@ -93,13 +96,16 @@ def _dependence(phi: float, block: int) -> tuple[float, float]:
 
 
 def _seed(steps: F64) -> int:
-    # The seed comes from the data, so the same side draws the same resamples on the left and on the right. Swapping the sides
-    # then negates the interval exactly, and no user can pick a favourable seed.
+    # The seed comes from the data, so a side draws the same resamples as A and as B. Swapping the sides then negates
+    # the interval exactly, and no user can pick a favourable seed.
     return int.from_bytes(hashlib.sha256(np.ascontiguousarray(steps).tobytes()).digest()[:8], "little")
 
 
 def _block_medians(runs: Sequence[F64], blocks: Sequence[int], resamples: int) -> F64:
-    """Return the median of each of ``resamples`` pooled resamples; no block spans two runs."""
+    """Return the median of each of ``resamples`` pooled resamples.
+
+    No block spans two runs.
+    """
     generators = [np.random.Generator(np.random.PCG64(_seed(steps))) for steps in runs]
     at_once = max(1, VALUES_AT_ONCE // sum(len(steps) for steps in runs))
     medians = []
@@ -119,15 +125,15 @@ def _thinned(steps: F64) -> F64:
 
 
 def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int = RESAMPLES) -> Interval:
-    """Return the 95 % interval of median(B) − median(A); each side is a list of step series in ms.
+    """Return the 95 % interval of median(B) − median(A).
 
-    The interval is percentiles of a moving-block bootstrap. They are stretched around the observed change by t(0.975, ν) ÷ 1.96
-    · √(τ ÷ τ_block ÷ (1 − block ÷ n)), because few and short blocks underestimate the spread. ν is the number of independent
-    stretches of both sides − 2. τ is the autocorrelation time of an AR(1) series like this one, and τ_block the part of it that
-    blocks preserve.
+    Each side is a list of step series in ms. The ends of the interval are percentiles of a moving-block bootstrap. Few
+    and short blocks underestimate the spread. So the ends are stretched around the observed change by t(0.975, ν) ÷
+    1.96 · √(τ ÷ τ_block ÷ (1 − block ÷ n)). ν is the number of independent stretches of both sides − 2. τ is the
+    autocorrelation time of an AR(1) series like this one, and τ_block the part of it that blocks preserve.
 
-    Each run needs at least one step. A run with more than MAX_STEPS is thinned evenly. Swapping the sides negates the interval
-    exactly; equal series give a width of 0.
+    Each run needs at least one step. A run with more than MAX_STEPS is thinned evenly. Swapping the sides negates the
+    interval exactly. Equal series give a width of 0.
     """
     change = float(np.median(np.concatenate(b)) - np.median(np.concatenate(a)))
     a, b = ([_thinned(steps) for steps in runs] for runs in (a, b))
@@ -159,8 +165,8 @@ def share_of_faster(a: float, b: float) -> float:
 def noise_floor(runs: Sequence[F64]) -> float:
     """Return the largest share by which one side differs from itself.
 
-    It compares the two halves of each run, and the runs with each other. It is 0.0 where nothing can be compared (one run of
-    fewer than 20 steps). Then only the 2 % of ``MIN_CHANGE`` applies.
+    It compares the two halves of each run, and the runs with each other. It is 0.0 if nothing can be compared, such as
+    in one run of fewer than 20 steps. Then only the 2 % of ``MIN_CHANGE`` applies.
     """
     differences = [0.0]
     for steps in runs:

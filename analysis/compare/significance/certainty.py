@@ -1,35 +1,40 @@
-"""How certain a change is: one table, read by the headline, the rows, the reports and the gates.
+"""Confidence of a verdict: one table for the headline, the rows, the reports and the gates.
 
-=====================================================================  ======================  ==========================
+=====================================================================  ======================
+==========================
 the 95 % interval of the change                                        word                    confidence
-=====================================================================  ======================  ==========================
+=====================================================================  ======================
+==========================
 both sides are one recording                                           no_difference_shown     high
 the sides are of different programs                                    inconclusive            low
 a step time is not known                                               inconclusive            low
-one command, nothing changed that is known, in fewer than 3 runs       faster or slower        low
+one command in fewer than 3 runs, and no change is known               faster or slower        low
 excludes 0; its near end is at least 5 %, and twice the floor          faster or slower        high
 excludes 0; the change is at least 2 % and the floor                   faster or slower        medium
-excludes 0; the change is smaller than the floor, but recorded steps    faster or slower        low
-of one side do not reach the other's
-leaves it open, and the profiled steps or the kernels say which side    faster or slower        low
-takes longer (module ``direction``)
-nothing bounds it on one side                                          inconclusive            low
-a change of 10 % could have been seen                                  no_difference_shown     by what could have been seen
+excludes 0; the change is smaller than the floor, but the recorded     faster or slower        low
+steps of the two sides do not overlap
+includes 0, but the profiled steps or the kernels show the direction   faster or slower        low
+(module ``direction``)
+has an open end                                                        inconclusive            low
+the pair would have shown a change of 10 %                             no_difference_shown     by that smallest change
 otherwise                                                              inconclusive            low
-=====================================================================  ======================  ==========================
+=====================================================================  ======================
+==========================
 
-The page and the report's JSON state one of six answers (``Answer``). They add to the word whether the size of the change is known.
+The page and the report's JSON state one of six answers (``Answer``). They add to the word whether the size of the
+change is known.
 
-The confidence also has a limit for every word. It depends on the interval of the ratio of the step times. If the high end is
-more than 1.5 times the low end, the confidence is medium at most. If it is more than 3 times the low end, the confidence is
-low.
+The confidence also has a limit for every word. The limit depends on the interval of the ratio of the step times. If the
+high end is more than 1.5 times the low end, the confidence is medium at most. If it is more than 3 times the low end,
+the confidence is low.
 
-The near end is the end of the interval next to 0, as a share of the faster side. The floor is how much the sides may differ
-with nothing changed. It is 10 % if their step times come from two sources or from telemetry. It is 100 % of a step if they are
-profiled steps alone, because the profiler slows one program more than another.
+The near end is the end of the interval next to 0, as a share of the faster side. The floor is how much the sides may
+differ if nothing changed. It is 10 % if their step times come from two sources or from telemetry. It is 100 % of a step
+if both sides have only profiled steps, because the profiler slows one program more than another.
 
-Single runs that their hosts limit get a floor of at least 10 %, because a host's own speed varies. Runs that compute on the
-host get 150 %. The number of recorded steps does not count if the step times have intervals of their own.
+The floor is at least 10 % for single runs that their hosts limit, because a host's own speed varies. It is 150 % for
+runs that compute on the host. The number of recorded steps does not count if the step times have intervals of their
+own.
 """
 
 from __future__ import annotations
@@ -43,12 +48,12 @@ Word = Literal["faster", "slower", "no_difference_shown", "inconclusive"]
 Confidence = Literal["high", "medium", "low"]
 Answer = Literal["faster", "slower", "faster_size_unknown", "slower_size_unknown", "no_change", "cannot_tell"]
 
-MIN_CHANGE = 0.02  # with nothing changed, runs on one machine differ by up to 2 %
-SURE_OF_NONE = 0.05  # a pair that would have shown a 5 % change, but did not, shows with high confidence that nothing changed
-CLEAR = 0.05  # the smallest change with high confidence: more than a second recording of either program adds
-NARROW, WIDE = 1.5, 3.0  # ratio of the interval's ends: above it, the size of the change is uncertain
-LARGEST_NO_CHANGE = 0.20  # of the faster side: an interval that reaches further does not say that nothing changed
-SURE_OF_SOME = 0.10  # five times the 2 % by which two recordings of one program may differ
+MIN_CHANGE = 0.02  # If nothing changed, runs on one machine differ by up to 2 %.
+SURE_OF_NONE = 0.05  # A pair that would have shown a 5 % change, but did not, shows with high confidence that nothing changed.
+CLEAR = 0.05  # The smallest change with high confidence. A second recording of either program adds less than this.
+NARROW, WIDE = 1.5, 3.0  # Ratio of the interval's ends. Above it, the size of the change is uncertain.
+LARGEST_NO_CHANGE = 0.20  # Share of the faster side. An interval that reaches further cannot show that nothing changed.
+SURE_OF_SOME = 0.10  # Five times the 2 % by which two recordings of one program may differ.
 
 OF_ESTIMATES = "The interval is what is known of both step times, widened to 95 %."
 NOT_KNOWN = "The step times are not known well enough to tell which side is faster."
@@ -67,10 +72,11 @@ TWO_SOURCES = "The two step times come from different sources, which alone may d
 class Verdict:
     """The verdict on B against A, and the reason for it.
 
-    Shares are of the faster side, so swapping the sides does not change them. ``ci95_ms`` is the interval of the change in ms.
-    It is None only if a side has no step time; one end is None if nothing bounds the change there. ``smallest_visible_share``
-    is the change that such a pair shows four times out of five (None where it is not known). ``noise_floor_share`` is how much
-    the recordings differ from themselves. ``ratio`` is the 95 % interval of A's step time ÷ B's, with an open end like ``ci95_ms``.
+    Shares are of the faster side, so swapping the sides does not change them. ``ci95_ms`` is the interval of the change
+    in ms. It is None only if a side has no step time. One end is None if nothing bounds the change there.
+    ``smallest_visible_share`` is the change that such a pair shows four times out of five, None if it is not known.
+    ``noise_floor_share`` is how much the recordings differ from themselves. ``ratio`` is the 95 % interval of A's step
+    time ÷ B's, with an open end like ``ci95_ms``.
     """
 
     word: Word
@@ -83,7 +89,10 @@ class Verdict:
 
     @property
     def answer(self) -> Answer:
-        """The verdict of the page and of the report: the word, and whether the size of the change is known."""
+        """The verdict of the page and of the report.
+
+        It combines the word with whether the size of the change is known.
+        """
         if self.word == "faster":
             return "faster" if self.size_known else "faster_size_unknown"
         if self.word == "slower":
@@ -92,7 +101,7 @@ class Verdict:
 
     @property
     def size_known(self) -> bool:
-        """Whether the ratio's interval lies on the side of the word, and is narrow enough to state a size."""
+        """Whether the ratio's interval agrees with the word and is narrow enough to state a size."""
         low, high = self.ratio or (None, None)
         if low is None or high is None or low <= 0:
             return False
@@ -100,7 +109,10 @@ class Verdict:
 
     @property
     def largest_change(self) -> float | None:
-        """The largest change that the interval leaves open, as a share of the faster side; None above 20 %, or where nothing bounds it."""
+        """The largest change inside the interval, as a share of the faster side.
+
+        None if it is above 20 %, or if nothing bounds it.
+        """
         low, high = self.ratio or (None, None)
         if low is None or high is None or low <= 0:
             return None
@@ -122,8 +134,8 @@ class Verdict:
 class Evidence:
     """The inputs of the table.
 
-    ``change_ms`` is B − A, and ``faster_ms`` is the smaller step time. ``alike`` says that both step times come from one
-    source.
+    ``change_ms`` is B − A, and ``faster_ms`` is the smaller step time. ``alike`` says that both step times come from
+    one source.
     """
 
     change_ms: float
@@ -157,9 +169,10 @@ class Evidence:
 
 
 def settled(by_steps: Verdict, evidence: Evidence, source: str) -> Verdict:
-    """Return the verdict of the table where the step times' own intervals count.
+    """Return the verdict of the table if the step times' own intervals count.
 
-    ``by_steps`` is the verdict of the recorded steps alone. ``source`` says in words where the interval comes from.
+    ``by_steps`` is the verdict of the recorded steps alone. ``source`` is a sentence about where the interval comes
+    from.
     """
     limits = [] if evidence.alike else [TWO_SOURCES]
     limits += [UNBOUNDED] if None in evidence.interval else []
@@ -200,7 +213,7 @@ def of_one_command(verdict: Verdict) -> Verdict:
 
 
 def limited(verdict: Verdict, ratio: Interval | None) -> Verdict:
-    """Return the verdict with ``ratio``, the ratio's interval, and the confidence limited by its width."""
+    """Return the verdict with ``ratio`` as its ratio interval, and the confidence limited by its width."""
     verdict = replace(verdict, ratio=ratio)
     if not verdict.shown or verdict.confidence == "low" or ratio is None:
         return verdict

@@ -1,6 +1,6 @@
-"""The interval of a change of step times, computed from the intervals of the step times themselves.
+"""Interval of a change of step times, computed from the intervals of the step times.
 
-It is used where there are too few steps for an interval of their own, or where they do not show enough.
+It is used if there are too few steps for a bootstrap interval, or if the steps do not show enough.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from sawtooth.analysis.compare.significance.bootstrap import TAIL
 from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
 from sawtooth.analysis.quantiles import normal, student_t
 
-TAIL_OF_ESTIMATES = 0.05  # step times come with 90 % intervals
+TAIL_OF_ESTIMATES = 0.05  # Step times come with 90 % intervals.
 # Share of a step by which two runs of one program on one machine differ, even if their steps are nearly equal.
 RUN_TO_RUN = 0.02
-NOTHING_KNOWN = 0.10  # share of a step: used where only one step and no interval is known
+NOTHING_KNOWN = 0.10  # Share of a step. It is used if only one step and no interval is known.
 
-Interval = tuple[float | None, float | None]  # ms; None: no bound on that side
+Interval = tuple[float | None, float | None]  # In ms. None means that this side has no bound.
 
 
 def change_interval(a: Sequence[Measured], b: Sequence[Measured], change_ms: float) -> Interval:
@@ -33,9 +33,10 @@ def change_interval(a: Sequence[Measured], b: Sequence[Measured], change_ms: flo
 def ratio_interval(a: Sequence[Measured], b: Sequence[Measured], change: Interval) -> tuple[float, float] | None:
     """Return the 95 % interval of A's step time ÷ B's that matches the interval of their ``change`` (ms).
 
-    The sides' own intervals say how much of the uncertainty belongs to each side; the change's interval alone does not. The
-    logarithms of the step times combine like independent errors. None where a side's interval or an end of the change's
-    interval is not known, or where the change may be as long as the step.
+    The interval of the change alone does not say how much of the uncertainty belongs to each side. The intervals of the
+    two step times do. The logarithms of the step times combine like independent errors. Returns None if a side's
+    interval or an end of the change's interval is not known. Returns None also if the change may be as long as the
+    step.
     """
     low, high = change
     best_a, best_b = mean_of_all([run.best_ms for run in a]), mean_of_all([run.best_ms for run in b])
@@ -52,9 +53,10 @@ def ratio_interval(a: Sequence[Measured], b: Sequence[Measured], change: Interva
 
 
 def open_ratio_interval(a: Sequence[Measured], b: Sequence[Measured], change: Interval) -> Interval | None:
-    """Return the interval of A's step time ÷ B's, with an open end where the ``change`` has one; None without step times.
+    """Return the interval of A's step time ÷ B's, with an open end where the ``change`` has one.
 
-    Where the step times' own intervals are not known, all that is open counts as the slower side's.
+    Returns None without step times. If the step times' own intervals are not known, all uncertainty is assigned to the
+    slower side.
     """
     if (ratio := ratio_interval(a, b, change)) is not None:
         return ratio

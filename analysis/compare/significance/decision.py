@@ -43,34 +43,35 @@ from sawtooth.analysis.compare.significance.measured import Measured, mean_of_al
 from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.quantiles import student_t
 
-MIN_STEPS_FOR_WORD = 4  # recorded: 4 and 4 independent draws do not overlap in 2 · 4! · 4! / 8! = 2.9 % of cases
-MIN_COUNTED_FOR_WORD = 3  # the first recorded step does not count; without the required 10 % change, the chance is 10 %
-MIN_RUNS_AS_UNIT = 3  # below it, the spread between runs has at most one degree of freedom per side
-MIN_CHANGE_FEW_STEPS = 0.10  # a few steps cannot show smaller changes
-HOST_FLOOR = 0.10  # One command, repeated on a shared host, took times 5 to 38 % apart where the GPU did not limit the step.
-ON_HOST_FLOOR = 1.5  # one program computing on a shared host took 1.0 to 2.4 times as long from run to run
-SOURCE_FLOOR = 0.10  # telemetry's step time is accurate to 10 % at best, and an estimate compared with a stopwatch is no better
-POWER_MARGIN = 0.84  # standard errors beyond the limit at which four of five recordings show a change
-PROFILED_ALONE = 1.0  # the profiler more than doubles one program's steps, and leaves another program's steps unchanged
-MIN_STRETCHES = 3  # with fewer per side, 10 to 20 % of the intervals miss the true value (AR(1) at 0.9, 20 to 50 steps)
+MIN_STEPS_FOR_WORD = 4  # Recorded steps. Two sets of 4 independent draws do not overlap in 2 · 4! · 4! / 8! = 2.9 % of cases.
+# The first recorded step does not count. Without the required 10 % change, the chance of a false verdict is 10 %.
+MIN_COUNTED_FOR_WORD = 3
+MIN_RUNS_AS_UNIT = 3  # With fewer runs, the spread between runs has at most one degree of freedom per side.
+MIN_CHANGE_FEW_STEPS = 0.10  # A few steps cannot show smaller changes.
+HOST_FLOOR = 0.10  # One command, repeated on a shared host, took times 5 to 38 % apart when the GPU did not limit the step.
+ON_HOST_FLOOR = 1.5  # One program that computes on a shared host took 1.0 to 2.4 times as long from run to run.
+SOURCE_FLOOR = 0.10  # Telemetry gives step times to 10 % at best. An estimate compared with a stopwatch is no better.
+POWER_MARGIN = 0.84  # Standard errors beyond the limit at which four of five recordings show a change.
+PROFILED_ALONE = 1.0  # The profiler more than doubles the steps of one program and leaves another program's steps unchanged.
+MIN_STRETCHES = 3  # With fewer per side, 10 to 20 % of the intervals miss the true value (AR(1) at 0.9, 20 to 50 steps).
 
 
 def verdict(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
-    """Return the verdict whether B's best step time differs from A's. Each side is one or more runs.
+    """Return the verdict whether B's best step time differs from A's.
 
-    "faster" and "slower" need an interval without zero and a change of at least max(2 %, floor). The floor is how much steps of
-    one program, or step times of two sources, may differ. Below 20 steps per side, the interval comes from the step times' own
-    intervals. If that interval does not show the change, the word has low confidence. It then needs at least 4 steps, ranges
-    that do not overlap, and max(10 %, floor). From 3 runs per side on, runs are the unit instead of steps. The table in
-    ``certainty`` defines the confidence. It is lower for a change that the host alone may have caused, and for one of uncertain
-    size.
+    Each side is one or more runs. "faster" and "slower" need an interval without zero and a change of at least max(2 %,
+    floor). The floor is how much steps of one program, or step times of two sources, may differ. Below 20 steps per side, the
+    interval comes from the step times' own intervals. If that interval does not show the change, the word has low confidence.
+    It then needs at least 4 steps, ranges that do not overlap, and a change of max(10 %, floor). From 3 runs per side on, the
+    unit is the run, not the step. The table in ``certainty`` defines the confidence. It is lower for a change that the host
+    alone may have caused, and for a change of uncertain size.
     """
     judged = _varied(a, b)
     return limited(judged, open_ratio_interval(a, b, judged.ci95_ms) if judged.ci95_ms is not None else None)
 
 
 def _varied(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
-    """Return the verdict, with the confidence of single host-limited runs reduced by how much hosts vary."""
+    """Return the verdict, with less confidence for single runs that their hosts limit."""
     judged = _possible(_verdict(a, b), a, b)
     single = min(len(a), len(b)) < MIN_RUNS_AS_UNIT
     judged = directed(judged, a, b) if single else judged
@@ -86,7 +87,7 @@ def _varied(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
 
 
 def _possible(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
-    """Limit the verdict's interval: no step is shorter than the GPU's work in it."""
+    """Limit the verdict's interval so that no step is shorter than the GPU's work in it."""
     best_a, best_b = _mean_best(a), _mean_best(b)
     if judged.ci95_ms is None or best_a is None or best_b is None:
         return judged
@@ -132,7 +133,7 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
         return _by_runs(a, b, best_b - best_a, floor)
     if _times_lead((*a, *b)):
         return _by_marks(a, b, best_a, best_b, floor)
-    # A run without profiled steps counts with its best step time, and shows nothing about how steps vary.
+    # A run without profiled steps counts with its best step time. It shows nothing about how steps vary.
     steps_a, steps_b = ([run.steps_at_best() for run in side if run.steps_ms] for side in (a, b))
     floor = max(floor, noise_floor(steps_a), noise_floor(steps_b))
     pair = _Pair(a=steps_a, b=steps_b, best_a=best_a, best_b=best_b, floor=floor, between=reasons.between_recordings(a, b))
@@ -149,7 +150,7 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
 
 
 def _one_recording(a: Sequence[Measured], b: Sequence[Measured]) -> bool:
-    """Tell whether both sides are the same recordings."""
+    """Return whether both sides are the same recordings."""
     return sorted(run.recordings for run in a) == sorted(run.recordings for run in b) and all(run.recordings for run in a)
 
 
@@ -162,7 +163,7 @@ def _times_lead(runs: Sequence[Measured]) -> bool:
 
 @dataclass(frozen=True)
 class _Pair:
-    """Steps and best step times of both sides, ms; ``floor`` as a share; ``between`` names the recordings."""
+    """Steps and best step times of both sides in ms, the ``floor`` as a share, and a name for messages."""
 
     a: Sequence[F64]
     b: Sequence[F64]
@@ -202,7 +203,7 @@ def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor:
     sides = [np.asarray([run.best_ms for run in side], dtype=np.float64) for side in (a, b)]
     parts = [float(side.var(ddof=1)) / len(side) for side in sides]
     error = math.sqrt(sum(parts))
-    total = sum(parts)  # divide first: the squares of tiny variances would become 0
+    total = sum(parts)  # Divide first. The squares of tiny variances would become 0.
     freedom = 1 / sum((p / total) ** 2 / (len(s) - 1) for p, s in zip(parts, sides, strict=True)) if total else 1.0
     half = student_t(freedom, 1 - TAIL) * error if error else 0.0
     mean_a, mean_b = float(sides[0].mean()), float(sides[1].mean())
@@ -218,7 +219,7 @@ def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor:
 
 
 def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_b: float, floor: float) -> Verdict:
-    """Judge by the step times alone: those of marks over many more steps, or of runs without steps."""
+    """Judge by the step times alone, if they come from marks over many more steps or a run has no steps."""
     change = best_b - best_a
     alike = RUN_TO_RUN * math.hypot(best_a / math.sqrt(len(a)), best_b / math.sqrt(len(b)))
     interval = widened((change - alike, change + alike), change_interval(a, b, change), change)
@@ -244,7 +245,7 @@ def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_
 
 
 def _by_ranges(pair: _Pair, *, alike: bool = False) -> Verdict:
-    """Judge recordings too short for an interval, or (``alike``) with too similar neighbouring steps."""
+    """Judge by step ranges if there are too few steps, or too similar neighbouring steps (``alike``)."""
     (a, b), floor = pair.joined(), pair.floor
     few = f"{len(a)} and {len(b)} counted steps are too few to show how steps vary ({MIN_STEPS_FOR_INTERVAL} a side are needed)"
     if alike:

@@ -1,7 +1,8 @@
-"""The direction of a change whose interval leaves it open: what the best steps, the profiled steps and the kernels say together.
+"""Direction of a change if its interval includes 0.
 
-The thresholds come from pairs of recordings with a stopwatch (``docs/evidence/comparisons.md``). Profiling distorts a ratio of step times up to 2.5 times,
-and profiled steps alone point the wrong way in about one of twelve pairs. So no single source decides here.
+The direction comes from the best steps, the profiled steps and the kernels together. The thresholds come from pairs of
+recordings with a stopwatch (``docs/evidence/comparisons.md``). Profiling distorts a ratio of step times by a factor of
+up to 2.5. Profiled steps alone show the wrong direction in about one of twelve pairs. So no single source decides.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from sawtooth.analysis.compare.significance.measured import Measured, mean_of_al
 
 Direction = Literal["faster", "slower"]
 
-BOTH_AGREE = 2.0  # times, by the best steps and by the profiled steps
-BOTH_AGREE_TELEMETRY = 1.3  # the same where telemetry gives both step times
-ALL_AGREE = 1.15  # the same where the kernels' time changes in that direction by as much, on one GPU
-KERNELS_LONGER = 1.15  # times the other side's whole profiled step: clocks differ by up to 8 %
+BOTH_AGREE = 2.0  # Factor that the best steps and the profiled steps must both reach.
+BOTH_AGREE_TELEMETRY = 1.3  # The same factor if telemetry gives both step times.
+ALL_AGREE = 1.15  # The same factor if the kernels' time changes by as much in that direction, on one GPU.
+KERNELS_LONGER = 1.15  # Factor over the other side's complete profiled step, because clocks differ by up to 8 %.
 
 AGREE = "The best steps and the profiled steps agree on the direction, by {times} times or more. By how much is not known."
 ALL = "The best steps, the profiled steps and the kernels agree on the direction, by {times} times or more. By how much is not known."
@@ -27,7 +28,10 @@ DISAGREE = "The best steps and the profiled steps point in opposite directions."
 
 
 def directed(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
-    """Return the verdict; where its interval leaves the direction open, with the direction that several sources agree on."""
+    """Return the verdict, with a direction if several sources agree on one.
+
+    A verdict whose interval already shows the direction is returned unchanged.
+    """
     if judged.shown or judged.ci95_ms is None or judged.ci95_ms == (0.0, 0.0):
         return judged
     if (answer := direction(a, b)) is not None:
@@ -38,7 +42,10 @@ def directed(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> V
 
 
 def direction(a: Sequence[Measured], b: Sequence[Measured]) -> tuple[Direction, str] | None:
-    """Return whether B is faster or slower than A, and why; None where the sources do not tell, or contradict each other."""
+    """Return whether B is faster or slower than A, and why.
+
+    Returns None if the sources do not show it, or if they contradict each other.
+    """
     best, profiled = _ratio(a, b, "best_ms"), _ratio(a, b, "profiled_ms")
     if best is None or profiled is None or contradict(a, b):
         return None
@@ -58,24 +65,30 @@ def direction(a: Sequence[Measured], b: Sequence[Measured]) -> tuple[Direction, 
 
 
 def contradict(a: Sequence[Measured], b: Sequence[Measured]) -> bool:
-    """Tell whether the profiled steps change in the opposite direction of the best steps."""
+    """Return whether the profiled steps and the best steps change in opposite directions."""
     best, profiled = _ratio(a, b, "best_ms"), _ratio(a, b, "profiled_ms")
     return best is not None and profiled is not None and (best - 1) * (profiled - 1) < 0
 
 
 def _kernels_longer(a: Sequence[Measured], b: Sequence[Measured]) -> bool:
-    """Tell whether A's kernels alone take longer than B's profiled step, which the profiler only makes longer."""
+    """Return whether A's kernels alone take longer than B's profiled step.
+
+    The profiler can only make B's step longer, so B's own step is then shorter than A's.
+    """
     kernels, step = mean_of_all([run.kernels_ms for run in a]), mean_of_all([run.profiled_ms for run in b])
     return kernels is not None and bool(step) and kernels >= KERNELS_LONGER * (step or 0.0)
 
 
 def _factor(a: Sequence[Measured], b: Sequence[Measured], name: Literal["best_ms", "profiled_ms", "kernels_ms"]) -> float:
-    """Return the longer side's mean time ÷ the shorter's, the same in both directions; 1 where one is not known."""
+    """Return the longer mean time ÷ the shorter one, for either order of the sides.
+
+    It is 1 if one time is not known.
+    """
     ratios = [ratio for ratio in (_ratio(a, b, name), _ratio(b, a, name)) if ratio is not None]
     return max(ratios, default=1.0)
 
 
 def _ratio(a: Sequence[Measured], b: Sequence[Measured], name: Literal["best_ms", "profiled_ms", "kernels_ms"]) -> float | None:
-    """Return A's mean time ÷ B's; None where one is not known."""
+    """Return A's mean time ÷ B's, or None if one is not known."""
     time_a, time_b = (mean_of_all([getattr(run, name) for run in side]) for side in (a, b))
     return time_a / time_b if time_a and time_b else None

@@ -16,14 +16,16 @@ from sawtooth.analysis.metrics.step_sources import StepSource
 class Measured:
     """The step time of one run with its interval and source, and its profiled device steps in order.
 
-    Times are ms. ``source`` is user, marks, telemetry, estimate or profile. ``low_ms`` to ``high_ms`` is the 90 % interval of
-    the best step time. Both are None if it is not known; only ``high_ms`` is None if nothing bounds it from above.
+    Times are ms. ``source`` is user, marks, telemetry, estimate or profile. ``low_ms`` to ``high_ms`` is the 90 %
+    interval of the best step time. Both are None if it is not known. Only ``high_ms`` is None if nothing bounds it from
+    above.
 
-    ``recordings`` identify what was measured. ``recorded`` counts all steps of the recording, also the first of a cycle, which
-    does not count (None: as many as ``steps_ms``). ``host_bound`` says that the GPU does not limit the step. ``on_host`` says
-    that a trace shows work on the host and no GPU. ``works_ms`` is how long the GPU works in a step; no step is shorter. None
-    where it is not known. ``profiled_ms`` is the mean profiled step. ``kernels_ms`` is how long a step's kernels run; None for
-    a job of several GPUs, whose kernels wait for each other.
+    ``recordings`` identify what was measured. ``recorded`` counts all steps of the recording, also the first of a
+    cycle, which does not count in ``steps_ms``. None means as many as ``steps_ms``. ``host_bound`` says that the GPU
+    does not limit the step. ``on_host`` says that a trace shows work on the host and no GPU. ``works_ms`` is how long
+    the GPU works in a step, None if it is not known. No step is shorter than that. ``profiled_ms`` is the mean profiled
+    step. ``kernels_ms`` is how long a step's kernels run. It is None for a job of several GPUs, whose kernels wait for
+    each other.
     """
 
     steps_ms: tuple[float, ...]
@@ -61,7 +63,7 @@ class Measured:
 
 
 def scaled(run: Measured, share: float) -> Measured:
-    """Return the times that ``share`` of a step's work takes."""
+    """Return the measurements with every time multiplied by ``share``, a share of a step's work."""
 
     def part(ms: float | None) -> float | None:
         return None if ms is None else ms * share
@@ -79,6 +81,6 @@ def scaled(run: Measured, share: float) -> Measured:
 
 
 def mean_of_all(values: Sequence[float | None]) -> float | None:
-    """Return the mean; None if a value is not known or there are none."""
+    """Return the mean, or None if a value is not known or there are no values."""
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known and len(known) == len(values) else None

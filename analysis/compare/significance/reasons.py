@@ -24,7 +24,7 @@ BY_TIMES = "The interval is that of both step times and of the 2 % by which two 
 
 
 def between_recordings(a: Sequence[Measured], b: Sequence[Measured]) -> str:
-    """Return the name of the compared recordings, and note it if their profiled steps are scaled."""
+    """Return words that name the compared recordings, with a note if their profiled steps are scaled."""
     between = "between these two recordings" if len(a) == len(b) == 1 else f"between these {len(a)} and {len(b)} recordings"
     return f"{between}{SCALED}" if any(run.source in ESTIMATED and run.steps_ms for run in (*a, *b)) else between
 
@@ -37,7 +37,7 @@ def why_none(share: float, limit: float, *, holds_zero: bool) -> str:
 
 
 def could_have_seen(smallest: float) -> str:
-    """Return the sentence that names the largest change which would not have been seen."""
+    """Return the sentence that states the smallest change that the recordings could have shown."""
     if smallest >= 1:
         return f"The steps of one side differ so much that nothing short of a factor of {significant(1 + smallest, 2)} could have been seen."
     return f"A change below {smallest:.{1 if smallest < SURE_OF_SOME else 0}%} could not have been seen."

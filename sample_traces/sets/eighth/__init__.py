@@ -1,4 +1,7 @@
-"""Loops of further families with an engine, hooks and schedules, and one habit of everyday life in each that slows it down."""
+"""Loops of new models with an engine, hooks and schedules.
+
+Each has one common habit that slows it down.
+"""
 
 from sawtooth.sample_traces.sets.eighth.scenarios import SCENARIOS
 

@@ -1,4 +1,4 @@
-"""What the eighth set's loaders read: sounds whose spectrograms are made one by one, and events that arrive as lines of JSON."""
+"""Datasets of the eighth set: sounds with spectrograms made one by one, and events in JSON lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = ("view", "search", "cart", "buy", "return", "rate")
 
 
 class Sounds(Dataset[tuple[Tensor, int]]):
-    """Two seconds of sound, made louder and moved, as a spectrogram of 64 bands."""
+    """Two seconds of sound, with changed volume and shift, as a spectrogram of 64 bands."""
 
     def __init__(self, length: int, rate: int = 16_000, files: int = 200) -> None:
         kinds = torch.Generator().manual_seed(0)
@@ -25,7 +25,7 @@ class Sounds(Dataset[tuple[Tensor, int]]):
         return self.length
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """(1, 64, frames) and a kind."""
+        """Return the spectrogram (1, 64, frames) and its class."""
         wave = torch.roll(self.waves[index % len(self.waves)], random.randrange(8_000)) * random.uniform(0.5, 1.5)
         waves = torch.stft(wave, 1024, 256, window=self.window, return_complex=True).abs().square()
         bands = torch.log(self.bands @ waves + 1e-6)
@@ -35,7 +35,7 @@ class Sounds(Dataset[tuple[Tensor, int]]):
 
 
 class Events(Dataset[tuple[Tensor, Tensor, float]]):
-    """What customers did, a line of JSON each: the last forty things with the time between them."""
+    """Actions of customers, one line of JSON each: the last forty actions with the times between them."""
 
     def __init__(self, length: int, lines: int = 3_000, long: int = 40) -> None:
         kinds = random.Random(0)
@@ -63,7 +63,7 @@ class Events(Dataset[tuple[Tensor, Tensor, float]]):
         return self.length
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor, float]:
-        """(long), (long, 3) and 0 or 1."""
+        """Return item ids (long), figures of the events (long, 3), and 1 if the customer left, else 0."""
         line = json.loads(self.lines[index % len(self.lines)])
         events = sorted(line["events"], key=lambda event: event["t"])
         items = [int(event["item"].split("-")[1]) for event in events]

@@ -1,4 +1,7 @@
-"""A training engine with hooks: groups of weights with and without decay, one cycle of the rate, a scaler, clipping, and a log every hundred steps."""
+"""A training engine with hooks.
+
+It has weight groups with and without decay, a one-cycle schedule, a scaler, clipping, and a log every hundred steps.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ from sawtooth.sample_traces.workload import DEVICE, Workload, count_params
 
 Criterion = Callable[..., dict[str, Tensor]]
 Hook = Callable[["Engine"], None]
-LOG_EVERY = 100  # steps
-TOTAL_STEPS = 200_000  # of the schedule
+LOG_EVERY = 100  # Steps between two lines of the log.
+TOTAL_STEPS = 200_000  # Steps of the schedule.
 
 
 def weight_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
-    """Matrices with weight decay, vectors and biases without."""
+    """Return the optimizer's groups: matrices with weight decay, vectors and biases without."""
     weights = [p for p in model.parameters() if p.requires_grad]
     return [
         {"params": [p for p in weights if p.ndim > 1], "weight_decay": decay},
@@ -29,7 +32,10 @@ def weight_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
 
 
 class Engine:
-    """Runs training steps of one model; `criterion(model, *batch)` names the losses and `shares` weighs them."""
+    """Runs training steps of one model.
+
+    `criterion(model, *batch)` returns the named losses, and `shares` are their weights.
+    """
 
     def __init__(
         self,
@@ -56,14 +62,14 @@ class Engine:
         self.iteration, self.last_log, self.lines = 0, time.perf_counter(), []  # type: int, float, list[str]
 
     def on_device(self, batch: Batch) -> Batch:
-        """The batch on the device, in the model's layout."""
+        """Return the batch on the device, in the model's layout."""
         moved = tuple(part.to(DEVICE, non_blocking=True) for part in batch)
         if not self.channels_last:
             return moved
         return tuple(p.contiguous(memory_format=torch.channels_last) if p.ndim == 4 else p for p in moved)
 
     def iterate(self, batch: Batch) -> None:
-        """One step of training."""
+        """Run one step of training."""
         self.model.train()
         parts = self.on_device(batch)
         with self.autocast():
@@ -87,7 +93,7 @@ class Engine:
             self.write_log()
 
     def write_log(self) -> None:
-        """A line with the means since the last one, the rate and the seconds a step."""
+        """Add a log line with the means since the last one, the learning rate and the seconds per step."""
         now = time.perf_counter()
         means = ", ".join(f"{name} {float(value) / LOG_EVERY:.4f}" for name, value in self.sums.items())
         rate = self.schedule.get_last_lr()[0]
@@ -97,6 +103,6 @@ class Engine:
 
 
 def train(model: nn.Module, data: Iterator[Batch], criterion: Criterion, samples: int, **options: Any) -> Workload:
-    """An engine over `data`."""
+    """Return an engine over `data`."""
     engine = Engine(model, criterion, **options)
     return Workload(lambda: engine.iterate(next(data)), count_params(model), samples)

@@ -1,4 +1,4 @@
-"""Models of the eighth set that fold, speak, write code and weigh columns. Plain PyTorch, small."""
+"""Small models of the eighth set in plain PyTorch: folding, speech, code and table columns."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Residual(nn.Module):
-    """What goes in, and what a body makes of it."""
+    """A residual connection around a body."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
         self.body = body
 
     def forward(self, x: Tensor) -> Tensor:
-        """`x` to the same shape."""
+        """Map `x` to the same shape."""
         return x + self.body(x)
 
 
 class Triangle(nn.Module):
-    """What residues i and j are to each other, from what both are to a third, as in an Evoformer."""
+    """Updates the pair of residues i and j from their pairs with a third residue, as in an Evoformer."""
 
     def __init__(self, width: int, outgoing: bool) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Triangle(nn.Module):
         self.gate, self.out = nn.Linear(width, width), nn.Linear(width, width)
 
     def forward(self, z: Tensor) -> Tensor:
-        """(batch, n, n, width) to the same."""
+        """Map (batch, n, n, width) to the same shape."""
         x = self.norm(z)
         a, b = (self.sides(x) * torch.sigmoid(self.gates(x))).chunk(2, -1)
         joined = torch.einsum("bikc,bjkc->bijc" if self.outgoing else "bkic,bkjc->bijc", a, b)
@@ -48,14 +48,14 @@ class RowAttention(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width)
 
     def forward(self, z: Tensor) -> Tensor:
-        """(batch, n, n, width) to the same."""
+        """Map (batch, n, n, width) to the same shape."""
         b, n, m, width = z.shape
         q, k, v = self.qkv(self.norm(z)).view(b * n, m, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         return z + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, n, m, width))
 
 
 class Folding(nn.Module):
-    """Pairs of residues through triangles and attention, to how far apart they are, in bins."""
+    """Predicts binned distances of residue pairs by triangle updates and attention."""
 
     def __init__(self, width: int, layers: int, recompute: bool = False, letters: int = 21, bins: int = 64) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Folding(nn.Module):
         self.bins = nn.Linear(width, bins)
 
     def forward(self, chain: Tensor) -> Tensor:
-        """(batch, n) to (batch, n, n, bins)."""
+        """Map (batch, n) to (batch, n, n, bins)."""
         z = self.left(chain)[:, :, None] + self.right(chain)[:, None]
         for block in self.blocks:
             z = checkpoint(block, z, use_reentrant=False) if self.recompute else block(z)
@@ -80,7 +80,7 @@ class Folding(nn.Module):
 
 
 class Vocoder(nn.Module):
-    """HiFi-GAN's generator: a spectrogram becomes a wave."""
+    """HiFi-GAN's generator, which maps a spectrogram to a wave."""
 
     def __init__(self, width: int = 512, rates: tuple[int, ...] = (8, 8, 4)) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class Vocoder(nn.Module):
         self.out = nn.Conv1d(width >> len(rates), 1, 7, 1, 3)
 
     def forward(self, mel: Tensor) -> Tensor:
-        """(batch, 80, frames) to (batch, 1, 256 frames)."""
+        """Map (batch, 80, frames) to (batch, 1, 256 frames)."""
         x = self.into(mel)
         for up, bodies in zip(self.ups, self.bodies, strict=True):
             x = up(F.leaky_relu(x, 0.1))
@@ -112,7 +112,7 @@ class Vocoder(nn.Module):
 
 
 class Periods(nn.Module):
-    """HiFi-GAN's discriminators: a wave folded at several periods."""
+    """HiFi-GAN's discriminators, which fold a wave at several periods."""
 
     def __init__(self, periods: tuple[int, ...] = (2, 3, 5)) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class Periods(nn.Module):
         )
 
     def forward(self, wave: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """(batch, 1, n) to the verdicts and to what was seen on the way."""
+        """Map (batch, 1, n) to the verdicts and the features of the layers."""
         verdicts, seen = [], []
         for period, judge in zip(self.periods, self.judges, strict=True):
             x = F.pad(wave, (0, -wave.shape[-1] % period)).unflatten(-1, (-1, period))
@@ -140,7 +140,7 @@ class Periods(nn.Module):
 
 
 class ParallelBlock(nn.Module):
-    """Attention with one key for all heads beside the perceptron, both from one norm, as in code models."""
+    """Multi-query attention parallel to the perceptron, after one norm, as in code models."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class ParallelBlock(nn.Module):
         self.out = nn.Linear(5 * width, width, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         b, n, width = x.shape
         q, k, v, h = self.both(self.norm(x)).split((width, self.head, self.head, 4 * width), -1)
         q, k = q.view(b, n, self.heads, self.head).transpose(1, 2), k.view(b, 1, n, self.head)
@@ -160,7 +160,7 @@ class ParallelBlock(nn.Module):
 
 
 class Coder(nn.Module):
-    """The next token of a program."""
+    """A model that predicts the next token of a program."""
 
     cos: Tensor
     sin: Tensor
@@ -176,7 +176,7 @@ class Coder(nn.Module):
         self.register_buffer("sin", torch.cat((turn, turn), -1).sin())
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to (batch, n, words)."""
+        """Map (batch, n) to (batch, n, words)."""
         x, n = self.words(words), words.shape[1]
         for block in self.blocks:
             x = block(x, self.cos[:n], self.sin[:n])
@@ -184,7 +184,10 @@ class Coder(nn.Module):
 
 
 class Crosses(nn.Module):
-    """DCN-v2: columns multiplied with what layers make of them, beside a perceptron; filled up to a width if that is asked for."""
+    """DCN-v2: cross layers over the columns, and a perceptron in parallel.
+
+    The input is padded to a width if one is requested.
+    """
 
     def __init__(self, columns: int, things: int, width: int, layers: int = 4, filled: int = 0) -> None:
         super().__init__()
@@ -196,7 +199,7 @@ class Crosses(nn.Module):
         self.out = nn.Linear(wide + 512, 1)
 
     def forward(self, rows: Tensor, age: Tensor) -> Tensor:
-        """(batch, columns) and (batch, 1) to (batch)."""
+        """Map (batch, columns) and (batch, 1) to (batch)."""
         first = torch.cat([vector(rows[:, k]) for k, vector in enumerate(self.vectors)] + [age], 1)
         first = x = F.pad(first, (0, self.fill)).to(torch.bfloat16)
         for cross in self.crosses:

@@ -1,4 +1,4 @@
-"""Loops of the eighth set that the engine runs: what they learn from, and by which losses."""
+"""Loops of the eighth set that the engine runs, with their data and losses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ Losses = dict[str, Tensor]
 
 
 def pyramid(batch: int, fused: bool, side: int = 256) -> Workload:
-    """A class for every pixel, by cross-entropy and by how far the areas overlap; fp16 with a scaler."""
+    """Return training with a class for every pixel, in fp16 with a scaler.
+
+    The losses are the cross-entropy and the overlap of the areas.
+    """
 
     def losses(net: nn.Module, x: Tensor, y: Tensor) -> Losses:
         out = net(x).float()
@@ -33,7 +36,7 @@ def pyramid(batch: int, fused: bool, side: int = 256) -> Workload:
 
 
 def sounds(batch: int, workers: int) -> Workload:
-    """Kinds of sounds, from spectrograms that workers make."""
+    """Return the classification of sounds, from spectrograms that loader workers make."""
     loader = DataLoader(
         Sounds(batch * 100_000), batch, num_workers=workers, pin_memory=True, persistent_workers=True, shuffle=True
     )
@@ -55,7 +58,7 @@ def sounds(batch: int, workers: int) -> Workload:
 
 
 def folding(batch: int, amp: str, recompute: bool, residues: int = 160, width: int = 128, layers: int = 6) -> Workload:
-    """How far apart residues are, in bins and in the mean."""
+    """Return the prediction of the distances of residues, as bins and as means."""
 
     def losses(net: nn.Module, chain: Tensor, bins: Tensor) -> Losses:
         out = net(chain).float()
@@ -67,7 +70,7 @@ def folding(batch: int, amp: str, recompute: bool, residues: int = 160, width: i
 
 
 def speaker(batch: int, row_by_row: bool, sounds_long: int = 60, length: int = 480) -> Workload:
-    """Spectrograms of spoken texts, and how long each sound is held."""
+    """Return the prediction of spectrograms of spoken texts, and of the duration of each sound."""
 
     def losses(net: nn.Module, sounds: Tensor, frames: Tensor, mel: Tensor) -> Losses:
         out, long = net(sounds, frames, length)
@@ -82,7 +85,7 @@ def speaker(batch: int, row_by_row: bool, sounds_long: int = 60, length: int = 4
 
 
 def detector(batch: int, last: bool, side: int = 320) -> Workload:
-    """Boxes at three scales: whether there is one, of which kind, and where."""
+    """Return box detection at three scales: presence, class and position."""
 
     def losses(net: nn.Module, x: Tensor, *aims: Tensor) -> Losses:
         sums = {name: x.new_zeros(()) for name in ("there", "kind", "place")}
@@ -102,7 +105,7 @@ def detector(batch: int, last: bool, side: int = 320) -> Workload:
 
 
 def events(batch: int, workers: int) -> Workload:
-    """Who leaves, from what customers did; lines of JSON are read as they come."""
+    """Return the prediction of which customers leave, from actions in JSON lines."""
     more: dict[str, Any] = {"persistent_workers": True} if workers else {}
     loader = DataLoader(Events(batch * 100_000), batch, num_workers=workers, pin_memory=True, **more)
     return train(
@@ -115,7 +118,7 @@ def events(batch: int, workers: int) -> Workload:
 
 
 class Leaving(nn.Module):
-    """Gated layers over what customers did, and attention that adds it up."""
+    """Gated layers over the actions of a customer, and attention that adds them up."""
 
     def __init__(self, items: int = 20_000, width: int = 128) -> None:
         super().__init__()
@@ -124,20 +127,20 @@ class Leaving(nn.Module):
         self.weigh, self.out = nn.Linear(width, 1), nn.Linear(width, 1)
 
     def forward(self, items: Tensor, figures: Tensor) -> Tensor:
-        """(batch, n) and (batch, n, 3) to (batch)."""
+        """Map (batch, n) and (batch, n, 3) to (batch)."""
         x = self.layers(self.items(items) + self.figures(figures))[0]
         return self.out((self.weigh(x).softmax(1) * x).sum(1))[:, 0]
 
 
 def columns(batch: int, filled: int) -> Workload:
-    """What is clicked, from a hundred columns of 25 figures, and an age."""
+    """Return the prediction of clicks from a hundred columns of 25 figures, and an age."""
     made = lambda: (torch.randint(0, 1_000, (batch, 100)), torch.rand(batch, 1), torch.randint(0, 2, (batch,)).float())  # noqa: E731
     losses = lambda f, rows, age, y: {"click": F.binary_cross_entropy_with_logits(f(rows, age).float(), y)}  # noqa: E731
     return train(large.Crosses(100, 1_000, 25, filled=filled), w.on_gpu(made, 2), losses, batch)
 
 
 def edits(a: list[int], b: list[int]) -> int:
-    """Levenshtein's distance."""
+    """Return Levenshtein's distance."""
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
         left, row[0] = row[0], i
@@ -147,7 +150,10 @@ def edits(a: list[int], b: list[int]) -> int:
 
 
 def lines(batch: int, decoded: bool, wide: int = 256, letters: int = 24) -> Workload:
-    """Lines of writing by CTC; with or without the rate of wrong letters of each step."""
+    """Return the training on lines of handwriting by CTC.
+
+    Each step may also compute the rate of wrong letters.
+    """
     wrong: list[float] = []
     long = torch.full((batch,), letters)
 
@@ -166,28 +172,28 @@ def lines(batch: int, decoded: bool, wide: int = 256, letters: int = 24) -> Work
 
 
 def one_by_one(engine: Engine) -> None:
-    """Move the target towards the network, weight by weight."""
+    """Move the target network towards the online network, weight by weight."""
     with torch.no_grad():
         for kept, live in zip(engine.model.target.parameters(), engine.model.online.parameters(), strict=True):  # type: ignore[union-attr]
             kept.data = 0.99 * kept.data + 0.01 * live.data
 
 
 def together(engine: Engine) -> None:
-    """Move the target towards the network, all weights at once."""
+    """Move the target network towards the online network, all weights at once."""
     kept, live = (list(net.parameters()) for net in (engine.model.target, engine.model.online))  # type: ignore[union-attr]
     with torch.no_grad():
         torch._foreach_lerp_(kept, live, 0.01)
 
 
 def views(batch: int, weight_by_weight: bool, side: int = 64) -> Workload:
-    """Two views of pictures that foretell each other."""
+    """Return the training on two views of pictures that predict each other."""
     data = w.on_gpu(lambda: (torch.randn(batch, 3, side, side), torch.randn(batch, 3, side, side)))
     hook = one_by_one if weight_by_weight else together
     return train(vision.TwoViews(), data, lambda f, x, y: {"apart": f(x, y)}, batch, channels_last=True, hooks=(hook,))
 
 
 def fields(batch: int, side: int = 128) -> Workload:
-    """A field later from a field now, and its slopes."""
+    """Return the prediction of a later field and its slopes from the present field."""
 
     def losses(net: nn.Module, x: Tensor, y: Tensor) -> Losses:
         out = net(x)
@@ -199,7 +205,7 @@ def fields(batch: int, side: int = 128) -> Workload:
 
 
 def stereo(batch: int, side: int = 256) -> Workload:
-    """How far pictures of two eyes are apart; later guesses count more."""
+    """Return the prediction of the disparity of stereo pictures; later guesses have more weight."""
 
     def losses(net: nn.Module, left: Tensor, right: Tensor, far: Tensor) -> Losses:
         guesses = net(left, right)
@@ -215,7 +221,10 @@ def stereo(batch: int, side: int = 256) -> Workload:
 
 
 def documents(batch: int, on_host: bool, length: int = 2048, near: int = 256, width: int = 512) -> Workload:
-    """What long documents are about; words see those nearby, the first word sees all."""
+    """Return the classification of long documents.
+
+    Words attend to nearby words, and the first word attends to all words.
+    """
     places = torch.arange(length)
 
     def masked(where: torch.device | str) -> Tensor:
@@ -234,7 +243,7 @@ def documents(batch: int, on_host: bool, length: int = 2048, near: int = 256, wi
 
 
 def smoothed(logits: Tensor, aims: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy with smoothed labels, and how far the logits' sum is from one."""
+    """Return the cross-entropy with smoothed labels, and a penalty on the logits' sum."""
     logits = logits.float()
     top = torch.logsumexp(logits, -1, keepdim=True)
     chances = logits - top
@@ -243,7 +252,7 @@ def smoothed(logits: Tensor, aims: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def coder(batch: int, compiled: bool, length: int = 1024, words: int = 50_304, width: int = 768, layers: int = 6) -> Workload:
-    """The next token of programs."""
+    """Return next-token training on programs."""
     head = torch.compile(smoothed) if compiled else smoothed
 
     def losses(net: nn.Module, text: Tensor) -> Losses:
@@ -255,6 +264,6 @@ def coder(batch: int, compiled: bool, length: int = 1024, words: int = 50_304, w
 
 
 def hearts(batch: int, length: int = 1000) -> Workload:
-    """What is wrong with hearts, several things at once."""
+    """Return the prediction of heart diseases, of which several can be present at once."""
     data = w.on_gpu(lambda: (torch.randn(batch, 12, length), torch.randint(0, 2, (batch, 5)).float()))
     return train(others.heart(), data, lambda f, x, y: {"kinds": F.binary_cross_entropy_with_logits(f(x).float(), y)}, batch)

@@ -1,4 +1,4 @@
-"""Models of the eighth set that listen, read and calculate. Plain PyTorch, small."""
+"""Small models of the eighth set in plain PyTorch: sound, text and numerical models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sawtooth.sample_traces.sets.eighth.large import Residual
 
 
 def heart(width: int = 64, classes: int = 5) -> nn.Sequential:
-    """What is wrong with a heart, from twelve leads: residual convolutions over time."""
+    """Return a network that predicts heart diseases from twelve leads, by residual convolutions over time."""
     parts: list[nn.Module] = [nn.Conv1d(12, width, 15, 2, 7), nn.BatchNorm1d(width), nn.ReLU()]
     for k in range(6):
         a, b = width << (k // 2), width << ((k + 1) // 2)
@@ -24,21 +24,21 @@ def heart(width: int = 64, classes: int = 5) -> nn.Sequential:
 
 
 class Change(nn.Module):
-    """How a state changes, at a time: what a neural differential equation integrates."""
+    """The derivative of a state at a time, which a neural differential equation integrates."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in ((width + 1, inner), (inner + 1, inner), (inner + 1, width)))
 
     def forward(self, t: float, y: Tensor) -> Tensor:
-        """(batch, width) to the same."""
+        """Map (batch, width) to the same shape."""
         for k, layer in enumerate(self.layers):
             y = layer(torch.cat((y, torch.full_like(y[:, :1], t)), 1))
             y = torch.tanh(y) if k < 2 else y
         return y
 
     def integrate(self, y: Tensor, times: int) -> Tensor:
-        """Runge and Kutta's fourth order from 0 to 1."""
+        """Integrate from 0 to 1 with the fourth-order Runge-Kutta method."""
         h = 1 / times
         for k in range(times):
             t = k * h
@@ -60,13 +60,13 @@ class SpeechBlock(nn.Module):
         self.wide, self.narrow = nn.Conv1d(width, 4 * width, 9, 1, 4), nn.Conv1d(4 * width, width, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         x = self.norm_1(x + self.attention(x, x, x, need_weights=False)[0])
         return self.norm_2(x + self.narrow(F.relu(self.wide(x.transpose(1, 2)))).transpose(1, 2))
 
 
 class Speaker(nn.Module):
-    """FastSpeech 2: sounds of a text, each held for some frames, become a spectrogram."""
+    """FastSpeech 2: maps the sounds of a text, each with a duration in frames, to a spectrogram."""
 
     def __init__(self, row_by_row: bool, sounds: int = 80, width: int = 256, layers: int = 4) -> None:
         super().__init__()
@@ -77,7 +77,10 @@ class Speaker(nn.Module):
         self.mel = nn.Linear(width, 80)
 
     def stretched(self, x: Tensor, frames: Tensor, length: int) -> Tensor:
-        """Each sound as often as its frames: (batch, n, width) and (batch, n) to (batch, length, width)."""
+        """Repeat each sound for its number of frames.
+
+        Maps (batch, n, width) and (batch, n) to (batch, length, width).
+        """
         if self.row_by_row:
             rows = []
             for sound, count in zip(x, frames, strict=True):
@@ -90,13 +93,13 @@ class Speaker(nn.Module):
         return x.gather(1, here) * (at < x.shape[1])[..., None]
 
     def forward(self, sounds: Tensor, frames: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """(batch, n) twice to (batch, length, 80) and (batch, n)."""
+        """Map (batch, n) twice to (batch, length, 80) and (batch, n)."""
         x = self.encoder(self.sounds(sounds))
         return self.mel(self.decoder(self.stretched(x, frames, length))), self.long(x.detach())[..., 0]
 
 
 class Nearby(nn.Module):
-    """A Longformer's layer: attention to what a mask leaves."""
+    """A Longformer's layer, whose attention is limited by a mask."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -105,7 +108,7 @@ class Nearby(nn.Module):
         self.body = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         b, n, width = x.shape
         q, k, v = self.qkv(self.norm_1(x)).view(b, n, 3, self.heads, 64).permute(2, 0, 3, 1, 4)
         x = x + self.out(F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).reshape(b, n, width))
@@ -113,7 +116,7 @@ class Nearby(nn.Module):
 
 
 class Document(nn.Module):
-    """What a long document is about."""
+    """A classifier of long documents."""
 
     def __init__(self, words: int, width: int, layers: int, length: int, kinds: int = 30) -> None:
         super().__init__()
@@ -121,7 +124,7 @@ class Document(nn.Module):
         self.layers, self.out = nn.ModuleList(Nearby(width) for _ in range(layers)), nn.Linear(width, kinds)
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
-        """(batch, n) and (n, n) to (batch, kinds)."""
+        """Map (batch, n) and (n, n) to (batch, kinds)."""
         x = self.words(words) + self.where[: words.shape[1]]
         for layer in self.layers:
             x = layer(x, mask)
@@ -129,7 +132,7 @@ class Document(nn.Module):
 
 
 class Fourier(nn.Module):
-    """A Fourier neural operator: a field now becomes the field later."""
+    """A Fourier neural operator, which maps the present field to a later field."""
 
     def __init__(self, width: int, modes: int, layers: int = 4) -> None:
         super().__init__()
@@ -144,7 +147,7 @@ class Fourier(nn.Module):
         )
 
     def spectral(self, x: Tensor, weight: Tensor) -> Tensor:
-        """(batch, width, h, w) to the same, through the lowest frequencies."""
+        """Map (batch, width, h, w) to the same, through the lowest frequencies."""
         m, kernel = self.modes, torch.view_as_complex(weight)
         waves = torch.fft.rfft2(x.float(), norm="ortho")
         out = torch.zeros_like(waves)
@@ -153,7 +156,7 @@ class Fourier(nn.Module):
         return torch.fft.irfft2(out, x.shape[-2:], norm="ortho")
 
     def forward(self, field: Tensor) -> Tensor:
-        """(batch, 3, h, w) to (batch, 1, h, w)."""
+        """Map (batch, 3, h, w) to (batch, 1, h, w)."""
         x = self.into(field)
         for past, weight in zip(self.past, self.weights, strict=True):
             x = F.gelu(self.spectral(x, weight) + past(x))

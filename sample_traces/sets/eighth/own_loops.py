@@ -1,4 +1,7 @@
-"""Loops of the eighth set that fit no engine: two optimizers, a captured step, a policy that learns from what it did."""
+"""Loops of the eighth set that do not use the engine.
+
+They have two optimizers, a captured step, or a policy that learns from its own actions.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from sawtooth.sample_traces.workload import DEVICE, Workload, as_graph, count_pa
 
 
 def motion(batch: int, graph: bool, width: int = 32, inner: int = 128, times: int = 10) -> Workload:
-    """A neural differential equation through ten steps of Runge and Kutta."""
+    """Return a neural differential equation with ten Runge-Kutta steps."""
     precision_context("tf32")
     net = others.Change(width, inner).to(DEVICE)
     adam = make_adam(net, "fused", capturable=True)
@@ -31,7 +34,7 @@ def motion(batch: int, graph: bool, width: int = 32, inner: int = 128, times: in
 
 
 def gains(environments: int, in_loop: bool, horizon: int = 128, rounds: int = 4) -> Workload:
-    """Proximal policy optimization on what was seen: advantages once, then four rounds of updates."""
+    """Return proximal policy optimization: advantages once, then four rounds of updates."""
     context = precision_context("tf32")
     body = nn.Sequential(nn.Linear(64, 512), nn.Tanh(), nn.Linear(512, 512), nn.Tanh())
     policy, value = nn.Linear(512, 12), nn.Linear(512, 1)
@@ -78,7 +81,10 @@ def gains(environments: int, in_loop: bool, horizon: int = 128, rounds: int = 4)
 
 
 def voices(batch: int, precision: str, frames: int = 32) -> Workload:
-    """A vocoder and its judges, in turns; the vocoder also by what the judges saw and by the spectrum."""
+    """Return the training of a vocoder and its discriminators in turns.
+
+    The vocoder also has losses on the discriminators' features and on the spectrum.
+    """
     context = precision_context(precision)
     maker, judges = large.Vocoder().to(DEVICE), large.Periods().to(DEVICE)
     adams = [torch.optim.AdamW(net.parameters(), 2e-4, (0.8, 0.99), fused=True) for net in (maker, judges)]

@@ -1,4 +1,4 @@
-"""The eighth set: one habit each, in loops of an engine with hooks; and loops of which nothing is wrong."""
+"""Scenarios of the eighth set: loops of an engine with hooks, with one slow habit each or none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TIMING: dict[str, Any] = {"timed_s": 4.2, "after_s": 0.8, "synced_steps": 5, "fi
 
 
 def scenario(*words: Any, **options: Any) -> Scenario:
-    """A scenario of this set."""
+    """Return a scenario of this set."""
     return timed_as_third(*words, plan=TIMING | options.pop("plan", {}), **options)
 
 

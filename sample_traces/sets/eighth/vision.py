@@ -1,4 +1,4 @@
-"""Models of the eighth set that see: a pyramid of attention, a detector, two views of one picture, lines of writing, stereo pictures."""
+"""Vision models of the eighth set, such as a pyramid transformer, a detector and a stereo network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class ReducedAttention(nn.Module):
-    """Attention to a picture that was made smaller, as in a pyramid vision transformer; fused or written out."""
+    """Attention to a downscaled picture, as in a pyramid vision transformer; fused or unfused."""
 
     def __init__(self, width: int, heads: int, smaller: int, fused: bool) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class ReducedAttention(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, x: Tensor, side: int) -> Tensor:
-        """(batch, side², width) to the same."""
+        """Map (batch, side², width) to the same shape."""
         b, n, width = x.shape
         q = self.q(x).view(b, n, self.heads, -1).transpose(1, 2)
         if self.reduce is not None:
@@ -35,7 +35,7 @@ class ReducedAttention(nn.Module):
 
 
 class PyramidBlock(nn.Module):
-    """Attention, then a perceptron with a depthwise convolution in it."""
+    """Attention, then a perceptron that contains a depthwise convolution."""
 
     def __init__(self, width: int, heads: int, smaller: int, fused: bool) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class PyramidBlock(nn.Module):
         self.deep = nn.Conv2d(4 * width, 4 * width, 3, 1, 1, groups=4 * width)
 
     def forward(self, x: Tensor, side: int) -> Tensor:
-        """(batch, side², width) to the same."""
+        """Map (batch, side², width) to the same shape."""
         x = x + self.attention(self.norm_1(x), side)
         h = self.up(self.norm_2(x))
         b, _n, wide = h.shape
@@ -54,7 +54,7 @@ class PyramidBlock(nn.Module):
 
 
 class Pyramid(nn.Module):
-    """A class for every fourth pixel, from four scales of attention."""
+    """A network that predicts a class for every fourth pixel, from attention at four scales."""
 
     def __init__(self, fused: bool, widths: tuple[int, ...] = (64, 128, 320, 512), depth: int = 2, classes: int = 21) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Pyramid(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, 3, side, side) to (batch, classes, side ÷ 4, side ÷ 4)."""
+        """Map (batch, 3, side, side) to (batch, classes, side ÷ 4, side ÷ 4)."""
         scales: list[Tensor] = []
         for patch, blocks, join in zip(self.patches, self.stages, self.joins, strict=True):
             x = patch(x)
@@ -87,12 +87,12 @@ class Pyramid(nn.Module):
 
 
 def unit(a: int, b: int, kernel: int = 1, stride: int = 1) -> nn.Sequential:
-    """Convolution, batch norm, SiLU."""
+    """Return a convolution with batch norm and SiLU."""
     return nn.Sequential(nn.Conv2d(a, b, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(b), nn.SiLU(inplace=True))
 
 
 class CrossStage(nn.Module):
-    """Half of the channels through residual blocks, the other half past them."""
+    """A stage in which half of the channels go through residual blocks and the other half bypass them."""
 
     def __init__(self, a: int, b: int, depth: int) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class CrossStage(nn.Module):
         self.blocks = nn.ModuleList(nn.Sequential(unit(half, half), unit(half, half, 3)) for _ in range(depth))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, a, h, w) to (batch, b, h, w)."""
+        """Map (batch, a, h, w) to (batch, b, h, w)."""
         y = self.through(x)
         for block in self.blocks:
             y = y + block(y)
@@ -109,7 +109,7 @@ class CrossStage(nn.Module):
 
 
 class Detector(nn.Module):
-    """Boxes at three scales, as a YOLO with cross-stage blocks finds them."""
+    """A box detector with three scales and cross-stage blocks, as in YOLO."""
 
     def __init__(self, width: int = 48, kinds: int = 20, anchors: int = 3) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Detector(nn.Module):
         self.heads = nn.ModuleList(nn.Conv2d(c, anchors * (5 + kinds), 1) for c in (w[2], w[3], w[4]))
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """(batch, 3, side, side) to three maps of (batch, anchors (5 + kinds), h, w)."""
+        """Map (batch, 3, side, side) to three maps of (batch, anchors (5 + kinds), h, w)."""
         x = self.stem(x)
         seen = []
         for stage in self.down:
@@ -135,7 +135,7 @@ class Detector(nn.Module):
 
 
 class Shuffle(nn.Module):
-    """A ShuffleNet unit: half of the channels changed, then all of them shuffled."""
+    """A ShuffleNet unit: half of the channels are transformed, then all are shuffled."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class Shuffle(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, width, h, w) to the same."""
+        """Map (batch, width, h, w) to the same shape."""
         left, right = x.chunk(2, 1)
         y = torch.cat((left, self.body(right)), 1)
         b, c, h, w = y.shape
@@ -155,7 +155,7 @@ class Shuffle(nn.Module):
 
 
 class TwoViews(nn.Module):
-    """BYOL: a network foretells what an average of itself says of another view."""
+    """BYOL: a network predicts the output of its moving average for another view."""
 
     def __init__(self, width: int = 116, depth: int = 12, out: int = 256) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class TwoViews(nn.Module):
         self.target = copy.deepcopy(self.online).requires_grad_(False)
 
     def forward(self, one: Tensor, other: Tensor) -> Tensor:
-        """Two views, (batch, 3, side, side) each, to how badly each foretells the other."""
+        """Map two views, (batch, 3, side, side) each, to the errors of their predictions of each other."""
         with torch.no_grad():
             aims = self.target(other), self.target(one)
         guesses = self.predictor(self.online(one)), self.predictor(self.online(other))
@@ -179,7 +179,7 @@ class TwoViews(nn.Module):
 
 
 class Reader(nn.Module):
-    """A CRNN: convolutions over a line of writing, two recurrent layers, a letter for every column."""
+    """A CRNN: convolutions over a line of handwriting, two recurrent layers, and a letter per column."""
 
     def __init__(self, letters: int = 80, width: int = 256) -> None:
         super().__init__()
@@ -193,13 +193,13 @@ class Reader(nn.Module):
         self.out = nn.Linear(2 * width, letters)
 
     def forward(self, lines: Tensor) -> Tensor:
-        """(batch, 1, 32, w) to (w ÷ 4, batch, letters)."""
+        """Map (batch, 1, 32, w) to (w ÷ 4, batch, letters)."""
         x = self.seen(lines).flatten(1, 2).transpose(1, 2)
         return self.out(self.both(x)[0]).transpose(0, 1)
 
 
 class Stereo(nn.Module):
-    """RAFT-Stereo in small: how far two pictures are apart, made better eight times by a convolutional gated unit."""
+    """A small RAFT-Stereo, whose gated convolutional unit refines the disparity eight times."""
 
     def __init__(self, width: int = 128, reach: int = 32, times: int = 8) -> None:
         super().__init__()
@@ -211,7 +211,7 @@ class Stereo(nn.Module):
         self.change = nn.Sequential(unit(width, 128, 3), nn.Conv2d(128, 1, 3, 1, 1))
 
     def forward(self, left: Tensor, right: Tensor) -> list[Tensor]:
-        """Two of (batch, 3, h, w) to guesses of (batch, 1, h ÷ 4, w ÷ 4), each better than the one before."""
+        """Map two (batch, 3, h, w) to successive guesses (batch, 1, h ÷ 4, w ÷ 4), each refining the last."""
         a, b = self.features(left), self.features(right)
         volume = torch.stack([(a * torch.roll(b, k, 3)).mean(1) for k in range(self.reach)], 1)
         state = torch.tanh(self.context(left))

@@ -1,4 +1,4 @@
-"""Everyday loops, on a slow host."""
+"""Everyday loops, recorded on a slow host."""
 
 from sawtooth.sample_traces.sets.fifth.scenarios import SCENARIOS
 

@@ -1,6 +1,7 @@
-"""The fifth set: everyday loops of models in none of the sets before, one trouble or none each; a pair differs in one thing.
+"""Scenarios of the fifth set: everyday loops of new models, each with one planted problem or none.
 
-Recorded on an H200 with a slow host after the analysis was settled (`record.py --set fifth`); `docs/evidence/accuracy.md` says what was seen first.
+A pair differs in one change. They were recorded on an H200 with a slow host after the analysis was settled (`record.py --set
+fifth`). `docs/evidence/accuracy.md` says what was inspected first.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from sawtooth.sample_traces.sets.second import workloads as w
 from sawtooth.sample_traces.workload import DEVICE, Workload
 
 WORDS = 16_000
-COLUMNS, WIDTH = 40, 16  # of a click model's input
+COLUMNS, WIDTH = 40, 16  # Columns of a click model's input, and features per column.
 
 
 class Speech(nn.Module):
-    """Two layers of GRU over a spectrogram: as one module, or cell by cell."""
+    """Two GRU layers over a spectrogram, as one module or cell by cell."""
 
     def __init__(self, fused: bool, width: int = 512) -> None:
         super().__init__()
@@ -33,7 +34,7 @@ class Speech(nn.Module):
         self.cells = nn.ModuleList() if fused else nn.ModuleList(nn.GRUCell(width, width) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, time, 80) to (batch, time, 64)."""
+        """Map (batch, time, 80) to (batch, time, 64)."""
         x = self.front(x)
         if self.layers is not None:
             x, _ = self.layers(x)
@@ -47,14 +48,14 @@ class Speech(nn.Module):
 
 
 def speech(batch: int, time: int, fused: bool) -> Workload:
-    """A class for every frame of a recording."""
+    """Return the prediction of a class for every frame of a recording."""
     data = w.on_gpu(lambda: (torch.randn(batch, time, 80), torch.randint(0, 64, (batch, time))))
     loss: w.Loss = lambda f, x, y: F.cross_entropy(f(x).flatten(0, 1).float(), y.flatten())  # noqa: E731 - passed on
     return w.train(Speech(fused), data, loss, samples=batch, precision="tf32")
 
 
 class Sharper(nn.Module):
-    """Super-resolution: residual blocks without norms, then a pixel shuffle; three channels in and out."""
+    """Super-resolution with residual blocks without norms and a pixel shuffle, on three channels."""
 
     def __init__(self, width: int = 96, blocks: int = 10) -> None:
         super().__init__()
@@ -68,7 +69,7 @@ class Sharper(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, 3, h, w) to (batch, 3, 2 h, 2 w)."""
+        """Map (batch, 3, h, w) to (batch, 3, 2 h, 2 w)."""
         x = self.head(x)
         for block in self.body:
             x = x + 0.1 * block(x)
@@ -76,14 +77,14 @@ class Sharper(nn.Module):
 
 
 def sharper(batch: int, last: bool) -> Workload:
-    """Images of 96 × 96 made twice as fine, in fp16."""
+    """Return super-resolution of 96 × 96 images by a factor of two, in fp16."""
     data = w.on_gpu(lambda: (torch.randn(batch, 3, 96, 96), torch.randn(batch, 3, 192, 192)))
     loss: w.Loss = lambda f, x, y: F.l1_loss(f(x).float(), y)  # noqa: E731 - passed on
     return w.train(Sharper(), data, loss, samples=batch, precision="fp16", channels_last=last)
 
 
 class Squeeze(nn.Module):
-    """An inverted bottleneck with squeeze and excitation, as EfficientNet's."""
+    """An inverted bottleneck with squeeze and excitation, as in EfficientNet."""
 
     def __init__(self, a: int, b: int, stride: int) -> None:
         super().__init__()
@@ -99,14 +100,14 @@ class Squeeze(nn.Module):
         self.narrow = nn.Sequential(nn.Conv2d(wide, b, 1, bias=False), nn.BatchNorm2d(b))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, a, h, w) to (batch, b, h / stride, w / stride)."""
+        """Map (batch, a, h, w) to (batch, b, h / stride, w / stride)."""
         y = self.body(x)
         y = self.narrow(y * self.gate(y))
         return x + y if self.keep else y
 
 
 def efficient(batch: int, optimizer: str) -> Workload:
-    """Classification by ten inverted bottlenecks."""
+    """Return classification with ten inverted bottlenecks."""
     sizes = [
         (32, 32, 1),
         (32, 48, 2),
@@ -123,7 +124,7 @@ def efficient(batch: int, optimizer: str) -> Workload:
 
 
 class Text(nn.Module):
-    """An encoder of words."""
+    """A text encoder."""
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
@@ -135,24 +136,24 @@ class Text(nn.Module):
         self.body = nn.Sequential(*blocks)
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to (batch, n, width)."""
+        """Map (batch, n) to (batch, n, width)."""
         return self.body(self.tokens(words) + self.places[: words.shape[1]])
 
 
 class Tagged(nn.Module):
-    """An encoder with a head."""
+    """An encoder with a classification head."""
 
     def __init__(self, body: Text, width: int, classes: int) -> None:
         super().__init__()
         self.body, self.head = body, nn.Linear(width, classes)
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to (batch, classes)."""
+        """Map (batch, n) to (batch, classes)."""
         return self.head(self.body(words).mean(1))
 
 
 def masked(batch: int, fixed: bool) -> Workload:
-    """Words hidden and guessed, in three groups by boolean masks, or at a fixed number of places."""
+    """Return masked-word training with three boolean masks, or with a fixed number of masked words."""
     data = w.on_gpu(lambda: (torch.randint(0, WORDS, (batch, 256)), torch.rand(batch, 256)))
 
     def loss(model: Any, words: Tensor, dice: Tensor) -> Tensor:
@@ -170,13 +171,13 @@ def masked(batch: int, fixed: bool) -> Workload:
 
 
 class Reviews(Dataset[tuple[Tensor, int]]):
-    """Texts taken apart into words in Python, one by one."""
+    """Texts that Python splits into words, one text per access."""
 
     def __len__(self) -> int:
         return 10_000_000
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """(128) words and a class."""
+        """Return 128 words and a class."""
         words, seed = [], index
         for _ in range(128):
             seed = (seed * 1_103_515_245 + 12_345) % 2_147_483_648
@@ -186,14 +187,14 @@ class Reviews(Dataset[tuple[Tensor, int]]):
 
 
 def reviews(batch: int, workers: int) -> Workload:
-    """Texts to classes."""
+    """Return text classification."""
     more: dict[str, Any] = {"persistent_workers": True} if workers else {}
     loader = iter(DataLoader(Reviews(), batch, num_workers=workers, pin_memory=True, **more))
     return w.train(Tagged(Text(384, 4), 384, 5), loader, w.classify, samples=batch)
 
 
 def clips(batch: int, pin: bool) -> Workload:
-    """Short videos to classes, from the host's memory."""
+    """Return the classification of short videos from host memory."""
     sizes: tuple[tuple[int, int, Any], ...] = ((3, 32, (1, 2, 2)), (32, 64, 2), (64, 128, 2), (128, 256, 2))
     body = (part for a, b, s in sizes for part in (nn.Conv3d(a, b, 3, s, 1), nn.BatchNorm3d(b), nn.ReLU()))
     model = nn.Sequential(*body, nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(256, 400))
@@ -202,7 +203,7 @@ def clips(batch: int, pin: bool) -> Workload:
 
 
 def features(batch: int, together: bool) -> Workload:
-    """A click model whose columns are copied one by one while the host waits, or as one tensor."""
+    """Return a click model whose columns are copied one by one while the host waits, or as one tensor."""
     columns = [torch.randn(batch, WIDTH).pin_memory() for _ in range(COLUMNS)]
     table = torch.cat(columns, 1).pin_memory()
     clicked = torch.rand(batch, 1)
@@ -219,7 +220,7 @@ def features(batch: int, together: bool) -> Workload:
 
 
 class Molecule(nn.Module):
-    """Messages between atoms, summed where they arrive."""
+    """A network of messages between atoms, summed at their target."""
 
     def __init__(self, width: int = 256, layers: int = 4) -> None:
         super().__init__()
@@ -229,7 +230,7 @@ class Molecule(nn.Module):
         )
 
     def forward(self, kinds: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        """Atoms (n) and the ends of their bonds (e) to a value of each atom (n, 1)."""
+        """Map atoms (n) and the ends of their bonds (e) to a value of each atom (n, 1)."""
         x = self.kinds(kinds)
         for mix in self.mix:
             message = mix(torch.cat((x[source], x[target]), 1)).to(x.dtype)
@@ -238,7 +239,10 @@ class Molecule(nn.Module):
 
 
 def molecules(batch: int, deterministic: bool) -> Workload:
-    """Energies of atoms; with deterministic algorithms or without. (cuBLAS wants CUBLAS_WORKSPACE_CONFIG=:4096:8 for them.)"""
+    """Return training on energies of atoms, with or without deterministic algorithms.
+
+    cuBLAS needs CUBLAS_WORKSPACE_CONFIG=:4096:8 for deterministic algorithms.
+    """
     torch.use_deterministic_algorithms(deterministic)
     atoms, bonds = batch * 24, batch * 96
     data = w.on_gpu(
@@ -253,7 +257,7 @@ def molecules(batch: int, deterministic: bool) -> Workload:
 
 
 def agent(batch: int, python_s: float) -> Workload:
-    """A policy whose environment is Python on the host before every step."""
+    """Return the training of a policy whose environment is Python code on the host before every step."""
     seen = w.on_gpu(lambda: (torch.randn(batch, 128), torch.randint(0, 18, (batch,))))
 
     def batches() -> Iterator[w.Batch]:

@@ -1,4 +1,7 @@
-"""Recordings that the analysis was written with: each plants one trouble or none, and a pair changes one thing only."""
+"""Recordings with which the analysis was developed.
+
+Each has one planted problem or none. A pair differs in one change.
+"""
 
 from sawtooth.sample_traces.sets.first.scenarios import SCENARIOS
 

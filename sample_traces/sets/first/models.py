@@ -1,6 +1,6 @@
-"""The models that the sample recordings train: a GPT, a bottleneck ResNet and a small multilayer perceptron.
+"""Models of the sample recordings: a GPT, a bottleneck ResNet and a small multilayer perceptron.
 
-Plain PyTorch and nothing else, so that what a recording shows can be read here line by line.
+They are plain PyTorch, so that every operator of a recording can be found in this code.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from torch.utils.checkpoint import checkpoint
 
 @dataclass(frozen=True)
 class GptShape:
-    """Sizes and habits of a GPT; `work_s` is pure-Python time per block, in seconds."""
+    """Sizes and options of a GPT; `work_s` is pure-Python time per block, in seconds."""
 
     layers: int = 4
     width: int = 512
     heads: int = 8
     vocab: int = 16384
     seq: int = 512
-    attention: str = "sdpa"  # or "math": two matrix products with a softmax between them
-    norm: str = "fused"  # or "by_hand": LayerNorm and GELU written out as elementwise operators
-    mask_on: str = "gpu"  # or "cpu": every block builds its mask on the CPU and copies it (math attention only)
+    attention: str = "sdpa"  # Or "math": two matrix products with a softmax between them.
+    norm: str = "fused"  # Or "by_hand": LayerNorm and GELU as separate elementwise operators.
+    mask_on: str = "gpu"  # Or "cpu": every block builds its mask on the CPU and copies it (math attention only).
     work_s: float = 0.0
 
 
 class HandLayerNorm(nn.Module):
-    """Layer normalization written out: mean, variance, scale and shift as operators of their own."""
+    """Layer normalization with separate operators for mean, variance, scale and shift."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -45,12 +45,12 @@ class HandLayerNorm(nn.Module):
 
 
 def hand_gelu(x: Tensor) -> Tensor:
-    """GELU in its tanh form, one elementwise operator at a time."""
+    """Return GELU in its tanh form, computed with one elementwise operator at a time."""
     return 0.5 * x * (1.0 + torch.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
 
 
 def python_work(seconds: float) -> int:
-    """Keep the interpreter busy for `seconds` without calling an operator; return how many rounds it made."""
+    """Keep the interpreter busy for `seconds` without an operator, and return the number of rounds."""
     rounds, until = 0, time.perf_counter() + seconds
     while time.perf_counter() < until:
         rounds += len({str(i): i * i for i in range(20)})
@@ -70,7 +70,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def attend(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """Causal self-attention over (batch, seq, width)."""
+        """Return causal self-attention over (batch, seq, width)."""
         batch, seq, width = x.shape
         heads = self.shape.heads
         q, k, v = self.qkv(x).view(batch, seq, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
@@ -84,7 +84,7 @@ class Block(nn.Module):
         return self.proj(y.transpose(1, 2).reshape(batch, seq, width))
 
     def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """(batch, seq, width) to the same."""
+        """Map (batch, seq, width) to the same shape."""
         if self.shape.work_s:
             python_work(self.shape.work_s)
         x = x + self.attend(self.norm_1(x), bias)
@@ -93,13 +93,13 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """A GPT with tied embeddings; forward gives the mean cross-entropy of the next token."""
+    """A GPT with tied embeddings; forward returns the mean cross-entropy of the next token."""
 
     def __init__(self, shape: GptShape) -> None:
         super().__init__()
         self.shape = shape
         self.recompute = False
-        self.kept: list[Tensor] | None = None  # where to keep the logits of every step, if anywhere
+        self.kept: list[Tensor] | None = None  # The list that keeps the logits of every step, if any.
         self.tokens, self.places = nn.Embedding(shape.vocab, shape.width), nn.Embedding(shape.seq, shape.width)
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
         self.norm = nn.LayerNorm(shape.width)
@@ -111,7 +111,7 @@ class Gpt(nn.Module):
         self.register_buffer("causal", causal_bias(shape.seq), persistent=False)
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """`tokens` and `targets`: (batch, seq) int64; returns a scalar."""
+        """Return the scalar loss; `tokens` and `targets` are (batch, seq) int64."""
         seq = tokens.shape[1]
         x = self.tokens(tokens) + self.places.weight[:seq]
         bias = self.causal[:seq, :seq] if self.shape.attention == "math" else None
@@ -124,7 +124,7 @@ class Gpt(nn.Module):
 
 
 def causal_bias(seq: int) -> Tensor:
-    """(seq, seq): 0 where a token may look, -inf where it may not."""
+    """Return (seq, seq): 0 for tokens that a token may attend to, else -inf."""
     return torch.triu(torch.full((seq, seq), float("-inf")), diagonal=1)
 
 
@@ -143,7 +143,7 @@ class Bottleneck(nn.Module):
             self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, inputs, h, w) to (batch, 4 * width, h / stride, w / stride)."""
+        """Map (batch, inputs, h, w) to (batch, 4 * width, h / stride, w / stride)."""
         y = F.relu(self.norm_1(self.conv_1(x)), inplace=True)
         y = F.relu(self.norm_2(self.conv_2(y)), inplace=True)
         return F.relu(self.norm_3(self.conv_3(y)) + self.shortcut(x), inplace=True)
@@ -165,13 +165,16 @@ class ResNet(nn.Module):
         self.head = nn.Linear(inputs, 1000)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(batch, 3, 224, 224) to (batch, 1000) logits."""
+        """Map (batch, 3, 224, 224) to (batch, 1000) logits."""
         x = F.max_pool2d(F.relu(self.norm(self.stem(images)), inplace=True), 3, 2, 1)
         return self.head(self.blocks(x).mean((2, 3)))
 
 
 def mlp(layers: int, inputs: int, hidden: int, classes: int = 16, norm: bool = True) -> nn.Sequential:
-    """`layers` linear layers of width `hidden`, each followed by GELU and, if `norm`, layer normalization."""
+    """Return `layers` linear layers of width `hidden`, each followed by GELU.
+
+    If `norm`, layer normalization follows each GELU.
+    """
     modules: list[nn.Module] = []
     for index in range(layers):
         modules += [nn.Linear(inputs if index == 0 else hidden, hidden), nn.GELU()]

@@ -1,4 +1,4 @@
-"""What there is to record: each scenario plants one trouble or none, and a pair changes one thing only."""
+"""Scenarios of the first set, each with one planted problem or none; a pair differs in one change."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ NARROW = w.small(width=256, heads=4, vocab=4096, seq=128)
 LONG = w.small(layers=3, width=768, heads=12, vocab=8192, seq=1024)
 ONE_WORKER = {"num_workers": 1, "prefetch_factor": 2, "side": 256, "pin_memory": True, "persistent_workers": True}
 MANY_WORKERS = {**ONE_WORKER, "num_workers": 14}
-LITTLE = (1, 1, 1, 1)  # a ResNet-14 with the blocks of ResNet-50
-SHRINKING = tuple(range(224, 96, -2))  # more sizes than the loop takes steps
+LITTLE = (1, 1, 1, 1)  # Depths of a ResNet-14 with the blocks of ResNet-50.
+SHRINKING = tuple(range(224, 96, -2))  # There are more sizes than the loop takes steps.
 STACKS = {"with_stack": True, "with_modules": True}
 
 # fmt: off
 SCENARIOS: dict[str, Scenario] = {
-    # The three that ship with the app.
+    # These three are shipped with the app.
     "resnet_starved": scenario(
         "one loader worker: 768 JPEGs a step cost it over 0.7 s, the GPU needs less than 0.2 s",
         w.resnet, 768, source="jpeg", loader=ONE_WORKER, marks=True,
@@ -99,7 +99,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "channels_last": scenario(NONE, w.resnet, 192, depths=LITTLE),
     "gpt_compiled": scenario(NONE + " (torch.compile, warmed up)", w.gpt, BASE, 32, compiled=True, first_steps=8),
-    # What a loop does besides training.
+    # Work of a loop besides training.
     "checkpointing_io": scenario(
         "torch.save of model and optimizer every second step", w.gpt, BASE, 32, save_every=2,
         fixed_by="gpt_small", change="no checkpoint in the loop", timed_s=4, active=4,
@@ -155,7 +155,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "gpt_no_steps": scenario(NONE + " (no schedule: the trace names no steps)", w.gpt, w.small(layers=2), 32, mark_steps=False),
     "mm_fp8": scenario(NONE + ": 20 FP8 matrix products of 8192 cubed", w.fp8_products, 8192, 20),
-    # The loader's habits.
+    # Loader options.
     "loader_restarts": scenario(
         "each epoch of six batches starts the loader's workers anew", w.resnet, 64, depths=LITTLE, source="jpeg",
         loader={**MANY_WORKERS, "num_workers": 6, "persistent_workers": False, "epoch": 6}, profiler={"with_stack": True},
@@ -170,7 +170,7 @@ SCENARIOS: dict[str, Scenario] = {
         source="jpeg", loader={**MANY_WORKERS, "num_workers": 4, "prefetch_factor": 8}, fixed_by="loader_workers",
         change="num_workers 4 -> 14", first_steps=60, warmup=2, timed_s=6, min_steps=200,
     ),
-    # What comes now and then, and what does not grow with the batch.
+    # Costs that occur now and then, and costs that do not grow with the batch.
     "slow_every_fourth": scenario(
         "30 ms of Python before every fourth step", w.gpt, BASE, 32, late_s=0.030, late_every=4, active=8, fixed_by="gpt_small",
         change="no Python work in the loop",
@@ -196,7 +196,7 @@ SCENARIOS: dict[str, Scenario] = {
         precision="tf32", channels_last=False, fixed_by="conv_tf32_search", change="cudnn.benchmark = True",
     ),
     "conv_tf32_search": scenario(NONE + " (cudnn.benchmark is on)", w.resnet, 96, depths=LITTLE, precision="tf32", channels_last=False),
-    # Two GPUs, one process each; recorded only where there are two.
+    # Two GPUs with one process each; recorded only on machines with two GPUs.
     "reduced_after": scenario(
         "gradients are averaged after the backward pass, so nothing overlaps it", w.gpt, w.small(layers=4, width=2048, heads=16, vocab=8192, seq=512), 4,
         gpus=2, ddp=False, reduce_after=True, timed_s=0, min_steps=100, fixed_by="reduced_within", change="DistributedDataParallel",
@@ -210,5 +210,5 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "ddp_balanced": scenario(NONE, w.gpt, w.small(), 32, gpus=2, timed_s=0, min_steps=100),
 }
-LATE_S = {"ddp_straggler": {1: 0.025}}  # seconds that a rank's batch is late
+LATE_S = {"ddp_straggler": {1: 0.025}}  # Seconds by which a rank's batch is late.
 # fmt: on

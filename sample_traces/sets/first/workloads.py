@@ -1,4 +1,4 @@
-"""Training loops, each a function that returns one step to repeat; what a scenario changes is an argument here."""
+"""Training loops of the first set; each function returns one step to repeat."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Batches = Generator[tuple[Tensor, Tensor], None, None]
 
 
 def set_precision(precision: str) -> contextlib.AbstractContextManager[object]:
-    """Set the TF32 switches for `precision` (fp32, tf32, bf16) and return the autocast context of the forward pass."""
+    """Set the TF32 switches for `precision` (fp32, tf32, bf16) and return the autocast context."""
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     return torch.autocast(DEVICE, torch.bfloat16, enabled=precision == "bf16")
@@ -53,22 +53,22 @@ def gpt(
     save_every: int = 0,
     marks: bool = False,
 ) -> Workload:
-    """Next-token training of a GPT on random tokens.
+    """Return next-token training of a GPT on random tokens.
 
-    `late_s` is Python work before the batch of every `late_every`-th step is there; `grad_norms`
-    computes the norm of every gradient, and `host_reads` reads them, and the loss twice, back to the host; `wrap` may make the
-    model a distributed one; `reduce_after` averages the gradients over the ranks after the backward pass, one by one, without it;
-    `fill_memory` is the share of the GPU's memory that something else of the program keeps.
+    `late_s` is Python work before the batch of every `late_every`-th step is ready. `grad_norms` computes the norm of every
+    gradient, and `host_reads` reads the norms, and the loss twice, back to the host. `wrap` may make the model a distributed
+    one. `reduce_after` averages the gradients over the ranks one by one after the backward pass. `fill_memory` is the share of
+    the GPU's memory that other data occupy.
     """
     autocast = set_precision(precision)
     model = Gpt(shape).to(DEVICE)
     model.recompute, model.kept = recompute, [] if keep_logits else None
     adam = make_adam(model, optimizer)
     if shape.mask_on == "cpu":
-        torch.set_num_threads(1)  # one thread builds the masks: steadier than a team of sixteen
+        torch.set_num_threads(1)  # One thread builds the masks, because this is steadier than sixteen threads.
     pool = [torch.randint(0, shape.vocab, (batch, shape.seq + 1)).pin_memory() for _ in range(4)]
     forward = torch.compile(model) if compiled else wrap(model)
-    heap = [[i] for i in range(400_000)] if collect_garbage else []  # something for the collector to walk
+    heap = [[i] for i in range(400_000)] if collect_garbage else []  # Objects that the garbage collector has to visit.
     mark = record_function if marks else contextlib.nullcontext
     history: list[Any] = []
     if fill_memory:
@@ -121,9 +121,10 @@ def gpt(
 
 
 def batches(source: str, batch: int, loader: dict[str, Any] | None) -> Batches:
-    """Endless image batches: `jpeg` from a DataLoader, `gpu` from memory of the GPU, `pageable` or `pinned` from the host's.
+    """Yield image batches without end.
 
-    `loader` holds the DataLoader's options and two of our own: `side` of the JPEGs, and `epoch`, the batches until the loader starts over.
+    The `source` is `jpeg` (a DataLoader), `gpu` (memory of the GPU), `pageable` or `pinned` (host memory). `loader` contains
+    the DataLoader's options and two more: `side` of the JPEGs, and `epoch`, the batches until the loader starts again.
     """
     if source == "jpeg":
         options = {"batch_size": batch, "drop_last": True, **(loader or {})}
@@ -143,13 +144,13 @@ def batches(source: str, batch: int, loader: dict[str, Any] | None) -> Batches:
 
 
 def copied(data: Batches, non_blocking: bool) -> Batches:
-    """Batches on the GPU, copied on the stream that computes."""
+    """Yield batches on the GPU, copied on the stream that computes."""
     for images, labels in data:
         yield images.to(DEVICE, non_blocking=non_blocking), labels.to(DEVICE, non_blocking=non_blocking)
 
 
 def prefetched(data: Batches) -> Batches:
-    """Batches on the GPU, each copied on a side stream while the step before it computes."""
+    """Yield batches on the GPU, each copied on a side stream while the previous step computes."""
     side = torch.cuda.Stream()
 
     def fetch() -> tuple[Tensor, Tensor]:
@@ -182,10 +183,10 @@ def resnet(
     prefetch: bool = False,
     sides: tuple[int, ...] = (),
 ) -> Workload:
-    """Image classification with a bottleneck ResNet; `train=False` evaluates, with or without `grad`.
+    """Return image classification with a bottleneck ResNet.
 
-    `prefetch` copies the next batch on a stream of its own while the GPU computes; with `sides` the images of each step are cropped to
-    another of these sizes.
+    `train=False` evaluates, with or without `grad`. `prefetch` copies the next batch on a separate stream while the GPU
+    computes. With `sides`, the images of each step are cropped to another of these sizes.
     """
     torch.backends.cudnn.benchmark = benchmark
     autocast = set_precision(precision)
@@ -235,9 +236,9 @@ def perceptron(
     compiled: bool = False,
     rows: tuple[int, ...] = (),
 ) -> Workload:
-    """Regression of a multilayer perceptron on data that is on the GPU already.
+    """Return regression of a multilayer perceptron on data that is already on the GPU.
 
-    `graph` replays the step as one CUDA graph; `compiled` steps take two batches of each size in `rows`, one after the other.
+    `graph` replays the step as one CUDA graph. `compiled` steps take two batches of each size in `rows`, one after the other.
     """
     autocast = set_precision(precision)
     model = mlp(layers, inputs, hidden, norm=norm).to(DEVICE)
@@ -246,7 +247,7 @@ def perceptron(
 
     forward = torch.compile(model, dynamic=False) if compiled else model
     if compiled:
-        torch._dynamo.config.recompile_limit = 64  # beyond it PyTorch gives up and runs eagerly
+        torch._dynamo.config.recompile_limit = 64  # Beyond this limit, PyTorch stops compiling and runs eagerly.
     counter = itertools.count()
 
     def step(run: Callable[[Tensor], Tensor] = forward) -> None:
@@ -261,7 +262,7 @@ def perceptron(
 
 
 def fp8_products(size: int, count: int) -> Workload:
-    """`count` FP8 matrix products of `size` cubed per step, accumulated to bf16."""
+    """Return `count` FP8 matrix products of `size` cubed per step, accumulated in bf16."""
     a = torch.randn(size, size, device=DEVICE).to(torch.float8_e4m3fn)
     b = torch.randn(size, size, device=DEVICE).to(torch.float8_e4m3fn).t()
     scale = torch.ones((), device=DEVICE)
@@ -274,7 +275,7 @@ def fp8_products(size: int, count: int) -> Workload:
 
 
 def boolean_masks(batch: int, width: int) -> Workload:
-    """A loop that picks the hard examples with a boolean mask: each mask makes the host wait for its length."""
+    """Return a loop with boolean masks for hard examples; the host waits for each mask's length."""
     set_precision("bf16")
     model = mlp(6, width, width).to(DEVICE)
     adam = make_adam(model, "fused")
@@ -292,5 +293,5 @@ def boolean_masks(batch: int, width: int) -> Workload:
 
 
 def small(**changes: Any) -> GptShape:
-    """The GPT that most fixtures share: four layers of width 512, with `changes`."""
+    """Return the GPT of most recordings, four layers of width 512, with `changes`."""
     return replace(GptShape(), **changes)

@@ -1,4 +1,4 @@
-"""Tokens one by one, captures of one step, evaluation between steps."""
+"""Loops with token-by-token generation, profiles of a single step, and evaluation between steps."""
 
 from sawtooth.sample_traces.sets.fourth.scenarios import SCENARIOS
 

@@ -1,4 +1,7 @@
-"""Models of the fourth set of recordings: answers and captions token by token, tables, points, segmentation, scenes, flows. Plain PyTorch, small."""
+"""Small models of the fourth set in plain PyTorch.
+
+They generate answers and captions token by token, and process tables, points, images, scenes and flows.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ Cache = list[tuple[Tensor, Tensor]]
 
 
 def rotated(x: Tensor, place: Tensor) -> Tensor:
-    """Rotary position embedding of (batch, heads, n, head) at `place` (n)."""
+    """Return the rotary position embedding of (batch, heads, n, head) at `place` (n)."""
     half = x.shape[-1] // 2
     angle = place[:, None] * 10000.0 ** (-torch.arange(half, device=x.device) / half)
     cos, sin, (left, right) = angle.cos().to(x.dtype), angle.sin().to(x.dtype), x.chunk(2, -1)
@@ -20,7 +23,10 @@ def rotated(x: Tensor, place: Tensor) -> Tensor:
 
 
 def remembered(cache: Cache, index: int, pair: tuple[Tensor, Tensor], place: Tensor, fixed: bool) -> tuple[Tensor, Tensor]:
-    """Keys and values of all tokens so far: written into a cache of one size, or appended to one that grows."""
+    """Return the keys and values of all tokens so far.
+
+    They are written into a cache of fixed size, or appended to a growing one.
+    """
     if fixed:
         for kept, new in zip(cache[index], pair, strict=True):
             kept.index_copy_(2, place, new)
@@ -33,7 +39,7 @@ def remembered(cache: Cache, index: int, pair: tuple[Tensor, Tensor], place: Ten
 
 
 class Talker(nn.Module):
-    """A Llama that answers: rotary attention, fewer heads of keys, a gated feed-forward."""
+    """A Llama that answers: rotary attention, fewer key heads, a gated feed-forward network."""
 
     def __init__(self, width: int = 768, layers: int = 3, vocab: int = 16000) -> None:
         super().__init__()
@@ -47,12 +53,12 @@ class Talker(nn.Module):
         self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(2 * layers + 1))
 
     def empty(self, batch: int, length: int, like: Tensor) -> Cache:
-        """A cache of one size."""
+        """Return a cache of fixed size."""
         made = (torch.zeros(2, batch, self.groups, length, 64, device=like.device, dtype=like.dtype) for _ in self.q)
         return [(pair[0], pair[1]) for pair in made]
 
     def forward(self, tokens: Tensor, place: Tensor, cache: Cache, fixed: bool) -> Tensor:
-        """`tokens`: (batch, n) at `place` (n); reads and extends `cache`, returns the next tokens (batch, 1)."""
+        """Extend `cache` by `tokens` (batch, n) at `place` (n), and return the next tokens (batch, 1)."""
         x, first = self.tokens(tokens), not cache
         for i, (q, kv, out, gate, down) in enumerate(zip(self.q, self.kv, self.out, self.gate, self.down, strict=True)):
             y = self.norms[2 * i](x)
@@ -69,7 +75,7 @@ class Talker(nn.Module):
 
 
 class Captioner(nn.Module):
-    """Words from an image: patches through an encoder layer, then a decoder whose every word looks at them."""
+    """An image captioner: patches, an encoder layer, and a decoder that attends to the patches."""
 
     def __init__(self, width: int = 384, layers: int = 2, vocab: int = 10000) -> None:
         super().__init__()
@@ -86,13 +92,13 @@ class Captioner(nn.Module):
         self.head = nn.Linear(width, vocab, bias=False)
 
     def look(self, images: Tensor) -> Cache:
-        """(batch, 3, h, w) to the keys and values of its patches, layer by layer."""
+        """Map (batch, 3, h, w) to the keys and values of its patches, layer by layer."""
         seen = self.encode(self.patches(images).flatten(2).transpose(1, 2))
         pairs = [shown(seen).view(*seen.shape[:2], 2, 6, -1).permute(2, 0, 3, 1, 4) for shown in self.shown]
         return [(pair[0], pair[1]) for pair in pairs]
 
     def forward(self, tokens: Tensor, place: Tensor, seen: Cache, cache: Cache, fixed: bool) -> Tensor:
-        """`tokens`: (batch, 1) at `place` (1); returns the next words (batch, 1)."""
+        """Return the next words (batch, 1); `tokens` is (batch, 1) at `place` (1)."""
         x = self.tokens(tokens)
         for i, (qkv, ask, within) in enumerate(zip(self.qkv, self.ask, self.within, strict=True)):
             q, k, v = qkv(self.norms[3 * i](x)).view(*x.shape[:2], 3, 6, -1).permute(2, 0, 3, 1, 4)
@@ -108,7 +114,10 @@ class Captioner(nn.Module):
 
 
 class TableTransformer(nn.Module):
-    """A token per column of a table, attention over the columns, a gated feed-forward with many elementwise operators."""
+    """A transformer with one token per column of a table.
+
+    It has attention over the columns, and a gated feed-forward network with many elementwise operators.
+    """
 
     def __init__(self, columns: int = 48, width: int = 192, layers: int = 3) -> None:
         super().__init__()
@@ -121,7 +130,7 @@ class TableTransformer(nn.Module):
         self.head = nn.Linear(width, 10)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(batch, columns) to (batch, 10)."""
+        """Map (batch, columns) to (batch, 10)."""
         x = rows[..., None] * self.weight + self.bias
         for i, (qkv, out, wide, narrow) in enumerate(zip(self.qkv, self.out, self.wide, self.narrow, strict=True)):
             q, k, v = qkv(self.norms[2 * i](x)).view(*x.shape[:2], 3, 6, -1).permute(2, 0, 3, 1, 4)
@@ -132,7 +141,10 @@ class TableTransformer(nn.Module):
 
 
 def point_net() -> nn.Module:
-    """PointNet: the same small network on every point, the largest of each feature, a class. (batch, 3, points) to (batch, 40)."""
+    """Return a PointNet, which maps (batch, 3, points) to (batch, 40).
+
+    It applies the same small network to every point, takes the maximum of each feature, and predicts a class.
+    """
     convs = ((3, 64), (64, 64), (64, 128), (128, 512))
     body = (part for a, b in convs for part in (nn.Conv1d(a, b, 1), nn.BatchNorm1d(b), nn.ReLU()))
     ends = ((512, 256), (256, 256), (256, 128))
@@ -141,7 +153,10 @@ def point_net() -> nn.Module:
 
 
 class Segmenter(nn.Module):
-    """A class for every pixel: convolutions at two scales, dilated ones below, put together again."""
+    """A network that predicts a class for every pixel.
+
+    It has convolutions at two scales, with dilated ones at the coarse scale, and combines both scales.
+    """
 
     def __init__(self, width: int = 96, classes: int = 19) -> None:
         super().__init__()
@@ -151,7 +166,7 @@ class Segmenter(nn.Module):
         self.last = nn.Conv2d(5 * width, classes, 1)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(batch, 3, h, w) to (batch, classes, h / 2, w / 2)."""
+        """Map (batch, 3, h, w) to (batch, classes, h / 2, w / 2)."""
         fine = self.stem(images)
         coarse = self.down(fine)
         many = torch.cat([F.relu(conv(coarse)) for conv in self.wide], 1)
@@ -159,7 +174,7 @@ class Segmenter(nn.Module):
 
 
 class Boxes(nn.Module):
-    """A one-stage detector: three levels of a small backbone, each with classes and boxes for every cell."""
+    """A one-stage detector with three levels, which predicts classes and boxes for every cell."""
 
     def __init__(self, width: int = 64, classes: int = 20) -> None:
         super().__init__()
@@ -170,7 +185,7 @@ class Boxes(nn.Module):
         self.heads = nn.ModuleList(nn.Conv2d(2 * width, classes + 4, 1) for _ in range(3))
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """(batch, 3, h, w) to a tensor (batch, cells, classes + 4) per level."""
+        """Map (batch, 3, h, w) to a tensor (batch, cells, classes + 4) per level."""
         levels: list[Tensor] = []
         for index, part in enumerate(self.body):
             images = part(images)
@@ -180,7 +195,7 @@ class Boxes(nn.Module):
 
 
 class Field(nn.Module):
-    """A radiance field: frequencies of a place in space through eight wide layers, then colours added up along each ray."""
+    """A radiance field: position frequencies, eight wide layers, and colours summed along each ray."""
 
     pace: Tensor
 
@@ -192,7 +207,7 @@ class Field(nn.Module):
         self.last = nn.Linear(width, 4)
 
     def forward(self, points: Tensor) -> Tensor:
-        """(rays, places, 3) to the colour of each ray (rays, 3)."""
+        """Map (rays, places, 3) to the colour of each ray (rays, 3)."""
         angle = (points[..., None] * self.pace).flatten(2)
         out = self.last(self.body(torch.cat((angle.sin(), angle.cos()), -1)))
         alpha = 1 - torch.exp(-F.relu(out[..., 3]))
@@ -201,7 +216,7 @@ class Field(nn.Module):
 
 
 class Flow(nn.Module):
-    """A neural differential equation: a small network along a path, with four evaluations a step of the solver."""
+    """A neural differential equation with four evaluations of a small network per solver step."""
 
     def __init__(self, width: int = 64, steps: int = 6) -> None:
         super().__init__()
@@ -209,7 +224,7 @@ class Flow(nn.Module):
         self.rate = nn.Sequential(nn.Linear(width, 2 * width), nn.Tanh(), nn.Linear(2 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, width) to the same, one unit of time later."""
+        """Map (batch, width) to the state one unit of time later, in the same shape."""
         h = 1.0 / self.steps
         for _ in range(self.steps):
             a = self.rate(x)

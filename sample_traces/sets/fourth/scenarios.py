@@ -1,6 +1,7 @@
-"""The fourth set: tokens one by one, captures of one step, evaluation between steps, and models of none of the sets before.
+"""Scenarios of the fourth set: generation, profiles of a single step, and evaluation between steps.
 
-Recorded on an H200 after the analysis was settled; some were then looked at, the others only judged (`docs/evidence/accuracy.md` says which).
+The models are in no earlier set. They were recorded on an H200 after the analysis was settled. Some were then inspected, the
+others only used for evaluation (`docs/evidence/accuracy.md` says which).
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ Decode = Callable[[], object]
 
 
 def answers(batch: int, prompt: int, new: int, fixed: bool) -> Workload:
-    """A Llama's greedy answers; after every token the host asks which texts have ended. `fixed`: a cache of one size, a CUDA graph a token."""
+    """Return a Llama's greedy answers; after every token, the host checks which texts have ended.
+
+    `fixed` uses a cache of constant size and one CUDA graph per token.
+    """
     model = m.Talker().to(DEVICE, torch.bfloat16).eval()
     prompts, places = torch.randint(2, 16000, (batch, prompt), device=DEVICE), torch.arange(prompt + new, device=DEVICE)
     token, place = torch.zeros(batch, 1, device=DEVICE, dtype=torch.int64), torch.zeros(1, device=DEVICE, dtype=torch.int64)
@@ -62,7 +66,10 @@ def answers(batch: int, prompt: int, new: int, fixed: bool) -> Workload:
 
 
 def captions(batch: int, new: int, fixed: bool) -> Workload:
-    """Captions of images, a fixed number of words each, read back at the end only. `fixed`: a cache of one size, a CUDA graph a word."""
+    """Return captions of images, with a fixed number of words each, read back only at the end.
+
+    `fixed` uses a cache of constant size and one CUDA graph per word.
+    """
     model = m.Captioner().to(DEVICE, torch.bfloat16).eval()
     images = torch.randn(batch, 3, 224, 224, device=DEVICE, dtype=torch.bfloat16)
     words, place = torch.zeros(batch, 1, device=DEVICE, dtype=torch.int64), torch.zeros(1, device=DEVICE, dtype=torch.int64)
@@ -108,31 +115,34 @@ def captions(batch: int, new: int, fixed: bool) -> Workload:
 
 
 def tables(batch: int, compiled: bool) -> Workload:
-    """Rows of a table to classes, by a transformer over their columns."""
+    """Return the classification of table rows by a transformer over their columns."""
     data = w.on_gpu(lambda: (torch.randn(batch, 48), torch.randint(0, 10, (batch,))))
     return w.train(m.TableTransformer(), data, w.classify, samples=batch, compiled=compiled)
 
 
 def points(batch: int, optimizer: str) -> Workload:
-    """Point clouds to classes."""
+    """Return the classification of point clouds."""
     data = w.on_gpu(lambda: (torch.randn(batch, 3, 1024), torch.randint(0, 40, (batch,))))
     return w.train(m.point_net(), data, w.classify, samples=batch, optimizer=optimizer)
 
 
 def streets(batch: int, **options: Any) -> Workload:
-    """A class for every pixel of an image."""
+    """Return the prediction of a class for every pixel of an image."""
     data = w.on_gpu(lambda: (torch.randn(batch, 3, 256, 256), torch.randint(0, 19, (batch, 128, 128))))
     return w.train(m.Segmenter(), data, w.classify, samples=batch, **options)
 
 
 def language(batch: int, **options: Any) -> Workload:
-    """Next-token training of a small Llama on 512 tokens."""
+    """Return next-token training of a small Llama on 512 tokens."""
     data = w.on_gpu(lambda: w.tokens(16000, batch, 513))
     return w.train(second.Llama(512, 3, 8, 4, 16000), data, lambda f, t: f(t), samples=batch, **options)
 
 
 def boxes(batch: int, reads: bool) -> Workload:
-    """A one-stage detector; `reads` counts the cells with an object of each level and class group on the host, in every step."""
+    """Return the training of a one-stage detector.
+
+    With `reads`, the host counts the cells with an object for each level and class group, in every step.
+    """
     data = w.on_gpu(lambda: (w.images(batch)[0], torch.rand(batch, 28 * 28 + 14 * 14 + 7 * 7, device="cpu")))
     history: list[Any] = []
 
@@ -153,21 +163,24 @@ def boxes(batch: int, reads: bool) -> Workload:
 
 
 def scene(rays: int, precision: str) -> Workload:
-    """Colours of rays through a radiance field."""
+    """Return the training of a radiance field on the colours of rays."""
     data = w.on_gpu(lambda: (torch.rand(rays, 64, 3), torch.rand(rays, 3)))
     loss: w.Loss = lambda f, x, y: F.mse_loss(f(x).float(), y)  # noqa: E731 - passed on
     return w.train(m.Field(), data, loss, samples=rays, precision=precision)
 
 
 def flow(batch: int, graph: bool) -> Workload:
-    """A neural differential equation, its solver a loop in Python."""
+    """Return the training of a neural differential equation whose solver is a loop in Python."""
     data = w.on_gpu(lambda: (torch.randn(batch, 64), torch.randn(batch, 64)))
     loss: w.Loss = lambda f, x, y: F.mse_loss(f(x).float(), y)  # noqa: E731 - passed on
     return w.train(m.Flow(), data, loss, samples=batch, graph=graph)
 
 
 def evaluated(batch: int, evaluate_every: int) -> Workload:
-    """Segmentation whose loss on three more batches is read after every so many steps."""
+    """Return segmentation training that is evaluated regularly.
+
+    Its loss on three more batches is read after every `evaluate_every` steps.
+    """
     data = w.on_gpu(lambda: (torch.randn(batch, 3, 256, 256), torch.randint(0, 19, (batch, 128, 128))))
     model, steps = m.Segmenter(48), 0
     work = w.train(model, data, w.classify, samples=batch)
@@ -186,13 +199,13 @@ def evaluated(batch: int, evaluate_every: int) -> Workload:
 
 
 class Scans(Dataset[tuple[Tensor, int]]):
-    """Volumes smoothed, turned and scaled on the CPU, one by one."""
+    """Volumes that the CPU smooths, rotates and scales one by one."""
 
     def __len__(self) -> int:
         return 10_000_000
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """(4, 48, 48) and its class."""
+        """Return the volume (4, 48, 48) and its class."""
         raw = torch.randn(1, 4, 192, 192) + index % 7
         smooth = F.avg_pool2d(F.avg_pool2d(raw, 5, 1, 2), 5, 1, 2)
         turned = F.grid_sample(smooth, F.affine_grid(torch.eye(2, 3)[None], [1, 4, 48, 48], False), align_corners=False)
@@ -200,7 +213,7 @@ class Scans(Dataset[tuple[Tensor, int]]):
 
 
 def scans(batch: int, workers: int) -> Workload:
-    """Scans that loader workers prepare."""
+    """Return the classification of scans that loader workers prepare."""
     loader = iter(DataLoader(Scans(), batch, num_workers=workers, pin_memory=True, persistent_workers=True))
     convs = ((4, 64), (64, 128), (128, 256))
     body = (part for a, b in convs for part in (nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2)))
@@ -209,11 +222,14 @@ def scans(batch: int, workers: int) -> Workload:
 
 
 def scenario(*words: Any, plan: dict[str, Any] | None = None, **options: Any) -> Scenario:
-    """A scenario of this set: 4.4 s of training with telemetry before the profiled steps and one second after, step marks beside."""
+    """Return a scenario of this set.
+
+    It has 4.4 s of training with telemetry before the profiled steps, one second after them, and step marks.
+    """
     return timed_as_third(*words, plan=TIMING | (plan or {}), **options)
 
 
-ONE_STEP = {"active": 1}  # what torchtitan records by default
+ONE_STEP = {"active": 1}  # By default, torchtitan records one step.
 
 # fmt: off
 SCENARIOS: dict[str, Scenario] = {

@@ -1,4 +1,7 @@
-"""Loops of further families, each a training script from top to bottom, with one habit of everyday life in each that slows it down."""
+"""Loops of new models, each a complete training script.
+
+Each has one common habit that slows it down.
+"""
 
 from sawtooth.sample_traces.sets.ninth.scenarios import SCENARIOS
 

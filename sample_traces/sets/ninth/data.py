@@ -1,4 +1,4 @@
-"""What the ninth set's loader reads: pictures that are changed at random, and captions that are split into words."""
+"""Dataset of the ninth set: randomly augmented pictures, and captions that are split into words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ PLACES = ("in the rain", "at night", "before a white wall", "near the old statio
 
 
 class Captioned(Dataset[tuple[Tensor, Tensor]]):
-    """A picture of 8-bit values, cropped, scaled, flipped and made brighter, and a caption as numbers of words."""
+    """An augmented picture and its caption as word ids.
+
+    The picture has 8-bit values. It is cropped, scaled, flipped and brightened.
+    """
 
     def __init__(self, length: int, side: int = 128, files: int = 64) -> None:
         kinds = torch.Generator().manual_seed(0)
@@ -28,7 +31,7 @@ class Captioned(Dataset[tuple[Tensor, Tensor]]):
         return self.length
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        """(3, side, side) and (16) numbers."""
+        """Return the picture (3, side, side) and 16 word ids."""
         picture = self.files[index % len(self.files)]
         size = random.randint(140, 180)
         top, left = random.randint(0, 180 - size), random.randint(0, 240 - size)

@@ -1,4 +1,4 @@
-"""Models of the ninth set that read and listen. Plain PyTorch."""
+"""Text and speech models of the ninth set, in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch.utils.checkpoint import checkpoint
 
 
 def gelu_new(x: Tensor) -> Tensor:
-    """GELU by its approximation, written out as in many published models."""
+    """Return GELU by its approximation, with separate operators as in many published models."""
     return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
 
 
 class Albert(nn.Module):
-    """One layer that is applied again and again; words of few dimensions."""
+    """One layer that is applied repeatedly, and word embeddings of few dimensions."""
 
     def __init__(self, fused: bool, words: int, width: int, times: int, length: int, narrow: int = 128) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Albert(nn.Module):
         self.norm_1, self.norm_2, self.back = nn.LayerNorm(width), nn.LayerNorm(width), nn.Linear(width, narrow)
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to (batch, n, narrow): to be held against the words."""
+        """Map (batch, n) to (batch, n, narrow), which is compared with the word embeddings."""
         b, n = words.shape
         x = self.into(self.words(words) + self.where.weight[:n])
         for _ in range(self.times):
@@ -39,7 +39,7 @@ class Albert(nn.Module):
 
 
 class Electra(nn.Module):
-    """A small model that invents words, and a large one that tells which were invented."""
+    """A small model that replaces words, and a large model that detects the replaced words."""
 
     def __init__(self, words: int, width: int, layers: int, recompute: bool, length: int = 512) -> None:
         super().__init__()
@@ -52,14 +52,14 @@ class Electra(nn.Module):
         self.verdict = nn.Linear(width, 1)
 
     def invent(self, words: Tensor, places: Tensor) -> Tensor:
-        """(batch, n) and (batch, k) to what may stand at these places: (batch, k, words)."""
+        """Map (batch, n) and (batch, k) to the scores of all words at these places: (batch, k, words)."""
         x = self.narrow(self.words(words) + self.where[: words.shape[1]])
         for layer in self.small:
             x = layer(x)
         return self.guess(x.gather(1, places[..., None].expand(-1, -1, x.shape[-1])))
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to (batch, n): how likely each word was invented."""
+        """Map (batch, n) to (batch, n), the score of each word for being replaced."""
         x = self.words(words) + self.where[: words.shape[1]]
         for layer in self.layers:
             x = checkpoint(layer, x, use_reentrant=False) if self.recompute else layer(x)
@@ -71,7 +71,7 @@ def _encoder_layer(width: int, heads: int) -> nn.TransformerEncoderLayer:
 
 
 class Retention(nn.Module):
-    """A retentive layer: what was said fades with the distance, by heads at different rates; no softmax."""
+    """A retentive layer without softmax: earlier tokens decay with distance, at a rate per head."""
 
     decay: Tensor
 
@@ -87,7 +87,7 @@ class Retention(nn.Module):
         self.register_buffer("decay", decay / decay.sum(-1, keepdim=True).sqrt(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         b, n, width = x.shape
         y = self.norm(x)
         q, k, v = self.qkv(y).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
@@ -98,7 +98,7 @@ class Retention(nn.Module):
 
 
 class Conformer(nn.Module):
-    """Half a perceptron, attention, a convolution, half a perceptron: a block for speech."""
+    """A speech block: half a perceptron, attention, a convolution, half a perceptron."""
 
     def __init__(self, width: int, heads: int, kernel: int = 31) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class Conformer(nn.Module):
         self.batch_norm, self.slim, self.norm = nn.BatchNorm1d(width), nn.Conv1d(width, width, 1), nn.LayerNorm(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         b, n, width = x.shape
         x = x + 0.5 * self.first(x)
         q, k, v = self.qkv(self.norm_a(x)).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
@@ -125,7 +125,7 @@ def _half_step(width: int) -> nn.Sequential:
 
 
 class Listener(nn.Module):
-    """Speech to letters: frames are made four times as few, then go through conformers."""
+    """Speech to letters: a fourfold reduction of the frames, then conformers."""
 
     def __init__(self, width: int, layers: int, letters: int = 512, bands: int = 80) -> None:
         super().__init__()
@@ -134,5 +134,5 @@ class Listener(nn.Module):
         self.letters = nn.Linear(width, letters)
 
     def forward(self, sound: Tensor) -> Tensor:
-        """(batch, bands, frames) to (frames ÷ 4, batch, letters), log-probabilities."""
+        """Map (batch, bands, frames) to (frames ÷ 4, batch, letters), log-probabilities."""
         return F.log_softmax(self.letters(self.blocks(self.fewer(sound).transpose(1, 2))).float(), -1).transpose(0, 1)

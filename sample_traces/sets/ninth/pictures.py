@@ -18,7 +18,7 @@ from sawtooth.sample_traces.workload import DEVICE, Workload
 
 
 def radiance(rays: int, precision: str, samples: int = 64, width: int = 512) -> Workload:
-    """A radiance field is fitted to pixels: points along each ray, and what they add up to."""
+    """Return the fit of a radiance field to pixels, from points along each ray."""
     net = seeing.Radiance(width, 6).to(DEVICE)
 
     def script() -> Script:
@@ -48,7 +48,7 @@ def radiance(rays: int, precision: str, samples: int = 64, width: int = 512) -> 
 
 
 def coded(batch: int, channels_last: bool, side: int = 256, width: int = 256) -> Workload:
-    """A vector-quantized autoencoder in bf16."""
+    """Return the training of a vector-quantized autoencoder in bf16."""
     layout = torch.channels_last if channels_last else torch.contiguous_format
     net: nn.Module = seeing.Quantized(width).to(device=DEVICE, memory_format=layout)  # type: ignore[call-overload]  # missing in the stubs
 
@@ -72,7 +72,7 @@ def coded(batch: int, channels_last: bool, side: int = 256, width: int = 256) ->
 
 
 def perceiver(batch: int, fused: bool, pixels: int = 4096, latents: int = 512) -> Workload:
-    """Kinds of pictures, by latents that look at all pixels."""
+    """Return picture classification by latents that attend to all pixels."""
     net = seeing.Perceiver(fused, latents, 512, 256).to(DEVICE)
 
     def script() -> Script:
@@ -95,7 +95,10 @@ def perceiver(batch: int, fused: bool, pixels: int = 4096, latents: int = 512) -
 
 
 def land(batch: int, pinned: bool, confusion_on_host: bool, bands: int = 12, side: int = 512, kinds: int = 9) -> Workload:
-    """What covers the land, from twelve bands; how often each kind is taken for another is counted at every step."""
+    """Return the prediction of land cover from twelve bands.
+
+    Each step counts how often each class is mistaken for another.
+    """
     net = seeing.Land(bands, 256, kinds).to(device=DEVICE, memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in the stubs
 
     def script() -> Script:
@@ -126,7 +129,7 @@ def land(batch: int, pinned: bool, confusion_on_host: bool, bands: int = 12, sid
 
 
 def captioned(batch: int, workers: int) -> Workload:
-    """Pictures and their captions are brought together; both are prepared as they are read."""
+    """Return contrastive training of pictures and captions, which are both prepared when they are read."""
     sight = nn.Sequential(
         nn.Conv2d(3, 256, 16, 16), nn.Flatten(2), nn.Linear(64, 64), nn.GELU(), nn.Flatten(), nn.Linear(16384, 512)
     )
@@ -164,7 +167,10 @@ def captioned(batch: int, workers: int) -> Workload:
 
 
 def slots(batch: int, collects: bool, side: int = 128) -> Workload:
-    """Slots share a picture out among themselves; somebody once ran out of memory and collects garbage at every step since."""
+    """Return slot attention on pictures, with a garbage collection in every step.
+
+    Users add such a call after they run out of memory once.
+    """
     net = seeing.Slots(7, 64).to(DEVICE)
 
     def script() -> Script:

@@ -1,4 +1,7 @@
-"""The ninth set: one habit each, in scripts that train from top to bottom; and loops of which nothing is wrong. The most telling come first."""
+"""Scenarios of the ninth set: complete training scripts, with one slow habit each or none.
+
+The most informative ones come first.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ TIMING: dict[str, Any] = {"timed_s": 4.0, "after_s": 0.7, "synced_steps": 4, "fi
 
 
 def scenario(*words: Any, **options: Any) -> Scenario:
-    """A scenario of this set."""
+    """Return a scenario of this set."""
     return timed_as_third(*words, plan=TIMING | options.pop("plan", {}), **options)
 
 

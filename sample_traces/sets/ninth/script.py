@@ -1,4 +1,7 @@
-"""What the ninth set's scripts share: each is a generator that trains from top to bottom and yields once a step."""
+"""Common parts of the ninth set's scripts.
+
+Each script is a generator that trains from top to bottom and yields once per step.
+"""
 
 from __future__ import annotations
 
@@ -12,31 +15,31 @@ from torch.optim import Optimizer
 
 from sawtooth.sample_traces.workload import DEVICE, Workload, count_params
 
-Script = Iterator[Tensor]  # the loss of each step, on the GPU
+Script = Iterator[Tensor]  # The loss of each step, on the GPU.
 Autocast = Callable[[], contextlib.AbstractContextManager[object]]
 
 
 def workload(script: Script, samples: int, *models: nn.Module) -> Workload:
-    """A script as a loop: a step runs it up to its next loss."""
+    """Return a script as a loop, whose step runs the script up to its next loss."""
     return Workload(lambda: next(script), sum(count_params(model) for model in models), samples)
 
 
 def autocast(precision: str) -> Autocast:
-    """The context of `precision`: fp32, tf32 or bf16."""
+    """Return the autocast context of `precision`: fp32, tf32 or bf16."""
     torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
     torch.backends.cudnn.allow_tf32 = precision != "fp32"
     return lambda: torch.autocast(DEVICE, torch.bfloat16, enabled=precision == "bf16")
 
 
 def cosine(optimizer: Optimizer, step: int, peak: float, warm_up: int = 2_000, total: int = 300_000) -> None:
-    """Set the rate as scripts do that have no scheduler: a ramp, then half a cosine."""
+    """Set the learning rate without a scheduler: a ramp, then half a cosine."""
     share = step / warm_up if step < warm_up else 0.5 * (1 + math.cos(math.pi * (step - warm_up) / (total - warm_up)))
     for group in optimizer.param_groups:
         group["lr"] = peak * share
 
 
 class Progress:
-    """A bar's text: the loss, smoothed on the GPU and read every fiftieth step."""
+    """The text of a progress bar: the loss, smoothed on the GPU and read every fiftieth step."""
 
     def __init__(self, every: int = 50) -> None:
         self.every, self.steps, self.smooth, self.text = every, 0, torch.zeros((), device=DEVICE), ""

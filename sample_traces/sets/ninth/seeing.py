@@ -1,4 +1,4 @@
-"""Models of the ninth set that see. Plain PyTorch."""
+"""Vision models of the ninth set, in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class Radiance(nn.Module):
-    """A radiance field: where a point is and from where it is seen, to its colour and how dense it is."""
+    """A radiance field, which maps a position and a viewing direction to a colour and a density."""
 
     def __init__(self, width: int, layers: int, waves: int = 10) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class Radiance(nn.Module):
         self.density, self.colour = nn.Linear(width, 1), nn.Sequential(nn.Linear(width + 3, 128), nn.ReLU(), nn.Linear(128, 3))
 
     def forward(self, points: Tensor, towards: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, 3) twice to (n, 3) and (n)."""
+        """Map (n, 3) twice to (n, 3) and (n)."""
         turns = points[..., None] * 2.0 ** torch.arange(self.waves, device=points.device)
         place = torch.cat((points, turns.sin().flatten(1), turns.cos().flatten(1)), 1)
         x = F.relu(self.first(place))
@@ -40,12 +40,12 @@ class Doubling(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """`x` to the same shape."""
+        """Map `x` to the same shape."""
         return F.relu(x + self.body(x))
 
 
 class Quantized(nn.Module):
-    """A picture becomes a few hundred numbers of a code book, and a picture again."""
+    """An autoencoder that maps a picture to a few hundred ids of a code book, and back."""
 
     def __init__(self, width: int, codes: int = 1024, deep: int = 64) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Quantized(nn.Module):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(batch, 3, h, w) to the same and what the code book costs."""
+        """Map (batch, 3, h, w) to the same shape and the loss of the code book."""
         z = self.encoder(x).float()
         flat = z.movedim(1, -1).reshape(-1, z.shape[1])
         book = self.codes.weight.float()
@@ -84,7 +84,7 @@ class Attend(nn.Module):
         self.body = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """(batch, n, width) and (batch, m, other) to (batch, n, width)."""
+        """Map (batch, n, width) and (batch, m, other) to (batch, n, width)."""
         b, n, width = x.shape
         q = self.q(self.norm_x(x)).view(b, n, self.heads, -1).transpose(1, 2)
         k, v = self.kv(self.norm_y(y)).view(b, y.shape[1], 2, self.heads, -1).permute(2, 0, 3, 1, 4)
@@ -97,7 +97,7 @@ class Attend(nn.Module):
 
 
 class Perceiver(nn.Module):
-    """A few hundred latents look at every pixel, then at each other."""
+    """A few hundred latents that attend to every pixel, then to each other."""
 
     def __init__(self, fused: bool, latents: int, width: int, inputs: int, rounds: int = 3) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Perceiver(nn.Module):
         self.out = nn.Linear(width, 100)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """(batch, m, inputs) to (batch, 100)."""
+        """Map (batch, m, inputs) to (batch, 100)."""
         x = self.latents.expand(len(pixels), -1, -1)
         for look, think in zip(self.looks, self.thinks, strict=True):
             x = look(x, pixels)
@@ -116,7 +116,7 @@ class Perceiver(nn.Module):
 
 
 class Slots(nn.Module):
-    """Slot attention: slots compete for the places of a picture, and gated cells keep what each has won."""
+    """Slot attention: slots compete for the places of a picture, and gated cells update each slot."""
 
     def __init__(self, slots: int, width: int, rounds: int = 3) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class Slots(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, 3, h, w) to the same, from the slots alone."""
+        """Map (batch, 3, h, w) to the same shape, reconstructed from the slots alone."""
         b, _, side, _ = x.shape
         places = self.see(x).flatten(2).transpose(1, 2)
         k, v = self.k(places), self.v(places)
@@ -149,7 +149,7 @@ class Slots(nn.Module):
 
 
 class Land(nn.Module):
-    """What covers the land: strided convolutions, then ones that look further and further, side by side."""
+    """A land-cover network: strided convolutions, then parallel ones with increasing dilation."""
 
     def __init__(self, bands: int, width: int, kinds: int) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class Land(nn.Module):
         self.out = nn.Conv2d(512, kinds, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, bands, h, w) to (batch, kinds, h, w)."""
+        """Map (batch, bands, h, w) to (batch, kinds, h, w)."""
         y = self.body(x)
         y = self.out(torch.cat([far(y) for far in self.far], 1))
         return F.interpolate(y.float(), x.shape[-2:], mode="bilinear")

@@ -1,4 +1,4 @@
-"""Training scripts of the ninth set on words, sounds and things that people choose."""
+"""Training scripts of the ninth set on words, sounds and recommendations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sawtooth.sample_traces.workload import DEVICE, Workload
 
 
 def albert(batch: int, fused: bool, words: int = 30_000, length: int = 256, times: int = 6) -> Workload:
-    """Masked words by one layer applied again and again."""
+    """Return masked-word training of one layer that is applied repeatedly."""
     net = models.Albert(fused, words, 1024, times, length).to(DEVICE)
 
     def script() -> Script:
@@ -37,7 +37,7 @@ def albert(batch: int, fused: bool, words: int = 30_000, length: int = 256, time
 
 
 def electra(batch: int, recompute: bool, words: int = 30_528, length: int = 512, width: int = 768, layers: int = 6) -> Workload:
-    """Which words were invented by a smaller model that learns beside."""
+    """Return the detection of words that a smaller model replaced; both models are trained."""
     net = models.Electra(words, width, layers, recompute, length).to(DEVICE)
 
     def script() -> Script:
@@ -66,7 +66,7 @@ def electra(batch: int, recompute: bool, words: int = 30_528, length: int = 512,
 
 
 def chat(batch: int, words: int, length: int = 1024, width: int = 1024, layers: int = 4) -> Workload:
-    """A retentive network learns to chat; three tokens were added to its vocabulary."""
+    """Return chat training of a retentive network, whose vocabulary has three added tokens."""
     word, head = nn.Embedding(words, width), nn.Linear(width, words, bias=False)
     body = nn.Sequential(*(models.Retention(width, 8, length) for _ in range(layers)), nn.LayerNorm(width))
     net = nn.ModuleList((word, body, head)).to(DEVICE)
@@ -91,7 +91,7 @@ def chat(batch: int, words: int, length: int = 1024, width: int = 1024, layers: 
 
 
 def listener(batch: int, precision: str, frames: int = 2400, width: int = 512, layers: int = 4) -> Workload:
-    """Speech to letters by CTC."""
+    """Return the training of speech to letters by CTC."""
     net = models.Listener(width, layers).to(DEVICE)
 
     def script() -> Script:
@@ -116,7 +116,7 @@ def listener(batch: int, precision: str, frames: int = 2400, width: int = 512, l
 
 
 def triples(batch: int, fused: bool, things: int = 1_500_000, kinds: int = 400, width: int = 256, others: int = 32) -> Workload:
-    """Facts about a million things: each stands nearer to what is so than to what is not."""
+    """Return training on facts about a million entities, whose true facts must score above false ones."""
     thing, kind = nn.Embedding(things, width), nn.Embedding(kinds, width)
     net = nn.ModuleList((thing, kind)).to(DEVICE)
 
@@ -143,7 +143,10 @@ def triples(batch: int, fused: bool, things: int = 1_500_000, kinds: int = 400, 
 
 
 def taste(batch: int, on_host: bool, things: int = 50_000, length: int = 100, width: int = 256) -> Workload:
-    """What somebody takes next; what they did not take is drawn anew, without what they know already."""
+    """Return the prediction of the next item a user takes.
+
+    Items that the user did not take are drawn in each step, except those that the user already knows.
+    """
     thing, where = nn.Embedding(things, width), nn.Embedding(length, width)
     layers = nn.ModuleList(
         nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, batch_first=True, norm_first=True) for _ in range(2)

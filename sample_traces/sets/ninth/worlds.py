@@ -1,4 +1,4 @@
-"""Training scripts of the ninth set on worlds, curves and whatever is followed through a film."""
+"""Training scripts of the ninth set on world models, curves and object tracking."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from sawtooth.sample_traces.workload import DEVICE, Workload
 
 
 def world(batch: int, checked: bool, length: int = 24, width: int = 256, chances: int = 32) -> Workload:
-    """A world model: what comes next, in numbers that are drawn step by step; anomaly detection may be left on."""
+    """Return the training of a world model, which predicts the next view from states drawn step by step.
+
+    Anomaly detection may be left on.
+    """
     cell, into = nn.GRUCell(width, width), nn.Linear(chances + 6, width)
     before, after = nn.Linear(width, 2 * chances), nn.Linear(width + 64, 2 * chances)
     seen, told = nn.Linear(128, 64), nn.Sequential(nn.Linear(width + chances, 256), nn.ELU(), nn.Linear(256, 128))
@@ -56,7 +59,7 @@ def _spread(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def curves(points: int, features: int = 64) -> Workload:
-    """A Gaussian process over what a network makes of the points: its likelihood by a Cholesky factor."""
+    """Return a Gaussian process over a network's features; its likelihood uses a Cholesky factor."""
     net = nn.Sequential(nn.Linear(20, 1024), nn.SiLU(), nn.Linear(1024, 1024), nn.SiLU(), nn.Linear(1024, features)).to(DEVICE)
     scale, noise = (nn.Parameter(torch.tensor(value, device=DEVICE)) for value in (0.0, -2.0))
 
@@ -83,7 +86,7 @@ def curves(points: int, features: int = 64) -> Workload:
 
 
 def tracker(batch: int, small: int = 127, large: int = 255) -> Workload:
-    """What is followed through a film: a template is held against every place of the next picture."""
+    """Return object tracking: a template is compared with every place of the next picture."""
     parts: list[nn.Module] = []
     for a, b, stride in ((3, 96, 2), (96, 192, 2), (192, 256, 2), (256, 256, 1)):
         parts += [nn.Conv2d(a, b, 3, stride, 1, bias=False), nn.BatchNorm2d(b), nn.ReLU()]

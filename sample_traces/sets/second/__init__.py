@@ -1,4 +1,4 @@
-"""Loops recorded after the analysis was written, of other models: nothing is fitted to them."""
+"""Loops of other models, recorded after the analysis was written; nothing is fitted to them."""
 
 from sawtooth.sample_traces.sets.second.scenarios import SCENARIOS
 

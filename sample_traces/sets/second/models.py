@@ -1,4 +1,7 @@
-"""Models for recordings that nothing was fitted to: language, vision, speech, graphs, recommendation, control. Plain PyTorch, small."""
+"""Small models of the second set in plain PyTorch; nothing in the analysis is fitted to them.
+
+They are for language, vision, speech, graphs, recommendation and control.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from torch import Tensor, nn
 
 
 class HandRmsNorm(nn.Module):
-    """Root-mean-square normalization, by hand or by PyTorch's own function."""
+    """Root-mean-square normalization, with separate operators or with PyTorch's function."""
 
     def __init__(self, width: int, by_hand: bool) -> None:
         super().__init__()
@@ -24,7 +27,7 @@ class HandRmsNorm(nn.Module):
 
 
 class LlamaBlock(nn.Module):
-    """Rotary attention with grouped keys, and a gated feed-forward."""
+    """Rotary attention with grouped keys, and a gated feed-forward network."""
 
     def __init__(self, width: int, heads: int, groups: int, norm_by_hand: bool) -> None:
         super().__init__()
@@ -37,12 +40,12 @@ class LlamaBlock(nn.Module):
         self.down = nn.Linear(hidden, width, bias=False)
 
     def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Rotary position embedding of (batch, heads, seq, head)."""
+        """Return the rotary position embedding of (batch, heads, seq, head)."""
         left, right = x.chunk(2, -1)
         return torch.cat((left * cos - right * sin, left * sin + right * cos), -1)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """(batch, seq, width) to the same."""
+        """Map (batch, seq, width) to the same shape."""
         batch, seq, width = x.shape
         y = self.norm_1(x)
         q = self.q(y).view(batch, seq, self.heads, self.head).transpose(1, 2)
@@ -73,7 +76,7 @@ class Llama(nn.Module):
         self.rotated = width // heads // 2
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """`tokens`: (batch, seq) int64; returns the mean cross-entropy."""
+        """Return the mean cross-entropy; `tokens` is (batch, seq) int64."""
         x = self.tokens(tokens[:, :-1])
         place = torch.arange(x.shape[1], device=x.device)[:, None]
         angle = place / 10000 ** (torch.arange(self.rotated, device=x.device) / self.rotated)
@@ -84,7 +87,10 @@ class Llama(nn.Module):
 
 
 class BiasedAttention(nn.Module):
-    """Attention with a learned bias per head and distance, as in T5; `fused` decides who adds it."""
+    """Attention with a learned bias per head and distance, as in T5.
+
+    `fused` says whether the fused kernel adds the bias.
+    """
 
     def __init__(self, width: int, heads: int, fused: bool) -> None:
         super().__init__()
@@ -92,7 +98,7 @@ class BiasedAttention(nn.Module):
         self.q, self.k, self.v, self.o = (nn.Linear(width, width, bias=False) for _ in range(4))
 
     def forward(self, x: Tensor, memory: Tensor, bias: Tensor | None) -> Tensor:
-        """`x`: (batch, seq, width) looks at `memory`."""
+        """Return the attention of `x` (batch, seq, width) to `memory`."""
         q, k, v = (
             linear(t).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for linear, t in ((self.q, x), (self.k, memory), (self.v, memory))
@@ -107,7 +113,7 @@ class BiasedAttention(nn.Module):
 
 
 class T5(nn.Module):
-    """Encoder and decoder of `layers` each; loss of the target's next token."""
+    """Encoder and decoder of `layers` layers each; returns the loss of the target's next token."""
 
     def __init__(
         self, width: int = 512, layers: int = 2, heads: int = 8, vocab: int = 16000, seq: int = 512, fused: bool = True
@@ -127,7 +133,7 @@ class T5(nn.Module):
         self.register_buffer("mask", torch.full((seq, seq), -1e4).triu(1), persistent=False)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """`source` and `target`: (batch, seq) int64."""
+        """Return the loss; `source` and `target` are (batch, seq) int64."""
         x, bias = self.tokens(source), self.bias.unsqueeze(0)
         for i in range(self.layers):
             y = self.norms[i](x)
@@ -143,7 +149,7 @@ class T5(nn.Module):
 
 
 class ViT(nn.Module):
-    """Patches, nn.TransformerEncoder layers, mean, classes."""
+    """A vision transformer: patches, nn.TransformerEncoder layers, a mean and a classifier."""
 
     def __init__(self, width: int = 768, layers: int = 4, heads: int = 12, patch: int = 16, classes: int = 1000) -> None:
         super().__init__()
@@ -154,7 +160,7 @@ class ViT(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(batch, 3, 224, 224) to logits."""
+        """Map (batch, 3, 224, 224) to logits."""
         x = self.patches(images).flatten(2).transpose(1, 2) + self.places
         return self.head(self.blocks(x).mean(1))
 
@@ -168,13 +174,13 @@ class ConvNextBlock(nn.Module):
         self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, width, h, w) to the same."""
+        """Map (batch, width, h, w) to the same shape."""
         y = self.depthwise(x).permute(0, 2, 3, 1)
         return x + self.down(F.gelu(self.up(self.norm(y)))).permute(0, 3, 1, 2)
 
 
 def convnext(widths: tuple[int, ...] = (96, 192, 384), depth: int = 2) -> nn.Module:
-    """Stages of ConvNeXt blocks between strided convolutions."""
+    """Return stages of ConvNeXt blocks between strided convolutions."""
     parts: list[nn.Module] = [nn.Conv2d(3, widths[0], 4, 4)]
     for index, width in enumerate(widths):
         if index:
@@ -197,14 +203,14 @@ class MbConv(nn.Module):
         self.same = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, inputs, h, w) to (batch, outputs, h / stride, w / stride)."""
+        """Map (batch, inputs, h, w) to (batch, outputs, h / stride, w / stride)."""
         y = self.depthwise(self.expand(x))
         y = self.project(y * self.excite(y.mean((2, 3), keepdim=True)))
         return x + y if self.same else y
 
 
 def efficientnet() -> nn.Module:
-    """Five MBConv blocks behind a strided stem."""
+    """Return five MBConv blocks behind a strided stem."""
     stem = nn.Sequential(nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.SiLU())
     sizes = ((32, 24, 2), (24, 24, 1), (24, 40, 2), (40, 80, 2), (80, 80, 1))
     blocks = [MbConv(*size) for size in sizes]
@@ -212,7 +218,7 @@ def efficientnet() -> nn.Module:
 
 
 def vgg(widths: tuple[int, ...] = (64, 128, 256, 512)) -> nn.Module:
-    """Pairs of 3 × 3 convolutions with batch norm, halved between."""
+    """Return pairs of 3 × 3 convolutions with batch norm, with pooling between the pairs."""
     parts: list[nn.Module] = []
     inputs = 3
     for width in widths:
@@ -224,7 +230,7 @@ def vgg(widths: tuple[int, ...] = (64, 128, 256, 512)) -> nn.Module:
 
 
 class Mixer(nn.Module):
-    """MLP-Mixer: layers over patches and over channels in turn."""
+    """MLP-Mixer: alternating layers over patches and over channels."""
 
     def __init__(self, width: int = 512, layers: int = 6, patches: int = 196) -> None:
         super().__init__()
@@ -238,7 +244,7 @@ class Mixer(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """(batch, 3, 224, 224) to logits."""
+        """Map (batch, 3, 224, 224) to logits."""
         x = self.stem(images).flatten(2).transpose(1, 2)
         for i, (across, within) in enumerate(zip(self.across, self.within, strict=True)):
             x = x + across(self.norms[2 * i](x).transpose(1, 2)).transpose(1, 2)
@@ -247,7 +253,7 @@ class Mixer(nn.Module):
 
 
 class UNet(nn.Module):
-    """Three levels with group norm, skip connections, and classes per pixel."""
+    """Three levels with group norm, skip connections, and a class per pixel."""
 
     def __init__(self, inputs: int = 3, outputs: int = 8, width: int = 64) -> None:
         super().__init__()
@@ -258,12 +264,12 @@ class UNet(nn.Module):
 
     @staticmethod
     def level(inputs: int, outputs: int) -> nn.Module:
-        """Two 3 × 3 convolutions with group norm and SiLU."""
+        """Return two 3 × 3 convolutions with group norm and SiLU."""
         first = (nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(16, outputs), nn.SiLU())
         return nn.Sequential(*first, nn.Conv2d(outputs, outputs, 3, padding=1), nn.GroupNorm(16, outputs), nn.SiLU())
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, inputs, h, w) to (batch, outputs, h, w)."""
+        """Map (batch, inputs, h, w) to (batch, outputs, h, w)."""
         kept = []
         for index, level in enumerate(self.down):
             x = level(F.max_pool2d(x, 2) if index else x)

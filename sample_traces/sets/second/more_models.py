@@ -1,4 +1,4 @@
-"""More models for recordings that nothing was fitted to: recommendation, sound, sequences, graphs, experts, images."""
+"""More models of the second set: recommendation, sound, sequences, graphs, experts, images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Dlrm(nn.Module):
-    """Embedding tables and dense features that meet in pairwise products."""
+    """Embedding tables and dense features, combined by pairwise products."""
 
     def __init__(self, tables: int = 26, rows: int = 200_000, width: int = 64) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class Dlrm(nn.Module):
         self.register_buffer("pairs", torch.tril_indices(tables + 1, tables + 1, -1), persistent=False)
 
     def forward(self, dense: Tensor, sparse: Tensor) -> Tensor:
-        """`dense`: (batch, 13); `sparse`: (tables, batch) int64; returns (batch,) logits."""
+        """Return (batch,) logits; `dense` is (batch, 13), `sparse` is (tables, batch) int64."""
         first = self.bottom(dense)
         vectors = torch.stack([first, *(table(ids[:, None]) for table, ids in zip(self.tables, sparse, strict=True))], 1)
         products = torch.bmm(vectors, vectors.transpose(1, 2).to(vectors.dtype))[:, self.pairs[0], self.pairs[1]]
@@ -38,7 +38,7 @@ class WaveNet(nn.Module):
         self.head = nn.Sequential(nn.ReLU(), nn.Conv1d(width, levels, 1))
 
     def forward(self, sound: Tensor) -> Tensor:
-        """`sound`: (batch, samples) int64; returns the loss of the next sample."""
+        """Return the loss of the next sample; `sound` is (batch, samples) int64."""
         x = self.embed(sound).transpose(1, 2)
         total = torch.zeros_like(x)
         for dilated, skip in zip(self.dilated, self.skips, strict=True):
@@ -49,7 +49,7 @@ class WaveNet(nn.Module):
 
 
 class SpeechGru(nn.Module):
-    """Convolutional front end, two layers of GRU, a class per frame."""
+    """A convolutional front end and two GRU layers that predict a class per frame."""
 
     def __init__(self, width: int = 512, classes: int = 64) -> None:
         super().__init__()
@@ -58,12 +58,12 @@ class SpeechGru(nn.Module):
         self.head = nn.Linear(2 * width, classes)
 
     def forward(self, sound: Tensor) -> Tensor:
-        """(batch, 80, frames) to (batch, frames / 2, classes)."""
+        """Map (batch, 80, frames) to (batch, frames / 2, classes)."""
         return self.head(self.gru(F.relu(self.front(sound)).transpose(1, 2))[0])
 
 
 class MessagePassing(nn.Module):
-    """A graph network: messages along edges, summed by index_add."""
+    """A graph network with messages along edges, summed by index_add."""
 
     def __init__(self, width: int = 128, layers: int = 4) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class MessagePassing(nn.Module):
         self.head = nn.Linear(width, 10)
 
     def forward(self, x: Tensor, edges: Tensor) -> Tensor:
-        """`x`: (nodes, width), `edges`: (2, edges) int64; returns (nodes, 10)."""
+        """Return (nodes, 10); `x` is (nodes, width), `edges` is (2, edges) int64."""
         for message, update, norm in zip(self.messages, self.updates, self.norms, strict=True):
             sent = F.relu(message(torch.cat((x[edges[0]], x[edges[1]]), 1)))
             total = torch.zeros(len(x), sent.shape[1], dtype=sent.dtype, device=x.device).index_add(0, edges[1], sent)
@@ -82,7 +82,7 @@ class MessagePassing(nn.Module):
 
 
 class Experts(nn.Module):
-    """Top-1 routed experts: a Python loop over them, or one batched product with a capacity."""
+    """Top-1 routed experts, as a Python loop or as one batched product with a capacity."""
 
     def __init__(self, width: int, experts: int, batched: bool) -> None:
         super().__init__()
@@ -91,9 +91,9 @@ class Experts(nn.Module):
         self.down = nn.Parameter(torch.randn(experts, 4 * width, width) * 0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(tokens, width) to the same."""
+        """Map (tokens, width) to the same shape."""
         weight, chosen = self.gate(x).softmax(-1).max(-1)
-        if self.batched:  # the gate decides the weight; tokens are dealt out evenly, so that the shapes are fixed
+        if self.batched:  # The gate decides only the weight. Tokens are distributed evenly, so that the shapes are fixed.
             dealt = x.view(len(self.up), -1, x.shape[1])
             y = torch.bmm(F.gelu(torch.bmm(dealt, self.up.to(x.dtype))), self.down.to(x.dtype)).view_as(x)
             return x + y * weight[:, None].to(y.dtype)
@@ -106,7 +106,7 @@ class Experts(nn.Module):
 
 
 class MaskedLanguage(nn.Module):
-    """BERT: encoder layers and a head over the whole vocabulary."""
+    """BERT: encoder layers and a head over the complete vocabulary."""
 
     def __init__(self, vocab: int, width: int = 768, layers: int = 3) -> None:
         super().__init__()
@@ -116,12 +116,12 @@ class MaskedLanguage(nn.Module):
         self.head = nn.Linear(width, vocab)
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """(batch, seq) int64 both; returns the loss."""
+        """Return the loss; both inputs are (batch, seq) int64."""
         return F.cross_entropy(self.head(self.blocks(self.tokens(tokens))).flatten(0, 1), targets.flatten())
 
 
 class Towers(nn.Module):
-    """Two towers whose matching pairs are to be found among all of a batch."""
+    """Two towers that learn to find the matching pairs of a batch."""
 
     def __init__(self, image: nn.Module, vocab: int = 16384, width: int = 512) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class Towers(nn.Module):
         self.scale = nn.Parameter(torch.tensor(2.6))
 
     def forward(self, images: Tensor, tokens: Tensor) -> Tensor:
-        """The symmetric contrastive loss."""
+        """Return the symmetric contrastive loss."""
         left = F.normalize(self.image(images).float(), dim=-1)
         right = F.normalize(self.text(self.tokens(tokens)).mean(1).float(), dim=-1)
         logits = self.scale.exp() * left @ right.t()
@@ -140,7 +140,7 @@ class Towers(nn.Module):
 
 
 def generator(width: int = 64) -> nn.Module:
-    """DCGAN's generator for 64 × 64 images."""
+    """Return DCGAN's generator for 64 × 64 images."""
     parts: list[nn.Module] = []
     for inputs, outputs, stride in ((100, 8, 1), (8, 4, 2), (4, 2, 2), (2, 1, 2)):
         size = inputs if inputs == 100 else inputs * width
@@ -150,7 +150,7 @@ def generator(width: int = 64) -> nn.Module:
 
 
 def discriminator(width: int = 64) -> nn.Module:
-    """DCGAN's discriminator."""
+    """Return DCGAN's discriminator."""
     parts: list[nn.Module] = [nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2)]
     for factor in (1, 2, 4):
         layer = nn.Conv2d(factor * width, 2 * factor * width, 4, 2, 1, bias=False)
@@ -159,6 +159,6 @@ def discriminator(width: int = 64) -> nn.Module:
 
 
 def volumes() -> nn.Module:
-    """An autoencoder of 3-D convolutions."""
+    """Return an autoencoder of 3-D convolutions."""
     down = (nn.Conv3d(1, 32, 3, 2, 1), nn.BatchNorm3d(32), nn.ReLU(), nn.Conv3d(32, 64, 3, 2, 1), nn.BatchNorm3d(64), nn.ReLU())
     return nn.Sequential(*down, nn.ConvTranspose3d(64, 32, 4, 2, 1), nn.ReLU(), nn.ConvTranspose3d(32, 1, 4, 2, 1))

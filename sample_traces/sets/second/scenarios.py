@@ -1,4 +1,7 @@
-"""Loops recorded after the analysis was written: nothing may be fitted to them. Each pair changes one thing only."""
+"""Scenarios of the second set, recorded after the analysis was written.
+
+Nothing may be fitted to them. Each pair differs in one change.
+"""
 
 from __future__ import annotations
 
@@ -19,31 +22,34 @@ TIMING: dict[str, Any] = {"active": 4, "timed_s": 6.5, "after_s": 5.5, "synced_s
 
 
 def llama(batch: int, seq: int = 1024, norm_by_hand: bool = False, **options: Any) -> Workload:
-    """A Llama of two layers."""
+    """Return the training of a Llama with two layers."""
     model = m.Llama(layers=2, norm_by_hand=norm_by_hand)
     return w.train(model, w.on_gpu(lambda: w.tokens(32000, batch, seq + 1)), lambda f, t: f(t), samples=batch, **options)
 
 
 def llama_lengths(batch: int) -> Workload:
-    """A Llama whose sequences have another length every step."""
+    """Return the training of a Llama whose sequences have a different length in each step."""
     data = w.lengths(8192, batch, (257, 513, 385, 897, 193, 641, 769, 321))
     return w.train(m.Llama(512, 2, 8, 8, 8192), data, lambda f, t: f(t), samples=batch)
 
 
 def t5(batch: int, fused: bool, **options: Any) -> Workload:
-    """A T5 of one encoder and one decoder layer."""
+    """Return the training of a T5 with one encoder layer and one decoder layer."""
     data = w.on_gpu(lambda: (*w.tokens(16000, batch, 512), *w.tokens(16000, batch, 512)))
     return w.train(m.T5(layers=1, fused=fused), data, lambda f, a, b: f(a, b), samples=batch, **options)
 
 
 def bert(batch: int, vocab: int, **options: Any) -> Workload:
-    """A BERT of three layers, sequences of 256."""
+    """Return the training of a BERT with three layers on sequences of 256 tokens."""
     data = w.on_gpu(lambda: (*w.tokens(30000, batch, 256), *w.tokens(30000, batch, 256)))
     return w.train(mixed.MaskedLanguage(vocab), data, lambda f, a, b: f(a, b), samples=batch, **options)
 
 
 def pictures(make: Callable[[], nn.Module], batch: int, source: str = "gpu", **options: Any) -> Workload:
-    """Classification of random images from the GPU's, pinned or pageable memory, or of JPEGs from N loader workers ("jpeg:N")."""
+    """Return the classification of random images.
+
+    The images are in GPU, pinned or pageable memory, or are JPEGs from N loader workers ("jpeg:N").
+    """
     kind, _, count = source.partition(":")
     if kind == "jpeg":
         data = w.jpegs(batch, int(count))
@@ -53,7 +59,7 @@ def pictures(make: Callable[[], nn.Module], batch: int, source: str = "gpu", **o
 
 
 def segmentation(batch: int, source: str = "gpu", **options: Any) -> Workload:
-    """A U-Net over images of 256 × 256 with a class per pixel."""
+    """Return the training of a U-Net on images of 256 × 256 with a class per pixel."""
 
     def make() -> w.Batch:
         return torch.randn(batch, 3, 256, 256), torch.randint(0, 8, (batch, 256, 256))
@@ -63,7 +69,7 @@ def segmentation(batch: int, source: str = "gpu", **options: Any) -> Workload:
 
 
 def denoising(batch: int) -> Workload:
-    """A diffusion model's step, with a moving average of the weights."""
+    """Return the training of a diffusion model, with a moving average of the weights."""
 
     def loss(model: nn.Module, x: Tensor) -> Tensor:
         noise = torch.randn_like(x)
@@ -76,7 +82,7 @@ def denoising(batch: int) -> Workload:
 
 
 def recommendation(batch: int, **options: Any) -> Workload:
-    """A DLRM: 26 tables, SGD."""
+    """Return the training of a DLRM with 26 tables, by SGD."""
 
     def make() -> w.Batch:
         return torch.randn(batch, 13), torch.randint(0, 50_000, (26, batch)), torch.rand(batch).round()
@@ -88,47 +94,47 @@ def recommendation(batch: int, **options: Any) -> Workload:
 
 
 def sound(batch: int, samples: int) -> Workload:
-    """A WaveNet."""
+    """Return the training of a WaveNet."""
     data = w.on_gpu(lambda: w.tokens(256, batch, samples))
     return w.train(mixed.WaveNet(), data, lambda f, t: f(t), samples=batch, precision="tf32", optimizer="foreach")
 
 
 def speech(batch: int) -> Workload:
-    """A bidirectional GRU over frames, gradients clipped."""
+    """Return the training of a bidirectional GRU over frames, with gradient clipping."""
     data = w.pinned(lambda: (torch.randn(batch, 80, 400), torch.randint(0, 64, (batch, 200))))
     loss: w.Loss = lambda f, x, y: F.cross_entropy(f(x).flatten(0, 1), y.flatten())  # noqa: E731 - passed on
     return w.train(mixed.SpeechGru(), data, loss, samples=batch, clip="foreach", read="loss")
 
 
 def graph_network(nodes: int, edges: int) -> Workload:
-    """Message passing over a random graph."""
+    """Return message passing over a random graph."""
     data = w.on_gpu(lambda: (torch.randn(nodes, 128), torch.randint(0, nodes, (2, edges)), torch.randint(0, 10, (nodes,))))
     loss: w.Loss = lambda f, x, e, y: F.cross_entropy(f(x, e), y)  # noqa: E731 - passed on
     return w.train(mixed.MessagePassing(), data, loss, samples=nodes, precision="tf32", optimizer="foreach")
 
 
 def experts(rows: int, batched: bool) -> Workload:
-    """Three layers of eight routed experts."""
+    """Return the training of three layers with eight routed experts each."""
     model = nn.Sequential(nn.Linear(512, 512), *(mixed.Experts(512, 8, batched) for _ in range(3)), nn.Linear(512, 512))
     data = w.on_gpu(lambda: (torch.randn(rows, 512), torch.randn(rows, 512)))
     return w.train(model, data, lambda f, x, y: F.mse_loss(f(x).float(), y), samples=rows)
 
 
 def contrastive(batch: int) -> Workload:
-    """Images and texts that belong together."""
+    """Return contrastive training on images and their texts."""
     data = w.on_gpu(lambda: (w.images(batch)[0], *w.tokens(16384, batch, 64)))
     model = mixed.Towers(m.ViT(384, 3, 6, classes=512))
     return w.train(model, data, lambda f, x, t: f(x, t), samples=batch, precision="fp16", optimizer="foreach")
 
 
 def volumes(batch: int) -> Workload:
-    """A 3-D autoencoder of 64³ voxels."""
+    """Return the training of a 3-D autoencoder on 64³ voxels."""
     data = w.on_gpu(lambda: (torch.randn(batch, 1, 64, 64, 64),))
     return w.train(mixed.volumes(), data, lambda f, x: F.mse_loss(f(x), x), samples=batch, precision="tf32", optimizer="single")
 
 
 def encoder(batch: int, graph: bool) -> Workload:
-    """A small encoder over sets of vectors, eager or as one graph."""
+    """Return the training of a small encoder over sets of vectors, eager or as one CUDA graph."""
     layer = nn.TransformerEncoderLayer(256, 4, 512, 0.0, batch_first=True)
     data = w.on_gpu(lambda: (torch.randn(batch, 32, 256), torch.randn(batch, 32, 256)))
     model = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
@@ -136,20 +142,23 @@ def encoder(batch: int, graph: bool) -> Workload:
 
 
 def rows_of_a_table(batch: int, workers: int) -> Workload:
-    """A small network on a table, read row by row."""
+    """Return the training of a small network on a table that is read row by row."""
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
     return w.train(model, w.records(batch, 64, workers), w.classify, samples=batch, precision="fp32", optimizer="foreach")
 
 
 def vit(layers: int = 3) -> nn.Module:
-    """A ViT-B of fewer layers."""
+    """Return a ViT-B with fewer layers."""
     return m.ViT(layers=layers)
 
 
 def scenario(
     planted: str, make: Callable[..., Workload], *sizes: Any, fix: str = "", change: str = "", **options: Any
 ) -> Scenario:
-    """A scenario of this set: 4 profiled steps, over 5 s of telemetry before and after, step marks beside."""
+    """Return a scenario of this set.
+
+    It has 4 profiled steps, over 5 s of telemetry before and after them, and step marks.
+    """
     cfg = {"workload": make.__name__, "sizes": [getattr(s, "__name__", str(s)) for s in sizes]}
     cfg |= {key: str(value) for key, value in options.items()}
     return Scenario(planted, lambda **more: make(*sizes, **options, **more), fix, change, cfg=cfg, **TIMING)
@@ -157,7 +166,7 @@ def scenario(
 
 # fmt: off
 SCENARIOS: dict[str, Scenario] = {
-    # Pairs first, each after its fix.
+    # Pairs, each after its fix.
     "vit_fp32": scenario("fp32 products, TF32 off", pictures, vit, 64, precision="fp32", fix="vit_tf32", change="allow_tf32 = True"),
     "vit_tf32": scenario("TF32 products", pictures, vit, 64, precision="tf32", fix="vit_bf16", change="bf16 autocast"),
     "vit_bf16": scenario(NONE, pictures, vit, 64),
@@ -184,7 +193,7 @@ SCENARIOS: dict[str, Scenario] = {
     "experts_batched": scenario(NONE, experts, 8192, True),
     "convnext_clip_by_hand": scenario("gradients clipped one by one, each norm read", pictures, m.convnext, 64, clip="by_hand", fix="convnext_clip", change="clip_grad_norm_"),
     "convnext_clip": scenario(NONE, pictures, m.convnext, 64, clip="foreach"),
-    # Loops without a pair.
+    # Loops that are not part of a pair.
     "convnext_last": scenario(NONE, pictures, m.convnext, 128, channels_last=True),
     "efficientnet_tf32": scenario(NONE, pictures, m.efficientnet, 128, precision="tf32", channels_last=True, optimizer="foreach"),
     "wavenet": scenario(NONE, sound, 8, 16000),

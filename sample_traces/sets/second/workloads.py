@@ -1,4 +1,7 @@
-"""Training loops of the models beside this file: one trainer, and a function per kind of data or habit. The later sets use them too."""
+"""Training loops of the second set: one trainer, and functions for the kinds of data.
+
+The later sets use them too.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ Loss = Callable[..., Tensor]
 
 
 def precision_context(precision: str) -> Callable[[], contextlib.AbstractContextManager[object]]:
-    """Set the TF32 switches and return what makes the autocast context of `precision`: fp32, tf32, bf16, fp16."""
+    """Set the TF32 switches and return a function that makes the autocast context.
+
+    `precision` is fp32, tf32, bf16 or fp16.
+    """
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "fp32"
     kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
     return lambda: torch.autocast(DEVICE, kind, enabled=True) if kind else contextlib.nullcontext()
@@ -44,11 +50,11 @@ def train(
     average: bool = False,
     channels_last: bool = False,
 ) -> Workload:
-    """A loop over `data` (batches on the host or on the GPU) that minimizes `loss_of(model, *batch)`.
+    """Return a loop over `data` that minimizes `loss_of(model, *batch)`.
 
-    `clip` is how gradients are clipped: "" (not), "foreach" or "by_hand" (each norm read back); `read` is what is read back every step:
-    "" (nothing), "loss", or "metrics" (the loss and five figures of it, one by one); `average` keeps an exponential moving average of the
-    parameters, one tensor after the other.
+    Batches are on the host or on the GPU. `clip` says how gradients are clipped: "" (not), "foreach" or "by_hand" (each norm
+    is read back). `read` says what the host reads back in every step: "" (nothing), "loss", or "metrics" (the loss and five
+    figures of it, one by one). `average` updates an exponential moving average of the parameters, one tensor after the other.
     """
     context = precision_context(precision)
     model = model.to(DEVICE)
@@ -61,7 +67,7 @@ def train(
     forward = torch.compile(model) if compiled else model
     averages = [p.detach().clone() for p in tuned] if average else []
     history: list[float] = []
-    place = itertools.repeat(next(data)) if graph else data  # a graph reads one place
+    place = itertools.repeat(next(data)) if graph else data  # A CUDA graph always reads the same memory.
 
     def step(run: nn.Module = forward) -> None:  # type: ignore[assignment]  # a compiled module is a module
         for _ in range(accumulate):
@@ -98,37 +104,37 @@ def train(
 
 
 def on_gpu(make: Callable[[], Batch], kinds: int = 3) -> Iterator[Batch]:
-    """A few batches that stay on the GPU."""
+    """Return an endless cycle of a few batches that stay on the GPU."""
     return itertools.cycle([tuple(part.to(DEVICE) for part in make()) for _ in range(kinds)])
 
 
 def pinned(make: Callable[[], Batch], kinds: int = 3, pin: bool = True) -> Iterator[Batch]:
-    """A few batches in the host's memory, pinned or not."""
+    """Return an endless cycle of a few batches in host memory, pinned or not."""
     return itertools.cycle([tuple(part.pin_memory() if pin else part for part in make()) for _ in range(kinds)])
 
 
 def tokens(vocab: int, batch: int, seq: int) -> Batch:
-    """Random token numbers."""
+    """Return random token ids."""
     return (torch.randint(0, vocab, (batch, seq)),)
 
 
 def images(batch: int, side: int = 224, classes: int = 1000) -> Batch:
-    """Random images and their classes."""
+    """Return random images and their classes."""
     return torch.randn(batch, 3, side, side), torch.randint(0, classes, (batch,))
 
 
 def classify(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy of classes."""
+    """Return the cross-entropy of the classes."""
     return F.cross_entropy(model(x), y)
 
 
 def lengths(vocab: int, batch: int, sizes: Sequence[int]) -> Iterator[Batch]:
-    """Token batches whose length differs from step to step."""
+    """Return token batches whose length differs from step to step."""
     return itertools.cycle([tuple(part.to(DEVICE) for part in tokens(vocab, batch, size)) for size in sizes])
 
 
 def jpegs(batch: int, workers: int, side: int = 256) -> Iterator[Batch]:
-    """JPEGs decoded by `workers` loader processes, scaled on the GPU."""
+    """Yield JPEGs that `workers` loader processes decode, scaled on the GPU."""
     more: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 2} if workers else {}
     loader = DataLoader(
         JpegImages(batch * 100_000, side), batch_size=batch, num_workers=workers, pin_memory=True, drop_last=True, **more
@@ -138,14 +144,14 @@ def jpegs(batch: int, workers: int, side: int = 256) -> Iterator[Batch]:
 
 
 def records(batch: int, columns: int, workers: int) -> Iterator[Batch]:
-    """Rows of a table, fetched one by one by a loader as a naive Dataset does."""
+    """Yield rows of a table that a loader fetches one by one, as a naive Dataset does."""
     table = torch.utils.data.TensorDataset(torch.randn(200_000, columns), torch.randint(0, 10, (200_000,)))
     while True:
         yield from DataLoader(table, batch_size=batch, num_workers=workers, shuffle=True, pin_memory=True, drop_last=True)
 
 
 def adversaries(batch: int) -> Workload:
-    """A GAN: one step of the discriminator, one of the generator."""
+    """Return a GAN with one step of the discriminator and one of the generator."""
     context = precision_context("tf32")
     maker, judge = mixed.generator().to(DEVICE), mixed.discriminator().to(DEVICE)
     adams = [torch.optim.Adam(part.parameters(), 2e-4, (0.5, 0.999)) for part in (maker, judge)]
@@ -165,7 +171,10 @@ def adversaries(batch: int) -> Workload:
 
 
 def control(environments: int, horizon: int) -> Workload:
-    """Actor and critic: `horizon` steps of simulated environments on the CPU, each of which needs an action, then one update."""
+    """Return actor-critic training on simulated environments on the CPU.
+
+    The environments take `horizon` steps, each of which needs an action. Then follows one update.
+    """
     precision_context("tf32")
     trunk = nn.Sequential(nn.Linear(24, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 5)).to(DEVICE)
     adam = torch.optim.Adam(trunk.parameters(), 3e-4)
@@ -180,7 +189,7 @@ def control(environments: int, horizon: int) -> Workload:
                 action = torch.distributions.Categorical(logits=trunk(state.to(DEVICE))[:, :4]).sample()
             seen.append(state)
             actions.append(action)
-            state = torch.tanh(0.9 * state + 0.1 * turn[action.cpu()])  # the environment's step
+            state = torch.tanh(0.9 * state + 0.1 * turn[action.cpu()])  # The step of the environment.
             rewards.append(state[:, 0])
         out = trunk(torch.stack(seen).to(DEVICE))
         chosen = torch.distributions.Categorical(logits=out[..., :4]).log_prob(torch.stack(actions))

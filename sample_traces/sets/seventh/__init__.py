@@ -1,4 +1,4 @@
-"""Loops as people write them, with meters, schedules and averages, and habits that slow them down."""
+"""Typical user loops with meters, schedules and averages, and with habits that slow them down."""
 
 from sawtooth.sample_traces.sets.seventh.scenarios import SCENARIOS
 

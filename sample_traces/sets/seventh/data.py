@@ -1,4 +1,4 @@
-"""What the seventh set's loaders read: pictures of people with their joints, and lines of a click log."""
+"""Datasets of the seventh set: pictures of people with their joints, and lines of a click log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ JOINTS = 17
 
 
 class People(Dataset[tuple[Tensor, Tensor]]):
-    """Pictures of people, turned and jittered, and where their joints are, as heat maps; made sample by sample in NumPy."""
+    """Pictures of people with heat maps of their joints.
+
+    NumPy rotates each picture and changes its colours on access.
+    """
 
     def __init__(self, length: int, side: int = 256, files: int = 64) -> None:
         kinds = np.random.default_rng(0)
@@ -26,7 +29,7 @@ class People(Dataset[tuple[Tensor, Tensor]]):
         return self.length
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        """(3, side, side) and (17, side ÷ 4, side ÷ 4)."""
+        """Return the picture (3, side, side) and the heat maps (17, side ÷ 4, side ÷ 4)."""
         row = index % len(self.pictures)
         picture, joints = self.pictures[row].astype(np.float32) / 255, self.joints[row]
         if random.random() < 0.5:
@@ -38,7 +41,7 @@ class People(Dataset[tuple[Tensor, Tensor]]):
 
 
 class ClickLog(Dataset[tuple[Tensor, float]]):
-    """Lines of a log, one a sample: numbers of things in columns, and whether there was a click."""
+    """Lines of a log, one per sample: ids in columns, and whether there was a click."""
 
     def __init__(self, lines: int = 20_000, columns: int = 26, things: int = 40_000) -> None:
         kinds = random.Random(0)
@@ -52,13 +55,13 @@ class ClickLog(Dataset[tuple[Tensor, float]]):
         return 50_000_000
 
     def __getitem__(self, index: int) -> tuple[Tensor, float]:
-        """(columns) and 0 or 1."""
+        """Return the columns, and 0 or 1."""
         clicked, *columns = self.lines[index % len(self.lines)].split("\t")
         return torch.tensor([int(column, 16) % self.things for column in columns]), float(clicked)
 
 
 class Corpus:
-    """Texts that are cut into words and looked up in a dictionary."""
+    """Texts that are split into words and looked up in a dictionary."""
 
     def __init__(self, texts: int = 2_000, words: int = 30_000, length: int = 200) -> None:
         kinds = random.Random(0)
@@ -68,6 +71,6 @@ class Corpus:
         self.words = {f"word{index}": index + 2 for index in range(words)}
 
     def numbers(self, text: str) -> list[int]:
-        """The numbers of a text's words; 1 where the dictionary has none, 0 to fill it up."""
+        """Return the ids of a text's words; 1 is for unknown words, 0 is padding."""
         numbers = [self.words.get(word, 1) for word in re.findall(r"[a-z0-9]+", text.lower())][: self.length]
         return numbers + [0] * (self.length - len(numbers))

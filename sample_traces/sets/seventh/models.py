@@ -1,4 +1,4 @@
-"""Models of the seventh set: pictures, video, poses and operators. Plain PyTorch, small."""
+"""Small models of the seventh set in plain PyTorch: pictures, video, poses and operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Layer(nn.Module):
-    """A transformer's layer, norm first; its attention fused or written out."""
+    """A pre-norm transformer layer with fused or unfused attention."""
 
     def __init__(self, width: int, heads: int, fused: bool = True) -> None:
         super().__init__()
@@ -19,7 +19,7 @@ class Layer(nn.Module):
         self.body = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """(batch, n, width) to the same; `mask` (batch, n) is True where there is something."""
+        """Map (batch, n, width) to the same shape; `mask` (batch, n) is False for padding."""
         b, n, width = x.shape
         q, k, v = self.qkv(x).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         where = None if mask is None else mask[:, None, None]
@@ -32,13 +32,13 @@ class Layer(nn.Module):
         return self.out(mixed.transpose(1, 2).reshape(b, n, width))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         x = x + self.attend(self.norm_1(x), mask)
         return x + self.body(self.norm_2(x))
 
 
 class MaskedPictures(nn.Module):
-    """A masked autoencoder: a quarter of a picture's patches is seen, the others are made up."""
+    """A masked autoencoder, which sees a quarter of a picture's patches and predicts the others."""
 
     def __init__(self, width: int, layers: int, side: int = 224, patch: int = 16, recompute: bool = False) -> None:
         super().__init__()
@@ -52,13 +52,13 @@ class MaskedPictures(nn.Module):
         self.out = nn.Linear(width // 2, 3 * patch**2)
 
     def through(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
-        """`x` after all layers, whose inside is kept or computed again."""
+        """Return `x` after all layers, whose activations are stored or recomputed."""
         for layer in layers:
             x = checkpoint(layer, x, use_reentrant=False) if self.recompute else layer(x)
         return x
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """(batch, 3, side, side) to the error of the unseen patches."""
+        """Map (batch, 3, side, side) to the error of the unseen patches."""
         b, p = len(pictures), self.patch
         patches = F.unfold(pictures, p, stride=p).transpose(1, 2)
         order = torch.rand(b, self.places, device=pictures.device).argsort(1)
@@ -81,14 +81,14 @@ class Divided(nn.Module):
         self.time, self.space = Layer(width, heads, fused), Layer(width, heads, fused)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, frames, places, width) to the same."""
+        """Map (batch, frames, places, width) to the same shape."""
         b, t, n, width = x.shape
         x = self.time(x.transpose(1, 2).reshape(b * n, t, width)).view(b, n, t, width).transpose(1, 2)
         return self.space(x.reshape(b * t, n, width)).view(b, t, n, width)
 
 
 class Actions(nn.Module):
-    """What happens in a clip."""
+    """A network that recognizes the action in a clip."""
 
     def __init__(self, width: int, layers: int, fused: bool, frames: int = 8, side: int = 224, classes: int = 400) -> None:
         super().__init__()
@@ -98,18 +98,18 @@ class Actions(nn.Module):
         self.out = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, classes))
 
     def forward(self, clips: Tensor) -> Tensor:
-        """(batch, 3, frames, side, side) to (batch, classes)."""
+        """Map (batch, 3, frames, side, side) to (batch, classes)."""
         x = self.into(clips).flatten(3).permute(0, 2, 3, 1) + self.where
         return self.out(self.layers(x).mean((1, 2)))
 
 
 def conv(a: int, b: int, kernel: int | tuple[int, int], stride: int = 1, padding: int | tuple[int, int] = 0) -> nn.Sequential:
-    """Convolution, batch norm, ReLU."""
+    """Return a convolution with batch norm and ReLU."""
     return nn.Sequential(nn.Conv2d(a, b, kernel, stride, padding, bias=False), nn.BatchNorm2d(b), nn.ReLU(inplace=True))
 
 
 class Branches(nn.Module):
-    """An Inception block: four ways side by side, joined."""
+    """An Inception block of four parallel branches, which are concatenated."""
 
     def __init__(self, a: int, width: int) -> None:
         super().__init__()
@@ -123,12 +123,12 @@ class Branches(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, a, h, w) to (batch, 4 width, h, w)."""
+        """Map (batch, a, h, w) to (batch, 4 width, h, w)."""
         return torch.cat([way(x) for way in self.ways], 1)
 
 
 def inception(classes: int = 1000) -> nn.Sequential:
-    """A small Inception."""
+    """Return a small Inception."""
     parts: list[nn.Module] = [conv(3, 32, 3, 2), conv(32, 64, 3, 1, 1), nn.MaxPool2d(3, 2), conv(64, 192, 3, 1, 1)]
     width = 192
     for index, wide in enumerate((64, 64, 128, 128, 128, 192, 192)):
@@ -140,7 +140,7 @@ def inception(classes: int = 1000) -> nn.Sequential:
 
 
 class Hourglass(nn.Module):
-    """Down and up again, with what was seen on the way down added on the way up."""
+    """A network that scales down and up again, with skip connections."""
 
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()
@@ -148,13 +148,13 @@ class Hourglass(nn.Module):
         self.inner = Hourglass(width, depth - 1) if depth > 1 else conv(width, width, 3, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, width, h, w) to the same."""
+        """Map (batch, width, h, w) to the same shape."""
         low = self.up(self.inner(self.down(F.max_pool2d(x, 2))))
         return self.side(x) + F.interpolate(low, scale_factor=2)
 
 
 class Poses(nn.Module):
-    """Two hourglasses that say where 17 joints are; both are taught."""
+    """Two hourglasses that predict the positions of 17 joints; both get a loss."""
 
     def __init__(self, width: int = 128, joints: int = 17) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class Poses(nn.Module):
         self.again = nn.Conv2d(joints, width, 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(batch, 3, 256, 256) to two (batch, joints, 64, 64)."""
+        """Map (batch, 3, 256, 256) to two (batch, joints, 64, 64)."""
         x = self.into(x)
         seen = self.glasses[0](x)
         first = self.heads[0](seen)
@@ -183,12 +183,12 @@ class Factored(nn.Module):
         self.beside = nn.Conv3d(a, b, 1, (1, stride, stride), bias=False) if a != b or stride > 1 else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, a, frames, h, w) to (batch, b, frames, h ÷ stride, w ÷ stride)."""
+        """Map (batch, a, frames, h, w) to (batch, b, frames, h ÷ stride, w ÷ stride)."""
         return F.relu(self.body(x) + self.beside(x))
 
 
 def factored_video(widths: tuple[int, ...] = (64, 128, 256, 512), classes: int = 400) -> nn.Sequential:
-    """R(2+1)D."""
+    """Return an R(2+1)D network."""
     parts: list[nn.Module] = [nn.Conv3d(3, widths[0], (3, 7, 7), (1, 2, 2), (1, 3, 3), bias=False), nn.ReLU(inplace=True)]
     for a, b in zip((widths[0], *widths), widths, strict=False):
         parts += [Factored(a, b, 1 if a == b else 2), Factored(b, b, 1)]
@@ -196,7 +196,7 @@ def factored_video(widths: tuple[int, ...] = (64, 128, 256, 512), classes: int =
 
 
 class Codes(nn.Module):
-    """A VQ-VAE: a picture becomes words of a book, and a picture again."""
+    """A VQ-VAE, which maps a picture to words of a code book and back."""
 
     def __init__(self, width: int = 256, words: int = 1024) -> None:
         super().__init__()
@@ -208,7 +208,10 @@ class Codes(nn.Module):
         self.decoder = nn.Sequential(conv(width, width, 3, 1, 1), *up)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(batch, 3, side, side) to the picture made again, what was meant and the words chosen, (batch, h, w, width) each."""
+        """Map (batch, 3, side, side) to the reconstruction, the encoder's output and the chosen words.
+
+        The last two are (batch, h, w, width).
+        """
         meant = self.encoder(x).permute(0, 2, 3, 1)
         flat, words = meant.flatten(0, 2), self.book.weight.to(meant.dtype)
         nearest = (words.square().sum(1) - 2 * flat @ words.t()).argmin(1)
@@ -218,7 +221,7 @@ class Codes(nn.Module):
 
 
 class Operator(nn.Module):
-    """A DeepONet: a field measured at some places says what it is at others."""
+    """A DeepONet, which predicts a field at some places from its values at other places."""
 
     def __init__(self, sensors: int, width: int, depth: int) -> None:
         super().__init__()
@@ -229,5 +232,5 @@ class Operator(nn.Module):
         self.shift = nn.Parameter(torch.zeros(()))
 
     def forward(self, field: Tensor, places: Tensor) -> Tensor:
-        """(batch, sensors) and (places, 3) to (batch, places)."""
+        """Map (batch, sensors) and (places, 3) to (batch, places)."""
         return self.branch(field) @ self.trunk(places).t() + self.shift

@@ -1,4 +1,4 @@
-"""The seventh set: one cause each, in loops as people write them; and loops of which nothing is wrong."""
+"""Scenarios of the seventh set: typical user loops with one cause of lost time each, or none."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ TIMING: dict[str, Any] = {"timed_s": 4.2, "after_s": 0.8, "synced_steps": 5, "fi
 
 
 def masked_pictures(batch: int, width: int, layers: int, recompute: bool = False, side: int = 224) -> Workload:
-    """A masked autoencoder, with an average of its weights."""
+    """Return the training of a masked autoencoder with an average of its weights."""
     data = w.on_gpu(lambda: w.images(batch, side)[:1])
     model = m.MaskedPictures(width, layers, side, recompute=recompute)
     return fit(model, data, lambda f, x: {"error": f(x)}, batch, average=True)
 
 
 def tagged(batch: int, length: int, fused: bool, width: int = 256) -> Workload:
-    """Words and their tags; some are made up of nothing and do not count."""
+    """Return the tagging of words; padding words do not count."""
 
     def losses(model: nn.Module, words: Tensor, tags: Tensor) -> Mapping[str, Tensor]:
         out = model(words).float()
@@ -42,7 +42,7 @@ def tagged(batch: int, length: int, fused: bool, width: int = 256) -> Workload:
 
 
 def demand(batch: int, days: int, fused: bool, width: int = 192) -> Workload:
-    """What shops sell each day, by the likelihood of a normal distribution."""
+    """Return the prediction of daily sales by the likelihood of a normal distribution."""
 
     def losses(model: nn.Module, goods: Tensor, sold: Tensor, known: Tensor) -> Mapping[str, Tensor]:
         mean, spread = model(goods, sold[:, :-1], known[:, 1:]).float().unbind(-1)
@@ -54,7 +54,7 @@ def demand(batch: int, days: int, fused: bool, width: int = 192) -> Workload:
 
 
 def poses(batch: int, workers: int, side: int = 256) -> Workload:
-    """Where people's joints are, from pictures that a loader makes with NumPy."""
+    """Return the prediction of people's joints, from pictures that a loader makes with NumPy."""
     loader = DataLoader(People(batch * 100_000, side), batch, num_workers=workers, pin_memory=True, persistent_workers=True)
 
     def losses(model: nn.Module, x: Tensor, maps: Tensor) -> Mapping[str, Tensor]:
@@ -65,7 +65,7 @@ def poses(batch: int, workers: int, side: int = 256) -> Workload:
 
 
 def clicks(batch: int, workers: int) -> Workload:
-    """What is clicked, from a log whose lines are taken apart one by one."""
+    """Return the prediction of clicks from a log whose lines are parsed one by one."""
     more: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 4} if workers else {}
     loader = DataLoader(ClickLog(), batch, num_workers=workers, pin_memory=True, **more)
     losses = lambda f, x, y: {"loss": F.binary_cross_entropy_with_logits(f(x), y.float())}  # noqa: E731 - passed on
@@ -73,7 +73,7 @@ def clicks(batch: int, workers: int) -> Workload:
 
 
 def molecules(batch: int, one_by_one: bool, atoms: int = 24) -> Workload:
-    """A figure of each molecule, molecule by molecule or for all of them together."""
+    """Return the prediction of one figure per molecule, molecule by molecule or all together."""
 
     def losses(model: nn.Module, kinds: Tensor, bonds: Tensor, figure: Tensor) -> Mapping[str, Tensor]:
         if not one_by_one:
@@ -89,7 +89,7 @@ def molecules(batch: int, one_by_one: bool, atoms: int = 24) -> Workload:
 
 
 def paths(batch: int, one_by_one: bool, length: int = 64) -> Workload:
-    """Where people walk next: the loss of one path after the other is added up, or all at once."""
+    """Return the prediction of where people walk, with the losses added path by path or all at once."""
 
     def error(model: nn.Module, walked: Tensor, then: Tensor) -> Tensor:
         return F.smooth_l1_loss(model(walked).float(), then)
@@ -107,7 +107,10 @@ def paths(batch: int, one_by_one: bool, length: int = 64) -> Workload:
 
 
 def sessions(batch: int, in_python: bool, length: int = 50, things: int = 50_000) -> Workload:
-    """What is looked at next, beside things that were not: drawn one by one in Python until one is new, or all at once on the GPU."""
+    """Return the prediction of the next item, compared with randomly drawn items.
+
+    They are drawn one by one in Python until one is new, or all at once on the GPU.
+    """
     seen = [[random.randrange(1, things) for _ in range(length + 1)] for _ in range(4_000)]
     kept = torch.tensor(seen).to(w.DEVICE)
 
@@ -140,7 +143,7 @@ def sessions(batch: int, in_python: bool, length: int = 50, things: int = 50_000
 
 
 def texts(batch: int, in_loop: bool, length: int = 200) -> Workload:
-    """Kinds of texts, whose words are looked up while the loop runs, or were before it."""
+    """Return text classification, with word lookup inside the loop or before it."""
     corpus = Corpus(length=length)
     ready = torch.tensor([corpus.numbers(text) for text in corpus.texts]).to(w.DEVICE)
     labels = torch.tensor(corpus.labels).to(w.DEVICE)
@@ -160,14 +163,14 @@ def texts(batch: int, in_loop: bool, length: int = 200) -> Workload:
 
 
 def actions(batch: int, precision: str, fused: bool, width: int = 768, layers: int = 4, side: int = 224) -> Workload:
-    """What happens in clips of eight frames."""
+    """Return the recognition of actions in clips of eight frames."""
     data = w.on_gpu(lambda: (torch.randn(batch, 3, 8, side, side), torch.randint(0, 400, (batch,))), 2)
     losses = lambda f, x, y: {"kind": F.cross_entropy(f(x).float(), y, label_smoothing=0.1)}  # noqa: E731 - passed on
     return fit(m.Actions(width, layers, fused, side=side), data, losses, batch, precision=precision)
 
 
 def operators(batch: int, precision: str, width: int = 2048, depth: int = 6, places: int = 8192) -> Workload:
-    """An operator network: what a field does elsewhere, and how steep it is."""
+    """Return the training of an operator network on a field and its slopes at other places."""
 
     def losses(model: nn.Module, field: Tensor, where: Tensor, there: Tensor) -> Mapping[str, Tensor]:
         out = model(field, where[0])
@@ -178,13 +181,13 @@ def operators(batch: int, precision: str, width: int = 2048, depth: int = 6, pla
 
 
 def branches(batch: int, last: bool, side: int = 224) -> Workload:
-    """Classification by a small Inception, by gradient descent with momentum."""
+    """Return classification with a small Inception, by gradient descent with momentum."""
     losses = lambda f, x, y: {"class": F.cross_entropy(f(x).float(), y, label_smoothing=0.1)}  # noqa: E731 - passed on
     return fit(m.inception(), w.on_gpu(lambda: w.images(batch, side), 2), losses, batch, channels_last=last, sgd=True, lr=0.05)
 
 
 def bought(batch: int, things: int, length: int = 100, width: int = 512) -> Workload:
-    """What is bought next, of all things there are."""
+    """Return the prediction of the next purchase among all items."""
 
     def losses(model: Any, seen: Tensor) -> Mapping[str, Tensor]:
         scores = model(seen[:, :-1]) @ model.things.weight.t()
@@ -195,14 +198,14 @@ def bought(batch: int, things: int, length: int = 100, width: int = 512) -> Work
 
 
 def trends(batch: int) -> Workload:
-    """What comes next in series of numbers."""
+    """Return the forecast of number series."""
     losses = lambda f, past, then: {"smape": ((f(past) - then).abs() / (then.abs() + 1)).mean()}  # noqa: E731 - passed on
     data = w.on_gpu(lambda: (torch.randn(batch, 168), torch.randn(batch, 24)))
     return fit(s.Trend(168, 24), data, losses, batch, precision="tf32")
 
 
 def factored(batch: int, side: int = 112) -> Workload:
-    """What happens in clips of 16 frames, by convolutions over space and time."""
+    """Return the recognition of actions in clips of 16 frames, with convolutions over space and time."""
     model = m.factored_video().to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]  # missing in the stubs
     clip = lambda: torch.randn(batch, 3, 16, side, side).contiguous(memory_format=torch.channels_last_3d)  # noqa: E731
     data = w.on_gpu(lambda: (clip(), torch.randint(0, 400, (batch,))), 2)
@@ -211,7 +214,7 @@ def factored(batch: int, side: int = 112) -> Workload:
 
 
 def codes(batch: int, side: int = 128) -> Workload:
-    """Pictures as words of a book that is learnt."""
+    """Return the training of a VQ-VAE on pictures."""
 
     def losses(model: nn.Module, x: Tensor) -> Mapping[str, Tensor]:
         again, meant, chosen = (part.float() for part in model(x))
@@ -225,7 +228,7 @@ def codes(batch: int, side: int = 128) -> Workload:
 
 
 def scenario(*words: Any, **options: Any) -> Scenario:
-    """A scenario of this set."""
+    """Return a scenario of this set."""
     return timed_as_third(*words, plan=TIMING | options.pop("plan", {}), **options)
 
 

@@ -1,4 +1,4 @@
-"""Models of the seventh set that read sequences and graphs: words, demand, clicks, sessions, texts, molecules."""
+"""Models of the seventh set for sequences and graphs, such as words, sessions and molecules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sawtooth.sample_traces.sets.seventh.models import Layer
 
 
 class Tagger(nn.Module):
-    """Tags words by a recurrent layer in each direction: cells called word by word, or the layer that cuDNN has."""
+    """A word tagger with one recurrent layer per direction, word by word or by cuDNN's layer."""
 
     def __init__(self, words: int, tags: int, width: int, fused: bool) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Tagger(nn.Module):
         self.out = nn.Linear(2 * width, tags)
 
     def by_cells(self, x: Tensor) -> Tensor:
-        """(batch, n, width) to (batch, n, 2 width)."""
+        """Map (batch, n, width) to (batch, n, 2 width)."""
         sides = []
         for cell, way in zip(self.cells, (range(x.shape[1]), reversed(range(x.shape[1]))), strict=True):
             state = x.new_zeros(len(x), self.width), x.new_zeros(len(x), self.width)
@@ -37,13 +37,13 @@ class Tagger(nn.Module):
         return torch.cat(sides, -1)
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to (batch, n, tags)."""
+        """Map (batch, n) to (batch, n, tags)."""
         x = self.dropout(self.words(words))
         return self.out(self.dropout(self.both(x)[0] if self.fused else self.by_cells(x)))
 
 
 class Demand(nn.Module):
-    """DeepAR: what is sold next, with its spread, by two recurrent layers."""
+    """DeepAR: predicts the next sales and their spread with two recurrent layers."""
 
     def __init__(self, goods: int, width: int, fused: bool, features: int = 8) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Demand(nn.Module):
         self.out, self.width = nn.Linear(width, 2), width
 
     def forward(self, goods: Tensor, sold: Tensor, known: Tensor) -> Tensor:
-        """(batch), (batch, n) and (batch, n, features) to (batch, n, 2): mean and spread."""
+        """Map (batch), (batch, n) and (batch, n, features) to (batch, n, 2): mean and spread."""
         n = sold.shape[1]
         x = torch.cat((sold[..., None], known, self.goods(goods)[:, None].expand(-1, n, -1)), -1)
         if self.fused:
@@ -71,7 +71,7 @@ class Demand(nn.Module):
 
 
 class Clicks(nn.Module):
-    """DeepFM: what is clicked, from columns of numbers of things."""
+    """DeepFM: predicts clicks from columns of ids."""
 
     offsets: Tensor
 
@@ -84,7 +84,7 @@ class Clicks(nn.Module):
         self.deep = nn.Sequential(*deep, nn.Linear(400, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, columns) to (batch)."""
+        """Map (batch, columns) to (batch)."""
         rows = x + self.offsets
         v = self.vectors(rows)
         pairs = (v.sum(1).square() - v.square().sum(1)).sum(-1) / 2
@@ -92,7 +92,7 @@ class Clicks(nn.Module):
 
 
 class Sessions(nn.Module):
-    """SASRec: what is looked at next."""
+    """SASRec: predicts the next item that a user looks at."""
 
     def __init__(self, things: int, width: int, length: int, layers: int = 2, fused: bool = True) -> None:
         super().__init__()
@@ -101,12 +101,12 @@ class Sessions(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, seen: Tensor) -> Tensor:
-        """(batch, n) to (batch, n, width)."""
+        """Map (batch, n) to (batch, n, width)."""
         return self.norm(self.layers(self.things(seen) + self.places[:, : seen.shape[1]]))
 
 
 class Texts(nn.Module):
-    """A TextCNN: windows of three, four and five words."""
+    """A TextCNN with windows of three, four and five words."""
 
     def __init__(self, words: int, width: int = 300, maps: int = 256, classes: int = 20) -> None:
         super().__init__()
@@ -115,13 +115,13 @@ class Texts(nn.Module):
         self.out = nn.Sequential(nn.Dropout(0.5), nn.Linear(3 * maps, classes))
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to (batch, classes)."""
+        """Map (batch, n) to (batch, classes)."""
         x = self.words(words).transpose(1, 2)
         return self.out(torch.cat([F.relu(window(x)).amax(-1) for window in self.windows], -1))
 
 
 class Atoms(nn.Module):
-    """A graph attention network over molecules: who is bound to whom is a mask."""
+    """A graph attention network over molecules, whose bonds are a mask."""
 
     def __init__(self, kinds: int = 32, width: int = 128, layers: int = 4, heads: int = 4) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Atoms(nn.Module):
         self.out = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
 
     def forward(self, atoms: Tensor, bonds: Tensor) -> Tensor:
-        """(batch, n) and (batch, n, n) to (batch): one figure of each molecule."""
+        """Map (batch, n) and (batch, n, n) to one figure per molecule (batch)."""
         x = self.kinds(atoms)
         for turn, side, norm in zip(self.turns, self.sides, self.norms, strict=True):
             h = turn(x).unflatten(-1, (self.heads, -1))
@@ -145,7 +145,7 @@ class Atoms(nn.Module):
 
 
 class Paths(nn.Module):
-    """Where somebody goes next, from where they have been."""
+    """A network that predicts a person's next position from the previous ones."""
 
     def __init__(self, width: int = 192, layers: int = 4) -> None:
         super().__init__()
@@ -154,12 +154,12 @@ class Paths(nn.Module):
         self.out = nn.Linear(width, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, n, 6) to (batch, n, 2)."""
+        """Map (batch, n, 6) to (batch, n, 2)."""
         return self.out(self.layers(self.into(x)))
 
 
 class Trend(nn.Module):
-    """N-BEATS: blocks that each explain a part of a series and hand the rest on."""
+    """N-BEATS: blocks that each explain a part of a series and pass the rest on."""
 
     def __init__(self, past: int, ahead: int, width: int = 512, blocks: int = 12) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ class Trend(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, past) to (batch, ahead)."""
+        """Map (batch, past) to (batch, ahead)."""
         ahead = x.new_zeros(len(x), self.ahead)
         for block in self.blocks:
             behind, part = block(x).split((self.past, self.ahead), -1)

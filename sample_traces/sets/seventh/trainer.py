@@ -1,4 +1,4 @@
-"""A training loop with what people put into one: a schedule, clipping, a scaler, an average of the weights, several losses and their meters."""
+"""A training loop with common extras: schedule, clipping, scaler, averages, several losses, meters."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sawtooth.sample_traces.sets.second.workloads import Batch, precision_contex
 from sawtooth.sample_traces.workload import DEVICE, Workload, count_params
 
 Losses = Callable[..., Mapping[str, Tensor]]
-LOG_EVERY = 50  # steps between two lines of the log
+LOG_EVERY = 50  # Steps between two lines of the log.
 
 
 class Meter:
-    """A mean since the last line of the log, kept on the GPU until then."""
+    """A mean since the last line of the log, stored on the GPU until it is read."""
 
     def __init__(self) -> None:
         self.total: Tensor | None = None
@@ -37,7 +37,7 @@ class Meter:
 
 
 class Average:
-    """An exponential moving average of a model's weights, all of them at once."""
+    """An exponential moving average of a model's weights, updated for all weights at once."""
 
     def __init__(self, model: nn.Module, decay: float = 0.999) -> None:
         self.live: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
@@ -50,7 +50,7 @@ class Average:
 
 
 class Trainer:
-    """Trains a model on batches; `losses(model, *batch)` names the parts of the loss, which are added."""
+    """Trains a model on batches; `losses(model, *batch)` returns the named parts of the loss to add."""
 
     def __init__(
         self,
@@ -85,12 +85,12 @@ class Trainer:
         self.steps = 0
 
     def placed(self, part: Tensor) -> Tensor:
-        """A part of a batch on the device, in the model's layout."""
+        """Return a part of a batch on the device, in the model's layout."""
         part = part.to(DEVICE, non_blocking=True)
         return part.contiguous(memory_format=torch.channels_last) if self.channels_last and part.dim() == 4 else part
 
     def step(self, batch: Batch) -> None:
-        """One step of training."""
+        """Run one step of training."""
         parts = [self.placed(part) for part in batch]
         self.optimizer.zero_grad(set_to_none=True)
         with self.context():
@@ -113,6 +113,6 @@ class Trainer:
 
 
 def fit(model: nn.Module, data: Iterator[Batch], losses: Losses, samples: int, **options: Any) -> Workload:
-    """A trainer over `data`."""
+    """Return a training loop over `data`."""
     trainer = Trainer(model, losses, **options)
     return Workload(lambda: trainer.step(next(data)), count_params(model), samples)

@@ -1,4 +1,4 @@
-"""Loops with the habits that slow training down in practice."""
+"""Loops with habits that often slow training down."""
 
 from sawtooth.sample_traces.sets.sixth.scenarios import SCENARIOS
 

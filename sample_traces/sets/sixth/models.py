@@ -1,4 +1,4 @@
-"""Models of the sixth set: diffusion transformer, DenseNet, tuned decoder, flows, autoencoders, twins. Plain PyTorch, small."""
+"""Small models of the sixth set in plain PyTorch, such as a diffusion transformer and a DenseNet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Attention(nn.Module):
-    """Multi-head attention by PyTorch's fused function."""
+    """Multi-head attention with PyTorch's fused function."""
 
     def __init__(self, width: int, heads: int, causal: bool = False) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class Attention(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         b, n, width = x.shape
         q, k, v = self.qkv(x).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
@@ -28,12 +28,15 @@ class Attention(nn.Module):
 
 
 def feed_forward(width: int) -> nn.Sequential:
-    """Four times as wide in between."""
+    """Return a feed-forward network with a hidden width of four times `width`."""
     return nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
 
 
 class Conditioned(nn.Module):
-    """A block of a diffusion transformer: shifts, scales and gates come from the condition (adaLN-zero)."""
+    """A block of a diffusion transformer.
+
+    The condition determines shifts, scales and gates (adaLN-zero).
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -41,14 +44,14 @@ class Conditioned(nn.Module):
         self.condition = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        """(batch, n, width) and (batch, width) to (batch, n, width)."""
+        """Map (batch, n, width) and (batch, width) to (batch, n, width)."""
         shift, scale, gate, shift_2, scale_2, gate_2 = self.condition(condition)[:, None].chunk(6, -1)
         x = x + gate * self.attention(F.layer_norm(x, x.shape[-1:]) * (1 + scale) + shift)
         return x + gate_2 * self.forward_part(F.layer_norm(x, x.shape[-1:]) * (1 + scale_2) + shift_2)
 
 
 class DiffusionTransformer(nn.Module):
-    """Latent images in patches, a time and a class in, the noise out."""
+    """Predicts the noise from patches of latent images, a time and a class."""
 
     def __init__(self, side: int, patch: int, width: int, layers: int, heads: int, classes: int = 1000) -> None:
         super().__init__()
@@ -61,7 +64,7 @@ class DiffusionTransformer(nn.Module):
         self.out = nn.Linear(width, patch * patch * 4)
 
     def forward(self, x: Tensor, time: Tensor, kinds: Tensor) -> Tensor:
-        """(batch, 4, side, side), (batch) and (batch) to (batch, 4, side, side)."""
+        """Map (batch, 4, side, side), (batch) and (batch) to (batch, 4, side, side)."""
         b, c, side, _ = x.shape
         waves = torch.exp(torch.arange(128, device=x.device) * (-math.log(10_000.0) / 128))
         angles = time[:, None] * waves[None]
@@ -75,7 +78,7 @@ class DiffusionTransformer(nn.Module):
 
 
 class Dense(nn.Module):
-    """A layer of a DenseNet: what it makes is joined to what came in."""
+    """A DenseNet layer, which concatenates its input and its output."""
 
     def __init__(self, a: int, growth: int) -> None:
         super().__init__()
@@ -85,12 +88,12 @@ class Dense(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, a, h, w) to (batch, a + growth, h, w)."""
+        """Map (batch, a, h, w) to (batch, a + growth, h, w)."""
         return torch.cat((x, self.body(x)), 1)
 
 
 def dense_net(depths: tuple[int, ...] = (6, 12, 24, 16), growth: int = 32, classes: int = 1000) -> nn.Sequential:
-    """DenseNet-121 where `depths` are its own."""
+    """Return a DenseNet, which is DenseNet-121 with the default `depths`."""
     width = 2 * growth
     parts: list[nn.Module] = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
     for index, depth in enumerate(depths):
@@ -104,7 +107,7 @@ def dense_net(depths: tuple[int, ...] = (6, 12, 24, 16), growth: int = 32, class
 
 
 class LowRank(nn.Module):
-    """A frozen linear layer and a small one beside it that learns."""
+    """A frozen linear layer with a trainable low-rank layer in parallel."""
 
     def __init__(self, a: int, b: int, rank: int = 16) -> None:
         super().__init__()
@@ -112,12 +115,12 @@ class LowRank(nn.Module):
         self.down, self.up = nn.Linear(a, rank, bias=False), nn.Linear(rank, b, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, a) to (…, b)."""
+        """Map (…, a) to (…, b)."""
         return self.frozen(x.bfloat16()) + self.up(self.down(x)) * 2.0
 
 
 class TunedBlock(nn.Module):
-    """A decoder's block whose projections are tuned by low-rank layers."""
+    """A decoder block whose projections are tuned by low-rank layers."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -127,7 +130,7 @@ class TunedBlock(nn.Module):
         self.wide, self.narrow = LowRank(width, 4 * width), LowRank(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         b, n, width = x.shape
         q, k, v = self.qkv(self.norm(x)).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, n, width))
@@ -135,7 +138,7 @@ class TunedBlock(nn.Module):
 
 
 class Tuned(nn.Module):
-    """A frozen decoder that low-rank layers tune; with its blocks checkpointed or not."""
+    """A frozen decoder that low-rank layers tune, with or without checkpointed blocks."""
 
     def __init__(self, vocab: int, width: int, layers: int, recompute: bool) -> None:
         super().__init__()
@@ -144,7 +147,7 @@ class Tuned(nn.Module):
         self.head = nn.Linear(width, vocab, bias=False).requires_grad_(False)
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to the loss of the next words."""
+        """Map (batch, n) to the loss of the next words."""
         x = self.words(words[:, :-1])
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False) if self.recompute else block(x)
@@ -152,7 +155,7 @@ class Tuned(nn.Module):
 
 
 class Coupling(nn.Module):
-    """One half of the columns scales and shifts the other (RealNVP)."""
+    """A coupling layer of RealNVP: one half of the columns scales and shifts the other half."""
 
     def __init__(self, columns: int, width: int, flip: bool) -> None:
         super().__init__()
@@ -163,7 +166,7 @@ class Coupling(nn.Module):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(batch, columns) to the same and the logarithm of how much the volume changes (batch)."""
+        """Return the same shape as `x` (batch, columns), and the log of the volume change (batch)."""
         a, b = x.chunk(2, 1)
         a, b = (b, a) if self.flip else (a, b)
         scale, shift = self.net(a).chunk(2, 1)
@@ -187,14 +190,14 @@ class Autoencoder(nn.Module):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(batch, 3, h, w) to its likeness, means and logarithms of variances."""
+        """Map (batch, 3, h, w) to its reconstruction, the means and the logarithms of variances."""
         mean, log_var = self.moments(self.encode(x)).chunk(2, 1)
         z = mean + torch.randn_like(mean) * (0.5 * log_var).exp()
         return self.decode(self.back(z)), mean, log_var
 
 
 class Translator(nn.Module):
-    """A sentence read by an LSTM and told again by another, which is fed the right words; cell by cell, or as one module."""
+    """An LSTM encoder and an LSTM decoder with teacher forcing, cell by cell or as one module."""
 
     def __init__(self, vocab: int, width: int, fused: bool) -> None:
         super().__init__()
@@ -203,7 +206,7 @@ class Translator(nn.Module):
         self.fused, self.head = fused, nn.Linear(width, vocab)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """(batch, n) and (batch, m) to (batch, m, vocab)."""
+        """Map (batch, n) and (batch, m) to (batch, m, vocab)."""
         _, (h, c) = self.reader(self.words(source))
         fed = self.words(target)
         if self.fused:
@@ -217,7 +220,7 @@ class Translator(nn.Module):
 
 
 class LinearAttention(nn.Module):
-    """Attention without a softmax, by chunks: what came before is kept in one matrix a head."""
+    """Attention without a softmax, by chunks; one matrix per head stores the previous chunks."""
 
     def __init__(self, width: int, heads: int, chunk: int = 128) -> None:
         super().__init__()
@@ -227,7 +230,7 @@ class LinearAttention(nn.Module):
         self.register_buffer("mask", torch.tril(torch.ones(chunk, chunk)), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, n, width) to the same."""
+        """Map (batch, n, width) to the same shape."""
         b, n, width = x.shape
         shape = (b, n // self.chunk, self.chunk, 3, self.heads, width // self.heads)
         q, k, v = self.qkv(x).view(shape).permute(3, 0, 4, 1, 2, 5)
@@ -241,7 +244,7 @@ class LinearAttention(nn.Module):
 
 
 class LinearDecoder(nn.Module):
-    """A language model of linear attention."""
+    """A language model with linear attention."""
 
     def __init__(self, vocab: int, width: int, layers: int) -> None:
         super().__init__()
@@ -252,7 +255,7 @@ class LinearDecoder(nn.Module):
         self.wides = nn.ModuleList(nn.Sequential(nn.LayerNorm(width), feed_forward(width)) for _ in range(layers))
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, n) to the loss of the next words."""
+        """Map (batch, n) to the loss of the next words."""
         x = self.words(words)
         for mixer, wide in zip(self.mixers, self.wides, strict=True):
             x = x + mixer(x)

@@ -1,6 +1,7 @@
-"""The sixth set: loops of models in none of the sets before, with the habits that slow them down in practice; a pair differs in one thing.
+"""Scenarios of the sixth set: loops of new models with common slow habits; pairs differ in one change.
 
-Recorded on an H200 after the analysis was settled (`record.py --set sixth`); `docs/evidence/accuracy.md` says what was seen first.
+They were recorded on an H200 after the analysis was settled (`record.py --set sixth`). `docs/evidence/accuracy.md` says what
+was inspected first.
 """
 
 from __future__ import annotations
@@ -26,12 +27,11 @@ from sawtooth.sample_traces.sets.third.scenarios import scenario as timed_as_thi
 from sawtooth.sample_traces.workload import DEVICE, Workload, as_graph, count_params
 
 TIMING: dict[str, Any] = {"timed_s": 4.2, "after_s": 0.8, "synced_steps": 6}
-ITEMS = 200_000  # of a shop
+ITEMS = 200_000  # Number of items in a shop.
 
 
 def denoised(batch: int, noise_on: str = DEVICE, habit: str = "") -> Workload:
-    """A diffusion transformer learns the noise in latent images. `noise_on`: where the noise is made; `habit`: "log" reads figures of
-    every step back, "empty" gives the allocator's cache back."""
+    """Return a diffusion transformer's training; `habit`: "log" reads figures back, "empty" frees memory."""
     context = w.precision_context("bf16")
     model = m.DiffusionTransformer(64, 4, 512, 10, 8).to(DEVICE)
     adam = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
@@ -64,19 +64,19 @@ def denoised(batch: int, noise_on: str = DEVICE, habit: str = "") -> Workload:
 
 
 def dense(batch: int, last: bool) -> Workload:
-    """Classification by a DenseNet."""
+    """Return classification with a DenseNet."""
     data = w.on_gpu(lambda: w.images(batch, 128))
     return w.train(m.dense_net(), data, w.classify, samples=batch, channels_last=last)
 
 
 def tuned(batch: int, recompute: bool) -> Workload:
-    """A decoder tuned by low-rank layers."""
+    """Return the training of a decoder with low-rank layers."""
     data = w.on_gpu(lambda: w.tokens(16_000, batch, 513))
     return w.train(m.Tuned(16_000, 1024, 12, recompute), data, lambda f, words: f(words), samples=batch)
 
 
 def physics(batch: int, graph: bool) -> Workload:
-    """A network that obeys Burgers' equation: its loss holds second derivatives of what it says."""
+    """Return a network that fits Burgers' equation; its loss contains second derivatives of the output."""
     w.precision_context("fp32")
     sizes = [2, *(128,) * 7, 1]
     layers = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
@@ -86,7 +86,8 @@ def physics(batch: int, graph: bool) -> Workload:
     edge, there = torch.rand(batch // 8, 2, device=DEVICE), torch.zeros(batch // 8, 1, device=DEVICE)
 
     def field(x: Tensor) -> Tensor:
-        for layer in layers[:-1]:  # without calling modules: PyTorch's FLOP counter follows no second derivative through them
+        # Modules are not called, because PyTorch's FLOP counter cannot follow second derivatives through them.
+        for layer in layers[:-1]:
             x = torch.tanh(F.linear(x, layer.weight, layer.bias))
         return F.linear(x, layers[-1].weight, layers[-1].bias)
 
@@ -103,7 +104,7 @@ def physics(batch: int, graph: bool) -> Workload:
 
 
 class Visits(Dataset[tuple[Tensor, int]]):
-    """What people bought, as lines of JSON that are taken apart one by one."""
+    """Purchases of customers as lines of JSON, which are parsed one by one."""
 
     def __init__(self, lines: int = 2_000, seen: int = 60) -> None:
         kinds = random.Random(0)
@@ -116,7 +117,7 @@ class Visits(Dataset[tuple[Tensor, int]]):
         return 10_000_000
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """(60) items and the one bought next."""
+        """Return 60 items and the next bought item."""
         seen = json.loads(self.lines[index % len(self.lines)])["seen"]
         dear = sorted(seen, key=lambda one: -float(one["price"]))
         kept = [one["item"] if random.random() > 0.1 else 0 for one in dear]
@@ -124,7 +125,7 @@ class Visits(Dataset[tuple[Tensor, int]]):
 
 
 def shop(batch: int, workers: int) -> Workload:
-    """Two towers: what somebody saw and what was bought shall lie close."""
+    """Return the training of two towers that map seen items and the bought item close to each other."""
     more: dict[str, Any] = {"persistent_workers": True} if workers else {}
     loader = iter(DataLoader(Visits(), batch, num_workers=workers, pin_memory=True, **more))
     sizes = ((128, 512), (512, 128))
@@ -141,7 +142,7 @@ def shop(batch: int, workers: int) -> Workload:
 
 
 def taught(batch: int, precision: str) -> Workload:
-    """A small encoder learns what a large one says."""
+    """Return the training of a small encoder on the output of a large one."""
 
     def encoder(width: int, layers: int) -> nn.Sequential:
         blocks = (
@@ -164,7 +165,7 @@ def taught(batch: int, precision: str) -> Workload:
 
 
 def density(batch: int, prints: bool) -> Workload:
-    """A normalizing flow over 64 columns; with its figures printed every step or not."""
+    """Return the training of a normalizing flow over 64 columns; `prints` prints figures in every step."""
     flow = nn.ModuleList(m.Coupling(64, 256, bool(index % 2)) for index in range(12)).to(DEVICE)
     adam = torch.optim.AdamW(flow.parameters(), 1e-4, fused=True)
     data = w.on_gpu(lambda: (torch.randn(batch, 64),))
@@ -190,7 +191,7 @@ def density(batch: int, prints: bool) -> Workload:
 
 
 def likeness(batch: int, habit: str = "") -> Workload:
-    """A variational autoencoder. `habit`: "anomaly" looks for its NaNs, "copies" takes pictures to the host to measure them there."""
+    """Return a variational autoencoder's training; `habit` is "anomaly" detection or "copies" to the host."""
     torch.autograd.set_detect_anomaly(habit == "anomaly", check_nan=True)
     figures: list[float] = []
 
@@ -205,7 +206,7 @@ def likeness(batch: int, habit: str = "") -> Workload:
 
 
 def twins(batch: int, one_by_one: bool) -> Workload:
-    """Pictures that show the same shall lie close (triplets); embedded picture by picture, or all at once."""
+    """Return triplet training on pictures, which are embedded one by one or all at once."""
     sizes = ((3, 32), (32, 64), (64, 128), (128, 256))
     body = (part for a, b in sizes for part in (nn.Conv2d(a, b, 3, 2, 1), nn.GroupNorm(8, b), nn.ReLU()))
     model = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 128))
@@ -218,14 +219,14 @@ def twins(batch: int, one_by_one: bool) -> Workload:
 
 
 def translation(batch: int, fused: bool) -> Workload:
-    """Sentences of 40 words to sentences of 40 words."""
+    """Return translation training on sentences of 40 words."""
     data = w.on_gpu(lambda: (*w.tokens(8_000, batch, 40), *w.tokens(8_000, batch, 40)))
     loss: w.Loss = lambda f, a, b: F.cross_entropy(f(a, b)[:, :-1].flatten(0, 1).float(), b[:, 1:].flatten())  # noqa: E731 - passed on
     return w.train(m.Translator(8_000, 512, fused), data, loss, samples=batch)
 
 
 def retold(batch: int, optimizer: str = "fused", compiled: bool = False) -> Workload:
-    """A language model of linear attention."""
+    """Return the training of a language model with linear attention."""
     data = w.on_gpu(lambda: w.tokens(16_000, batch, 1024))
     return w.train(
         m.LinearDecoder(16_000, 512, 8), data, lambda f, x: f(x), samples=batch, optimizer=optimizer, compiled=compiled
@@ -233,7 +234,7 @@ def retold(batch: int, optimizer: str = "fused", compiled: bool = False) -> Work
 
 
 def replayed(batch: int, on_host: bool) -> Workload:
-    """A Q-network that learns from what it remembers: a list of arrays on the host, or tensors on the GPU."""
+    """Return a Q-network's training from a replay memory on the host (arrays) or on the GPU (tensors)."""
     kinds = np.random.default_rng(0)
     states = kinds.standard_normal((2, 20_000, 256), np.float32)
     kept = [(seen, int(kinds.integers(18)), float(kinds.random()), then) for seen, then in zip(*states, strict=True)]
@@ -260,7 +261,7 @@ def replayed(batch: int, on_host: bool) -> Workload:
 
 
 def scenario(*words: Any, **options: Any) -> Scenario:
-    """A scenario of this set."""
+    """Return a scenario of this set."""
     return timed_as_third(*words, plan=TIMING, **options)
 
 

@@ -1,4 +1,4 @@
-"""Loops of models of neither set before, recorded on an H100."""
+"""Loops of models that are in neither earlier set, recorded on an H100."""
 
 from sawtooth.sample_traces.sets.third.scenarios import SCENARIOS
 

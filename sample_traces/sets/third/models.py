@@ -1,4 +1,4 @@
-"""Models of the third set of recordings: state spaces, grouped convolutions, windows, sampled graphs, detection, diffusion, speech, latents."""
+"""Models of the third set, such as state spaces, windows, detection, diffusion and speech."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SelectiveScan(nn.Module):
         self.out = nn.Linear(inner, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, time, width) to the same."""
+        """Map (batch, time, width) to the same shape."""
         u, gate = self.into(self.norm(x)).chunk(2, -1)
         u = F.silu(self.near(u.transpose(1, 2))[..., : x.shape[1]].transpose(1, 2))
         pace = F.softplus(self.pace(u)).float()[..., None]
@@ -48,7 +48,7 @@ class GroupedBlock(nn.Module):
         self.past = nn.Conv2d(inputs, outputs, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, inputs, h, w) to (batch, outputs, h / stride, w / stride)."""
+        """Map (batch, inputs, h, w) to (batch, outputs, h / stride, w / stride)."""
         return F.relu(self.past(x) + self.body(x))
 
 
@@ -60,7 +60,7 @@ def resnext() -> nn.Module:
 
 
 class WindowBlock(nn.Module):
-    """Attention within windows of 7 × 7 with a bias by relative place, and a feed-forward."""
+    """Attention within windows of 7 × 7 with a bias by relative position, and a feed-forward network."""
 
     def __init__(self, width: int, heads: int, fused: bool) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class WindowBlock(nn.Module):
         self.bias = nn.Parameter(torch.zeros(heads, 49, 49))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(windows, 49, width) to the same."""
+        """Map (windows, 49, width) to the same shape."""
         q, k, v = self.qkv(self.norms[0](x)).view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         if self.fused:
             y = F.scaled_dot_product_attention(q, k, v, self.bias.to(q.dtype).expand(len(x), -1, -1, -1))
@@ -91,7 +91,7 @@ class Swin(nn.Module):
         self.head = nn.Linear(width, 1000)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(batch, 3, 224, 224) to (batch, 1000)."""
+        """Map (batch, 3, 224, 224) to (batch, 1000)."""
         x = self.patches(images).permute(0, 2, 3, 1)
         batch, side, _, width = x.shape
         for index, block in enumerate(self.blocks):
@@ -102,7 +102,7 @@ class Swin(nn.Module):
 
 
 class Sage(nn.Module):
-    """GraphSAGE: the mean of the neighbours beside the node itself."""
+    """GraphSAGE: combines each node with the mean of its neighbours."""
 
     def __init__(self, width: int = 512, layers: int = 2, classes: int = 40) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Sage(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: Tensor, edges: Tensor) -> Tensor:
-        """`x`: (nodes, width), `edges`: (2, edges) int64; returns (nodes, classes)."""
+        """Return (nodes, classes); `x` is (nodes, width), `edges` is (2, edges) int64."""
         degree = torch.zeros(len(x), 1, device=x.device).index_add(0, edges[1], torch.ones_like(edges[1])[:, None].float())
         for own, near in zip(self.own, self.near, strict=True):
             mean = torch.zeros_like(x).index_add(0, edges[1], x[edges[0]]) / degree.clamp(min=1.0)
@@ -120,7 +120,7 @@ class Sage(nn.Module):
 
 
 class Detr(nn.Module):
-    """Boxes from queries: a small backbone, one encoder and one decoder layer."""
+    """Box detection from queries: a small backbone, one encoder layer and one decoder layer."""
 
     def __init__(self, queries: int = 50, width: int = 192, classes: int = 20) -> None:
         super().__init__()
@@ -131,14 +131,14 @@ class Detr(nn.Module):
         self.classes, self.boxes = nn.Linear(width, classes), nn.Linear(width, 4)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """(batch, 3, 224, 224) to (batch, queries, classes) and (batch, queries, 4)."""
+        """Map (batch, 3, 224, 224) to (batch, queries, classes) and (batch, queries, 4)."""
         x = self.encode(self.backbone(images).flatten(2).transpose(1, 2))
         x = self.decode(self.queries.expand(len(images), -1, -1), x)
         return self.classes(x), self.boxes(x).sigmoid()
 
 
 def matched(classes: Tensor, boxes: Tensor, kinds: Tensor, places: Tensor, on_host: bool) -> Tensor:
-    """The detection loss, every target with its nearest query; `on_host` reads the matches of each image back, one image after the other."""
+    """Return the detection loss with each target's nearest query; `on_host` reads back image by image."""
     with torch.no_grad():
         cost = torch.cdist(boxes.float(), places)
         if on_host:
@@ -153,7 +153,7 @@ def matched(classes: Tensor, boxes: Tensor, kinds: Tensor, places: Tensor, on_ho
 
 
 class Residual(nn.Module):
-    """A residual block of a diffusion model that is told the noise's level."""
+    """A residual block of a diffusion model, conditioned on the noise level."""
 
     def __init__(self, inputs: int, outputs: int, level: int = 256) -> None:
         super().__init__()
@@ -162,13 +162,13 @@ class Residual(nn.Module):
         self.level, self.past = nn.Linear(level, outputs), nn.Conv2d(inputs, outputs, 1)
 
     def forward(self, x: Tensor, level: Tensor) -> Tensor:
-        """(batch, inputs, h, w) and (batch, level) to (batch, outputs, h, w)."""
+        """Map (batch, inputs, h, w) and (batch, level) to (batch, outputs, h, w)."""
         y = self.convs[0](F.silu(self.norms[0](x))) + self.level(level)[..., None, None]
         return self.past(x) + self.convs[1](F.silu(self.norms[1](y)))
 
 
 class Diffusion(nn.Module):
-    """A U-Net of two levels with attention at the bottom; its loss is that of the noise."""
+    """A two-level U-Net with attention at the bottom; returns the loss of the predicted noise."""
 
     def __init__(self, width: int = 128) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class Diffusion(nn.Module):
         self.norm, self.mix = nn.GroupNorm(16, 2 * width), nn.MultiheadAttention(2 * width, 4, batch_first=True)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(batch, 3, h, w) to the loss."""
+        """Map (batch, 3, h, w) to the loss."""
         noise, level = torch.randn_like(images), torch.rand(len(images), 1, device=images.device)
         told = self.level(torch.cos(level * torch.arange(64, device=images.device)))
         x = self.first((1 - level)[..., None, None] * images + level[..., None, None] * noise)
@@ -190,7 +190,7 @@ class Diffusion(nn.Module):
 
 
 class ConformerBlock(nn.Module):
-    """Two half feed-forwards around attention and a gated depthwise convolution."""
+    """A block of half feed-forward, attention, gated depthwise convolution, and half feed-forward."""
 
     def __init__(self, width: int, heads: int = 4) -> None:
         super().__init__()
@@ -205,7 +205,7 @@ class ConformerBlock(nn.Module):
         self.near, self.batch = nn.Conv1d(width, width, 31, padding=15, groups=width), nn.BatchNorm1d(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, frames, width) to the same."""
+        """Map (batch, frames, width) to the same shape."""
         x = x + 0.5 * self.ends[0](self.norms[0](x))
         q, k, v = self.qkv(self.norms[1](x)).view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         x = x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape))
@@ -215,7 +215,7 @@ class ConformerBlock(nn.Module):
 
 
 class Conformer(nn.Module):
-    """Frames in, a class per frame out."""
+    """A Conformer that predicts a class for each frame."""
 
     def __init__(self, width: int = 256, layers: int = 2) -> None:
         super().__init__()
@@ -223,12 +223,12 @@ class Conformer(nn.Module):
         self.blocks = nn.Sequential(*(ConformerBlock(width) for _ in range(layers)))
 
     def forward(self, frames: Tensor) -> Tensor:
-        """(batch, frames, 80) to (batch, frames, 128)."""
+        """Map (batch, frames, 80) to (batch, frames, 128)."""
         return self.head(self.blocks(self.into(frames)))
 
 
 class Whisper(nn.Module):
-    """Sound to text: two convolutions, one encoder and one decoder layer; returns the loss of the text."""
+    """Sound to text: two convolutions, one encoder and one decoder layer; returns the text's loss."""
 
     def __init__(self, width: int = 512, vocab: int = 8192) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ class Whisper(nn.Module):
         self.tokens, self.head = nn.Embedding(vocab, width), nn.Linear(width, vocab, bias=False)
 
     def forward(self, sound: Tensor, text: Tensor) -> Tensor:
-        """`sound`: (batch, 80, frames), `text`: (batch, length) int64."""
+        """Return the loss; `sound` is (batch, 80, frames), `text` is (batch, length) int64."""
         heard = self.encode(self.front(sound).transpose(1, 2))
         mask = nn.Transformer.generate_square_subsequent_mask(text.shape[1] - 1, device=text.device)
         told = self.decode(self.tokens(text[:, :-1]), heard, tgt_mask=mask, tgt_is_causal=True)
@@ -246,7 +246,7 @@ class Whisper(nn.Module):
 
 
 class Perceiver(nn.Module):
-    """Latents that read a long input and think; each layer may be recomputed in the backward pass."""
+    """Latents that attend to a long input and to each other, with or without recomputation."""
 
     def __init__(self, recompute: bool, width: int = 512, latents: int = 256, layers: int = 2) -> None:
         super().__init__()
@@ -259,7 +259,7 @@ class Perceiver(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, length, 64) to (batch, 100)."""
+        """Map (batch, length, 64) to (batch, 100)."""
         y = self.latents.expand(len(x), -1, -1)
         layers = [lambda z: self.read(z, self.into(x)), *self.think]
         for layer in layers:
@@ -268,7 +268,7 @@ class Perceiver(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A GPT that generates greedily. Its cache of keys and values grows with every token, or has a fixed size."""
+    """A greedily generating GPT whose key-value cache grows with every token, or has a fixed size."""
 
     def __init__(self, width: int = 512, heads: int = 8, layers: int = 2, vocab: int = 8192) -> None:
         super().__init__()
@@ -282,7 +282,7 @@ class Decoder(nn.Module):
         )
 
     def forward(self, tokens: Tensor, place: Tensor, cache: list[tuple[Tensor, Tensor]], fixed: bool) -> Tensor:
-        """`tokens`: (batch, n) at `place` (n); reads and extends `cache`, returns the next tokens (batch, 1)."""
+        """Extend `cache` by `tokens` (batch, n) at `place` (n), and return the next tokens (batch, 1)."""
         x, first = self.tokens(tokens) + self.places(place), not cache
         for i, (qkv, out, within) in enumerate(zip(self.qkv, self.out, self.within, strict=True)):
             q, k, v = qkv(self.norms[2 * i](x)).view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)

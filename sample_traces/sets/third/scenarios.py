@@ -1,4 +1,7 @@
-"""The third set: loops of models of neither set before, recorded on an H100 after the method was settled. Each pair changes one thing only."""
+"""Scenarios of the third set, recorded on an H100 after the method was settled.
+
+The models are in neither earlier set. Each pair differs in one change.
+"""
 
 from __future__ import annotations
 
@@ -17,30 +20,33 @@ from sawtooth.sample_traces.sets.third import models as m
 from sawtooth.sample_traces.workload import DEVICE, Workload, as_graph, count_params
 
 TIMING: dict[str, Any] = {"active": 3, "timed_s": 6.0, "after_s": 1.5, "synced_steps": 10, "min_steps": 10, "marks": True}
-END = 1  # the token that ends a text
+END = 1  # The token that ends a text.
 
 
 def state_space(batch: int, time: int, graph: bool) -> Workload:
-    """A Mamba layer with a scan over time in Python."""
+    """Return the training of a Mamba layer with a scan over time in Python."""
     model = nn.Sequential(nn.Linear(64, 256), m.SelectiveScan(256), nn.Linear(256, 64))
     data = w.on_gpu(lambda: (torch.randn(batch, time, 64), torch.randn(batch, time, 64)))
     return w.train(model, data, lambda f, x, y: F.mse_loss(f(x).float(), y), samples=batch, graph=graph)
 
 
 def pictures(make: Callable[[], nn.Module], batch: int, **options: Any) -> Workload:
-    """Classification of random images in the GPU's memory."""
+    """Return the classification of random images in the GPU's memory."""
     return w.train(make(), w.on_gpu(lambda: w.images(batch)), w.classify, samples=batch, **options)
 
 
 def sampled_graph(nodes: int, edges: int, precision: str) -> Workload:
-    """GraphSAGE over a random graph."""
+    """Return the training of GraphSAGE on a random graph."""
     data = w.on_gpu(lambda: (torch.randn(nodes, 512), torch.randint(0, nodes, (2, edges)), torch.randint(0, 40, (nodes,))))
     loss: w.Loss = lambda f, x, e, y: F.cross_entropy(f(x, e), y)  # noqa: E731 - passed on
     return w.train(m.Sage(), data, loss, samples=nodes, precision=precision)
 
 
 def detection(batch: int, on_host: bool) -> Workload:
-    """A DETR whose targets are matched on the host, image by image, or on the GPU."""
+    """Return the training of a DETR whose targets are matched on the host or on the GPU.
+
+    On the host, they are matched image by image.
+    """
     data = w.on_gpu(lambda: (w.images(batch)[0], torch.randint(0, 20, (batch, 8)), torch.rand(batch, 8, 4)))
 
     def loss(model: nn.Module, x: Tensor, kinds: Tensor, places: Tensor) -> Tensor:
@@ -51,39 +57,39 @@ def detection(batch: int, on_host: bool) -> Workload:
 
 
 def diffusion(batch: int, optimizer: str) -> Workload:
-    """Denoising of images of 32 × 32."""
+    """Return the denoising of images of 32 × 32."""
     return w.train(
         m.Diffusion(), w.on_gpu(lambda: w.images(batch, 32)[:1]), lambda f, x: f(x), samples=batch, optimizer=optimizer
     )
 
 
 def conformer(batch: int, compiled: bool) -> Workload:
-    """Speech frames to classes."""
+    """Return the classification of speech frames."""
     data = w.on_gpu(lambda: (torch.randn(batch, 400, 80), torch.randint(0, 128, (batch, 400))))
     loss: w.Loss = lambda f, x, y: F.cross_entropy(f(x).flatten(0, 1), y.flatten())  # noqa: E731 - passed on
     return w.train(m.Conformer(), data, loss, samples=batch, compiled=compiled)
 
 
 def transcription(batch: int, pin: bool) -> Workload:
-    """Half a minute of sound to text, from the host's memory."""
+    """Return training on half a minute of sound and its text, from host memory."""
     data = w.pinned(lambda: (torch.randn(batch, 80, 3000), *w.tokens(8192, batch, 129)), pin=pin)
     return w.train(m.Whisper(), data, lambda f, x, t: f(x, t), samples=batch)
 
 
 class Sounds(Dataset[tuple[Tensor, int]]):
-    """A second of sound as a spectrogram, computed sample by sample."""
+    """One second of sound per sample, whose spectrogram is computed on each access."""
 
     def __len__(self) -> int:
         return 10_000_000
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """(1, 257, 126) and its class."""
+        """Return the spectrogram (1, 257, 126) and its class."""
         wave = torch.sin(torch.arange(16_000) * (0.01 + index % 35 / 100)) + 0.1 * torch.randn(16_000)
         return torch.stft(wave, 512, 127, window=torch.hann_window(512), return_complex=True).abs().log1p()[None], index % 35
 
 
 def keywords(batch: int, workers: int) -> Workload:
-    """Spoken words, whose spectrograms loader workers compute."""
+    """Return the classification of spoken words, whose spectrograms loader workers compute."""
     loader = iter(DataLoader(Sounds(), batch, num_workers=workers, pin_memory=True, persistent_workers=True))
     convs = ((1, 64), (64, 128), (128, 256))
     body = (part for a, b in convs for part in (nn.Conv2d(a, b, 3, 2, 1), nn.BatchNorm2d(b), nn.ReLU()))
@@ -92,13 +98,16 @@ def keywords(batch: int, workers: int) -> Workload:
 
 
 def latents(batch: int, recompute: bool) -> Workload:
-    """A Perceiver over long inputs."""
+    """Return the training of a Perceiver on long inputs."""
     data = w.on_gpu(lambda: (torch.randn(batch, 2048, 64), torch.randint(0, 100, (batch,))))
     return w.train(m.Perceiver(recompute), data, w.classify, samples=batch)
 
 
 def series(batch: int, evaluate_every: int) -> Workload:
-    """A temporal convolution network, evaluated on four batches after every so many steps."""
+    """Return a temporal convolution network that is evaluated regularly.
+
+    It is evaluated on four batches after every `evaluate_every` steps.
+    """
     layers = (part for i in range(4) for part in (nn.Conv1d(64, 64, 3, padding=2**i, dilation=2**i), nn.ReLU()))
     model, steps = nn.Sequential(nn.Conv1d(8, 64, 1), *layers, nn.Conv1d(64, 8, 1)), 0
     data = w.on_gpu(lambda: (torch.randn(batch, 8, 512), torch.randn(batch, 8, 512)))
@@ -116,7 +125,10 @@ def series(batch: int, evaluate_every: int) -> Workload:
 
 
 def agent(environments: int, horizon: int, epochs: int) -> Workload:
-    """Proximal policy optimization: environments on the CPU, an action read back at each of their steps, then some updates."""
+    """Return proximal policy optimization with environments on the CPU.
+
+    An action is read back at each of their steps. Then some updates follow.
+    """
     w.precision_context("tf32")
     policy = nn.Sequential(nn.Linear(24, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 5)).to(DEVICE)
     adam = torch.optim.Adam(policy.parameters(), 3e-4)
@@ -150,7 +162,10 @@ def agent(environments: int, horizon: int, epochs: int) -> Workload:
 
 
 def generation(batch: int, prompt: int, new: int, fixed: bool) -> Workload:
-    """Greedy generation: a prompt is read, then one token after the other; `fixed` keeps a cache of one size and decodes by a CUDA graph."""
+    """Return greedy generation: a prompt, then one token after the other.
+
+    `fixed` uses a cache of constant size and decodes with a CUDA graph.
+    """
     model = m.Decoder().to(DEVICE, torch.bfloat16).eval()
     prompts = torch.randint(2, 8192, (batch, prompt), device=DEVICE)
     places = torch.arange(prompt + new, device=DEVICE)
@@ -197,7 +212,11 @@ def scenario(
     plan: dict[str, Any] | None = None,
     **options: Any,
 ) -> Scenario:
-    """A scenario of this set: three profiled steps, six seconds of training with telemetry before and one and a half after, step marks beside."""
+    """Return a scenario of this set.
+
+    It has three profiled steps, six seconds of training with telemetry before them, one and a half seconds after them, and
+    step marks.
+    """
     cfg = {"workload": make.__name__, "sizes": [getattr(s, "__name__", str(s)) for s in sizes]}
     cfg |= {key: str(value) for key, value in options.items()}
     return Scenario(
@@ -209,7 +228,7 @@ UNMARKED = {"mark_steps": False}
 
 
 def swin(fused: bool) -> Callable[[], nn.Module]:
-    """A Swin with its attention written out or fused."""
+    """Return a constructor of a Swin, with unfused or fused attention."""
     return lambda: m.Swin(fused)
 
 
