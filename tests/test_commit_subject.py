@@ -1,0 +1,38 @@
+"""Commit subjects are short and begin with an area."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.commit_subject import LONGEST, main, problems
+
+
+@pytest.mark.parametrize(
+    ("message", "word"),
+    [
+        ("docs: explain the replay\n\nWhy.\n", None),
+        ("# a comment of git\n\ningest/capture: name the folder\n", None),
+        ("docs: " + "x" * (LONGEST - 6), None),
+        ("docs: " + "x" * (LONGEST - 5), "73 characters"),
+        ("explain the replay", "area"),
+        ("docs:explain", "area"),
+        ("", "area"),
+        ("Merge branch 'topic' into main", None),
+        ('Revert "docs: explain the replay"', None),
+    ],
+)
+def test_a_subject_is_short_and_names_its_area(message: str, word: str | None) -> None:
+    found = problems(message)
+    assert len(found) == (word is not None)
+    assert word is None or word in found[0]
+
+
+def test_the_hook_refuses_by_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "COMMIT_EDITMSG"
+    file.write_text("explain the replay\n", encoding="utf-8")
+    assert main([str(file)]) == 1
+    assert "area: what changes" in capsys.readouterr().err
+    file.write_text("docs: explain the replay\n", encoding="utf-8")
+    assert main([str(file)]) == 0
