@@ -58,7 +58,7 @@ def no_profile(run: Stretch, profiled: int, after_s: float) -> str:
 
 
 def steps_taken(run: Stretch) -> str:
-    """Return how many steps ``run`` took, in words; of several ranks, the first's, and "" without marks."""
+    """Return the number of steps of ``run`` in words (first rank); "" without step marks."""
     marks = _marks_of(run)
     return _steps(loop_of(marks[0])[0]) if marks else ""
 
