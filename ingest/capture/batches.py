@@ -37,7 +37,7 @@ class BatchTimes:
         self._pid, self._file, self._left = 0, -1, 0
 
     def note(self, dataset: Any, samples: int, whole: Spent, collate: _Timed, read: dict[str, Any]) -> None:
-        """Note a batch: its ``samples``, its time and the collation's (wall and CPU, ns), and what was ``read``."""
+        """Note a batch: its ``samples``, its and the collation's time (wall, CPU; ns), and bytes ``read``."""
         if self._pid != os.getpid():
             self._open(dataset, collate.collate)
         if self._left > 0:

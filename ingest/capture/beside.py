@@ -74,7 +74,7 @@ def stop_sampler(process: Any) -> str | None:
 
 
 def take_session(process: Any, live: Path, target: Path) -> str | None:
-    """Stop the sampler and write its session under ``live`` as one file; return None, or why there is none."""
+    """Stop the sampler and write its session as one file; return None, or why there is no file."""
     trouble = stop_sampler(process)
     sessions = sorted(live.glob("*/meta.json"))
     if not sessions:

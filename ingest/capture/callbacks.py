@@ -1,4 +1,4 @@
-"""``sawtooth.capture.profile`` for Lightning and Hugging Face: callbacks that call ``step`` after each training step.
+"""Callbacks for Lightning and Hugging Face that call ``step`` of ``profile`` after each step.
 
 from sawtooth.capture import lightning_callback
 

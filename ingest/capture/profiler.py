@@ -106,7 +106,7 @@ class StepProfiler:
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Hide warnings of torch.profiler, such as one about the schedule: the user did not choose these settings."""
+    """Hide warnings of torch.profiler about settings that the user did not choose."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

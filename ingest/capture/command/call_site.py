@@ -35,7 +35,7 @@ class CallSite(NamedTuple):
 
 
 class _Mark:
-    """Stands in a frame as its trace function, which is empty while nobody debugs: it is gone with the call."""
+    """Mark in a frame's unused trace function, which disappears when the call ends."""
 
     def __call__(self, *_: object) -> None:
         """Trace nothing, where a debugger comes later."""
@@ -113,7 +113,7 @@ class CallSites:
 
 
 def _way(frames: Sequence[FrameType], named: Sequence[int], depth: int, site: CallSite) -> _Way | None:
-    """Return the call path from the innermost marked frame. Skip generators: another caller can resume them."""
+    """Return the call path from the innermost marked frame, except generators (others can resume them)."""
     for loop, frame in enumerate(frames):
         mark = frame.f_trace
         if isinstance(mark, _Mark) and not frame.f_code.co_flags & YIELDS:
@@ -123,7 +123,7 @@ def _way(frames: Sequence[FrameType], named: Sequence[int], depth: int, site: Ca
 
 
 def _named(frames: Sequence[FrameType]) -> list[int]:
-    """Return the indices of the user's own frames, or of installed packages except PyTorch if there are none."""
+    """Return the indices of the user's frames, or else of installed packages except PyTorch."""
     every = []
     for at, frame in enumerate(frames):
         file = frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""The hook of `sawtooth run` in a training process: it marks optimizer steps and profiles a few steps.
+"""The hook of `sawtooth run` in a training process: it marks and profiles optimizer steps.
 
 ``startup/sitecustomize.py`` loads this module when the training imports PyTorch's optimizers. The hook reads its settings from the
 environment (``HookSettings``) and writes only into the run's folder. Its errors never reach the training. A mark costs two microseconds,
@@ -36,10 +36,10 @@ from .updates import UPDATES
 
 LOOK_EVERY = 10
 AT = "-at"  # in the name of a later trace, before the step it began after
-LATER_KEPT = 9  # profiles after the first, the newest: a training of weeks fills no disk
+LATER_KEPT = 9  # The newest profiles after the first; a limit, so that weeks of training do not fill the disk.
 HOOK_FRAMES = 3  # between an optimizer's step and its call site
-ALONE_STEPS = 50  # where ranks share no folder they all profile from this step on
-LOOP_STEPS = 2  # an optimizer that stepped once makes no loop yet
+ALONE_STEPS = 50  # Ranks without a shared folder all profile from this step on.
+LOOP_STEPS = 2  # An optimizer that stepped only once does not make a loop yet.
 OF_SIGN = ".sign"  # in the names of files of a loop without an optimizer, after the process
 
 watch_evaluation, watch_saving, watch_updates = BETWEEN_STEPS.watch_evaluation, BETWEEN_STEPS.watch_saving, UPDATES.watch
@@ -62,8 +62,9 @@ class Hook:
         patience: Callable[[], float] = lambda: 1.0,
         on_loop: Callable[[], None] = lambda: None,
     ) -> None:
-        """``sign`` and a module's name: what ends a step where no optimizer does; ``patience`` times as long is waited for the profile.
+        """Start without marks or a profile.
 
+        ``sign`` ends a step if no optimizer does; it comes with a module's name. ``patience`` multiplies the wait for the profile.
         ``on_loop`` is called once an optimizer makes a loop.
         """
         self.settings = settings
@@ -102,7 +103,7 @@ class Hook:
             self._break(error)
 
     def on_sign(self, place: int) -> None:
-        """Mark a step that no optimizer makes; ``place`` tells its places in the program apart, as optimizers are."""
+        """Mark a step that no optimizer makes; ``place`` is the number of its place in the program."""
         if self._broken:
             return
         try:

@@ -1,4 +1,4 @@
-"""Run a training command for `sawtooth run`: sample the GPU, mark steps, profile a few, and pack one ``.sawtooth`` file.
+"""Launcher of `sawtooth run`: sample, mark steps, profile a few and pack one ``.sawtooth`` file.
 
 Exit code, output and signals stay the command's own. Standard library only: ``startup/sitecustomize.py`` goes on PYTHONPATH for this run.
 """
@@ -286,7 +286,7 @@ def write(bundle: Path, name: str, command: Sequence[str], recorded: str, runs: 
 
 
 def why_unwritable(bundle: Path, so: str = "so the training was not started") -> str | None:
-    """Return why ``bundle`` cannot be written; None if its folder accepts a temporary file, as packing needs."""
+    """Return why ``bundle`` cannot be written; None if its folder accepts a temporary file."""
     if bundle.is_dir():
         return f"{bundle} is a folder: give the name of a file, such as -o {bundle / 'run.sawtooth'}."
     try:

@@ -59,6 +59,6 @@ class HookSettings:
         )
 
     def file(self, kind: str, suffix: str, more: str = "") -> Path:
-        """Return the file of this process in the run's folder: marks-4711.jsonl; ``more`` comes after the process."""
+        """Return this process's file, such as marks-4711.jsonl; ``more`` follows the process."""
         who = f"rank{self.rank}" if self.rank is not None else str(os.getpid())
         return self.folder / f"{kind}-{who}{more}.{suffix}"
