@@ -1,4 +1,4 @@
-"""Recording a training loop from inside: the loop as it runs, under the profiler, and as it runs again, in one file.
+"""Recording of a training loop from inside the training process, into one file.
 
-Needs the standard library and the torch that is there; the rest of Sawtooth is not loaded.
+The loop is timed, profiled and timed again. This needs the standard library and the installed PyTorch. The rest of Sawtooth is not loaded.
 """

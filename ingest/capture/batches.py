@@ -1,8 +1,8 @@
-"""How long the loader's processes take for a batch: the fetching of PyTorch's DataLoader timed where it happens, in its workers.
+"""Batch times of PyTorch's DataLoader, measured in its workers.
 
-``watch`` wraps the two fetchers' ``fetch``, so that workers forked afterwards time each batch: wall clock, time on a core, how much of it
-was putting samples together, and what was read for it from the disk and from the page cache. A line a batch goes into a file of the worker's own (some
-microseconds); ``loop/batch_files.py`` reads them. Standard library only; what fails in here is left out and never reaches the training.
+``watch`` wraps ``fetch`` of the two fetchers, so that workers forked afterwards time each batch. They note wall time, CPU time, the collation's
+share of both, and the bytes read from the disk and from the page cache. Each worker writes one line per batch into its own file, which takes some
+microseconds. ``loop/batch_files.py`` reads these files. Standard library only. Errors in here never reach the training.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BatchTimes:
         self._pid, self._file, self._left = 0, -1, 0
 
     def note(self, dataset: Any, samples: int, whole: Spent, collate: _Timed, read: dict[str, Any]) -> None:
-        """Note a batch of ``samples`` from ``dataset`` and what of it was collating, each by wall clock and on a core, ns, and what was ``read``."""
+        """Note a batch: its ``samples``, its and the collation's time (wall, CPU; ns), and bytes ``read``."""
         if self._pid != os.getpid():
             self._open(dataset, collate.collate)
         if self._left > 0:
@@ -65,13 +65,16 @@ class BatchTimes:
 
 
 class PinTimes:
-    """Writes what the thread that pins the workers' batches takes for each: however many workers there are, their batches go through it one by one."""
+    """Write the time that the pinning thread takes for each batch.
+
+    The batches of all workers go through this thread one by one.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._pid, self._file, self.left = folder, 0, -1, MOST
 
     def note(self, ns: int, end_before: int | None, begin: int) -> None:
-        """Note what a batch took, and how long before it the thread was done with its last one; nothing of that for a thread's first."""
+        """Note a batch's time ``ns`` and the pause since the thread's last batch (none for its first)."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._file = os.open(self._folder / f"pins-{self._pid}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -100,13 +103,18 @@ def _timed_pinning(pin: Callable[..., Any], watchers: list[PinTimes]) -> Callabl
 
 
 def watch_pinning(module: Any, folder: Path) -> Callable[[], None]:
-    """Time what loaders pin from now on; return what ends it. ``module`` is torch.utils.data._utils.pin_memory."""
+    """Time the pinning of all loaders until the returned function is called.
+
+    ``module`` is torch.utils.data._utils.pin_memory.
+    """
     return shared.watch(module, "pin_memory", PinTimes(folder), _timed_pinning)
 
 
 class _Timed:
-    """The collate function of one epoch's fetcher, that tells what it took last. ``now`` are a worker's clocks or the training's, ``who`` its name in /proc;
-    the dataset has ``of`` samples (0: that is not known)."""
+    """Collate function of one epoch's fetcher, with the time of its last call.
+
+    ``now`` reads the clocks of a worker or of the training, and ``who`` is its name in /proc. The dataset has ``of`` samples (0: unknown).
+    """
 
     def __init__(self, collate: Callable[[Any], Any], in_worker: bool, epoch: int, of: int) -> None:
         self.collate, self.took, self.epoch, self.of = collate, (0, 0), epoch, of
@@ -114,7 +122,7 @@ class _Timed:
         self.now, self.who = (_in_worker, "self") if in_worker else (_in_training, "thread-self")
 
     def read_since(self, before: tuple[int, int] | None) -> dict[str, int]:
-        """Return what was read since ``before``, of which epoch; without what the system does not tell."""
+        """Return the epoch, and the bytes read since ``before`` if the system reports them."""
         now = bytes_read(self.who)
         about = {"epoch": self.epoch, "of": self.of, "at": time.time_ns()}
         return about if now is None or before is None else {**about, "read": now[0] - before[0], "disk": now[1] - before[1]}
@@ -133,7 +141,10 @@ class _Timed:
 
 
 class _Padding:
-    """Looks at which share of a batch is padding: from a process's second on, and no more often than takes LOOKS_NS a batch on average."""
+    """Measure the share of padding in a process's batches, from the second on.
+
+    On average this takes at most LOOKS_NS per batch.
+    """
 
     def __init__(self) -> None:
         self._pid, self._batches, self._looks, self._spent_ns = 0, 0, 0, 0
@@ -155,7 +166,10 @@ class _Padding:
 
 
 def watch(fetchers: Any, folder: Path, worker: Callable[[], Any]) -> Callable[[], None]:
-    """Time what the loaders fetch from now on; return what ends it. ``fetchers`` is torch.utils.data._utils.fetch, ``worker`` its get_worker_info."""
+    """Time the fetches of all loaders until the returned function is called.
+
+    ``fetchers`` is torch.utils.data._utils.fetch, and ``worker`` is its get_worker_info.
+    """
     times = BatchTimes(folder, worker)
     with contextlib.ExitStack() as leave:
         for name in FETCHERS:
@@ -164,7 +178,7 @@ def watch(fetchers: Any, folder: Path, worker: Callable[[], Any]) -> Callable[[]
 
 
 def watch_loaders(folder: Path) -> list[Callable[[], None]]:
-    """Time what every loader of this process fetches and pins, until what is returned is called. Needs PyTorch."""
+    """Time fetches and pinning of all loaders until the returned functions are called; needs PyTorch."""
     from torch.utils.data import get_worker_info
     from torch.utils.data._utils import fetch, pin_memory
 
@@ -203,12 +217,12 @@ def _timed(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Call
 
 
 def _in_worker() -> Spent:
-    """A worker does nothing else, and its dataset may use threads."""
+    """Return wall and process CPU time, ns: a worker does nothing else, and its dataset may use threads."""
     return time.perf_counter_ns(), time.process_time_ns()
 
 
 def _in_training() -> Spent:
-    """The training's other threads compute meanwhile."""
+    """Return wall and thread CPU time, ns: other threads of the training compute meanwhile."""
     return time.perf_counter_ns(), time.thread_time_ns()
 
 
@@ -217,7 +231,10 @@ def _since(before: Spent, now: Spent) -> Spent:
 
 
 def padding_of(samples: Any, batch: Any) -> float:
-    """Return which share of ``batch`` is padding, by the lengths of its ``samples``; 0 where they were not padded to the longest."""
+    """Return the share of padding in ``batch``, from the lengths of its ``samples``.
+
+    The result is 0 if the samples were not padded to the longest.
+    """
     if not isinstance(samples, list) or not 2 <= len(samples) <= MOST_SAMPLES:
         return 0.0
     sizes = [[size for shape in _shapes(sample) for size in shape] for sample in samples]
@@ -239,7 +256,7 @@ def _holds(shape: tuple[int, ...], samples: int, length: int) -> bool:
 
 
 def _shapes(item: Any) -> list[tuple[int, ...]]:
-    """Return the shapes of the tensors, arrays and lists of numbers in ``item``; parts of a list that are all alike make one."""
+    """Return the shapes of tensors, arrays and number lists in ``item``; merge equal parts of a list."""
     if isinstance(item, Mapping):
         return [shape for part in item.values() for shape in _shapes(part)]
     shape = getattr(item, "shape", None)
@@ -262,5 +279,5 @@ def _size(dataset: Any) -> int:
 
 
 def _name(dataset: Any) -> str:
-    """Tell datasets apart by what is alike in every worker."""
+    """Return a dataset's name, which is equal in all workers."""
     return f"{type(dataset).__module__}.{type(dataset).__qualname__}:{_size(dataset) or ''}"

@@ -1,4 +1,7 @@
-"""The sampler as a process beside a training loop: started with it, stopped with it, its session taken as one file."""
+"""The sampler process that runs next to a training loop.
+
+It starts and stops with the loop, and its session becomes one file.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ LOOK_EVERY_S = 0.02
 
 
 def start_sampler(out: Path, *more: str) -> subprocess.Popen[bytes]:
-    """Sample into a session folder under ``out`` until stopped, or until this process is gone. ``more`` are options of the sampler's."""
+    """Start a sampler that writes a session under ``out`` until it is stopped or this process ends.
+
+    ``more`` are options of the sampler.
+    """
     command = children.command("sawtooth.ingest.sampler", "--out", str(out), "--watch-pid", str(os.getpid()), *more)
     return subprocess.Popen(
         command, env=children.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -31,7 +37,10 @@ def start_sampler(out: Path, *more: str) -> subprocess.Popen[bytes]:
 
 
 def starts(process: Any, live: Path, clock: Callable[[], float] = time.monotonic, limit_s: float = SAMPLER_START_S) -> bool:
-    """Wait until the sampler has its GPUs, for at most ``limit_s``; return False where it has ended instead: no GPU, no permission."""
+    """Wait up to ``limit_s`` for the sampler to find its GPUs; return False if it ended.
+
+    It ends if there is no GPU or no permission.
+    """
     until = clock() + limit_s
     while clock() < until and not any(live.glob("*/meta.json")):
         if process.poll() is not None:
@@ -41,7 +50,7 @@ def starts(process: Any, live: Path, clock: Callable[[], float] = time.monotonic
 
 
 def says_at_start(live: Path) -> str | None:
-    """Return what the sampler's session says that it does without, None where it samples GPUs."""
+    """Return the session's reason for having no GPU samples; None if it samples GPUs."""
     for meta in live.glob("*/meta.json"):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             return json.loads(unsealed(meta.read_bytes())).get("host_only")
@@ -49,7 +58,7 @@ def says_at_start(live: Path) -> str | None:
 
 
 def stop_sampler(process: Any) -> str | None:
-    """Stop the sampler; return what it complained of."""
+    """Stop the sampler; return its last error message, or None."""
     if process.poll() is None:
         process.terminate()  # not SIGINT, which whatever a shell started in the background ignores until it listens
     try:
@@ -65,7 +74,7 @@ def stop_sampler(process: Any) -> str | None:
 
 
 def take_session(process: Any, live: Path, target: Path) -> str | None:
-    """Stop the sampler and write its session under ``live`` as one file; return None, or why there is none."""
+    """Stop the sampler and write its session as one file; return None, or why there is no file."""
     trouble = stop_sampler(process)
     sessions = sorted(live.glob("*/meta.json"))
     if not sessions:

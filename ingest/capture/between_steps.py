@@ -1,4 +1,7 @@
-"""What a training does between two steps that is part of neither: it sets its model to evaluate, or saves a checkpoint. Standard library only."""
+"""Detection of evaluations and checkpoints between two training steps.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,18 @@ from .in_process.shared import process_wide, watch
 
 @dataclass
 class BetweenSteps:
-    """How often modules of this process were set to evaluate, a module within another not by itself, and how often its main thread saved anything."""
+    """Counts of evaluations and of saves in this process.
+
+    An evaluation is a call of ``eval`` on a module; nested modules do not count separately. Only saves of the main thread count.
+    """
 
     evaluated: int = 0
     saved: int = 0
 
     def since_last(self) -> Callable[[int], str]:
-        """Return what tells the phase of a mark: eval or checkpoint where there was one since it was asked before about the same optimizer, else train.
+        """Return a function that gives the phase of an optimizer's mark: eval, checkpoint or train.
 
-        A training that evaluates and then saves its best state says so of the first.
+        It compares the counts with its last call for the same optimizer. If both changed, the phase is eval.
         """
         before: dict[int, tuple[int, int]] = {}
         began = (self.evaluated, self.saved)
@@ -34,7 +40,10 @@ class BetweenSteps:
         return since
 
     def watch_evaluation(self, modules: Any) -> Callable[[], None]:
-        """Count until what is returned is called; ``modules`` is the module torch.nn.modules.module, which may be all of PyTorch that is imported yet."""
+        """Count evaluations until the returned function is called; ``modules`` is torch.nn.modules.module.
+
+        No other part of PyTorch needs to be imported yet.
+        """
         torch = sys.modules["torch"]
 
         def patch(evaluate: Callable[[Any], Any], watchers: list[BetweenSteps]) -> Callable[[Any], Any]:
@@ -51,9 +60,9 @@ class BetweenSteps:
         return watch(modules.Module, "eval", self, patch)
 
     def watch_saving(self, module: Any) -> Callable[[], None]:
-        """Count until what is returned is called; ``module`` is the one that ``save`` is called of, or torch.serialization before torch has it.
+        """Count saves until the returned function is called; ``module`` is torch or torch.serialization.
 
-        torch.distributed.checkpoint saves each tensor so, in a thread of its own where it saves in the background.
+        torch.distributed.checkpoint calls ``save`` for each tensor. In the background it does this in a thread of its own.
         """
 
         def patch(save: Callable[..., Any], watchers: list[BetweenSteps]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""``sawtooth.capture.profile`` for Lightning and Hugging Face: callbacks that call ``step`` after each training step.
+"""Callbacks for Lightning and Hugging Face that call ``step`` of ``profile`` after each step.
 
 from sawtooth.capture import lightning_callback
 
@@ -15,7 +15,10 @@ from sawtooth.ingest.capture.recorder import profile
 
 
 def lightning_callback(path: str | Path, **options: Any) -> Any:
-    """Return a callback for Lightning's Trainer (``Trainer(callbacks=[lightning_callback("run.sawtooth")])``); options as for ``profile``."""
+    """Return a callback for Lightning's Trainer; the options are those of ``profile``.
+
+    Use it as ``Trainer(callbacks=[lightning_callback("run.sawtooth")])``.
+    """
     base = _base((("lightning.pytorch", "Callback"), ("pytorch_lightning", "Callback")))
 
     class SawtoothCapture(base):  # type: ignore[misc, valid-type]  # known at run time only
@@ -37,7 +40,10 @@ def lightning_callback(path: str | Path, **options: Any) -> Any:
 
 
 def hugging_face_callback(path: str | Path, **options: Any) -> Any:
-    """Return a callback for Hugging Face's Trainer (``Trainer(callbacks=[hugging_face_callback("run.sawtooth")])``); options as for ``profile``."""
+    """Return a callback for Hugging Face's Trainer; the options are those of ``profile``.
+
+    Use it as ``Trainer(callbacks=[hugging_face_callback("run.sawtooth")])``.
+    """
     base = _base((("transformers", "TrainerCallback"),))
 
     class SawtoothCapture(base):  # type: ignore[misc, valid-type]  # known at run time only
@@ -63,7 +69,7 @@ def hugging_face_callback(path: str | Path, **options: Any) -> Any:
 
 
 def _steps_of(trainer: Any) -> int | None:
-    """Return how many batches Lightning will train on, None where nobody knows."""
+    """Return how many batches Lightning will train on, or None if unknown."""
     batches, epochs = getattr(trainer, "num_training_batches", None), getattr(trainer, "max_epochs", None)
     steps = batches * epochs if batches and epochs and epochs > 0 else 0
     return int(steps) if 0 < steps < float("inf") else None
@@ -75,7 +81,7 @@ def _samples_per_step(args: Any) -> float | None:
 
 
 def _base(places: tuple[tuple[str, str], ...]) -> type:
-    """Return the framework's callback class where it is installed: both frameworks want their own kind, neither is needed here."""
+    """Return the framework's callback class, or ``object`` if the framework is not installed."""
     for module, name in places:
         try:
             base: type = getattr(importlib.import_module(module), name)

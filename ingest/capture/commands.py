@@ -1,4 +1,4 @@
-"""The command line of the recorder alone: `sawtooth run` and `sawtooth sample` where the rest of Sawtooth is not installed."""
+"""The command line of the recorder when the rest of Sawtooth is not installed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ This is the recorder alone. `pip install sawtooth` (from the repository) brings 
 
 
 def run_parser() -> argparse.ArgumentParser:
-    """Return the parser of `sawtooth run`: its own options come before the command, all after it belongs to the command."""
+    """Return the parser of `sawtooth run`; its own options come before the training command."""
     parser = argparse.ArgumentParser(
         prog="sawtooth run",
         description="Run a training command as it is, and record why its GPU waits: telemetry, step marks and a short profile.",
@@ -82,7 +82,7 @@ def run_parser() -> argparse.ArgumentParser:
 
 
 def command_in(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> list[str]:
-    """Return the command to run; ends with the usage where there is none."""
+    """Return the command to run; exit with the usage if there is none."""
     command: list[str] = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     command = ["-m", *arguments.module, *command] if arguments.module else command
     if not command:
@@ -91,7 +91,10 @@ def command_in(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
 
 
 def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Launched:
-    """Run ``command`` by the options that were parsed; ends with exit code 2, before the training starts, where the file cannot be written."""
+    """Run ``command`` with the parsed options.
+
+    Exits with code 2 before the training starts if the file cannot be written.
+    """
     member = member_of_job()  # where each rank is recorded by itself, each has its own name and file
     name = arguments.name or name_by(arguments.output) or name_of(command)
     stem = "-".join(filter(None, (name.replace("/", "-"), (member or "").replace(" ", ""))))

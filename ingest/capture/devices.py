@@ -1,6 +1,6 @@
-"""What a training process says of its GPUs: which it sees, by the name that telemetry knows them by too, and what PyTorch's caching allocator holds on them.
+"""GPU UUIDs of a training process and the counters of PyTorch's caching allocator.
 
-Ordinals differ, UUIDs do not. The allocator's counters stand in a trace's JSON beside its events, under ALLOCATOR_KEY::
+UUIDs connect the process with telemetry, because device ordinals can differ. The allocator's counters stand in a trace's JSON beside its events, under ALLOCATOR_KEY::
 
     {"device": 0, "settings": "expandable_segments:True", "began": {"num_alloc_retries": 0, …}, "ended": {"num_alloc_retries": 2, …}}
 
@@ -29,7 +29,10 @@ LONGEST = 200  # characters of the settings
 
 
 def gpu_uuids(torch: Any) -> dict[str, str]:
-    """Return the UUID of each visible device by ordinal; empty where PyTorch has not used a GPU yet, or does not know (before 2.5)."""
+    """Return the UUID of each visible device by ordinal.
+
+    The result is empty if PyTorch has not used a GPU yet, or is older than 2.5 and has no UUIDs.
+    """
     uuids: dict[str, str] = {}
     with contextlib.suppress(Exception):  # nothing here may end a training
         for ordinal in range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0):
@@ -40,7 +43,7 @@ def gpu_uuids(torch: Any) -> dict[str, str]:
 
 
 def current_gpu(torch: Any) -> str | None:
-    """Return the UUID of the device that this process computes on, None where ``gpu_uuids`` does not know."""
+    """Return the UUID of this process's current device; None if ``gpu_uuids`` does not know it."""
     uuids = gpu_uuids(torch)
     return uuids.get(str(torch.cuda.current_device())) if uuids else None
 
@@ -53,7 +56,10 @@ def name_gpus(profiler: Any, torch: Any) -> None:
 
 
 class AllocatorNotes:
-    """The allocator's counters at the beginning of a profile, to be written into its trace with those at its end. Reading them waits for nothing on the GPU."""
+    """Allocator counters at the beginning and end of a profile, which go into its trace.
+
+    Reading them does not wait for the GPU.
+    """
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch

@@ -1,7 +1,7 @@
-"""How long a GPU counts as busy for a kernel beyond the duration that a profiler records of it.
+"""Dispatch time: the time a GPU counts as busy for a kernel beyond its profiled duration.
 
-Kernels of a known duration are launched at fixed rates while NVML's utilization is read: busy share × interval − duration is the time that
-dispatch adds to each, whatever the kernel. It is what turns utilization into a step time.
+Kernels of a known duration are launched at fixed rates while NVML's utilization is read. The dispatch time of each kernel is
+busy share × interval − duration. It does not depend on the kernel. The analysis uses it to turn utilization into a step time.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Bench(Protocol):
         """Return the duration that the profiler records of the kernel, µs."""
 
     def launch(self, interval_us: float, seconds: float) -> tuple[float, float]:
-        """Launch the kernel every ``interval_us``; return the interval kept, µs, and the mean busy share that NVML showed."""
+        """Launch the kernel every ``interval_us``; return the real interval (µs) and NVML's mean busy share."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The dispatch time of one GPU in µs, with the lowest and highest of the rates and NVML's rounding on either side."""
+    """Dispatch time of one GPU in µs, with the range over the rates, widened by NVML's rounding."""
 
     name: str
     dispatch_us: float
@@ -46,7 +46,10 @@ class Calibration:
 
 
 def calibrate(bench: Bench, intervals_us: Sequence[float] = INTERVALS_US, seconds: float = 3.0) -> Calibration:
-    """Measure a GPU at each interval for ``seconds``. Raises UsageError where the rates disagree: something else runs on the GPU."""
+    """Measure the dispatch time of a GPU at each interval for ``seconds``.
+
+    Raises UsageError if the rates disagree, because something else runs on the GPU.
+    """
     duration = bench.duration_us()
     costs, rounding = [], 0.0
     for wanted in intervals_us:
@@ -91,7 +94,7 @@ class TorchBench:
         return float(statistics.mean(durations))
 
     def launch(self, interval_us: float, seconds: float) -> tuple[float, float]:
-        """Launch the addition every ``interval_us`` for SETTLE_S and ``seconds``; read the utilization in the latter."""
+        """Launch the addition every ``interval_us``; read the utilization for ``seconds`` after SETTLE_S."""
         begin, interval_ns = time.perf_counter_ns(), int(interval_us * 1e3)
         settled, end = begin + int(SETTLE_S * 1e9), begin + int((SETTLE_S + seconds) * 1e9)
         due, read_at, launched, counted_from = begin, settled, 0, begin

@@ -15,13 +15,16 @@ COUNTED_BY = (
 
 
 def number_of(key: str, environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return the variable ``key`` (RANK, WORLD_SIZE, …), None where it is absent or no whole number from 0: some launchers write -1 for no job."""
+    """Return the variable ``key`` (RANK, WORLD_SIZE, …) as a number, or None.
+
+    None means that it is absent or not a whole number from 0 on. Some launchers write -1 outside a job.
+    """
     value = environment.get(key, "").strip()
     return int(value) if value.isdecimal() else None
 
 
 def member_of_job(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return which one of a job's several processes this is: rank 1, task 3; None of a process that is alone."""
+    """Return this process's name in its job, such as rank 1 or task 3; None for a single process."""
     for kind, key, count in COUNTED_BY:
         number = number_of(key, environment)
         if number is not None and (number_of(count, environment) or 1) > 1:

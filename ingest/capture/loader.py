@@ -1,9 +1,9 @@
-"""``sawtooth loader``: what a DataLoader can give by itself, and how many workers it takes to feed the GPU.
+"""``sawtooth loader``: the throughput of a DataLoader, and how many workers feed the GPU.
 
-A sample is timed in one process, wall clock and CPU apart, first as the disk gives it and then again from memory. From that a model says
-what n workers give; the loader is then run with a few numbers of workers, which the model is held against.
+Samples are timed in one process, by wall clock and CPU time, first from the disk and then again from memory. From these times a model predicts the
+throughput of n workers. The loader then runs with a few numbers of workers, to compare the model with measurements.
 
-Standard library and the torch that is there.
+This needs the standard library and the installed PyTorch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SPEEDUP, WORTH_SAYING = 0.5, 1.05  # of a sample's CPU time, in what a cheaper s
 
 
 def limit_of(cost: SampleCost) -> str:
-    """Return in a sentence what a batch's time goes to."""
+    """Return a sentence that says where a batch's time goes."""
     if slowest_stage(cost, 0, 1) == "collate":
         took, whole = in_words(1e3 * cost.collate_s), in_words(1e3 * (cost.batch * cost.wall_s + cost.collate_s))
         return f"Collating takes {took} of a batch's {whole}: vectorise the collate function."
@@ -101,7 +101,7 @@ def measure(loader: Any, workers: int) -> float:
 
 @contextlib.contextmanager
 def _as_in_a_worker() -> Iterator[None]:
-    """PyTorch gives a worker one thread to compute with; here it would take every core."""
+    """Limit PyTorch to one thread, as in a worker; by default it would use every core."""
     torch = importlib.import_module("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -112,7 +112,10 @@ def _as_in_a_worker() -> Iterator[None]:
 
 
 def loader_of(name: str) -> Any:
-    """Return the loader that ``name`` (``module:attribute``) stands for; a function is called. Raises ValueError with a sentence."""
+    """Return the loader with the name ``module:attribute``; call it if it is a function.
+
+    Raises ValueError with a sentence if there is no such loader.
+    """
     module, _, attribute = name.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -126,7 +129,7 @@ def loader_of(name: str) -> Any:
 
 
 def report(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: float | None, load: float = 0.0) -> list[str]:
-    """Return the lines that are printed; ``load`` is how many processes wanted a core before."""
+    """Return the report's lines; ``load`` is the number of processes that used the cores before."""
     lines = [
         f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it on a core; a batch has {cost.batch}.",
         limit_of(cost)

@@ -1,4 +1,4 @@
-"""Capture one training loop in phases that end in ``step``: skip, time, profile and time again. Errors never reach the loop."""
+"""Capture of one training loop in phases: skip, time, profile and time again."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from sawtooth.place import recorder_version
 
 
 class Capture:
-    """The context manager that ``profile`` returns. ``step()`` ends a step of the loop; ``path`` is the file once it is written.
+    """The context manager that ``profile`` returns.
 
-    ``why_not`` says what is missing in the file (telemetry, say) or why there is none. A capture never raises into the training loop.
+    ``step()`` ends a step of the loop. ``path`` is the file after it is written. ``why_not`` says what is missing or why there is no file.
+    A capture never raises an error into the training loop.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Capture:
         self._clean_up()
 
     def step(self, *, samples: float | None = None, tokens: float | None = None) -> None:
-        """End a step of the training loop, in which there were ``samples`` of a length of ``tokens``, where they vary."""
+        """End a step of the loop; give its ``samples`` and their length in ``tokens`` if they vary."""
         if self.done:
             return
         try:
@@ -190,7 +191,7 @@ class Capture:
         return self._scratch / "trace.json"
 
     def _end_early(self) -> None:
-        """The loop ended before the plan did: keep what there is."""
+        """Write the available data when the loop ends before the plan does."""
         if self._phase == "timing":
             self.step_time_ms = self._stop_watch()
         if self._profiler is not None and self._profiler.interrupted:

@@ -1,4 +1,4 @@
-"""Step marks: when each step of a training loop ended, by the host's clock. A stopwatch in a file, made by the loop itself.
+"""Step marks: the host time at which each step of a training loop ended.
 
 A file of marks is JSON lines; a last line that is torn (the job was killed) is skipped by readers. The first line is the head::
 
@@ -84,7 +84,10 @@ class MarkWriter:
         batch: float | None = None,
         length: float | None = None,
     ) -> None:
-        """Note that step ``index`` ended now (of the monotonic clock), called from ``site`` (its number and lines); ``batch`` samples of ``length`` tokens were in it, where known."""
+        """Note that step ``index`` ended now, by the monotonic clock.
+
+        ``site`` is the number and lines of its call site. The step had ``batch`` samples of ``length`` tokens, if known.
+        """
         if now_ns is None:
             now_ns = self._monotonic_ns()
         self._noted.append((index, now_ns, phase, optimizer, site, batch, length))
@@ -111,7 +114,7 @@ class MarkWriter:
             self._lines.append(f'{{"k": "mark", "i": {index}, "w": {wall_ns}, "p": "{phase}", "o": {optimizer}{known}}}')
 
     def flush(self) -> None:
-        """Write what is not written yet, in one call: a line is whole or at the end of the file."""
+        """Write pending lines in one call, so that only the file's last line can be incomplete."""
         self._put_in_words()
         lines, self._lines = self._lines, []
         unwritten = ("\n".join(lines) + "\n").encode() if lines else b""

@@ -1,4 +1,6 @@
-"""How a ``.sawtooth`` file is packed, with the standard library alone: the capture helper runs where nothing else is installed.
+"""Packing of ``.sawtooth`` files.
+
+It needs only the standard library, because the recorder runs where nothing else is installed.
 
 See ``sawtooth.ingest.runs.bundle_file`` for what the manifest says and how such a file is read.
 """
@@ -38,7 +40,7 @@ def is_bundle(path: Path) -> bool:
 
 
 def pack_run(target: Path, run: Mapping[str, Any], sources: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
-    """Write a bundle of one run: ``run`` describes it, ``sources`` are its files, each with what the manifest says of it."""
+    """Write a bundle of one run: its description and its files, each with its manifest entry."""
     pack_runs(target, [(run, sources)])
 
 
@@ -58,7 +60,10 @@ def pack_runs(target: Path, runs: Sequence[tuple[Mapping[str, Any], Sequence[tup
 
 
 def pack(target: Path, manifest: bytes, sources: Mapping[str, Path]) -> None:
-    """Write a bundle whole or not at all. ``sources`` maps members to files, gzipped or not, of which the bytes are taken."""
+    """Write a bundle completely or not at all.
+
+    ``sources`` maps members to files. Files that are not gzipped yet are compressed.
+    """
     temporary = target.with_name(f".{target.name}.part")
     try:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
@@ -83,13 +88,16 @@ def _copy_gzipped(source: Path, out: IO[bytes]) -> None:
 
 
 def folder_beside(wanted: Path) -> Path:
-    """Return a new folder for the parts, beside the file they will become: it is what a killed job leaves. Elsewhere where that cannot be."""
+    """Return a new folder for the parts, beside the future file or else in the temporary folder.
+
+    The folder remains if the job is killed.
+    """
     with contextlib.suppress(OSError):
         return Path(tempfile.mkdtemp(prefix=f"{wanted.stem}-recording-", dir=wanted.parent))
     return Path(tempfile.mkdtemp(prefix="sawtooth-"))
 
 
 def name_by(file: Path | None) -> str:
-    """Return the name that the chosen file gives a run, "" where it gives none: runs of one script are told apart by their files."""
+    """Return the run's name from the chosen file, or "" if the file's name says nothing."""
     name = file.name.removesuffix(".sawtooth") if file is not None else ""
     return "" if name.lower() in SAY_NOTHING else name

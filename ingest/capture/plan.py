@@ -1,4 +1,4 @@
-"""What a capture does when: which steps are left out, timed and profiled, in long loops and in short ones."""
+"""Plan of a capture: which steps it skips, times and profiles, in long and in short loops."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ LEAST = 5  # steps that a stopwatch needs: over fewer, one odd step is the answe
 
 @dataclass(frozen=True)
 class Plan:
-    """``skip`` steps are left out, then the loop is timed for ``seconds``, then ``warmup`` and ``active`` steps run under the profiler.
+    """Numbers of steps to skip and to profile, and the seconds to time.
 
-    ``latest`` is the step that the profile begins with even where less was timed, so that it fits into the loop; None where its length is not known.
+    First ``skip`` steps are left out. Then the loop is timed for ``seconds``. Then ``warmup`` and ``active`` steps run under the profiler.
+    ``latest`` is the last step at which the profile may begin and still fit into the loop. It is None if the loop's length is unknown.
     """
 
     skip: int
@@ -29,7 +30,7 @@ class Plan:
         return self.skip + MIN_TIMED + self.warmup + self.active
 
     def within(self, steps: int | None) -> Plan:
-        """Return the plan for a loop of ``steps``: where they are few, fewer are left out, timed and profiled."""
+        """Return the plan for a loop of ``steps``; a short loop gets fewer steps of each kind."""
         if not steps or steps <= 0:
             return self
         plan = self
@@ -39,7 +40,7 @@ class Plan:
         return replace(plan, latest=max(steps - plan.warmup - plan.active - min(LEAST, steps // 8), 1))
 
     def timed_enough(self, timed: int, seconds: float, step: int) -> bool:
-        """Tell whether the profile is to begin: ``timed`` steps took ``seconds``, and ``step`` of the loop are over."""
+        """Return whether the profile must begin: ``timed`` steps took ``seconds``, ``step`` steps are over."""
         whole = timed >= MAX_TIMED or (timed >= MIN_TIMED and seconds >= self.seconds)
         return whole or (self.latest is not None and step >= self.latest)
 

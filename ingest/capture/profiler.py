@@ -1,4 +1,4 @@
-"""torch.profiler over some steps of somebody else's loop: started, stepped, and let go of without harm."""
+"""Profiling of some steps of a training loop with torch.profiler, without harm to the training."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ OWNER_S = 2.0  # a profiler that another thread begins waits so long for the loo
 
 
 class StepProfiler:
-    """Profiles steps into ``trace``: ``warmup`` and then ``active`` of them, told apart by ``step``, or all until ``stop`` where ``active`` is None.
+    """Profile of ``warmup`` and then ``active`` steps, written into ``trace``.
 
-    ``options`` go to torch.profiler.profile. It is running once it is made; what torch raises passes through, and nothing runs on then.
-    Raises RuntimeError while another profiler runs. One that begins later ends this one first, which is then ``interrupted`` and has no trace.
+    Call ``step`` after each step. If ``active`` is None, all steps until ``stop`` are profiled. ``options`` go to torch.profiler.profile.
+    The constructor starts the profiler. It passes on errors of PyTorch after it has stopped the profiler. Raises RuntimeError while another
+    profiler runs. A profiler that begins later ends this one, which is then ``interrupted`` and has no trace.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class StepProfiler:
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """What torch.profiler warns of, a schedule that was not kept above all, is nothing the training's author chose."""
+    """Hide warnings of torch.profiler about settings that the user did not choose."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,4 +1,4 @@
-"""Record a training loop in one ``.sawtooth`` file: the loop as it runs, then under the profiler, then as it runs again.
+"""Recording of a training loop from inside, into one ``.sawtooth`` file.
 
     from sawtooth.capture import profile
 
@@ -9,10 +9,10 @@
 
 After ``skip`` steps a stopwatch measures the undisturbed loop for ``seconds`` (and at least MIN_TIMED steps), while the sampler records the
 GPU from a process of its own. Then torch.profiler records ``active`` steps, and the stopwatch runs a little longer. The file is written as soon as
-that is done; the loop goes on undisturbed. Each of this is said on stderr. ``steps``, where the loop's length is known, fits all of it into a short
-loop. Until the file is written its parts lie in a folder beside it (``baseline-recording-…``), which stays where the job is killed, and which
-`sawtooth ingest` reads. Drop the file on the dashboard, or `sawtooth ingest` it. With Lightning or Hugging Face's Trainer,
-the callbacks of ``sawtooth.capture`` call ``step`` for you. Needs PyTorch and, for telemetry, nvidia-ml-py; nothing else, so that it can go where the training is.
+that is done, and the loop goes on undisturbed. Messages on stderr report each phase. Set ``steps`` to the loop's length to fit all phases into a
+short loop. Until the file is written, its parts are in a folder beside it (``baseline-recording-…``). The folder remains if the job is killed, and
+`sawtooth ingest` reads it. Drop the file on the dashboard, or import it with `sawtooth ingest`. With Lightning or Hugging Face's Trainer, the
+callbacks of ``sawtooth.capture`` call ``step`` for you. The recorder needs only PyTorch and, for telemetry, nvidia-ml-py.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def profile(
     time_batches: bool = True,
     **options: Any,
 ) -> Capture:
-    """Return a context manager that captures the training loop inside it; call its ``step()`` after each step.
+    """Return a context manager that captures the loop inside it; call its ``step()`` after each step.
 
     ``samples``, ``tokens`` and ``flops`` are per step; ``parameters`` is their number or the model. ``settings`` are what a sweep varies, such as
     the batch size; ``steps`` how many the loop has, where that is known. ``options`` go to torch.profiler.profile (``with_stack=True``, ``profile_memory=True``): each of them slows the profiled steps.

@@ -1,1 +1,4 @@
-"""`sawtooth run`: any training command recorded without a line of it changed. Launched here, hooked inside, shown as it goes, cut into runs."""
+"""`sawtooth run`: the recording of an unchanged training command.
+
+This package launches and hooks the training, reports its progress and divides the recording into runs.
+"""

@@ -1,4 +1,7 @@
-"""All ranks of a host profile the same steps: the first says in a file from which on, and how many. Standard library only."""
+"""Agreement of a host's ranks on the steps to profile, through a file that the first rank writes.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ from pathlib import Path
 
 from .loop_times import Extent
 
-RANKS_LEAD = 20  # steps between rank 0's decision and the profile: ranks are a step or two apart, and look every ten
+RANKS_LEAD = 20  # Steps from rank 0's decision to the profile: ranks are one or two steps apart and check every ten steps.
 
 
 def agreed(folder: Path, index: int, mine: Extent | None) -> tuple[int, Extent] | None:
-    """Return the step of the loop that all profile from, and what their profile takes; None while it is not known.
+    """Return the step at which all ranks start to profile, and the extent; None while it is not known.
 
-    ``mine`` is what the first rank chose at step ``index``, where a round begins; None of the others, and as long as it chose nothing.
+    ``mine`` is the extent that the first rank chose at step ``index``, where a round begins. It is None for other ranks and before the choice.
     """
     note = folder / "profile_at"
     if mine is not None:

@@ -1,4 +1,7 @@
-"""From where in its program an optimizer's step is called: two loops of one optimizer are told apart by it. Standard library only."""
+"""Call sites of optimizer steps, which distinguish two loops that use one optimizer.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-DEEPEST = 100  # frames of a stack that are looked at: Lightning has 40
-MOST_SITES = 64  # of a program whose stack is another at each step, which tells nothing
+DEEPEST = 100  # This many frames of a stack are examined; Lightning has 40.
+MOST_SITES = 64  # Limit for programs whose stack differs at each step; more call sites carry no information.
 YIELDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
-LINES = 8  # of a stack, innermost first: enough for the line that differs
+LINES = 8  # Lines of a stack that are written, innermost first: enough to include the line that differs.
 RECORDER = str(Path(__file__).resolve().parents[1])
 STANDARD_LIBRARY = os.path.dirname(os.__file__)  # noqa: PTH120 - as its modules' file names have it
 INSTALLED = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
@@ -22,14 +25,17 @@ CONSOLE_SCRIPTS = os.path.dirname(sys.executable or __file__)  # noqa: PTH120 - 
 
 
 class CallSite(NamedTuple):
-    """A place in the program: its number by first appearance, and its lines of the user's own files, such as train.py:12, innermost first."""
+    """A place in the program that calls an optimizer's step.
+
+    ``number`` counts places in order of first appearance. ``lines`` are in the user's own files, such as train.py:12, innermost first.
+    """
 
     number: int = 0
     lines: tuple[str, ...] = ()
 
 
 class _Mark:
-    """Stands in a frame as its trace function, which is empty while nobody debugs: it is gone with the call."""
+    """Mark in a frame's unused trace function, which disappears when the call ends."""
 
     def __call__(self, *_: object) -> None:
         """Trace nothing, where a debugger comes later."""
@@ -37,9 +43,10 @@ class _Mark:
 
 @dataclass
 class _Way:
-    """How a step was called: the innermost call that was there at the step before, by its depth and mark, and which lines led from it to the step.
+    """The call path of a step, from the innermost call that was already running at the previous step.
 
-    ``lines`` have depth, code and instruction. Those above that call cannot change while it goes on.
+    ``depth`` and ``mark`` identify that call. ``lines`` lead from it to the step; each has a depth, a code object and an instruction.
+    Lines above that call cannot change while it runs.
     """
 
     depth: int
@@ -49,16 +56,20 @@ class _Way:
 
 
 class CallSites:
-    """The call sites of a process. ``here`` looks at the lines within the loop alone, 0.1 µs each, once it has seen the stack at two steps."""
+    """The call sites of a process.
+
+    After ``here`` has seen the stack at two steps, it checks only the lines within the loop. Each line takes 0.1 µs.
+    """
 
     def __init__(self) -> None:
         self._sites: dict[tuple[tuple[int, int], ...], CallSite] = {}
         self._ways: dict[int, _Way | None] = {}  # by optimizer; None: its last step was the first of a loop
 
     def here(self, optimizer: int = 0, depth: int = 1) -> CallSite:
-        """Return from where the frame ``depth`` above is called: the same for the same lines all the way up, so that a loop over epochs is one place.
+        """Return the call site of the frame ``depth`` levels above.
 
-        Steps of one ``optimizer`` mostly take the same way.
+        Stacks with the same lines have the same call site, so that a loop over epochs is one place. Steps of one ``optimizer`` usually
+        have the same call path.
         """
         way = self._ways.get(optimizer)
         if way is not None:
@@ -102,7 +113,7 @@ class CallSites:
 
 
 def _way(frames: Sequence[FrameType], named: Sequence[int], depth: int, site: CallSite) -> _Way | None:
-    """Return the way by the innermost frame that has a mark. What yields may be gone on with from elsewhere: it is no such call."""
+    """Return the call path from the innermost marked frame, except generators (others can resume them)."""
     for loop, frame in enumerate(frames):
         mark = frame.f_trace
         if isinstance(mark, _Mark) and not frame.f_code.co_flags & YIELDS:
@@ -112,7 +123,7 @@ def _way(frames: Sequence[FrameType], named: Sequence[int], depth: int, site: Ca
 
 
 def _named(frames: Sequence[FrameType]) -> list[int]:
-    """Return which frames are the user's own, else those of installed packages but PyTorch."""
+    """Return the indices of the user's frames, or else of installed packages except PyTorch."""
     every = []
     for at, frame in enumerate(frames):
         file = frame.f_code.co_filename

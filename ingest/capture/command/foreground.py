@@ -1,4 +1,7 @@
-"""The training's command in the foreground: its exit code as a shell's, and the signals that a scheduler or a user sends. Standard library only."""
+"""The training's command in the foreground: exit codes and signals.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ def run_in_foreground(words: Sequence[str], environment: Mapping[str, str]) -> i
 
 @contextlib.contextmanager
 def _signals_to(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass on what is sent to this process alone. Ctrl-C is not: the terminal sends it to the training too, and twice it would break off its cleaning up."""
+    """Pass on the signals that only this process receives.
+
+    Ctrl-C is not passed on, because the terminal also sends it to the training. A second one would interrupt the training's cleanup.
+    """
     before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
     before |= {number: signal.signal(number, lambda sent, _: child.send_signal(sent)) for number in PASSED_ON}
     try:

@@ -1,4 +1,7 @@
-"""Optimizer steps inside CUDA graphs: the optimizer is called once, while the graph is captured, and each replay of it is a step. Standard library only."""
+"""Optimizer steps inside CUDA graphs.
+
+The optimizer is called once, during the graph's capture. Each replay of the graph is a step. Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from ..in_process.shared import process_wide, watch
 
 
 class Graphs:
-    """The graphs of this process that hold a step, and who is told of each replay (``on_step``)."""
+    """The CUDA graphs of this process that contain a step; ``on_step`` is called after each replay."""
 
     def __init__(self) -> None:
         self.capturing = False
@@ -26,7 +29,7 @@ class Graphs:
         return self.capturing
 
     def watch(self, module: Any) -> Callable[[], None]:
-        """Follow captures and replays until what is returned is called; ``module`` is torch.cuda.graphs."""
+        """Follow captures and replays until the returned function is called; ``module`` is torch.cuda.graphs."""
 
         def begins(begin: Callable[..., Any], _: list[Graphs]) -> Callable[..., Any]:
             def begun(its: Any, *arguments: Any, **named: Any) -> Any:

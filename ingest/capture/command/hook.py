@@ -1,8 +1,8 @@
-"""What `sawtooth run` does inside a training process: marks every optimizer step, and profiles a few once the loop is steady.
+"""The hook of `sawtooth run` in a training process: it marks and profiles optimizer steps.
 
-``startup/sitecustomize.py`` loads it when PyTorch's optimizers are imported. All it knows comes from the environment (``HookSettings``),
-all it says goes into files of the run's folder, and nothing that fails in here reaches the training. A mark costs two microseconds, a few more in a
-processor whose caches are the training's.
+``startup/sitecustomize.py`` loads this module when the training imports PyTorch's optimizers. The hook reads its settings from the
+environment (``HookSettings``) and writes only into the run's folder. Its errors never reach the training. A mark costs two microseconds,
+and a few more when the training's data fills the processor's caches.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from .updates import UPDATES
 
 LOOK_EVERY = 10
 AT = "-at"  # in the name of a later trace, before the step it began after
-LATER_KEPT = 9  # profiles after the first, the newest: a training of weeks fills no disk
+LATER_KEPT = 9  # The newest profiles after the first; a limit, so that weeks of training do not fill the disk.
 HOOK_FRAMES = 3  # between an optimizer's step and its call site
-ALONE_STEPS = 50  # where ranks share no folder they all profile from this step on
-LOOP_STEPS = 2  # an optimizer that stepped once makes no loop yet
+ALONE_STEPS = 50  # Ranks without a shared folder all profile from this step on.
+LOOP_STEPS = 2  # An optimizer that stepped only once does not make a loop yet.
 OF_SIGN = ".sign"  # in the names of files of a loop without an optimizer, after the process
 
 watch_evaluation, watch_saving, watch_updates = BETWEEN_STEPS.watch_evaluation, BETWEEN_STEPS.watch_saving, UPDATES.watch
@@ -62,8 +62,9 @@ class Hook:
         patience: Callable[[], float] = lambda: 1.0,
         on_loop: Callable[[], None] = lambda: None,
     ) -> None:
-        """``sign`` and a module's name: what ends a step where no optimizer does; ``patience`` times as long is waited for the profile.
+        """Start without marks or a profile.
 
+        ``sign`` ends a step if no optimizer does; it comes with a module's name. ``patience`` multiplies the wait for the profile.
         ``on_loop`` is called once an optimizer makes a loop.
         """
         self.settings = settings
@@ -90,7 +91,10 @@ class Hook:
         self._sign, self._patience, self._on_loop = sign, patience, on_loop
 
     def on_step(self, optimizer: Any, *_: Any) -> None:
-        """Mark a step, and start or end the profile where its time has come. A step that a CUDA graph captures is one at each replay."""
+        """Mark a step, and start or end the profile when it is due.
+
+        A step that a CUDA graph captures is not marked here; each replay of the graph is marked as a step.
+        """
         if self._broken or GRAPHS.captures(optimizer) or (UPDATES.within and UPDATES.is_again()):
             return
         try:
@@ -99,7 +103,7 @@ class Hook:
             self._break(error)
 
     def on_sign(self, place: int) -> None:
-        """Mark a step that no optimizer makes; ``place`` tells its places in the program apart, as optimizers are."""
+        """Mark a step that no optimizer makes; ``place`` is the number of its place in the program."""
         if self._broken:
             return
         try:
@@ -195,7 +199,7 @@ class Hook:
             self._keep(profiler.trace)
 
     def _try_later(self) -> None:
-        """Give a profile up whose loop has ended: its optimizer steps no more, or from a new place. What follows is another part of the training."""
+        """Abandon a profile whose loop has ended: its optimizer stopped or is called from a new place."""
         self._drop()
         self._watch.begins_anew()
         self._not_before = self._loop.steps + LEAST_STEPS
@@ -210,9 +214,9 @@ class Hook:
         self._postponed.interrupted()
 
     def _keep(self, part: Path) -> None:
-        """Publish a trace: the first by the process's name, later ones also by the step they began after, the newest few of them.
+        """Publish a trace under its final name. Later traces also have the step they began after in the name.
 
-        Without ``every`` a later one is of a longer loop, and takes the first's place.
+        Only the newest LATER_KEPT of them are stored. Without ``every``, a later trace shows a longer loop and replaces the first.
         """
         check_whole(part)
         trace = self._file("trace", "json")
@@ -232,7 +236,7 @@ class Hook:
         self.leave()
 
     def leave(self) -> None:
-        """Write the marks that are left, and nothing else: who ends a process whose GPU hangs must not wait for it, as the profiler's end would."""
+        """Write the remaining marks only. Ending the profiler would wait for the GPU, which may hang."""
         self._broken = True  # another thread may be in its loop
         try:
             self._postponed.write()
@@ -262,7 +266,7 @@ class Hook:
 
 
 def watch_loaders(fetchers: Any) -> None:
-    """Time what every loader of this process fetches; ``fetchers`` is the module torch.utils.data._utils.fetch, just imported."""
+    """Time the fetches of all loaders; ``fetchers`` is the module torch.utils.data._utils.fetch."""
 
     def worker() -> Any:
         return sys.modules["torch.utils.data._utils.worker"].get_worker_info()  # loaded by whoever fetches
@@ -272,13 +276,13 @@ def watch_loaders(fetchers: Any) -> None:
 
 
 def watch_pinning(module: Any) -> None:
-    """Time what every loader of this process pins; ``module`` is torch.utils.data._utils.pin_memory, just imported."""
+    """Time the pinning of all loaders; ``module`` is torch.utils.data._utils.pin_memory."""
     if os.environ.get(LOADER) != "0":
         batches.watch_pinning(module, Path(os.environ[FOLDER]))
 
 
 def install(optimizers: Any) -> None:
-    """Hook every optimizer of this process; ``optimizers`` is the module torch.optim.optimizer, just imported."""
+    """Hook every optimizer of this process; ``optimizers`` is the module torch.optim.optimizer."""
     register = getattr(optimizers, "register_optimizer_step_post_hook", None)
     if register is None:
         return  # PyTorch before 2.1: telemetry alone
@@ -290,6 +294,6 @@ def install(optimizers: Any) -> None:
 
 
 def hook_and_signs(settings: HookSettings, counts: Callable[[], bool] = lambda: True) -> tuple[Hook, choice.Signs]:
-    """Make the hook of this process's optimizers and the signs that stand in for them; a sign is noted while ``counts`` says so."""
+    """Return the optimizer hook and the signs that replace it. Signs count while ``counts()`` is true."""
     signs = choice.HERE = choice.Signs(settings, lambda *sign: Hook(settings, sign=sign, patience=signs.patience), counts)
     return Hook(settings, on_loop=signs.give_up), signs

@@ -1,4 +1,7 @@
-"""Which Python runs the script or module that `sawtooth run` was given without one. Standard library only."""
+"""Choice of the Python that runs a script or module for `sawtooth run`.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ TAKEN = "{program} is run by {python}: {usual}, the first on the PATH, lacks {la
 
 
 def words_of(command: Sequence[str]) -> tuple[list[str], str | None]:
-    """Return the command to start, and the sentence that says which Python runs a script or a module where nobody would expect it.
+    """Return the command to start, and a sentence if an unexpected Python runs it (else None).
 
     A Python file or module is run by the first Python that has PyTorch and what the file imports: this one, else those on the PATH in turn.
     """
@@ -60,7 +63,7 @@ def has(python: str, modules: Sequence[str]) -> bool | None:
 
 
 def sentences_before(words: Sequence[str]) -> list[str]:
-    """Return the sentence about options of Python in ``words`` with which it does not load the recorder; [] where there are none."""
+    """Return a sentence about Python options in ``words`` that keep the recorder out; [] without any."""
     for at, word in enumerate(words):
         if PYTHON.fullmatch(Path(word).name):
             ignoring = [option for option in _options(words[at + 1 :]) if option in IGNORING]
@@ -97,7 +100,10 @@ def _on_path() -> Iterator[str]:
 
 
 def _imports_of(script: Path) -> list[str]:
-    """Return the modules that ``script`` imports whatever happens: at its top level, and not from beside it. [] for what is no script."""
+    """Return the modules that ``script`` imports at its top level, except those in its own folder.
+
+    The result is [] if the file cannot be read or parsed as a script.
+    """
     try:
         body = ast.parse(script.read_bytes()).body
     except (OSError, SyntaxError, ValueError):

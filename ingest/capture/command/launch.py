@@ -1,4 +1,4 @@
-"""Run a training command for `sawtooth run`: sample the GPU, mark steps, profile a few, and pack one ``.sawtooth`` file.
+"""Launcher of `sawtooth run`: sample, mark steps, profile a few and pack one ``.sawtooth`` file.
 
 Exit code, output and signals stay the command's own. Standard library only: ``startup/sitecustomize.py`` goes on PYTHONPATH for this run.
 """
@@ -51,9 +51,9 @@ NO_TORCH = "{python} has no PyTorch. Activate the training's environment, or nam
 
 @dataclass
 class Launched:
-    """What came of a run: the command's exit code, the file (None where nothing was recorded), and sentences about what is missing.
+    """Result of a run: exit code, bundle (None if nothing was recorded), and sentences on missing data.
 
-    Those ``at_start`` were printed before the training began.
+    Sentences in ``at_start`` were printed before the training began.
     """
 
     exit_code: int
@@ -149,13 +149,13 @@ def run(
 
 
 def _starts_nothing(words: Sequence[str]) -> bool:
-    """Tell whether the command, or the script that a Python is to run, is not there: it says so itself, and there is nothing to record."""
+    """Return whether the command or its Python script does not exist, so that nothing can be recorded."""
     script = words[1] if len(words) > 1 and Path(words[0]).name.startswith("python") and words[1].endswith(".py") else None
     return shutil.which(words[0]) is None or (script is not None and not Path(script).exists())
 
 
 def _keep_samples(folder: Path, bundle: Path) -> str:
-    """Keep what was sampled of a training without a step beside where its file would be; return the sentence that says where."""
+    """Move the telemetry of a training without steps beside ``bundle``; return a sentence with its path."""
     samples = folder / "telemetry.jsonl"
     if not samples.exists():
         return ""
@@ -172,7 +172,7 @@ def _advice(words: Sequence[str], command: Sequence[str], exit_code: int) -> lis
 
 
 def _lacks(runs: Sequence[Stretch], exit_code: int, steps: int, after_s: float, folder: Path) -> list[str]:
-    """Return what ``runs`` lack: the training failed, it has no loop, or it has no profile or a late one. ``folder`` has the notes of its hook."""
+    """Return sentences on what ``runs`` lack, from the hook's notes in ``folder``: exit, loop or profile."""
     profiled = steps <= 0 or any(about["kind"] == "trace" for run in runs[:1] for _, about in run.sources)
     if exit_code:
         more = OR_MORE if exit_code > BY_SIGNAL else ""
@@ -188,7 +188,7 @@ def _lacks(runs: Sequence[Stretch], exit_code: int, steps: int, after_s: float, 
 def _progress(
     folder: Path, *, samples: float | None, flops: float | None, seconds: float, scalars: Path | None, missing: list[str]
 ) -> contextlib.ExitStack:
-    """Return what says how the training goes while it is entered: to the sampler always, here and to TensorBoard where it is wanted."""
+    """Return a context that reports progress to the sampler and, on request, to stderr and TensorBoard."""
     stack = contextlib.ExitStack()
     sinks = [progress.to_sampler(folder / PACE_FILE, samples, flops, PACE_S)]
     if seconds > 0:
@@ -205,9 +205,9 @@ def _progress(
 
 
 def start_sampler(folder: Path, push: str | None, name: str, *more: str) -> tuple[Any, list[str]]:
-    """Start the sampler; return it, or None and why there is no telemetry. A dashboard that cannot be reached costs the watching alone.
+    """Start the sampler; return it (None if it failed) and sentences about missing telemetry.
 
-    ``more`` are options of the sampler's.
+    If the dashboard cannot be reached, sampling goes on without it. ``more`` are options of the sampler.
     """
     options = ("--pace", str(folder / PACE_FILE), "--name", name, *more)
     missing: list[str] = []
@@ -271,7 +271,7 @@ def _text(words: Sequence[str]) -> list[str]:
 
 
 def write(bundle: Path, name: str, command: Sequence[str], recorded: str, runs: Sequence[Stretch], launched: Launched) -> None:
-    """Write ``runs`` of a training that was started by ``command`` into ``bundle``; ``recorded`` is the first line of their notes, which says how."""
+    """Write ``runs`` of the training ``command`` into ``bundle``; their notes begin with ``recorded``."""
     notes = "\n".join([recorded, *launched.missing])
     packed = []
     for run in runs:
@@ -286,7 +286,7 @@ def write(bundle: Path, name: str, command: Sequence[str], recorded: str, runs: 
 
 
 def why_unwritable(bundle: Path, so: str = "so the training was not started") -> str | None:
-    """Return why nothing could be recorded into ``bundle``, as known before the recording; None where a file can be made beside it, as packing does."""
+    """Return why ``bundle`` cannot be written; None if its folder accepts a temporary file."""
     if bundle.is_dir():
         return f"{bundle} is a folder: give the name of a file, such as -o {bundle / 'run.sawtooth'}."
     try:

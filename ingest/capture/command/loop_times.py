@@ -1,4 +1,7 @@
-"""Which loop of a training is to be profiled, and when it is steady, by the times of its steps. Standard library only."""
+"""Choice of the loop to profile, and detection of its steady state, from step times.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,15 @@ from ...loop.rounds import LEAST_ROUNDS, MOST_STEPS, rhythm_of
 LEAST_STEPS = 20  # before the profile: in most loops the loader's first queue and cuDNN's searches are over by then
 STEADY_WITHIN = 0.10  # the last ten steps and the ten before differ by less in the median: warm-up is over
 PATIENCE_S = 60.0  # a loop that never is steady is profiled all the same
-LONGEST_S = 3.0  # of a round that is profiled although it has more steps than were wanted: what launches all the time fills a trace with hundreds of thousands of events in that
-SHORT_S = 1.0  # two rounds that take no longer are both profiled; one that does may not have come often enough yet to be known
+# The longest round that is profiled although it has more steps than requested. A loop that launches kernels all the time fills a trace with
+# hundreds of thousands of events in this time.
+LONGEST_S = 3.0
+# Two rounds within this time are both profiled. A longer round may not have come often enough yet to be recognised.
+SHORT_S = 1.0
 
 
 class Extent(NamedTuple):
-    """How many steps to profile, and how many are in a round; 1 where the loop goes in none."""
+    """Number of steps to profile, and of steps in a round (1 if the loop has no rounds)."""
 
     steps: int
     round: int = 1
@@ -43,7 +49,7 @@ class LoopTimes:
         return (self._recent_ns[-1] - self._first_ns) / 1e9 if self.count else 0.0
 
     def is_steady(self, least_s: float) -> bool:
-        """Tell whether the loop has run ``least_s`` seconds, and its steps take as long as they did, or never will."""
+        """Return whether the loop has run ``least_s`` seconds and is steady, or PATIENCE_S has passed."""
         if self.count <= LEAST_STEPS or self.seconds < least_s:
             return False
         times, half = list(self._recent_ns)[-LEAST_STEPS - 1 :], LEAST_STEPS // 2
@@ -51,9 +57,10 @@ class LoopTimes:
         return abs(late - early) <= STEADY_WITHIN * early or self.seconds >= PATIENCE_S
 
     def extent(self, least: int) -> Extent | None:
-        """Return what a profile of ``least`` steps or more takes that begins now: whole rounds, where the loop goes in rounds that are short enough.
+        """Return the extent of a profile that begins now and has at least ``least`` steps.
 
-        None within a round, since what comes before its first step is no first step of a profile, which does not count, and where two long rounds began and a third will tell.
+        The extent is whole rounds if the loop has rounds that are short enough. The result is None within a round, because a profile must begin
+        at a round's start. It is also None if only two long rounds began, because a third is needed to recognise the rhythm.
         """
         times = list(self._recent_ns)
         took = [b - a for a, b in pairwise(times)]
@@ -72,9 +79,10 @@ class LoopTimes:
 
 
 class LoopWatch:
-    """Times the loop that is to be profiled: the first that is steady; after its profile, one of other places that has gone on for longer than all before.
+    """Times of the loop to profile: the first steady loop, later a loop at other places that ran longer.
 
-    A place is an optimizer's number and its call site's: a warm-up or a pre-training ends, and the loop that most of the time goes to is another one.
+    A later loop must run for longer than everything before it. A place is an optimizer's number and the number of its call site. This matters
+    when a warm-up or a pre-training ends and another loop takes most of the time.
     """
 
     def __init__(self) -> None:
@@ -86,7 +94,7 @@ class LoopWatch:
         self._passed_ns: int | None = None  # until then the places that were profiled, or passed before, have gone on
 
     def takes(self, place: tuple[int, int], now_ns: int) -> bool:
-        """Note a step of the loop at ``place``, which ended at ``now_ns``; return whether that loop is still to be profiled."""
+        """Note a step at ``place`` that ended at ``now_ns``; return whether its loop needs a profile."""
         if place in self._profiled:
             self._leader, self._passed_ns = None, now_ns
             return False
@@ -110,16 +118,16 @@ class LoopWatch:
         return self._times.is_steady(max(least_s, passed_ns / 1e9))
 
     def extent(self, least: int) -> Extent | None:
-        """Return what a profile of ``least`` steps or more takes that begins now; None where it is to begin later, as in ``LoopTimes``."""
+        """Return the extent of a profile that begins now, or None if it must begin later (see ``LoopTimes``)."""
         return self._times.extent(least)
 
     def profiled(self, now_ns: int) -> None:
-        """Note that a profile was taken of the loop as it is now, whose last step ended at ``now_ns``."""
+        """Note that the current loop was profiled; its last step ended at ``now_ns``."""
         self._profiled = frozenset(self._places)
         self._leader, self._passed_ns = None, now_ns
 
     def begins_anew(self) -> None:
-        """Forget the times so far: what they were of has ended."""
+        """Forget the times so far, because their loop has ended."""
         self._leader = None
 
 

@@ -1,4 +1,7 @@
-"""Why a training has no profile, and what to do: no loop was seen, or it was too short, or never steady. Standard library only."""
+"""Reasons why a training has no profile, and what to do.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +29,16 @@ EARLIER = 0.5  # of the time that is left before the profiled steps: a shorter l
 
 
 def no_loop(runs: Sequence[Stretch]) -> str | None:
-    """Say that no loop was seen where ``runs`` hold no marks, and what was recorded then; None where they do."""
+    """Return a sentence that no loop was seen and what was recorded; None if ``runs`` have step marks."""
     if any(about["kind"] == "marks" for run in runs for _, about in run.sources):
         return None
     return NO_LOOP.format(recorded="telemetry alone" if runs else "nothing")
 
 
 def no_profile(run: Stretch, profiled: int, after_s: float) -> str:
-    """Say how many steps ``run`` took, and how many a profile of ``profiled`` steps after ``after_s`` seconds needs.
+    """Return a sentence with the steps that ``run`` took and the steps that its profile needs.
 
-    ``run`` has step marks; of several ranks, the first's are counted.
+    The profile has ``profiled`` steps after ``after_s`` seconds. ``run`` has step marks; with several ranks, those of the first count.
     """
     marks = _marks_of(run)
     steps, seconds = loop_of(marks[0])
@@ -55,7 +58,7 @@ def no_profile(run: Stretch, profiled: int, after_s: float) -> str:
 
 
 def steps_taken(run: Stretch) -> str:
-    """Return how many steps ``run`` took, in words; of several ranks, the first's, and "" without marks."""
+    """Return the number of steps of ``run`` in words (first rank); "" without step marks."""
     marks = _marks_of(run)
     return _steps(loop_of(marks[0])[0]) if marks else ""
 

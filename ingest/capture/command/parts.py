@@ -1,6 +1,6 @@
-"""The folder that holds the parts of a recording until they are packed: made, told apart from those of killed runs, and kept where packing fails.
+"""The temporary folder with the parts of a recording until they are packed.
 
-Standard library only.
+The module also finds the folders of killed runs and saves the parts if packing fails. Standard library only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ LEFT = (
 
 @contextmanager
 def parts_folder() -> Iterator[Path]:
-    """Give a temporary folder for the parts, locked while this process lives. Raises OSError where none can be made."""
+    """Provide a temporary folder for the parts, locked while this process lives.
+
+    Raises OSError if no folder can be made.
+    """
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / LOCK).touch()
@@ -73,7 +76,10 @@ def reserved_error(folder: Path) -> Path:
 
 
 def note_error(path: Path, error: Exception, rank: int | None) -> None:
-    """Note in ``path`` that recording stopped in this process. A full disk has room for it in the reserved file beside it."""
+    """Note in ``path`` that recording stopped in this process.
+
+    If the disk is full, the note goes into the reserved file beside it.
+    """
     why = f"{error.strerror}" if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
     place = str(path.parent.parent) if isinstance(error, OSError) else ""
     record = json.dumps({"pid": os.getpid(), "rank": rank, "error": why, "place": place})[:RESERVED_BYTES].encode()
@@ -85,7 +91,7 @@ def note_error(path: Path, error: Exception, rank: int | None) -> None:
 
 
 def check_whole(trace: Path) -> None:
-    """Raise OSError for a trace that does not end with its closing brace: PyTorch says nothing of a disk that is full."""
+    """Raise OSError if a trace lacks its closing brace: PyTorch does not report a full disk."""
     with trace.open("rb") as file:
         file.seek(max(0, trace.stat().st_size - TAIL_BYTES))
         if not file.read().rstrip().endswith(b"}"):
@@ -110,7 +116,7 @@ def free_name(wanted: Path) -> Path:
 
 
 def keep(folder: Path, bundle: Path) -> Path:
-    """Move the parts beside ``bundle``, or within the temporary folder where they do not fit there; return where they are."""
+    """Move the parts beside ``bundle`` and return their path; if that fails, use the temporary folder."""
     for own in (folder / LOCK, reserved_error(folder)):
         own.unlink(missing_ok=True)
     for target in (bundle.with_name(f"{bundle.stem}-files"), folder.with_name(f"{folder.name}-files")):
@@ -123,7 +129,7 @@ def keep(folder: Path, bundle: Path) -> Path:
 
 
 def unpacked(error: Exception, folder: Path, bundle: Path) -> str:
-    """Keep the files of ``folder`` beside ``bundle``, or in place if they do not fit; return the sentence that says why and where."""
+    """Save the files of ``folder`` beside ``bundle`` or in place; return a sentence with reason and path."""
     kept = keep(folder, bundle)
     why = f"{error.strerror}" if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
     return f"{bundle} cannot be written: {why}. What was recorded is in {kept}."

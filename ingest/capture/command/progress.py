@@ -1,7 +1,7 @@
-"""How a running training goes, by its step marks: median and 95th percentile of the step and samples a second, said now and then.
+"""Progress of a running training from its step marks: step time percentiles and samples per second.
 
-As a line on stderr, as scalars for TensorBoard, into a file for the sampler beside it, or all of them. Read from the file of marks, so that the training itself does nothing for it.
-Standard library only.
+It goes to stderr, to TensorBoard as scalars, to a file for the sampler, or to all of them. It is read from the file of marks, so that the
+training itself does no extra work. Standard library only.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class Pace:
 
 
 def pace_of(marks: Iterable[tuple[int, int, str]]) -> Pace | None:
-    """Return the pace of marks (step, end ns, phase) of one optimizer in order; None of fewer than LEAST training steps."""
+    """Return the step rate and step times of one optimizer's ordered marks (step, end ns, phase).
+
+    None if there are fewer than LEAST training steps.
+    """
     marks = list(marks)[-RECENT - 1 :]
     spans = [b[1] - a[1] for a, b in pairwise(marks) if b[0] == a[0] + 1 and a[2] == b[2] == "train"]
     if len(spans) < LEAST:
@@ -117,7 +120,10 @@ class Sink:
 
 
 class Progress:
-    """Shows each of ``sinks``, at its own times and once more when it is left, how the training goes that writes marks into ``folder``."""
+    """Report the progress of the training that writes marks into ``folder`` to all ``sinks``.
+
+    Each sink has its own interval. All of them get a last report on exit.
+    """
 
     def __init__(self, folder: Path, sinks: Sequence[Sink], clock: Callable[[], float] = time.monotonic) -> None:
         self._tail, self._sinks, self._clock = MarksTail(folder), tuple(sinks), clock
@@ -137,7 +143,7 @@ class Progress:
             self.report(math.inf)  # the last steps
 
     def report(self, now_s: float) -> None:
-        """Show how it goes to those whose time has come by ``now_s`` of the clock, where a step came since they were last shown one."""
+        """Report new steps to the sinks that are due at ``now_s`` of the clock."""
         if (pace := self._tail.pace()) is not None:
             self._unshown = [pace] * len(self._sinks)
         for i, sink in enumerate(self._sinks):
@@ -165,7 +171,7 @@ def to_tensorboard(writer: ScalarWriter, samples: float | None, seconds: float) 
 
 
 def to_sampler(path: Path, samples: float | None, flops: float | None, seconds: float) -> Sink:
-    """Return a sink that replaces ``path``, from which the sampler takes it into its session (``sawtooth.ingest.sampler.pace``)."""
+    """Return a sink that replaces ``path``, which the sampler reads (``sawtooth.ingest.sampler.pace``)."""
 
     def replace(pace: Pace) -> None:
         part = path.with_suffix(".part")

@@ -1,4 +1,6 @@
-"""Scalars in TensorBoard's file format, without TensorBoard: records of protocol buffers, each with its length and checksums.
+"""Writer of TensorBoard's scalar files that does not need TensorBoard.
+
+A file has records of protocol buffers, each with its length and checksums:
 
 https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto: an Event has wall_time (1, double), step (2, int64) and
 file_version (3, string) or summary (5), whose values (1) have a tag (1, string) and a simple_value (2, float). A record is a length of 8 bytes, the
@@ -19,7 +21,10 @@ MASK = 0xA282EAD8
 
 
 class ScalarWriter:
-    """Appends scalars to a new event file in ``folder``, which is made. Raises OSError where that cannot be written."""
+    """Append scalars to a new event file in ``folder``, which is created.
+
+    Raises OSError if the file cannot be written.
+    """
 
     def __init__(self, folder: Path, *, wall_s: Callable[[], float] = time.time) -> None:
         self._wall_s = wall_s
@@ -64,7 +69,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 def crc32c(data: bytes) -> int:
-    """Return the CRC-32C of ``data``; some hundred bytes a call, so a bit at a time will do."""
+    """Return the CRC-32C of ``data``, bit by bit: a call has only some hundred bytes."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte

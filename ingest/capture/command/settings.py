@@ -1,4 +1,7 @@
-"""What `sawtooth run` tells the hook in a training process, by environment variables. Standard library only."""
+"""Settings that `sawtooth run` passes to the hook in environment variables.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,11 @@ LEAST_SECONDS = 5.0  # of the loop, before the profile: undisturbed telemetry fo
 
 @dataclass(frozen=True)
 class HookSettings:
-    """What the launcher told: the run's folder, how many steps to profile (0: none) and after how many seconds of the loop, this process's rank in
-    its job, the recorder's version, after how many steps the profile is taken again (0: never), and whether Python calls are recorded."""
+    """Settings of the hook in one training process.
+
+    ``folder`` is the run's. ``steps`` are profiled (0: none) after ``after_s`` seconds of the loop, and again every ``every`` steps (0: never).
+    ``rank`` is this process's rank in its job. ``recorder`` is the recorder's version. ``stacks`` records Python calls.
+    """
 
     folder: Path
     steps: int
@@ -53,6 +59,6 @@ class HookSettings:
         )
 
     def file(self, kind: str, suffix: str, more: str = "") -> Path:
-        """Return the file of this process in the run's folder: marks-4711.jsonl; ``more`` comes after the process."""
+        """Return this process's file, such as marks-4711.jsonl; ``more`` follows the process."""
         who = f"rank{self.rank}" if self.rank is not None else str(os.getpid())
         return self.folder / f"{kind}-{who}{more}.{suffix}"

@@ -1,7 +1,7 @@
-"""What a run's folder holds, as the runs it makes: one, or one for each profile where it was taken again and again.
+"""The runs in a run's folder: one run, or one for each profile if profiles were repeated.
 
-The first has all marks, a later one those of the steps near its profile, so that two of them are compared by many steps and not by the
-few that were profiled. Standard library only.
+The first run has all step marks. A later run has the marks near its profile, so that two runs can be compared over many steps and not only
+over the few profiled ones. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Sources = list[tuple[Path, dict[str, Any]]]
 
 @dataclass
 class Stretch:
-    """A run: the step that its profile began after, its files with what the manifest says of each, and its facts."""
+    """A run: the step before its profile, its files with their manifest entries, and its facts."""
 
     step: int = 0
     sources: Sources = field(default_factory=list)
@@ -35,7 +35,10 @@ class Stretch:
 
 
 def runs_of(folder: Path) -> list[Stretch]:
-    """Return the runs to pack, the first profile's first. Only the process that stepped most (or each rank) is the training."""
+    """Return the runs to pack, in the order of their profiles.
+
+    The training is the process with the most steps, or all ranks of a job.
+    """
     marks = _by_size(folder)
     ranked = [path for path in marks if path.stem.startswith("marks-rank")]
     by_step: dict[int, Stretch] = {}
@@ -54,7 +57,7 @@ def runs_of(folder: Path) -> list[Stretch]:
 
 
 def left_out(folder: Path) -> list[str]:
-    """Return the sentence that says of which process's steps the recording is, where several trained that are no ranks of one job."""
+    """Return a sentence that says which process was recorded, if several trained outside one job."""
     marks = _by_size(folder)
     trained = [steps for steps, _ in map(loop_of, marks) if steps >= LEAST_STEPS]
     if len(trained) < 2 or any(path.stem.startswith("marks-rank") for path in marks):
@@ -63,14 +66,17 @@ def left_out(folder: Path) -> list[str]:
 
 
 def _by_size(folder: Path) -> list[Path]:
-    """Return the files of marks, the largest first; of a process that has two, the one without an optimizer's: that stepped once at most."""
+    """Return the files of step marks, the largest first.
+
+    If a process has two files, skip the one from its optimizer, which stepped at most once.
+    """
     every = sorted(folder.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size, reverse=True)
     of_signs = {path.with_stem(path.stem.removesuffix(OF_SIGN)) for path in every if path.stem.endswith(OF_SIGN)}
     return [path for path in every if path not in of_signs]
 
 
 def loop_of(marks: Path) -> tuple[int, float]:
-    """Return the steps of the loop that a file of marks has, and the seconds from the first to the last."""
+    """Return the number of loop steps in a file of marks, and the seconds from the first to the last."""
     loop, times = LeadingOptimizer(), []
     with marks.open("rb") as lines:
         for mark in filter(None, map(MARK.search, lines)):
@@ -107,7 +113,7 @@ def _began(trace: Path) -> int:
 
 
 def _first(marks: Path) -> int:
-    """Return the step of the loop that the first profile began after."""
+    """Return the loop's step after which the first profile began."""
     loop = LeadingOptimizer()
     with marks.open("rb") as lines:
         for mark in filter(None, map(MARK.search, lines)):
@@ -118,9 +124,9 @@ def _first(marks: Path) -> int:
 
 
 def _split(marks: Path, steps: list[int]) -> list[Path]:
-    """Return the file of marks for each profile: the first has all, a later one a file of the loop's steps near it, with the head.
+    """Return one file of marks for each profile; a later file has the head and the steps near its profile.
 
-    Lines of optimizers that do not lead go by time.
+    The first file has all marks. Lines of optimizers other than the leading one are assigned by time.
     """
     parts = [marks]
     for before, step in pairwise(steps):

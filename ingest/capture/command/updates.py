@@ -1,4 +1,7 @@
-"""What updates a model in parts: DeepSpeed's ZeRO calls the optimizer once for each group of parameters, all of them one step. Standard library only."""
+"""Model updates in several optimizer calls that count as one step.
+
+DeepSpeed's ZeRO calls the optimizer once for each group of parameters. Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,21 @@ from ..in_process.shared import process_wide, watch
 
 @dataclass
 class Updates:
-    """The update of a whole model that is going on in this process (``within``), and whether an optimizer has stepped in it."""
+    """Whether a model update is running in this process (``within``) and an optimizer stepped in it."""
 
     within: bool = False
     stepped: bool = False
 
     def is_again(self) -> bool:
-        """Tell whether an optimizer has stepped before in the update that is going on, and note that one has."""
+        """Note an optimizer step; return whether the running update already had one."""
         before, self.stepped = self.stepped, True
         return self.within and before
 
     def watch(self, engines: Any) -> Callable[[], None]:
-        """Follow the updates of DeepSpeed's engines, its pipelines' too, until what is returned is called; ``engines`` is the module deepspeed.runtime.engine."""
+        """Follow the updates of DeepSpeed's engines until the returned function is called.
+
+        This includes pipeline engines. ``engines`` is the module deepspeed.runtime.engine.
+        """
 
         def patch(update: Callable[..., Any], _: list[Updates]) -> Callable[..., Any]:
             def followed(*arguments: Any, **named: Any) -> Any:

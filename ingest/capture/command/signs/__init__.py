@@ -1,1 +1,4 @@
-"""Finds the loop of a program whose optimizer never steps: by backward passes, calls of its outermost module or batches of its loader."""
+"""Detection of the loop in a program whose optimizer never steps.
+
+The signs of a step are backward passes, calls of the outermost module and batches of a loader.
+"""

@@ -1,4 +1,7 @@
-"""Notices the end of each outermost backward pass and each batch of a DataLoader. Standard library only."""
+"""Detection of outermost backward passes and of a DataLoader's batches.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ Undo = Callable[[], None]
 
 
 def watch_backward(autograd: Any, happens: Happens) -> Undo:
-    """Call ``happens`` after each outermost pass through the module torch.autograd; return what ends that.
+    """Call ``happens`` after each outermost backward pass; return a function that ends this.
 
     Tensor.backward, torch.autograd.backward and torch.autograd.grad all run this function, torch.func through the last. Compiled code does not
     contain it, so that nothing is compiled again. PyTorch before 2.2 has none: its passes are not noticed.
@@ -43,7 +46,7 @@ def watch_backward(autograd: Any, happens: Happens) -> Undo:
 
 
 def watch_batches(loaders: Any, happens: Happens) -> Undo:
-    """Call ``happens`` after each batch that a DataLoader gives; ``loaders`` is the module torch.utils.data.dataloader."""
+    """Call ``happens`` after each DataLoader batch; ``loaders`` is torch.utils.data.dataloader."""
 
     def patch(following: Callable[[Any], Any], watchers: list[Happens]) -> Callable[[Any], Any]:
         def noticed(its: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Chooses the sign of a loop's steps while no optimizer steps, and lets go of it when one does. Standard library only.
+"""Choice of the sign that ends a loop's steps while no optimizer steps.
 
-The rule: an optimizer that has stepped twice is the loop, and every sign is given up with all that was recorded by it. Until then the best sign of
-``SIGNS`` that has come three times is marked. It is profiled as an optimizer's steps would be, but twelve times as late where an optimizer exists:
-it may step yet.
+Once an optimizer has stepped twice, it makes the loop. All signs are then dropped, with everything that was recorded from them. Until then the best
+sign of ``SIGNS`` that has come three times is marked. It is profiled like an optimizer's steps. If an optimizer exists, the profile waits twelve
+times as long, because the optimizer may still step. Standard library only.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ class SignHook(Protocol):
 
 
 class Signs:
-    """The signs of one process. ``hook_for`` makes what marks a sign's steps, of a module of that name; a sign is noted while ``counts`` says so."""
+    """The signs of one process.
+
+    ``hook_for`` takes a sign and a module's name and makes the hook for its steps. Signs count while ``counts()`` is true.
+    """
 
     def __init__(
         self, settings: HookSettings, hook_for: Callable[[str, str], SignHook], counts: Callable[[], bool] = lambda: True
@@ -92,13 +95,13 @@ class Signs:
             self._undo.append(backward.watch_batches(loaders, self.happens))
 
     def optimizer_exists(self) -> bool:
-        """Tell whether the program has made an optimizer: PyTorch puts a wrapper around the class's step then."""
+        """Return whether an optimizer exists; PyTorch then wraps the ``step`` of its class."""
         if not self._made and self._optimizers is not None:
             self._made = any(getattr(each.step, "hooked", False) for each in _below(self._optimizers.Optimizer))
         return self._made
 
     def patience(self) -> float:
-        """Return how many times as late as an optimizer's steps a sign's are profiled."""
+        """Return the factor by which the profile of a sign's steps is delayed."""
         return PATIENCE if self.optimizer_exists() else 1.0
 
     def happens(self, sign: str) -> None:
@@ -139,7 +142,7 @@ class Signs:
         self._hook = self._hook_for(sign, self._module.name if sign == CALL and self._module is not None else "")
 
     def _place(self) -> int:
-        """Return the number of the program's line that the sign came from: the innermost that is neither PyTorch's nor ours."""
+        """Return the number of the innermost line that called for the sign and is neither PyTorch's nor ours."""
         frame: Any = sys._getframe(2)
         for _ in range(DEEPEST):
             if frame.f_back is None or not self._is_library(frame.f_code):
@@ -151,7 +154,10 @@ class Signs:
         return self._places.setdefault(key, len(self._places))
 
     def _is_library(self, code: CodeType) -> bool:
-        """Tell whether code is PyTorch's or ours; asked at each sign, so that the answers are kept, with the code so that its id stays its own."""
+        """Return whether the code is PyTorch's or ours.
+
+        Each sign needs this, so the answers are cached. The cache stores the code object too, so that its id is not reused.
+        """
         known = self._libraries.get(id(code))
         if known is None:
             if len(self._libraries) >= MOST_CODES:
@@ -210,7 +216,7 @@ HERE: Signs | None = None  # of this process
 
 
 def watch_batches(loaders: Any) -> None:
-    """Notice the batches of every loader of this process; ``loaders`` is the module torch.utils.data.dataloader, just imported."""
+    """Notice the batches of all loaders; ``loaders`` is the module torch.utils.data.dataloader."""
     if HERE is not None:
         HERE.watch_batches(loaders)
 

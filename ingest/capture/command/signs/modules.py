@@ -1,4 +1,6 @@
-"""Finds the outermost module that a program calls again and again, and notices each of its calls. Standard library only.
+"""Detection of the outermost module that a program calls repeatedly, and of its calls.
+
+Standard library only.
 
 A global hook would cost microseconds for every module and have compiled code compiled again. So the module is found by looking at the main
 thread's stack now and then, from another thread. Its calls are then noticed through an attribute of this one module, which PyTorch has for compiled
@@ -29,7 +31,7 @@ _SEEN = _Seen()
 
 
 class OutermostModule:
-    """Looks for the module (``look``), then calls ``on_call`` at the end of each of its calls until ``leave``."""
+    """Find the module (``look``), then run ``on_call`` after each of its calls until ``leave``."""
 
     def __init__(self, module_class: Any, on_call: Callable[[], None]) -> None:
         self._code = module_class.__call__.__code__
@@ -104,7 +106,7 @@ class OutermostModule:
 
 
 def _name(module: Any) -> str:
-    """Return a module's class, of the module inside where torch.compile or DistributedDataParallel wraps it."""
+    """Return a module's class name, without wrappers of torch.compile or DistributedDataParallel."""
     inner = module._modules.get("_orig_mod") or module._modules.get("module")
     wrapper = type(module).__name__ in ("OptimizedModule", "DistributedDataParallel", "DataParallel")
     return _name(inner) if wrapper and inner is not None else type(module).__name__

@@ -1,7 +1,7 @@
-"""Runs first in every Python that `sawtooth run` starts, found by that name on PYTHONPATH: waits for PyTorch, then hooks it.
+"""Startup module of every Python that `sawtooth run` starts: it waits for PyTorch and then hooks it.
 
-Standard library only, silent, and never in the way: whatever fails in here, the training goes on as if it were not there. The
-environment's own ``sitecustomize``, which this one hides, is run afterwards.
+Python finds it by its name on PYTHONPATH. It uses only the standard library and prints nothing. An error in here never stops the training.
+It hides the environment's own ``sitecustomize`` and therefore runs that one afterwards.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ AWAITED = {  # modules of PyTorch and DeepSpeed, and what of the hook is called 
 
 
 def _add_package(place: str) -> None:
-    """Make this copy of Sawtooth importable as PACKAGE: its modules import each other relatively. Nothing is read from the disk yet."""
+    """Make this copy of Sawtooth importable as PACKAGE, without reading from the disk yet.
+
+    This works because its modules import each other relatively.
+    """
     folder = os.path.join(place, "sawtooth")  # noqa: PTH118
     installed = os.path.isdir(os.path.join(folder, "ingest"))  # noqa: PTH112, PTH118 - in a checkout it lies beside this folder
     spec = importlib.machinery.ModuleSpec(PACKAGE, None, is_package=True)
@@ -44,17 +47,17 @@ def _add_package(place: str) -> None:
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads the awaited module as ever, then hooks it."""
+    """Loader that loads an awaited module as usual and then hooks it."""
 
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self.loader = loader
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """As the loader does."""
+        """Create the module with the original loader."""
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """As the loader does, then hook."""
+        """Execute the module with the original loader, then hook it."""
         self.loader.exec_module(module)
         try:
             getattr(importlib.import_module(HOOK), AWAITED[module.__name__])(module)
@@ -64,7 +67,7 @@ class _Loader(importlib.abc.Loader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Recognises the imports that tell that a process uses PyTorch's optimizers, modules and loaders."""
+    """Finder that recognises imports of PyTorch's optimizers, modules and loaders."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -79,14 +82,14 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _say_that_it_is_loaded() -> None:
-    """Leave an empty file in the run's folder: `sawtooth run` tells from it whether any Python of its command came here."""
+    """Create an empty file that shows `sawtooth run` that a Python of its command ran this module."""
     path = os.path.join(os.environ["SAWTOOTH_RUN_FOLDER"], "loaded")  # noqa: PTH118
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
 
 
 def _run_the_hidden_one() -> None:
-    """Run the ``sitecustomize`` that the environment has besides this one."""
+    """Run the environment's own ``sitecustomize``, which this one hides."""
     elsewhere = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]  # noqa: PTH100
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", elsewhere)
     if spec is not None and spec.loader is not None:
