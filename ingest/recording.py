@@ -29,6 +29,7 @@ from sawtooth.ingest.source import Limits, Source, refuse_foreign
 from sawtooth.ingest.telemetry import registry as telemetry
 from sawtooth.ingest.trace import registry as traces
 from sawtooth.ingest.trace.build import store
+from sawtooth.ingest.trace.other_profiles import refuse_other_profile
 from sawtooth.ingest.trace.source import TraceSource
 from sawtooth.ingest.writer import Writer, tool_version
 
@@ -155,6 +156,7 @@ def _storing_of(head: bytes, name: str, folder: DataFolder, report: Callable[[Pr
         return marks.store
     if compile_log.is_compile_log(head):
         return compile_log.store
+    refuse_other_profile(head, name)
     source = traces.source_for(head)
     if source is None:
         refuse_foreign(head, name)

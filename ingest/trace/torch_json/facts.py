@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sawtooth.ingest.capture.devices import TRACE_KEY
 from sawtooth.ingest.decode import LARGEST, MICROSECOND, NULL, integers, small_integers
 from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.trace.other_profiles import other_profiler
 from sawtooth.ingest.trace.source import MOST_DEVICES, TABLES, Facts
 from sawtooth.ingest.trace.torch_json.edges import pair_edges
 from sawtooth.ingest.trace.torch_json.tables import Trace
@@ -118,6 +119,8 @@ def _nothing(trace: Trace) -> SourceError:
     timeless = ", ".join(f"{what} ({count:,})" for key, what in TIMELESS.items() if (count := trace.document.notes[key]))
     if timeless:
         return SourceError("E-NOEV", f"None of the events has times that can be used: {timeless}. Record the trace again.")
+    if (named := other_profiler(trace.process_names.values(), trace.other)) is not None:
+        return SourceError("E-TYPE", named)
     kinds = ", ".join(f"{key.strip() or 'no category'} ({count:,})" for key, count in trace.other.most_common(4))
     what = kinds or "only names of processes and threads"
     sentence = f"No event of a kind that torch.profiler writes was found; there are: {what}. Give a torch.profiler trace."

@@ -1,0 +1,67 @@
+"""Profiles of other tools are refused by name, and the sentence says what to record instead."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.schema import DataFolder
+from sawtooth.ingest.trace.other_profiles import refuse_other_profile
+
+
+def in_chrome_format(process: str, **event: Any) -> bytes:
+    """Return a trace in Chrome's format with one named process and fifty equal events."""
+    named = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": process}}
+    events = [{"ph": "X", "pid": 1, "tid": 2, "ts": 100 * i, "dur": 70, "name": "work", **event} for i in range(50)]
+    return json.dumps({"displayTimeUnit": "ns", "traceEvents": [named, *events]}).encode()
+
+
+def packet(content: bytes) -> bytes:
+    """Return a packet of a Perfetto trace; ``content`` has fewer than 128 bytes."""
+    return bytes([0x0A, len(content)]) + content
+
+
+CLOCKS = b"\x50\x01\x32\x08\x0a\x06\x08\x06\x10\x00\xff\x01"
+OTHERS = {
+    "jax.json": (in_chrome_format("/device:GPU:3"), "JAX or XLA", "nsys profile"),
+    "host.json": (in_chrome_format("/host:CPU"), "JAX or XLA", "nsys profile"),
+    "timeline.json": (in_chrome_format("/job:worker/replica:0/task:2/device:GPU:0", cat="Op"), "TensorFlow", "nsys profile"),
+    "chrome.json": (in_chrome_format("Renderer", cat="disabled-by-default-devtools.timeline"), "Chrome browser", "export_chrome_trace"),
+    "memory.json": (json.dumps([[1726077563878112 + i for i in range(9000)], [[0] * 9] * 9000]).encode(), "memory timeline", "no kernels"),
+    "et.json": (json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": [{"id": i} for i in range(9000)]}).encode(), "Chakra", "no times"),
+    "renamed.bin": (packet(CLOCKS) + packet(b"\x08\x00" + CLOCKS), "Perfetto", "export_chrome_trace"),
+    "a.pftrace": (packet(b"\x50" + bytes(90)), "Perfetto", "export_chrome_trace"),
+    "host.xplane.pb": (b"\x0a\x05/host", "XPlane", "nsys profile"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_tool_s_profile_is_named(tmp_path: Path, name: str, zipped: bool) -> None:
+    content, tool, advice = OTHERS[name]
+    path = tmp_path / (f"{name}.gz" if zipped else name)
+    path.write_bytes(gzip.compress(content) if zipped else content)
+    with pytest.raises(SourceError) as refused:
+        ingest_file(path, DataFolder(tmp_path / "data"))
+    assert refused.value.code == "E-TYPE"
+    assert tool in str(refused.value) and advice in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b'[{"ph": "X", "name": "aten::mm"}]',
+        b'{"schemaVersion": 1, "traceEvents": [], "schema": "chakra"}',
+        b"\ntimestamp, utilization.gpu [%]\n2026/01/01 00:00:00.000, 93 %\n",
+        b"\n\n\n",
+        b"[[1.5, 2.5], [3, 4]]",
+    ],
+)
+def test_other_files_are_left_to_their_readers(head: bytes) -> None:
+    refuse_other_profile(head, "file.json")
