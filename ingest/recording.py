@@ -156,9 +156,9 @@ def _storing_of(head: bytes, name: str, folder: DataFolder, report: Callable[[Pr
         return marks.store
     if compile_log.is_compile_log(head):
         return compile_log.store
-    refuse_other_profile(head, name)
     source = traces.source_for(head)
     if source is None:
+        refuse_other_profile(head, name)
         refuse_foreign(head, name)
         if (reader := telemetry.reader_for(head)) is not None:
             return partial(telemetry.store, reader)

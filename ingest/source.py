@@ -29,6 +29,7 @@ PIECE_BYTES = 256 << 10  # uncompressed bytes per piece: the rest of the last pi
 HASHES_WAITING = 32  # pieces by which the hash may lag behind
 HEAD_BYTES = 64 << 10  # enough to distinguish all formats
 UNPACK = "Unpack it and use the .json or .json.gz inside."
+EXPORT = "Export the trace with prof.export_chrome_trace(...)."
 EXPECTED = "Sawtooth reads torch.profiler traces (.json or .json.gz), SQLite exports of Nsight Systems, and telemetry."
 
 MAGIC: tuple[tuple[bytes, str, str], ...] = (
@@ -90,7 +91,7 @@ def refuse_foreign(head: bytes, name: str = "") -> None:
     if head.startswith(b"\x80") and head[1:2] in b"\x02\x03\x04\x05":
         raise refuse_type(
             "a Python pickle, which could run code when opened",
-            "Export the trace with prof.export_chrome_trace(...). A snapshot of PyTorch's memory opens on pytorch.org/memory_viz.",
+            f"{EXPORT} A snapshot of PyTorch's memory opens on pytorch.org/memory_viz.",
         )
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:512].lower()
     if not start.startswith((b"{", b"[")) and any(sign in start for sign in NVIDIA_SMI):

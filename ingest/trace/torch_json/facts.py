@@ -119,8 +119,8 @@ def _nothing(trace: Trace) -> SourceError:
     timeless = ", ".join(f"{what} ({count:,})" for key, what in TIMELESS.items() if (count := trace.document.notes[key]))
     if timeless:
         return SourceError("E-NOEV", f"None of the events has times that can be used: {timeless}. Record the trace again.")
-    if (named := other_profiler(trace.process_names.values(), trace.other)) is not None:
-        return SourceError("E-TYPE", named)
+    if (refused := other_profiler(trace.process_names.values(), trace.other)) is not None:
+        return refused
     kinds = ", ".join(f"{key.strip() or 'no category'} ({count:,})" for key, count in trace.other.most_common(4))
     what = kinds or "only names of processes and threads"
     sentence = f"No event of a kind that torch.profiler writes was found; there are: {what}. Give a torch.profiler trace."

@@ -13,6 +13,7 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.trace.other_profiles import refuse_other_profile
+from tests.support.sound_trace import GOOD
 
 
 def in_chrome_format(process: str, **event: Any) -> bytes:
@@ -65,3 +66,10 @@ def test_another_tool_s_profile_is_named(tmp_path: Path, name: str, zipped: bool
 )
 def test_other_files_are_left_to_their_readers(head: bytes) -> None:
     refuse_other_profile(head, "file.json")
+
+
+@pytest.mark.parametrize("name", ["trace.pftrace", "trace.perfetto-trace", "host.xplane.pb"])
+def test_the_content_decides_and_not_the_name(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(GOOD)
+    assert ingest_file(path, DataFolder(tmp_path / "data")).kind == "trace"

@@ -7,10 +7,9 @@ import re
 import msgspec
 
 from sawtooth.ingest.errors import SourceError, as_shown
-from sawtooth.ingest.source import Limits
+from sawtooth.ingest.source import EXPORT, Limits
 
 DEEP = 500  # brackets in an event that does not decode: above it, nesting is beyond any decoder's limit
-EXPORT = "Export the trace with prof.export_chrome_trace(...)."
 
 
 def too_deep() -> SourceError:
