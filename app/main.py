@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if (ROOT / "sawtooth").is_dir() and str(ROOT) not in sys.path:  # a checkout runs its own code, installed or not
     sys.path.insert(0, str(ROOT))
 
+# The imports below come after the change of the path (E402).
 import streamlit as st  # noqa: E402
 from starlette.middleware import Middleware  # noqa: E402
 

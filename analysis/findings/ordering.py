@@ -97,7 +97,7 @@ class _Order:
     def note(self, place: int, note: str, **changed: object) -> None:
         finding = self.findings[place]
         text = " ".join(filter(None, (finding.prediction_note, note)))
-        self.findings[place] = replace(finding, prediction_note=text, **changed)  # type: ignore[arg-type]
+        self.findings[place] = replace(finding, prediction_note=text, **changed)  # type: ignore[arg-type]  # callers pass fields of a finding
 
     def placed(self) -> list[Finding]:
         """Return the findings in one topological pass.

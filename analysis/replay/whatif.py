@@ -35,7 +35,7 @@ PACE_HALVINGS = 7  # exact to 1 % of that
 HIDDEN_HOST = 1.6  # factor, either way, of host time that the GPU hides: the trace's error on host-limited steps
 HIDDEN_HALVINGS = 3  # exact to 6 % of that
 RUNS_DIFFER = 0.03  # two runs of one GPU-limited program, and the step time before the change
-HOSTS_DIFFER = 0.12  # two host-limited runs: parts of one loop differed by 0 to 14 % (docs/evidence/accuracy.md, usual example)
+HOSTS_DIFFER = 0.12  # two host-limited runs: parts of one loop differ by up to 16 % (docs/evidence/accuracy.md)
 ROUNDING = 1e-9
 REACHED = 1.01  # times the step of the fastest host: from there on the GPU limits, and a faster host changes nothing
 

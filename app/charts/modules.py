@@ -171,7 +171,7 @@ def _phase(rows: pd.DataFrame, phase: str, total: float, place: tuple[float, flo
 
 
 def _key(module: object) -> str:
-    return "outside" if pd.isna(module) else f"m{int(module)}"  # type: ignore[call-overload]
+    return "outside" if pd.isna(module) else f"m{int(module)}"  # type: ignore[call-overload]  # isna does not narrow the type
 
 
 def _colour(share: float, dark: bool) -> str:

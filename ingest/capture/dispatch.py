@@ -32,7 +32,10 @@ class Bench(Protocol):
         """Return the duration that the profiler records of the kernel, µs."""
 
     def launch(self, interval_us: float, seconds: float) -> tuple[float, float]:
-        """Launch the kernel every ``interval_us``; return the real interval (µs) and NVML's mean busy share."""
+        """Launch the kernel every ``interval_us``.
+
+        Returns the real interval (µs) and NVML's mean busy share.
+        """
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,8 @@ from .page_cache import FirstRead, first_read
 
 FEWEST = 3  # least number of batches; fewer only show how the loader starts
 LONGEST_PLACE = 300  # longest location of code, in characters; the manifest has the same limit
-QUICK_SHARE = (
-    10  # One in this many batches is assumed to be ready in the workers' queue, so that the thread did not wait for it.
-)
+# One in this many batches is assumed to be ready in the workers' queue, so that the thread did not wait for it.
+QUICK_SHARE = 10
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,8 @@ OVERHEAD_NS = 10 * 10**9  # time between records of the sampler's own cost
 PLAN_NS = 10**9  # time between updates of the periods
 CPU_SHARE_LIMIT = 0.01  # share of one core per GPU; above it, all calls except GPM are made less often
 LARGEST_SLOWER = 8.0  # largest factor by which these calls become less frequent
-HALVE_CPU_SHARE = (
-    0.05  # share of one core per GPU; above it, the sampling interval doubles too, although this hides fast sawtooth patterns
-)
+# Share of one core per GPU. Above it, the sampling interval doubles too, although this hides fast sawtooth patterns.
+HALVE_CPU_SHARE = 0.05
 SLOWEST_INTERVAL_NS = 10**9  # The interval never grows beyond one sample per second.
 
 

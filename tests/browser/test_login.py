@@ -90,33 +90,24 @@ def test_demo_opens_the_browser_logged_in(tmp_path: Path) -> None:
     )
     try:
         path = until(opened.exists, 30) and opened.read_text().strip().partition(f":{server.url.rsplit(':', 1)[1]}")[2]
-        code = path.partition("launch=")[2]
+        form = {"launch": path.partition("launch=")[2], "next": "/"}
         if os.getuid() == 0:
-            assert as_nobody(lambda: logged_in(server, code)) == 401
+            assert as_nobody(lambda: asked(server, "/login", form=form)) == 401
         assert asked(server, path) == 200  # the page that sends the code: a preview of the link uses nothing up
-        assert logged_in(server, code) == 303
-        assert logged_in(server, code) == 401
+        assert asked(server, "/login", form=form) == 303
+        assert asked(server, "/login", form=form) == 401
     finally:
         server.stop()
 
 
-def asked(server: Server, path: str, cookie: str = "") -> int:
-    """Return the status of a request over a connection of its own."""
-    connection = http.client.HTTPConnection("127.0.0.1", int(server.url.rsplit(":", 1)[1]), timeout=30)
-    connection.request("GET", path, headers={"Cookie": cookie} if cookie else {})
-    status = connection.getresponse().status
-    connection.close()
-    return status
-
-
-def logged_in(server: Server, code: str) -> int:
-    """Return the status of a login with a link's code, as the page of the link sends it."""
+def asked(server: Server, path: str, cookie: str = "", form: dict[str, str] | None = None) -> int:
+    """Return the status of a request over a connection of its own; a ``form`` is posted, as a page of the server does."""
     address = f"127.0.0.1:{server.url.rsplit(':', 1)[1]}"
+    headers = {"Cookie": cookie} if cookie else {}
+    if form is not None:
+        headers |= {"Content-Type": "application/x-www-form-urlencoded", "Origin": f"http://{address}"}
     connection = http.client.HTTPConnection(address, timeout=30)
-    form = urlencode({"launch": code, "next": "/"})
-    connection.request(
-        "POST", "/login", form, {"Content-Type": "application/x-www-form-urlencoded", "Origin": f"http://{address}"}
-    )
+    connection.request("GET" if form is None else "POST", path, urlencode(form) if form is not None else None, headers)
     status = connection.getresponse().status
     connection.close()
     return status

@@ -12,9 +12,7 @@ import os
 import sys
 from typing import Any
 
-PACKAGE = (
-    "_sawtooth_recorder"  # the name that `sawtooth run` uses too; the training may import another package called `sawtooth`
-)
+PACKAGE = "_sawtooth_recorder"  # as in `sawtooth run`; the training may have a package `sawtooth` of its own
 
 
 def enter(settings: dict[str, Any]) -> None:

@@ -61,7 +61,10 @@ class Injection:
         return None
 
     def renew(self) -> None:
-        """Show that the recorder is still alive. Without this, the hooks end themselves after half a minute."""
+        """Show that the recorder is still alive.
+
+        Without this, the hooks end themselves after half a minute.
+        """
         with contextlib.suppress(OSError):
             (self._folder / LEASE).touch()
 
@@ -82,7 +85,10 @@ class Injection:
         return sentences
 
     def _ask(self, targets: Sequence[Process], what: str, **more: Any) -> dict[int, dict[str, Any]]:
-        """Send a request to each target and return the answers by PID; repeat it if a target answers "again"."""
+        """Send a request to each target and return the answers by PID.
+
+        Repeats the request if a target answers "again".
+        """
         until = time.monotonic() + self._answer_s
         answers: dict[int, dict[str, Any]] = {}
         awaited = {target.pid: (target, self._send(target, what, more)) for target in targets}

@@ -28,10 +28,9 @@ BEGIN = "begin_ns"
 LEASE_NS = 30_000_000_000  # A recorder that was silent for this long was stopped or killed (Ctrl-Z, kill -9).
 LOOK_NS = 2_000_000_000
 OPTIMIZERS = "torch.optim.optimizer"
-OWN = (
-    hooks.Hook.on_step.__code__.co_filename
-)  # The hook must not be changed while code of this file runs in the middle of a step,
-OF_SIGN = Signs.happens.__code__  # nor while this function runs.
+# The hook must not be changed while code of this file, or this function, runs in the middle of a step.
+OWN = hooks.Hook.on_step.__code__.co_filename
+OF_SIGN = Signs.happens.__code__
 # PyTorch's wrapper around an optimizer's step stores the step's result in this variable, and then calls the hooks.
 STEPPED = "out"
 NO_OPTIMIZERS = "its PyTorch is still being imported, or is older than 2.1: try again in a few seconds"

@@ -29,7 +29,10 @@ class Graphs:
         return self.capturing
 
     def watch(self, module: Any) -> Callable[[], None]:
-        """Follow captures and replays until the returned function is called; ``module`` is torch.cuda.graphs."""
+        """Follow captures and replays until the returned function is called.
+
+        ``module`` is torch.cuda.graphs.
+        """
 
         def begins(begin: Callable[..., Any], _: list[Graphs]) -> Callable[..., Any]:
             def begun(its: Any, *arguments: Any, **named: Any) -> Any:

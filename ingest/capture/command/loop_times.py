@@ -118,7 +118,7 @@ class LoopWatch:
         return self._times.is_steady(max(least_s, passed_ns / 1e9))
 
     def extent(self, least: int) -> Extent | None:
-        """Return the extent of a profile that begins now, or None if it must begin later (see ``LoopTimes``)."""
+        """Return the extent of a profile that begins now; None if it must begin later."""
         return self._times.extent(least)
 
     def profiled(self, now_ns: int) -> None:

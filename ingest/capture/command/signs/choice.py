@@ -25,9 +25,8 @@ from .modules import OutermostModule
 
 LEAST = 3  # times that a sign has come: a loop begins
 FEW = 20  # marks of a sign that has come no more for as long as another one came: it was no loop
-PATIENCE = (
-    12.0  # times as long is waited for an optimizer that exists: a sanity check or a first evaluation comes before its steps
-)
+# Factor by which the profile waits if an optimizer exists: a sanity check or a first evaluation comes before its steps.
+PATIENCE = 12.0
 LOOK_S = 0.05  # between looks for the outermost module: 30 µs each
 LOOKS = 1200  # a minute of them; a module that was not seen in it takes no time
 MOST_PLACES = 64
@@ -142,7 +141,7 @@ class Signs:
         self._hook = self._hook_for(sign, self._module.name if sign == CALL and self._module is not None else "")
 
     def _place(self) -> int:
-        """Return the number of the innermost line that called for the sign and is neither PyTorch's nor ours."""
+        """Return the number of the innermost line, outside PyTorch and the recorder, that led to the sign."""
         frame: Any = sys._getframe(2)
         for _ in range(DEEPEST):
             if frame.f_back is None or not self._is_library(frame.f_code):

@@ -78,7 +78,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def started(*words: str, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
     command = children.command("sawtooth.ingest.capture.commands", "run", *words)
-    # Not the folder where other tests leave parts of runs that they kill; short, because the path of a loader's socket is limited to 107 bytes.
+    # Other tests leave parts of killed runs in the usual folder. The path is short, because a loader's socket allows 107 bytes.
     with tempfile.TemporaryDirectory(prefix="parts-") as parts:
         environment = children.environment() | {"TMPDIR": parts} | variables
         return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=240)
