@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
+
 import numpy as np
 import pytest
 
 from sawtooth.analysis.derive.steps.host import _ended
 from sawtooth.analysis.run.host import _step
 from sawtooth.ingest.decode import NULL
-from sawtooth.ingest.trace.overruns import LEGAL_NS, Overruns
+from sawtooth.ingest.trace.overruns import Overruns
 from tests.incomplete.claims import analysed
 from tests.support.chrome_trace import matmul_loop
+from tests.support.paths import ROOT
 
 
-def columns(starts, ends, stream=7, graph=NULL):
+def columns(starts, ends, stream=7, graph=NULL, kinds=0):
     count = len(starts)
     return {
         "device": np.zeros(count, np.int32),
@@ -21,6 +24,7 @@ def columns(starts, ends, stream=7, graph=NULL):
         "start": np.array(starts),
         "dur": np.array(ends) - np.array(starts),
         "graph_id": np.full(count, graph),
+        "kind": np.zeros(count, np.int8) + np.array(kinds, np.int8),
     }
 
 
@@ -42,13 +46,36 @@ def test_an_operation_ends_where_the_next_of_its_stream_begins_also_across_slice
 @pytest.mark.parametrize(
     ("rows", "call_of"),
     [
-        (columns([0, 100_000], [100_000 + LEGAL_NS, 200_000]), None),  # programmatic dependent launch
+        (
+            columns([0, 191_100], [215_000, 218_500]),
+            None,
+        ),  # dependent launch: 23.9 µs of 215 µs, and the next kernel ends later
+        (columns([0, 3_000], [6_000, 9_000]), None),  # half of a short kernel
         (columns([0, 100_000], [300_000, 200_000], graph=3), None),  # branches of a graph, by its id
         (columns([0, 100_000], [300_000, 200_000]), [4, 4]),  # and by the one call that launched them
     ],
 )
 def test_legal_overlaps_stay(rows, call_of) -> None:
     assert cuts(rows, call_of=call_of) == {}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        columns([0, 191_100], [215_000, 210_000]),  # the next kernel ends first: it did not wait for this one
+        columns([0, 150_000], [215_000, 250_000]),  # 30 % of the kernel
+        columns([0, 191_100], [215_000, 218_500], kinds=[0, 1]),  # copies do not overlap with kernels of their stream
+    ],
+)
+def test_near_misses_of_dependent_launches_are_cut(rows) -> None:
+    assert cuts(rows) == {0: int(rows["start"][1])}
+
+
+@pytest.mark.parametrize("example", ["resnet_starved", "resnet_fixed"])
+def test_the_examples_with_dependent_launches_lose_nothing(example: str) -> None:
+    result = analysed([("t.json", gzip.decompress((ROOT / "sample_traces" / example / "trace.json.gz").read_bytes()))])
+    assert result is not None and not result.failed
+    assert "overrun" not in {diagnostic.key for diagnostic in result.diagnostics}
 
 
 @pytest.mark.parametrize("excess_us", [900, 3500])
