@@ -24,9 +24,10 @@ from sawtooth.analysis.derive.operators import Sums, operator_sums, operator_tab
 from sawtooth.analysis.derive.parts.cuts import parts_of
 from sawtooth.analysis.derive.parts.facts import added, facts_of, in_counted_steps
 from sawtooth.analysis.derive.parts.part import Part
-from sawtooth.analysis.derive.parts.work import Work, work_of
+from sawtooth.analysis.derive.parts.work import Device, Work, work_of
 from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.derive.storing import Storing
+from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.ingest.database import CORES, attach_new, borrow, give_back, give_up_memory, quoted
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
@@ -116,7 +117,7 @@ class _Deriving:
     def __init__(self, con: duckdb.DuckDBPyConnection, stored: duckdb.DuckDBPyConnection, storing: Storing) -> None:
         stored.execute(SEEN)
         self._con, self._stored, self._storing = con, stored, storing
-        self._signatures, self._vendor = load_signatures(con), _vendor(con)
+        self._signatures, self._device, self._decided = load_signatures(con), _device(con), dict[Any, Any]()
         self._limit = memory_limit(int(con.execute("SELECT count(*) FROM gpu_ops").fetchall()[0][0]))
         self._known, self._losses, self._classes, self._operators = dict[str, Any](), Losses(), AllClasses(), list[Sums]()
         self._explained: Future[list[pd.DataFrame]] | None = None
@@ -160,7 +161,7 @@ class _Deriving:
 
         A thread of ``others`` explains the lost time. Its gaps are stored when the next part reaches the same point.
         """
-        work = work_of(part, self._signatures, *self._vendor)
+        work = work_of(part, self._signatures, self._device, self._decided)
         if part.first:
             self._then(tables.store_steps, part)
         self._then(tables.store_operations, work)
@@ -204,11 +205,15 @@ def _analysed(device: np.ndarray) -> tuple[list[int], int]:
     return sorted(numbers[most].tolist()), len(numbers) - len(most)
 
 
-def _vendor(con: duckdb.DuckDBPyConnection) -> tuple[str | None, int | None]:
+def _device(con: duckdb.DuckDBPyConnection) -> Device:
     rows = con.execute(
-        "SELECT r.vendor, d.compute_major FROM recording r LEFT JOIN devices d ON true ORDER BY d.device LIMIT 1"
+        "SELECT r.vendor, d.name, d.compute_major, d.compute_minor, d.sms, d.memory_bytes "
+        "FROM recording r LEFT JOIN devices d ON true ORDER BY d.device LIMIT 1"
     ).fetchall()
-    return rows[0][0], rows[0][1]
+    vendor, name, major, minor, sms, memory = rows[0]
+    gpu = identify(name, major, minor, sms, memory, vendor)
+    peak = gpu.peak_tflops("fp32") if gpu is not None and gpu.vendor == "nvidia" else None
+    return Device(vendor, major, peak * 1e12 if peak else None)
 
 
 def _segments(part: Part, device: DeviceSteps, classes: Classes) -> ledger.Segments:

@@ -15,10 +15,12 @@ from sawtooth.analysis.derive.recompute import recomputed
 from sawtooth.analysis.derive.steps.device import STATUS_NAMES, DeviceSteps
 from sawtooth.analysis.distinct import distinct_rows
 from sawtooth.analysis.intervals import intersect, union
-from sawtooth.analysis.knowledge.flops import is_flop_operator, operator_flops, outermost, peak_dtype
+from sawtooth.analysis.knowledge.flops import FP32_UNCERTAIN, is_flop_operator, operator_flops, outermost, peak_dtype
+from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 
 LOST_LAUNCHES = 0.05  # above 5 % of GPU time without a launch, missing kernels are the profiler's fault
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
+USES = ("no", "unknown", "yes")
 
 
 @dataclass(frozen=True)
@@ -39,32 +41,36 @@ class FlopCounts:
     carrier_of: I64
 
 
-def operator_flop_counts(events: Events, signatures: Signatures, tensor: NDArray[np.bool_], vendor: str | None) -> FlopCounts:
+def operator_flop_counts(events: Events, signatures: Signatures, classes: Classes, vendor: str | None) -> FlopCounts:
     """Count each operator's FLOPs once.
 
-    ``tensor`` marks the GPU operations that use tensor cores, which distinguishes FP32 from TF32.
+    The tensor-core use of an operator's kernels distinguishes FP32 from TF32; the dtype is FP32_UNCERTAIN if it is unknown.
     """
     ops = events.ops
     by_name = np.array([is_flop_operator(name) for name in events.names] or [False])
     counted = by_name[ops.name] & ~ops.annotation if len(ops) else np.zeros(0, bool)
     carrier = outermost(ops.parent, counted)
     carrier_of = nearest(carrier, ops.parent, events.gpu.cpu_op)
-    on_tensor_cores = np.zeros(len(ops), bool)
-    on_tensor_cores[carrier_of[tensor & (carrier_of >= 0)]] = True
+    use = np.zeros(len(ops), np.int8)  # index in USES: a kernel on tensor cores decides, then an unknown one
+    product = (carrier_of >= 0) & classes.among("category", FLOP_CATEGORIES)
+    use[carrier_of[product & classes.among("tensor_cores", ("unknown",))]] = USES.index("unknown")
+    use[carrier_of[(carrier_of >= 0) & classes.among("tensor_cores", TENSOR_CORES_USED)]] = USES.index("yes")
     rows = np.flatnonzero(carrier)
     count, dtype = np.full(len(ops), np.nan), np.full(len(ops), -1, np.int8)
     dtypes: list[str] = []
-    parts = np.stack([ops.name[rows], ops.signature[rows], on_tensor_cores[rows]])
+    parts = np.stack([ops.name[rows], ops.signature[rows], use[rows]])
     first, inverse = distinct_rows(*parts)
     keys = parts[:, first]
     flops, kinds = np.full(keys.shape[1], np.nan), np.full(keys.shape[1], -1, np.int8)
-    for i, (name, signature, on) in enumerate(keys.T):
+    for i, (name, signature, used) in enumerate(keys.T):
         if signature < 0:
             continue
         inputs = signatures[signature]
         flop_count = operator_flops(events.names[name], inputs.dims, inputs.concrete)
         flops[i] = np.nan if flop_count is None else flop_count
-        kind = peak_dtype(events.names[name], inputs.types, "yes" if on else "no", vendor)
+        kind = peak_dtype(events.names[name], inputs.types, USES[used], vendor)
+        if kind == "fp32" and USES[used] == "unknown" and peak_dtype(events.names[name], inputs.types, "yes", vendor) == "tf32":
+            kind = FP32_UNCERTAIN
         if kind:
             if kind not in dtypes:
                 dtypes.append(kind)

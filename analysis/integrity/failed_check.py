@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from sawtooth.analysis.metrics.mfu import LOWER_BOUND
+from sawtooth.analysis.metrics.mfu import LOWER_BOUND, UPPER_BOUND
 from sawtooth.analysis.metrics.reading import Reading, lowered, missing
 from sawtooth.analysis.metrics.registry import METRICS
 
 # Effect of a check on a metric: withheld, a lower or upper bound, or less trust.
 Effect = Literal["unknown", "least", "most", "caution"]
-UPPER_BOUND = "An upper bound"
 
 
 @dataclass(frozen=True)

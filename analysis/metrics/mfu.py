@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sawtooth.analysis.knowledge.flops import FP32_UNCERTAIN
 from sawtooth.analysis.metrics.metric import Measured, Metric
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing, worst
 
@@ -22,6 +23,8 @@ FASTEST_CLOCK = 1.1  # boost clocks are up to 8 % above the clock for which a pe
 ABOVE_PEAK = "Above the peak, which no GPU is: the FLOPs, the dtypes, the step time or the peak is wrong."
 OUTRUN = "Above 100 % because 8-bit or 4-bit operators outrun the 16-bit peak."
 LOWER_BOUND = "A lower bound"  # start of a note if FLOPs are missing
+UPPER_BOUND = "An upper bound"
+UNITS_UNKNOWN = "the names of FP32 products do not tell whether they ran in TF32, so they are compared with the FP32 peak."
 
 
 def flop_coverage(measured: Measured) -> Reading:
@@ -132,7 +135,7 @@ def mfu_at_dtype(measured: Measured) -> Reading:
         return missing("The FLOPs are the user's, whose dtypes are not known.")
     if gpu is None or not flops:
         return missing("The peaks of this GPU's dtypes are not known.")
-    peaks = {dtype: gpu.peak_tflops(dtype) for dtype in flops.by_dtype}
+    peaks = {dtype: gpu.peak_tflops("fp32" if dtype == FP32_UNCERTAIN else dtype) for dtype in flops.by_dtype}
     absent = [dtype for dtype, peak in peaks.items() if peak is None]
     if absent:
         return missing(f"The hardware table has no peak of {gpu.name} for {', '.join(absent)}.")
@@ -142,6 +145,8 @@ def mfu_at_dtype(measured: Measured) -> Reading:
     notes = (f"Peaks in TFLOP/s: {used}.",)
     if share > FASTEST_CLOCK:
         return Reading(share, trust="unusable", notes=(ABOVE_PEAK, *notes))
+    if flops.by_dtype.get(FP32_UNCERTAIN):
+        return Reading(share, trust="unusable", notes=(f"{UPPER_BOUND}: {UNITS_UNKNOWN}", *notes), high=share, bound="most")
     return Reading(share, trust=rate.trust, notes=notes)
 
 

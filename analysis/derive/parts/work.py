@@ -11,6 +11,7 @@ from sawtooth.analysis.derive.classes import Classes, Signatures, classify_opera
 from sawtooth.analysis.derive.flop_counts import FlopCounts, operator_flop_counts
 from sawtooth.analysis.derive.modules import ModuleWork, module_work
 from sawtooth.analysis.derive.parts.part import Part
+from sawtooth.analysis.derive.parts.product_rates import Decided, by_rate
 from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 
 
@@ -25,17 +26,29 @@ class Work:
     tensor: NDArray[np.bool_]  # by GPU operation: whether it uses tensor cores
 
 
-def work_of(part: Part, signatures: Signatures, vendor: str | None, major: int | None) -> Work:
+@dataclass(frozen=True)
+class Device:
+    """The GPU: vendor, major compute capability, and FP32 peak in FLOP/s; each None if unknown."""
+
+    vendor: str | None
+    major: int | None
+    fp32_flop_per_s: float | None
+
+
+def work_of(part: Part, signatures: Signatures, device: Device, decided: Decided) -> Work:
     """Classify every GPU operation of ``part``, count FLOPs and assign operations to modules.
 
-    ``vendor`` and ``major`` (compute capability) describe the GPU.
+    ``decided`` is that of ``by_rate``.
     """
-    classes = classify_operations(part.events, signatures, vendor, major)
-    tensor = classes.among("tensor_cores", TENSOR_CORES_USED)
+    classes = classify_operations(part.events, signatures, device.vendor, device.major)
+    flops = operator_flop_counts(part.events, signatures, classes, device.vendor)
+    proven = by_rate(part.events, classes, flops, device.fp32_flop_per_s, decided)
+    if proven is not classes:
+        classes, flops = proven, operator_flop_counts(part.events, signatures, proven, device.vendor)
     return Work(
         part=part,
         classes=classes,
-        flops=operator_flop_counts(part.events, signatures, tensor, vendor),
+        flops=flops,
         modules=module_work(part.events, part.facts),
-        tensor=tensor,
+        tensor=classes.among("tensor_cores", TENSOR_CORES_USED),
     )

@@ -58,14 +58,18 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if context.is_trifle(gain):
         return
     in_tf32 = alone < cost / 2  # TF32 may have been chosen for its accuracy, so this is an opportunity, not a fault.
+    # Kernels whose name and rate do not tell may run in TF32 as well.
+    unsure = not in_tf32 and ms_per_step(plain_rows[plain_rows["tensor_cores"] == "no"], steps) < alone / 2
     needed = factorizes(context)
     yield Evidence(
         Advice(
             f"FP32 products take {in_words(cost)} of each step"
             + (
-                " without tensor cores"
-                if not in_tf32
-                else f", most of it in TF32: {dtype} is twice as fast on the same tensor cores"
+                f", most of it in TF32: {dtype} is twice as fast on the same tensor cores"
+                if in_tf32
+                else "; their kernels do not tell whether they use tensor cores"
+                if unsure
+                else " without tensor cores"
             ),
             Action(
                 "Train",
@@ -84,7 +88,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         cost_ms=alone,
         weighed_by="gain",
         edits=edits,
-        at_most="warning" if in_tf32 or needed else None,
+        at_most="warning" if in_tf32 or unsure or needed else None,
         rows=evidence_of(slow, steps, ("flop_operator", "kernel")),
     )
 

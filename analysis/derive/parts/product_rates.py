@@ -1,0 +1,60 @@
+"""Find FP32 products that are too fast for the GPU's FP32 units, so that they used tensor cores (TF32).
+
+Names of Triton's and other own kernels do not tell which units a product used. Its rate can: FLOPs ÷ time above the FP32 peak
+are possible on tensor cores only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sawtooth.analysis.derive.classes import Classes
+from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.flop_counts import FLOP_CATEGORIES, FlopCounts
+from sawtooth.analysis.knowledge.flops import FP32_UNCERTAIN
+from sawtooth.analysis.knowledge.kernel_names import TensorCores
+from sawtooth.analysis.knowledge.owners import OWNER_KEYS, owner_of
+from sawtooth.analysis.metrics.mfu import FASTEST_CLOCK
+
+BY_RATE = "faster than the GPU's FP32 units can be: TF32"
+LIKE_OTHERS = "other FP32 products of this run are faster than the GPU's FP32 units can be: TF32 is on"
+
+Decided = dict[tuple[int, int | None, int | None], TensorCores]  # by kernel, operator and signature
+
+
+def by_rate(events: Events, classes: Classes, counts: FlopCounts, peak: float | None, decided: Decided) -> Classes:
+    """Return the classes with the tensor-core use that rates prove; the same object if they prove nothing.
+
+    ``peak`` is the GPU's FP32 peak in FLOP/s. ``decided`` holds the decisions of earlier parts of the recording and gets those
+    of this one, so that one kernel has one class.
+    """
+    table = classes.table
+    uncertain = counts.dtypes.index(FP32_UNCERTAIN) if FP32_UNCERTAIN in counts.dtypes else None
+    if peak is None or uncertain is None:
+        return classes
+    carrier = np.maximum(counts.carrier_of, 0)
+    product = (counts.carrier_of >= 0) & classes.among("category", FLOP_CATEGORIES)
+    time = np.bincount(carrier[product], weights=(events.gpu.end - events.gpu.start)[product], minlength=len(counts.count))
+    open_ = product & (counts.dtype[carrier] == uncertain) & classes.among("tensor_cores", ("unknown",))
+    rows = classes.row[open_]
+    flops = np.bincount(rows, weights=counts.count[carrier[open_]], minlength=len(table))
+    busy = np.bincount(rows, weights=time[carrier[open_]], minlength=len(table))
+    asked = np.unique(rows)
+    fast = asked[flops[asked] > FASTEST_CLOCK * peak * busy[asked] / 1e9]
+    names, categories = set(table["name"].iloc[fast]), set(table["category"].iloc[fast])
+    uses, reasons, owners = table["tensor_cores"].tolist(), table["reason"].tolist(), table["owner"].tolist()
+    keys = list(table[["name", "operator_name", "signature"]].itertuples(index=False, name=None))
+    for row in asked.tolist():
+        name, category = table["name"].iloc[row], table["category"].iloc[row]
+        proven: TensorCores = "yes" if name in names else "likely" if category in categories else "unknown"
+        use = decided.setdefault(keys[row], proven)
+        if use != "unknown":
+            uses[row], reasons[row] = use, BY_RATE if use == "yes" else LIKE_OTHERS
+            owners[row] = owner_of(category, use, "kernel")
+    if uses == table["tensor_cores"].tolist():
+        return classes
+    owner = np.array([OWNER_KEYS.index(key) for key in owners], np.int8)
+    changed = table.assign(tensor_cores=uses, reason=reasons, owner=owners)
+    return replace(classes, table=changed, owner=owner[classes.row])
