@@ -58,6 +58,7 @@ COMMANDS = {
     "loader": ("loader", "loader", "Time a DataLoader by itself, and say how many workers feed the GPU."),
     "doctor": ("doctor", "doctor", "Check the data folder and the settings."),
     "serve": ("serve", "serve", "Serve the dashboard."),
+    "mcp": ("mcp", "mcp", "Serve an agent by the Model Context Protocol, or write the skill that teaches it (--skill DIR)."),
     "demo": ("serve", "demo", "Serve the dashboard with the bundled examples and open it in the browser."),
 }
 NAME_A_RUN = ("report", "audit", "sweep")  # commands whose first word is a run or a file

@@ -17,6 +17,7 @@ import streamlit as st  # noqa: E402
 from starlette.middleware import Middleware  # noqa: E402
 
 from sawtooth.app.api import routes  # noqa: E402
+from sawtooth.app.api.mcp import mcp_routes  # noqa: E402
 from sawtooth.app.server.access import AccessMiddleware, keep_peers  # noqa: E402
 from sawtooth.app.server.flow import limit_scripts  # noqa: E402
 from sawtooth.app.server.process import lifespan, started_settings  # noqa: E402
@@ -34,11 +35,13 @@ def script_failed(error: Exception) -> None:
 
 keep_peers()
 limit_scripts()
+options = started_settings()
+for_agents, with_agents = mcp_routes(lifespan)
 app = st.App(
     Path(__file__).with_name("dashboard.py").resolve(),
-    routes=routes(),
-    middleware=[Middleware(AccessMiddleware, settings=started_settings())],
-    lifespan=lifespan,
+    routes=[*routes(), *for_agents],
+    middleware=[Middleware(AccessMiddleware, settings=options)],
+    lifespan=with_agents,
     on_script_error=script_failed,
 )
 

@@ -23,7 +23,7 @@ class Settings:
     """The options of this server.
 
     ``token`` is None before the start, and afterwards only with ``no_token``. ``external_links`` allows the only link to
-    another site.
+    another site. ``mcp`` answers agents at /mcp.
     """
 
     data: DataFolder
@@ -31,6 +31,7 @@ class Settings:
     no_token: bool = False
     external_links: bool = True
     demo: bool = False
+    mcp: bool = False
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     upload_cap_bytes: int = DEFAULT_UPLOAD_CAP
@@ -52,6 +53,7 @@ def settings_from(environment: dict[str, str]) -> Settings:
         no_token=environment.get("SAWTOOTH_NO_TOKEN", "") not in ("", "0"),
         external_links=environment.get("SAWTOOTH_NO_EXTERNAL", "") in ("", "0"),
         demo=environment.get("SAWTOOTH_DEMO", "") not in ("", "0"),
+        mcp=environment.get("SAWTOOTH_MCP", "") not in ("", "0"),
         allowed_hosts=_listed(environment.get("SAWTOOTH_ALLOWED_HOSTS")),
         trusted_proxies=_listed(environment.get("SAWTOOTH_TRUSTED_PROXIES")),
         upload_cap_bytes=_gigabytes(environment.get("SAWTOOTH_MAX_UPLOAD_GB"), DEFAULT_UPLOAD_CAP),

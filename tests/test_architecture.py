@@ -46,6 +46,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
         "duckdb",
         "markupsafe",
     ),
+    "sawtooth.app.agent": ("mcp", "pydantic", "msgspec", "numpy"),
     "sawtooth.app.templates": ("jinja2", "markupsafe"),
     "sawtooth.app.charts": ("plotly", "pandas", "numpy"),
     "sawtooth.app.format": ("pandas",),
@@ -60,6 +61,7 @@ LISTS = {"rules", "screens", "commands", "formats", "charts"}  # packages that a
 MOST_POSITIONAL = 6  # arguments whose order a reader can keep in mind
 LAZY = {
     "sawtooth.analysis": ("torch",),
+    "sawtooth.app": ("mcp",),
     "sawtooth.analysis.cluster": ("ray", "obstore"),
 }  # imported only where a function needs it
 

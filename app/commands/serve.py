@@ -28,6 +28,7 @@ def serve(
     no_external: Annotated[
         bool, typer.Option("--no-external", help="Hide the only link that leaves this machine (Open in Perfetto).")
     ] = False,
+    mcp: Annotated[bool, typer.Option("--mcp", help="Answer agents too, at /mcp (needs sawtooth[mcp]).")] = False,
     token: Annotated[
         str | None,
         typer.Option(help="Token to log in with. Others can see it in the list of processes: prefer SAWTOOTH_TOKEN."),
@@ -56,7 +57,7 @@ def serve(
         if token:
             say("sawtooth: --token can be read in the list of processes. SAWTOOTH_TOKEN cannot.", err=True)
         environment = start.environment_for(
-            data=data, address=address, token=token, no_token=no_token, external=not no_external
+            data=data, address=address, token=token, no_token=no_token, external=not no_external, mcp=mcp
         )
         start.serve(port=port, address=address, tls=tls, environment=environment)
 

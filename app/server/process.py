@@ -84,6 +84,8 @@ def announce() -> None:
         print("The link opens once; `sawtooth serve --link` prints another.", flush=True)
     with contextlib.suppress(OSError):
         print(f"Watch a GPU from here: {command_to_print(url, options.data.root)}", flush=True)
+    if options.mcp:
+        print(f"Agents: {url}mcp, with the header Authorization: Bearer and the token.", flush=True)
     print("Stop it with Ctrl-C.", flush=True)
     if os.environ.pop(OPEN, None):
         health, opened = f"{url}{HEALTH_PATH}", link_to(options.data, url, handed_over=True) if options.token else url

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from sawtooth.app.served_address import ANY_ADDRESS, DEFAULT_ADDRESS, DEFAULT_PORT
@@ -28,6 +29,7 @@ def environment_for(
     no_token: bool = False,
     external: bool = True,
     demo: bool = False,
+    mcp: bool = False,
     open_browser: bool = False,
 ) -> dict[str, str]:
     """Return the environment of a server process with these options.
@@ -45,11 +47,19 @@ def environment_for(
         NO_TOKEN: "1" if no_token else None,
         "SAWTOOTH_NO_EXTERNAL": None if external else "1",
         "SAWTOOTH_DEMO": "1" if demo else None,
+        "SAWTOOTH_MCP": "1" if mcp else None,
         OPEN: "1" if open_browser else None,
     }
     environment |= {name: value for name, value in options.items() if value}
-    settings_from(environment)
+    if settings_from(environment).mcp:
+        require_mcp()
     return environment
+
+
+def require_mcp() -> None:
+    """Raise UsageError if the packages of the MCP server are missing."""
+    if find_spec("mcp") is None:
+        raise UsageError("Serving agents needs the package mcp, which is not installed: pip install 'sawtooth[mcp]'.")
 
 
 def serve(

@@ -1,0 +1,28 @@
+"""The agent skill: Markdown files that teach an agent to record, read, change and prove."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from sawtooth.ingest.errors import UsageError
+
+NAME = "sawtooth"  # the format wants the folder to have the name of the skill
+
+
+def write_skill(folder: Path) -> Path:
+    """Write the skill into ``folder``/sawtooth and return that path; an older copy is replaced.
+
+    Raises UsageError if it cannot be written.
+    """
+    place = folder.expanduser() / NAME
+    try:
+        for file in sorted(Path(__file__).parent.rglob("*.md")):
+            target = place / file.relative_to(Path(__file__).parent)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+    except OSError as error:
+        raise UsageError(
+            f"The skill cannot be written to {place} ({error.strerror}). Name a folder that you may write."
+        ) from None
+    return place

@@ -1,0 +1,169 @@
+"""What the MCP tools answer, from one data folder. It knows nothing of the protocol."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sawtooth.analysis.compare.comparison import compare
+from sawtooth.analysis.compare.side import side_of
+from sawtooth.analysis.findings.recorded.source_lines import heaviest_function, user_stack
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.knowledge.frames import spoken
+from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.run.report import finding_json
+from sawtooth.analysis.run.view import causes_of
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.store.sql import run_query
+from sawtooth.app import format as fmt
+from sawtooth.app.agent import answers
+from sawtooth.app.agent.what_if import Changes, Prediction, predict
+from sawtooth.app.page.reference import rules
+from sawtooth.app.runs.card import kept_card
+from sawtooth.app.runs.listing import listed
+from sawtooth.app.words.advice import numbered
+from sawtooth.ingest.errors import NotFoundError, UsageError
+from sawtooth.ingest.manifest import Manifest
+
+LINES_MOST = 8  # source lines of an explanation
+EVIDENCE_MOST = 20  # rows of evidence: an agent reads all of them
+PLACES_LOOKED_AT = 20  # events whose stacks are read
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The answers of the tools from ``library``."""
+
+    library: Library
+
+    def run(self, text: str) -> Manifest:
+        """Return the run with this id or name. Raises NotFoundError."""
+        return self.library.folder.resolve_run(text)
+
+    def result(self, text: str) -> RunResult:
+        """Return the analysis of the run with this id or name."""
+        return result_of(self.run(text), self.library)
+
+    def list_runs(self, search: str, limit: int) -> answers.RunList:
+        """Return the newest runs whose name or tags contain ``search``."""
+        runs = [
+            run
+            for run in listed(self.library.folder.manifests())
+            if not search or any(search.lower() in text.lower() for text in (run.name, *run.tags))
+        ]
+        return answers.RunList([self.listed_run(run) for run in runs[:limit]], len(runs))
+
+    def listed_run(self, run: Manifest) -> answers.ListedRun:
+        """Return a run as a line of the list; nothing is analysed for it."""
+        card = kept_card(run, self.library.folder)
+        step = card.readings.get("best_step_time_ms") if card is not None else None
+        return answers.ListedRun(
+            id=run.id,
+            name=fmt.clean(run.name, answers.NAME_LENGTH),
+            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(run.created_ns / 1e9)),
+            tags=[fmt.clean(tag) for tag in run.tags],
+            traces=len(run.traces),
+            telemetry=len(run.telemetry),
+            step_ms=step.value if step is not None else None,
+            headline=(card.headline or card.problem or "") if card is not None else "not analysed yet: call report",
+        )
+
+    def compare(self, before: str, after: str) -> answers.RunComparison:
+        """Return ``after`` compared with ``before``."""
+        sides = [side_of([self.result(text)], self.library) for text in (before, after)]
+        return answers.comparison_of(compare(*sides))
+
+    def what_if(self, run: str, changes: Changes) -> Prediction:
+        """Return the run's step with ``changes``."""
+        return predict(self.result(run), changes, self.library)
+
+    def query(self, run: str, sql: str, rank: int | None, limit: int) -> answers.Rows:
+        """Return the first ``limit`` rows of a reading statement."""
+        result = self.result(run)
+        recording_id = self._recording(result, rank)
+        causes = causes_of([each for each in result.ranks if each.recording_id == recording_id])
+        answer = run_query(self.library.folder, recording_id, sql, causes=causes)
+        rows = answer.rows.head(limit)
+        return answers.Rows(
+            [str(name) for name in rows.columns],
+            [[_plain(value) for value in row] for row in rows.itertuples(index=False, name=None)],
+            answer.more or len(answer.rows) > limit,
+        )
+
+    def _recording(self, result: RunResult, rank: int | None) -> str:
+        """Return the recording of ``rank``, by default the lead's, else the run's first."""
+        recordings = result.manifest.recordings
+        if rank is not None:
+            at = next((each.id for each in result.manifest.traces if each.rank == rank), None)
+            if at is None:
+                ranks = ", ".join(str(each.rank) for each in result.manifest.traces if each.rank is not None)
+                raise NotFoundError(f"This run has no trace of rank {rank}. It has: {ranks or 'one trace without a rank'}.")
+            return at
+        if result.lead is not None:
+            return result.lead.recording_id
+        if not recordings:
+            raise UsageError("This run has no recording to query.")
+        return (result.manifest.traces or recordings)[0].id
+
+    def explain(self, run: str, finding: str) -> answers.Explanation:
+        """Return a finding in full. Raises NotFoundError if the run has no such finding."""
+        result = self.result(run)
+        by_slug = {each.rule: (number, each) for number, each in numbered(result)}
+        if finding not in by_slug:
+            why = next((each.because for each in result.not_checked if each.rule == finding), None)
+            missing = f" It was not checked: {why}" if why else f" It has: {', '.join(by_slug) or 'none'}."
+            raise NotFoundError(f"This run has no finding {finding[:80]!r}.{missing}")
+        number, known = by_slug[finding]
+        plain = finding_json(known)
+        about = next((rule for rule in rules() if rule.slug.replace("-", "_") == finding.replace("-", "_")), None)
+        return answers.Explanation(
+            finding=answers.advised(number, known),
+            how=known.fix,
+            prediction_note=known.prediction_note,
+            risk=known.risk,
+            changes=[{k: str(v) for k, v in change.items()} for change in plain["changes"]],
+            evidence=[{k: _plain(v) for k, v in row.items()} for row in plain["evidence"][:EVIDENCE_MOST]],
+            source_lines=self._source_lines(result, known),
+            needs_first=list(known.needs_first),
+            about_the_rule=dict(about.sections) if about is not None else {},
+        )
+
+    def _source_lines(self, result: RunResult, finding: Finding) -> list[str]:
+        """Return the user's lines at the finding's events, innermost, most frequent first."""
+        lead = result.lead
+        if lead is None:
+            return []
+        starts = [start for start, _ in finding.places] or [row["start_ns"] for row in finding.evidence if row.get("start_ns")]
+        with self.library.open(lead.recording_id) as recording:
+            lines = [user_stack(recording, lead.device, int(start))[-1:] for start in starts[:PLACES_LOOKED_AT]]
+            ordered = _most_frequent(line for stack in lines for line in stack)
+            if not ordered and finding.explains.causes:
+                heaviest = heaviest_function(recording, lead.device, *finding.explains.causes)
+                return [heaviest] if heaviest else []
+        return [spoken(line) for line in ordered[:LINES_MOST]]
+
+
+def _most_frequent(lines: Iterable[str]) -> list[str]:
+    counts: dict[str, int] = {}
+    for line in lines:
+        counts[line] = counts.get(line, 0) + 1
+    return sorted(counts, key=lambda line: -counts[line])
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON can hold it: numbers that are not finite and missing values become null."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    item = getattr(value, "item", None)
+    if item is not None:
+        return _plain(item())
+    return None if str(value) == "<NA>" else str(value)

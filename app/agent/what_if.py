@@ -1,0 +1,207 @@
+"""A run's step after changes: those of its findings, and others that a caller describes.
+
+The pages replay the same edits, so a change of findings has the same answer here as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sawtooth.analysis.batch_outlook import at_batch
+from sawtooth.analysis.knowledge.causes import HOST_CAUSES, REMOVABLE, WAIT_CAUSES
+from sawtooth.analysis.outlook import outlook
+from sawtooth.analysis.replay.edits import AsGraph, Edit, FasterHost, ScaledOps, WithoutHostCause, WithoutOps, WithoutWaits
+from sawtooth.analysis.replay.whatif import WhatIf
+from sawtooth.analysis.run.model import Finding, RankResult, RunResult
+from sawtooth.analysis.run_analysis import whatif_of
+from sawtooth.analysis.store.library import Library, Recording
+from sawtooth.app import format as fmt
+from sawtooth.ingest.errors import NotFoundError, UsageError
+
+FACTOR_MOST = 100.0  # times as slow: more is a slip of the decimal point
+CHANGES_MOST = 50
+TRIED = tuple(cause for cause in REMOVABLE if cause in (*HOST_CAUSES, *WAIT_CAUSES))  # causes that an edit can remove
+
+
+@dataclass(frozen=True)
+class LessLostTime:
+    """Less time lost to a cause of the report's ``lost``: ``keep_share`` of it stays (0 removes it)."""
+
+    cause: str
+    keep_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """Kernels whose name contains ``name`` take ``factor`` of their time (0.5 is twice as fast, 0 removes them)."""
+
+    name: str
+    factor: float
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes to try together. ``batch_factor`` (2 doubles the batch) is predicted alone."""
+
+    findings: Sequence[str] = ()
+    lost_time: Sequence[LessLostTime] = ()
+    kernels: Sequence[KernelTime] = ()
+    host_time_factor: float | None = None
+    cuda_graph: bool = False
+    batch_factor: float | None = None
+
+    @property
+    def own(self) -> bool:
+        """Whether there are changes other than those of findings."""
+        return bool(self.lost_time or self.kernels or self.host_time_factor is not None or self.cuda_graph)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The step before and after the changes, ms, with the interval that holds four of five such predictions.
+
+    ``gain_ms`` is before minus after. ``not_counted`` are findings whose gain a replay cannot show; they are left out.
+    ``samples_per_second_factor`` is set for another batch size.
+    """
+
+    before_ms: float
+    after_ms: float
+    low_ms: float | None
+    high_ms: float | None
+    gain_ms: float
+    speedup: float
+    sentence: str
+    not_counted: list[str]
+    samples_per_second_factor: float | None = None
+
+
+def predict(result: RunResult, changes: Changes, library: Library) -> Prediction:
+    """Return the run's step with ``changes``. Raises UsageError if they say nothing or cannot be replayed."""
+    if (check := result.withdrawn_by) is not None:
+        raise UsageError(check.sentence)
+    lead = result.lead
+    if lead is None or lead.best.ms is None:
+        raise UsageError("This run has no GPU step to change: a prediction needs a trace with steps.")
+    findings = _findings(result, changes.findings)
+    if changes.batch_factor is not None:
+        if findings or changes.own:
+            raise UsageError("Another batch size is predicted alone. Ask for the other changes in a call of their own.")
+        return _of_batch(result, lead.best.ms, changes.batch_factor, library)
+    if not findings and not changes.own:
+        raise UsageError("Name at least one change: a finding, a cause of lost time, kernels, the host, a graph or a batch.")
+    if changes.own:
+        return _replayed(result, lead, findings, changes, library)
+    if len(findings) == 1 and findings[0].predicted_step_ms is not None:
+        (one,) = findings
+        assert one.predicted_step_ms is not None
+        before_ms = one.predicted_step_ms + one.gain_ms
+        return _made(before_ms, one.predicted_step_ms, one.predicted_low_ms, one.predicted_high_ms, [])
+    together = outlook(library, lead, result.gpus, findings) if any(f.edits for f in findings) else None
+    if together is None:
+        raise UsageError(_no_replay(findings))
+    left_out = [finding.rule for finding in findings if not finding.edits]
+    return _made(together.before_ms, together.after_ms, together.low_ms, together.high_ms, left_out)
+
+
+def _findings(result: RunResult, slugs: Sequence[str]) -> list[Finding]:
+    known = {finding.rule: finding for finding in result.findings}
+    unknown = [slug for slug in slugs if slug not in known]
+    if unknown:
+        raise NotFoundError(f"This run has no finding {unknown[0]!r}. It has: {', '.join(known) or 'none'}.")
+    return [known[slug] for slug in dict.fromkeys(slugs)]
+
+
+def _no_replay(findings: Sequence[Finding]) -> str:
+    note = next((finding.prediction_note for finding in findings if finding.prediction_note), "")
+    return f"These changes cannot be predicted from this trace. {note}".strip()
+
+
+def _replayed(
+    result: RunResult, lead: RankResult, findings: Sequence[Finding], changes: Changes, library: Library
+) -> Prediction:
+    with library.open(lead.recording_id) as recording:
+        whatif = whatif_of(recording, lead)
+        if whatif is None:
+            raise UsageError("No replay explains this trace, so changes cannot be predicted from it.")
+        edits = tuple(dict.fromkeys([*(edit for f in findings for edit in f.edits), *_own(changes, recording, lead, whatif)]))
+    after_ms, between = whatif.predict_ms(lead.best, edits), whatif.predict_range_ms(lead.best, edits)
+    if after_ms is None or lead.best.ms is None:
+        raise UsageError("This trace's steps cannot be replayed with these changes.")
+    low_ms, high_ms = whatif.of_another_run(lead.best, edits, between) if between is not None else (None, None)
+    return _made(lead.best.ms, after_ms, low_ms, high_ms, [finding.rule for finding in findings if not finding.edits])
+
+
+def _own(changes: Changes, recording: Recording, lead: RankResult, whatif: WhatIf) -> list[Edit]:
+    """Return the edits of the changes that are not findings. Raises UsageError for one that changes nothing."""
+    if len(changes.lost_time) + len(changes.kernels) > CHANGES_MOST:
+        raise UsageError(f"At most {CHANGES_MOST} changes are predicted in one call.")
+    edits: list[Edit] = [_of_cause(less, whatif) for less in changes.lost_time]
+    edits += [_of_kernels(kernel, recording, lead, whatif) for kernel in changes.kernels]
+    if changes.host_time_factor is not None:
+        edits.append(FasterHost(_factor(changes.host_time_factor, "host_time_factor")))
+    return [*edits, *([AsGraph()] if changes.cuda_graph else [])]
+
+
+def _of_cause(less: LessLostTime, whatif: WhatIf) -> Edit:
+    if less.cause not in TRIED:
+        raise UsageError(f"{less.cause!r} is no cause that a replay can remove. It can remove: {', '.join(TRIED)}.")
+    if not 0 <= less.keep_share <= 1:
+        raise UsageError(f"keep_share is {less.keep_share:g}; it is the share that stays, from 0 to 1.")
+    if less.cause in WAIT_CAUSES and less.keep_share:
+        raise UsageError(f"Waits of {less.cause} are removed whole: give it a keep_share of 0.")
+    if less.cause in HOST_CAUSES:
+        return WithoutHostCause(less.cause, less.keep_share)
+    host = whatif.problem.host
+    waiting = (np.diff(host.wait_ptr) > 0) & (host.wait_cause == WAIT_CAUSES.index(less.cause))
+    return WithoutWaits(tuple(host.call[waiting].tolist()))
+
+
+def _of_kernels(kernel: KernelTime, recording: Recording, lead: RankResult, whatif: WhatIf) -> Edit:
+    factor = _factor(kernel.factor, "factor")
+    rows = recording.rows(
+        "SELECT g.gpu_op_id FROM gpu_ops g JOIN names n USING (name_id) WHERE g.device = ? AND contains(n.name, ?)",
+        [lead.device, kernel.name],
+    )
+    replayed = set(whatif.problem.ops.op.tolist())
+    ops = tuple(int(row[0]) for row in rows if int(row[0]) in replayed)
+    if not kernel.name or not ops:
+        raise UsageError(f"No GPU operation of the replayed steps has a name with {kernel.name[:80]!r} in it.")
+    return ScaledOps(ops, factor, factor, factor) if factor else WithoutOps(ops)
+
+
+def _factor(value: float, name: str) -> float:
+    if not 0 <= value <= FACTOR_MOST:
+        raise UsageError(f"{name} is {value:g}; it is the new time as a share of the old one, from 0 to {FACTOR_MOST:g}.")
+    return value
+
+
+def _of_batch(result: RunResult, before_ms: float, factor: float, library: Library) -> Prediction:
+    if not 0 < factor <= FACTOR_MOST:
+        raise UsageError(f"batch_factor is {factor:g}; it is the new batch as a multiple of the old one, such as 2.")
+    batch = at_batch(result, factor, library)
+    if batch is None:
+        raise UsageError("This trace does not show its batch, so another size cannot be predicted. Record with shapes.")
+    return _made(before_ms, batch.step_ms, batch.low_ms, batch.high_ms, [], per_second=batch.rate)
+
+
+def _made(
+    before_ms: float,
+    after_ms: float,
+    low_ms: float | None,
+    high_ms: float | None,
+    left_out: list[str],
+    *,
+    per_second: float | None = None,
+) -> Prediction:
+    between = (
+        f" ({fmt.duration_ms(low_ms)} to {fmt.duration_ms(high_ms)})" if low_ms is not None and high_ms is not None else ""
+    )
+    rate = f", with {per_second:.2f} times as many samples per second" if per_second is not None else ""
+    return Prediction(
+        before_ms, after_ms, low_ms, high_ms, before_ms - after_ms, before_ms / after_ms if after_ms else 1.0,
+        f"A step takes {fmt.duration_ms(before_ms)} now and about {fmt.duration_ms(after_ms)}{between} after the change{rate}.",
+        left_out, per_second,
+    )  # fmt: skip

@@ -1,0 +1,51 @@
+"""``/mcp``: the tools of the MCP server over HTTP, if ``sawtooth serve --mcp`` asked for them.
+
+``sawtooth.app.server.access`` guards the route like every other: host, origin, token, and the limit of wrong tokens. The SDK's
+own check of the host would refuse every name but this machine's, so it is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from starlette.routing import BaseRoute
+
+from sawtooth.app.api.uploads import claimed
+from sawtooth.app.library import library
+from sawtooth.app.server.process import jobs
+from sawtooth.app.settings import settings
+
+PATH = "/mcp"
+BODY_BYTES = 1 << 20  # a query has at most 10,000 characters; files come by the uploads' own route
+
+Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
+
+
+def mcp_routes(lifespan: Lifespan) -> tuple[list[BaseRoute], Lifespan]:
+    """Return the route of the MCP server, and ``lifespan`` with its sessions; no route without ``--mcp``."""
+    if not settings().mcp:
+        return [], lifespan
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    from sawtooth.app.agent.ingest import from_uploads
+    from sawtooth.app.agent.server import mcp_server
+    from sawtooth.app.agent.tools import Tools
+
+    tools = Tools(library())
+    server = mcp_server(tools, from_uploads(tools, jobs, claimed))
+    routes = server.streamable_http_app(
+        streamable_http_path=PATH,
+        json_response=True,
+        stateless_http=True,
+        max_request_body_size=BODY_BYTES,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    ).routes
+
+    @asynccontextmanager
+    async def with_sessions(app: Any) -> AsyncIterator[None]:
+        async with server.session_manager.run(), lifespan(app):
+            yield None
+
+    return list(routes), with_sessions
