@@ -56,6 +56,12 @@ COMMANDS = {
         "Measure this machine's GPU, so that telemetry's step time is surer; needs PyTorch.",
     ),
     "loader": ("loader", "loader", "Time a DataLoader by itself, and say how many workers feed the GPU."),
+    "collectives": (
+        "dumps",
+        "collectives",
+        "Say which collective hangs and which ranks are missing, from dumps of NCCL's flight recorder.",
+    ),
+    "memory": ("dumps", "memory", "Say who holds the GPU's memory at its peak, from a snapshot of torch.cuda.memory."),
     "doctor": ("doctor", "doctor", "Check the data folder and the settings."),
     "serve": ("serve", "serve", "Serve the dashboard."),
     "mcp": ("mcp", "mcp", "Serve an agent by the Model Context Protocol, or write the skill that teaches it (--skill DIR)."),

@@ -100,6 +100,7 @@ def mcp_server(tools: Tools, ingest: Ingest) -> MCPServer:
     @reading("Predict a step after changes")
     def what_if(
         run: Run,
+        *,
         findings: Annotated[list[str] | None, Field(description="Findings of the report whose change is made.")] = None,
         lost_time: Annotated[list[LessLostTime] | None, Field(description="Causes of the report's `lost` to reduce.")] = None,
         kernels: Annotated[list[KernelTime] | None, Field(description="Kernels that become faster or slower.")] = None,

@@ -16,8 +16,9 @@ from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.contract import report_schema
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
+from sawtooth.app.commands.dumps import answer_of
 from sawtooth.app.commands.inputs import Opened, opened, opened_all
-from sawtooth.app.commands.output import DataOption, Format, KeepOption, OutputOption, format_for, say, write
+from sawtooth.app.commands.output import DataOption, Format, KeepOption, OutputOption, TableFormat, format_for, say, write
 from sawtooth.app.printable import json_text
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.words.comparisons import changed
@@ -48,6 +49,11 @@ def report(
     if not inputs:
         raise UsageError("Name a run, or files of one run.")
     chosen = format_for(format, output, Format)
+    if (answer := answer_of(inputs)) is not None:
+        if chosen is Format.html:
+            raise UsageError("Dumps of NCCL and of memory are reported as text, md or json.")
+        answer([Path(text) for text in inputs], TableFormat(chosen.value), output)
+        return
     if each and chosen is Format.html:
         raise UsageError("--each writes json, md or text: an HTML report is of one run.")
     with (opened_all if each else _one)(inputs, data, keep=keep) as runs:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from sawtooth.ingest.dumps.flight_recorder import is_flight_recorder
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.source import EXPORT, refuse_type
 
@@ -39,6 +40,8 @@ def refuse_other_profile(head: bytes, name: str) -> None:
         raise refuse_type("a profile of JAX or TensorFlow (XPlane)", NSIGHT)
     if binary and (name.endswith((".pftrace", ".perfetto-trace")) or _is_perfetto(head)):
         raise refuse_type("a binary Perfetto trace", f"PyTorch writes one if the path ends in .pftrace. {EXPORT}")
+    if is_flight_recorder(head):
+        raise refuse_type("a dump of NCCL's flight recorder", "Read it with sawtooth collectives FILE….")
     if MEMORY_TIMELINE.match(head):
         raise refuse_type("a memory timeline of PyTorch", f"It holds no kernels. {EXPORT}")
     if head.lstrip()[:1] == b"{" and b'"traceEvents"' not in head and CHAKRA.search(head):

@@ -1,0 +1,117 @@
+"""Free memory of PyTorch's allocator that it cannot use, and allocations that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sawtooth.analysis.dumps.stacks import Purpose, frames_of, purpose_of
+from sawtooth.ingest.dumps.memory_snapshot import Event, Segment
+
+if TYPE_CHECKING:
+    from sawtooth.analysis.dumps.held_memory import Allocation
+
+SMALL_BYTES = 1 << 20  # kSmallSize of PyTorch's allocator: larger requests come from other segments
+GRANULE_BYTES = 2 << 20  # kRoundLarge: the driver is asked for multiples of it
+
+
+@dataclass(frozen=True)
+class Fragmentation:
+    """The allocator's memory at the end of the recording.
+
+    ``free_bytes`` is cached and not in use; ``stuck_bytes`` of it lies in segments that are partly in use, which
+    ``empty_cache`` cannot give back. ``largest_free_bytes`` is the largest block that one allocation could take.
+    """
+
+    reserved_bytes: int
+    used_bytes: int
+    free_bytes: int
+    stuck_bytes: int
+    largest_free_bytes: int
+    rounding_bytes: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An allocation that failed: what it asked for, and what was free.
+
+    ``fitted_bytes`` is the largest allocation that would have fitted: the larger of ``largest_free_bytes`` of the cache and what
+    the driver had. ``other_streams_bytes`` is cached for other streams. ``joined_bytes`` would be free if all pieces were joined,
+    as with expandable segments.
+    """
+
+    size: int
+    driver_free_bytes: int
+    cached_free_bytes: int
+    largest_free_bytes: int
+    other_streams_bytes: int
+    in_use_bytes: int
+    fitted_bytes: int
+    purpose: Purpose
+
+    @property
+    def joined_bytes(self) -> int:
+        """The bytes that would be free in one piece with expandable segments."""
+        return self.driver_free_bytes + self.cached_free_bytes
+
+    @property
+    def fits_joined(self) -> bool:
+        """Whether it would have fitted into the joined pieces."""
+        return self.size <= self.joined_bytes
+
+
+def fragmentation_of(segments: Sequence[Segment]) -> Fragmentation:
+    """Return the state of one device's segments."""
+    used = free = stuck = largest = rounding = 0
+    for segment in segments:
+        inside = sum(block.size for block in segment.blocks if block.state != "inactive")
+        gaps = [block.size for block in segment.blocks if block.state == "inactive"]
+        used, free = used + inside, free + sum(gaps)
+        stuck += sum(gaps) if inside else 0
+        largest = max([largest, *gaps])
+        rounding += sum(b.size - b.requested_size for b in segment.blocks if b.state == "active_allocated" and b.requested_size)
+    return Fragmentation(sum(segment.total_size for segment in segments), used, free, stuck, largest, rounding)
+
+
+def failed_at(at: int, events: Sequence[Event], segments: Sequence[Segment], allocations: Sequence[Allocation]) -> Failed:
+    """Return the failed allocation of event ``at``, with the cache as it was then."""
+    event = events[at]
+    large = event.size > SMALL_BYTES
+    gaps, other = [], 0
+    live = sorted((a.address, a.size) for a in allocations if a.start < at and (a.end is None or a.end >= at))
+    for address, size, stream in _segments_at(at, events, segments):
+        if (size > GRANULE_BYTES) != large:
+            continue
+        pieces = _gaps(address, size, live)
+        if stream == event.stream:
+            gaps += pieces
+        else:
+            other += sum(pieces)
+    driver = event.device_free or 0
+    largest = max(gaps, default=0)
+    return Failed(
+        event.size, driver, sum(gaps), largest, other, sum(size for _, size in live),
+        max(largest, driver // GRANULE_BYTES * GRANULE_BYTES), purpose_of(frames_of(event.frames), lasts=False),
+    )  # fmt: skip
+
+
+def _segments_at(at: int, events: Sequence[Event], segments: Sequence[Segment]) -> list[tuple[int, int, int]]:
+    """Return address, size and stream of the segments at event ``at``: today's, with later changes undone."""
+    there = {segment.address: (segment.total_size, segment.stream) for segment in segments}
+    for event in reversed(events[at:]):
+        if event.action in ("segment_alloc", "segment_map"):
+            there.pop(event.addr, None)
+        elif event.action in ("segment_free", "segment_unmap"):
+            there[event.addr] = (event.size, event.stream)
+    return [(address, size, stream) for address, (size, stream) in there.items()]
+
+
+def _gaps(address: int, size: int, live: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the free pieces of a segment between the blocks in use."""
+    pieces, at = [], address
+    for start, length in live:
+        if address <= start < address + size:
+            pieces.append(start - at)
+            at = max(at, start + length)
+    return [piece for piece in (*pieces, address + size - at) if piece > 0]

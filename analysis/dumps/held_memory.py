@@ -1,0 +1,180 @@
+"""Who holds a GPU's memory at its peak, how fragmented the cache is, and what an allocation that failed was missing.
+
+Events are walked once. The peak is that of the recorded events: what the allocator's buffer has dropped, or what came before, is
+not in them. Sizes are rounded up as the allocator does, so that the sums are those of ``torch.cuda.memory_allocated``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sawtooth.analysis.dumps.fragmentation import Failed, Fragmentation, failed_at, fragmentation_of
+from sawtooth.analysis.dumps.stacks import BEFORE, Purpose, frames_of, purpose_of
+from sawtooth.ingest.dumps.memory_snapshot import Annotation, Event, Segment, Snapshot
+
+ROUND_BYTES = 512  # kMinBlockSize of PyTorch's allocator
+CURVE_POINTS = 400  # of a picture
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A block in use: ``start`` and ``end`` are indices of events, -1 and None if they are outside the recording."""
+
+    address: int
+    size: int
+    start: int
+    end: int | None
+    frames: Any
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Bytes at the peak that share a purpose, and how many blocks they are."""
+
+    name: str
+    size: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """The memory of one GPU: the peak and its holders, the end of the recording, and failed allocations.
+
+    ``curve`` has times in s since the first event and bytes in use. ``stacks`` are the user's lines.
+    """
+
+    device: int
+    events: int
+    peak_bytes: int
+    peak_at_s: float | None
+    end_bytes: int
+    categories: tuple[Holder, ...]
+    modules: tuple[Holder, ...]
+    stacks: tuple[Holder, ...]
+    fragmentation: Fragmentation
+    failed: tuple[Failed, ...]
+    curve: tuple[tuple[float, int], ...]
+
+
+def held_memory(snapshot: Snapshot) -> list[DeviceMemory]:
+    """Return the memory of each device that the snapshot has segments or events of."""
+    devices = sorted({s.device for s in snapshot.segments} | {d for d, events in enumerate(snapshot.device_traces) if events})
+    return [_of_device(device, snapshot) for device in devices]
+
+
+def _of_device(device: int, snapshot: Snapshot) -> DeviceMemory:
+    events = snapshot.device_traces[device] if device < len(snapshot.device_traces) else []
+    segments = [segment for segment in snapshot.segments if segment.device == device]
+    allocations = allocations_of(events, segments)
+    in_use = _in_use(allocations, len(events))
+    peak = int(np.argmax(in_use))  # 0 is the time before the first event
+    live = [a for a in allocations if a.start < peak and (a.end is None or a.end >= peak)]
+    ranges = _Ranges([a for a in snapshot.external_annotations if a.device == device])
+    stacks_recorded = any(event.frames for event in events)
+    purposes = [_purpose(each, events, ranges, stacks_recorded) for each in live]
+    times = [event.time_us for event in events]
+    first = next((time for time in times if time is not None), None)
+    at = times[peak - 1] if peak else first
+    return DeviceMemory(
+        device,
+        len(events),
+        int(in_use[peak]),
+        (at - first) / 1e6 if at is not None and first is not None else None,
+        int(in_use[-1]),
+        _held(live, [purpose.category for purpose in purposes]),
+        _held(live, [purpose.module for purpose in purposes]),
+        _held(live, [purpose.line for purpose in purposes]),
+        fragmentation_of(segments),
+        tuple(failed_at(i, events, segments, allocations) for i, event in enumerate(events) if event.action == "oom"),
+        _curve(in_use, times, first),
+    )
+
+
+def rounded(size: int) -> int:
+    """Return the bytes that the allocator takes for a block of ``size``."""
+    return -(-size // ROUND_BYTES) * ROUND_BYTES
+
+
+def allocations_of(events: Sequence[Event], segments: Sequence[Segment]) -> list[Allocation]:
+    """Return every block in use at some time of the recording."""
+    open_: dict[int, tuple[int, Event]] = {}
+    done: list[Allocation] = []
+    for i, event in enumerate(events):
+        if event.action == "alloc":
+            open_[event.addr] = (i, event)
+        elif event.action == "free_requested":
+            start, made = open_.pop(event.addr, (-1, None))
+            done.append(Allocation(event.addr, rounded(event.size), start, i, made.frames if made is not None else None))
+    done += [Allocation(address, rounded(made.size), start, None, made.frames) for address, (start, made) in open_.items()]
+    for segment in segments:
+        for address, block in segment.placed:
+            if block.state == "active_allocated" and address not in open_:
+                done.append(Allocation(address, block.size, -1, None, block.frames or None))
+    return done
+
+
+def _in_use(allocations: Sequence[Allocation], events: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the bytes in use before the first event and after each event."""
+    change = np.zeros(events + 1, np.int64)
+    for each in allocations:
+        change[each.start + 1] += each.size
+        if each.end is not None:
+            change[each.end + 1] -= each.size
+    total: np.ndarray[Any, np.dtype[np.int64]] = np.cumsum(change)
+    return total
+
+
+def _purpose(each: Allocation, events: Sequence[Event], ranges: _Ranges, stacks_recorded: bool) -> Purpose:
+    frames = frames_of(each.frames)
+    if each.start < 0 and not frames:
+        return Purpose(BEFORE)
+    time = events[each.start].time_us if each.start >= 0 else None
+    return purpose_of(
+        frames, lasts=each.end is None, range_name=ranges.at(time) if time is not None else "", stacks_recorded=stacks_recorded
+    )
+
+
+def _held(live: Sequence[Allocation], names: Sequence[str]) -> tuple[Holder, ...]:
+    sums: dict[str, list[int]] = {}
+    for each, name in zip(live, names, strict=True):
+        row = sums.setdefault(name, [0, 0])
+        row[0] += each.size
+        row[1] += 1
+    return tuple(sorted((Holder(name, *row) for name, row in sums.items()), key=lambda held: (-held.size, held.name)))
+
+
+def _curve(
+    in_use: np.ndarray[Any, np.dtype[np.int64]], times: Sequence[int | None], first: int | None
+) -> tuple[tuple[float, int], ...]:
+    """Return at most CURVE_POINTS points; each is the largest of its piece, so the peak is among them."""
+    if first is None or len(in_use) < 2:
+        return ()
+    pieces = np.array_split(np.arange(1, len(in_use)), min(CURVE_POINTS, len(in_use) - 1))
+    tops = [int(piece[np.argmax(in_use[piece])]) for piece in pieces]
+    return tuple((((times[top - 1] or first) - first) / 1e6, int(in_use[top])) for top in tops)
+
+
+class _Ranges:
+    """The named ranges of a device by time; of nested ones, the innermost with a module in parentheses."""
+
+    def __init__(self, annotations: Sequence[Annotation]) -> None:
+        self._times: list[int] = []
+        self._names: list[str] = []
+        open_: list[str] = []
+        for each in sorted(annotations, key=lambda annotation: annotation.time_us):
+            if each.stage == "START":
+                open_.append(each.name)
+            elif each.name in open_:
+                del open_[len(open_) - 1 - open_[::-1].index(each.name)]
+            self._times.append(each.time_us)
+            self._names.append(next((name for name in reversed(open_) if name.endswith(")")), ""))
+
+    def at(self, time_us: int) -> str:
+        """Return the range at a time; "" if none is open."""
+        place = bisect_right(self._times, time_us) - 1
+        return self._names[place] if place >= 0 else ""

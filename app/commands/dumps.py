@@ -1,0 +1,87 @@
+"""``sawtooth collectives`` and ``sawtooth memory``: answers from dumps that PyTorch writes beside traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sawtooth.analysis.dumps.held_memory import held_memory
+from sawtooth.analysis.dumps.hung_collective import flight_report
+from sawtooth.app.commands.output import OutputOption, TableFormat, TableFormatOption, format_for, write
+from sawtooth.app.printable import json_text
+from sawtooth.app.reports import flight_recorder, memory_snapshot
+from sawtooth.ingest.dumps.flight_recorder import is_flight_recorder, read_dumps
+from sawtooth.ingest.dumps.memory_snapshot import is_snapshot, read_snapshot
+from sawtooth.ingest.dumps.opened import head_of
+from sawtooth.ingest.errors import UsageError
+
+FILES_MOST = 100_000  # ranks of a job
+
+
+def collectives(
+    dumps: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE…|DIR",
+            exists=True,
+            help="Dumps of NCCL's flight recorder, one per rank (pickle or JSON); the rank stands at the end of the name. A folder means all in it.",
+        ),
+    ],
+    format: TableFormatOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Say which collective hangs and which ranks are missing, from dumps of NCCL's flight recorder."""
+    files = [file for path in dumps for file in (sorted(path.iterdir()) if path.is_dir() else [path]) if file.is_file()]
+    if any(path.is_dir() for path in dumps):
+        files = [file for file in files if file in dumps or is_flight_recorder(head_of(file))]
+    if not files or len(files) > FILES_MOST:
+        raise UsageError(f"{len(files):,} dumps of NCCL's flight recorder; give 1 to {FILES_MOST:,}.")
+    _answer_flight(files, format_for(format, output, TableFormat), output)
+
+
+def memory(
+    snapshot: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A pickle of torch.cuda.memory._dump_snapshot()."),
+    ],
+    format: TableFormatOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Say who holds the GPU's memory at its peak, how fragmented it is, and what an OOM was missing."""
+    _answer_memory([snapshot], format_for(format, output, TableFormat), output)
+
+
+def _answer_flight(files: Sequence[Path], chosen: TableFormat, output: Path | None) -> None:
+    report = flight_report(read_dumps(files))
+    forms: dict[TableFormat, Callable[[], str]] = {
+        TableFormat.json: lambda: json_text(flight_recorder.plain(report), 1),
+        TableFormat.md: lambda: flight_recorder.markdown(report),
+        TableFormat.text: lambda: flight_recorder.text(report),
+    }
+    write(forms[chosen](), output, bold_line=0 if chosen is TableFormat.text else None)
+
+
+def _answer_memory(files: Sequence[Path], chosen: TableFormat, output: Path | None) -> None:
+    (file,) = files
+    memories = held_memory(read_snapshot(file))
+    plain: dict[str, Any] = {"devices": memory_snapshot.plain(memories)}
+    forms: dict[TableFormat, Callable[[], str]] = {
+        TableFormat.json: lambda: json_text(plain, 1),
+        TableFormat.md: lambda: memory_snapshot.markdown(memories),
+        TableFormat.text: lambda: memory_snapshot.text(memories),
+    }
+    write(forms[chosen](), output, bold_line=0 if chosen is TableFormat.text else None)
+
+
+def answer_of(inputs: Sequence[str]) -> Callable[[Sequence[Path], TableFormat, Path | None], None] | None:
+    """Return the function that answers for ``inputs`` if they are such dumps; None for runs, traces and telemetry."""
+    paths = [Path(text) for text in inputs]
+    if not paths or not all(path.is_file() for path in paths):
+        return None
+    heads = [head_of(path) for path in paths]
+    if all(map(is_flight_recorder, heads)):
+        return _answer_flight
+    return _answer_memory if len(heads) == 1 and is_snapshot(heads[0]) else None

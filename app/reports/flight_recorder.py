@@ -1,0 +1,193 @@
+"""The answer of NCCL's flight recorder as a sentence, text, Markdown and JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from sawtooth.analysis.dumps.hung_collective import UNKNOWN_RANK, FlightReport, Hang, RankState
+from sawtooth.analysis.knowledge.frames import is_user_line
+from sawtooth.app import format as fmt
+from sawtooth.app.reports.escaped import as_written, for_terminals
+from sawtooth.ingest.dumps.flight_recorder import Entry, Frame
+
+COLUMNS = ("rank", "at this call", "its last call in the group", "waits elsewhere", "code")
+NAME_LENGTH = 60
+LATE_MS = 1.0  # a rank that is earlier than this is not named: clocks of hosts differ by as much
+
+
+def headline(report: FlightReport) -> str:
+    """Return which collective hangs and which ranks are missing, in one sentence."""
+    if not report.hangs:
+        if not report.entries:
+            return "The flight recorder holds no calls: it was off, or nothing was called yet."
+        if report.completed < report.entries:
+            still = fmt.many(report.entries - report.completed, "recorded call")
+            return f"{still} did not complete, and no rank is missing from them: check the network and the GPUs."
+        many = fmt.many(report.entries, "recorded call")
+        return f"No collective hangs: {f'all {many} are' if report.entries > 1 else f'the {many} is'} completed on {_own(report.ranks)}."
+    hang = report.hangs[0]
+    call = _call(hang)
+    waiting, missing = hang.in_state("waiting"), hang.in_state("missing")
+    if hang.kind == "different":
+        calls = ", ".join(f"{fmt.clean(name, NAME_LENGTH)} on {ranks_text(ranks)}" for name, ranks in hang.calls.items())
+        return f"Ranks call different collectives as number {hang.seq} of group {_group(hang)}: {calls}."
+    if hang.kind == "sizes":
+        sizes = ", ".join(f"{fmt.clean(size, NAME_LENGTH)} on {ranks_text(ranks)}" for size, ranks in hang.calls.items())
+        return f"The sizes of {call} differ: {sizes}."
+    if hang.kind == "stuck":
+        return f"All {len(hang.members)} ranks have called {call}, and it does not complete: check the network and the GPUs."
+    if hang.is_p2p:
+        return _of_two(hang)
+    if hang.kind == "alone":
+        return f"{_capital(_own(waiting))} {_waits(waiting)} in {call}; without dumps of the other ranks nobody knows who is missing."
+    has, waits = ("has", "waits") if len(missing) == 1 else ("have", "wait")
+    also = _instead(hang, f"{'It' if len(missing) == 1 else 'They'} {waits}")
+    return f"{_capital(ranks_text(missing))} {has} not called {call}; {_own(waiting)} {_waits(waiting)} in it.{also}"
+
+
+def _of_two(hang: Hang) -> str:
+    partner = ranks_text([hang.ranks[1].rank])
+    begin = f"{_capital(ranks_text([hang.ranks[0].rank]))} waits to {hang.operation} in group {_group(hang)}"
+    if hang.kind == "alone":
+        return f"{begin}; there is no dump of {partner}."
+    return f"{begin}; {partner} has not made the matching call.{_instead(hang, 'It waits')}"
+
+
+def _instead(hang: Hang, who_waits: str) -> str:
+    elsewhere = next((each.waits_in for each in hang.ranks if each.state == "missing" and each.waits_in is not None), None)
+    return f" {who_waits} in {_named(elsewhere)} instead." if elsewhere is not None else ""
+
+
+def details(report: FlightReport) -> list[str]:
+    """Return what stands below the headline: since when, ranks without a dump, other groups, late ranks."""
+    lines = []
+    for hang in report.hangs[:1]:
+        if hang.since_ns:
+            since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(hang.since_ns / 1e9))
+            lines.append(f"First called at {since} UTC, with {fmt.clean(hang.sizes, NAME_LENGTH) or 'sizes not recorded'}.")
+        if without := hang.in_state("no dump"):
+            lines.append(f"There is no dump of {ranks_text(without)}: they may be missing too.")
+    lines += [f"Also waiting: {_call(hang)} on {_own(hang.in_state('waiting'))}." for hang in report.hangs[1:]]
+    late = max(report.lateness, key=lambda each: each.mean_ms, default=None)
+    if late is not None and late.mean_ms >= LATE_MS:
+        lines.append(
+            f"Rank {late.rank} calls the collectives of group {fmt.clean(late.group, NAME_LENGTH)} {fmt.duration_ms(late.mean_ms)} after "
+            f"the first rank on average ({fmt.share(late.last_share)} of {fmt.count(late.collectives)} times as the last), by the hosts' clocks."
+        )
+    return lines
+
+
+def rows(hang: Hang) -> list[tuple[str, ...]]:
+    """Return a line for each rank of a hang, in the order of COLUMNS."""
+    return [
+        (
+            "this rank" if each.rank == UNKNOWN_RANK else str(each.rank),
+            "not called" if each.state == "missing" else each.state,
+            _named(each.last) if each.last is not None else "",
+            _named(each.waits_in) if each.waits_in is not None else "",
+            _code(each),
+        )
+        for each in hang.ranks
+    ]
+
+
+def text(report: FlightReport) -> str:
+    """Return the answer for a terminal."""
+    lines = [headline(report), *details(report)]
+    for hang in report.hangs:
+        table = [COLUMNS, *rows(hang)]
+        wide = [max(len(row[i]) for row in table) for i in range(len(COLUMNS))]
+        lines += ["", f"{_call(hang)}"]
+        lines += ["  ".join(f"{cell:<{size}}" for cell, size in zip(row, wide, strict=True)).rstrip() for row in table]
+    return for_terminals(lines)
+
+
+def markdown(report: FlightReport) -> str:
+    """Return the answer as Markdown."""
+    lines = [f"**{as_written(headline(report))}**", "", *(as_written(line) for line in details(report))]
+    for hang in report.hangs:
+        lines += ["", f"### {as_written(_call(hang))}", "", f"| {' | '.join(COLUMNS)} |", "|" + " --- |" * len(COLUMNS)]
+        lines += [f"| {' | '.join(as_written(cell) for cell in row)} |" for row in rows(hang)]
+    return "\n".join(lines) + "\n"
+
+
+def plain(report: FlightReport) -> dict[str, Any]:
+    """Return the answer as plain data."""
+    return {
+        "headline": headline(report),
+        "details": details(report),
+        "ranks": [rank for rank in report.ranks if rank != UNKNOWN_RANK],
+        "calls": report.entries,
+        "completed": report.completed,
+        "hangs": [
+            {
+                "kind": hang.kind,
+                "group": hang.group,
+                "description": hang.description,
+                "members": list(hang.members),
+                "operation": hang.operation,
+                "number": hang.seq,
+                "sizes": hang.sizes,
+                "since_ns": hang.since_ns,
+                "waiting": list(hang.in_state("waiting")),
+                "missing": list(hang.in_state("missing")),
+                "no_dump": list(hang.in_state("no dump")),
+                "calls": {name: list(ranks) for name, ranks in hang.calls.items()},
+                "ranks": [dict(zip(COLUMNS, row, strict=True)) for row in rows(hang)],
+            }
+            for hang in report.hangs
+        ],
+        "lateness": [
+            {"group": e.group, "rank": e.rank, "collectives": e.collectives, "mean_ms": e.mean_ms, "last_share": e.last_share}
+            for e in report.lateness
+        ],
+    }
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Return ranks in words, such as "rank 3" or "ranks 0 to 2 and 5"."""
+    runs = []
+    for _, run in groupby(enumerate(sorted(ranks)), key=lambda pair: pair[1] - pair[0]):
+        numbers = [rank for _, rank in run]
+        runs += [f"{numbers[0]} to {numbers[-1]}"] if len(numbers) > 2 else [str(rank) for rank in numbers]
+    listed = runs[0] if len(runs) == 1 else f"{', '.join(runs[:-1])} and {runs[-1]}" if runs else "no rank"
+    return f"rank {listed}" if len(ranks) == 1 else f"ranks {listed}" if runs else listed
+
+
+def _own(ranks: Sequence[int]) -> str:
+    return "the recorded rank" if UNKNOWN_RANK in ranks else ranks_text(ranks)
+
+
+def _waits(ranks: Sequence[int]) -> str:
+    return "waits" if len(ranks) == 1 else "wait"
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _group(hang: Hang) -> str:
+    return fmt.clean(hang.description or hang.group, NAME_LENGTH)
+
+
+def _call(hang: Hang) -> str:
+    if hang.is_p2p:
+        return f"{fmt.clean(hang.operation, NAME_LENGTH)} in group {_group(hang)}"
+    return f"{fmt.clean(hang.operation, NAME_LENGTH)} {hang.seq} of group {_group(hang)}"
+
+
+def _named(entry: Entry) -> str:
+    number = "" if entry.is_p2p else f" {entry.seq}"
+    return f"{fmt.clean(entry.operation, NAME_LENGTH)}{number} of group {fmt.clean(entry.process_group[1] or entry.process_group[0], NAME_LENGTH)}"
+
+
+def _code(state: RankState) -> str:
+    """Return the user's innermost line of the call, else the innermost line."""
+    own = next((frame for frame in state.frames if is_user_line(f"{frame.filename}({frame.line}): {frame.name}")), None)
+    frame: Frame | None = own or next(iter(state.frames), None)
+    if frame is None:
+        return ""
+    return fmt.clean(f"{frame.name} ({frame.filename.replace(chr(92), '/').rpartition('/')[2]}:{frame.line})", NAME_LENGTH)

@@ -1,0 +1,167 @@
+"""The answer of a memory snapshot as sentences, text, Markdown and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sawtooth.analysis.dumps.fragmentation import Failed
+from sawtooth.analysis.dumps.held_memory import DeviceMemory, Holder
+from sawtooth.analysis.dumps.stacks import BEFORE
+from sawtooth.app import format as fmt
+from sawtooth.app.reports.escaped import as_written, for_terminals
+
+SHOWN = 10  # rows of a table
+NAME_LENGTH = 70
+STUCK_SHARE = 0.1  # of the reserved memory: less is usual
+UNKNOWN = "not known"
+
+
+def headline(memory: DeviceMemory) -> str:
+    """Return who holds the peak, in one sentence."""
+    if memory.failed:
+        return failure(memory.failed[-1])
+    if not memory.peak_bytes:
+        return f"GPU {memory.device} holds no memory in this snapshot."
+    if not memory.events:
+        return (
+            f"GPU {memory.device} holds {fmt.bytes_(memory.end_bytes)}; no history was recorded, so there is no peak. "
+            "Call torch.cuda.memory._record_memory_history() first."
+        )
+    first, *rest = memory.categories
+    second = f", then {rest[0].name} ({fmt.share(rest[0].size / memory.peak_bytes)})" if rest else ""
+    return f"The peak of GPU {memory.device} is {fmt.bytes_(memory.peak_bytes)}: {first.name} ({fmt.share(first.size / memory.peak_bytes)}){second}."
+
+
+def failure(failed: Failed) -> str:
+    """Return what a failed allocation asked for and what would have fitted."""
+    return f"An allocation of {fmt.bytes_(failed.size)} failed; at most {fmt.bytes_(failed.fitted_bytes)} would have fitted."
+
+
+def details(memory: DeviceMemory) -> list[str]:
+    """Return what stands below the headline: failures, the peak, and the cache."""
+    lines = []
+    for failed in memory.failed[-1:]:
+        lines.append(
+            f"{fmt.bytes_(failed.in_use_bytes)} were in use, {fmt.bytes_(failed.driver_free_bytes)} free on the GPU, and "
+            f"{fmt.bytes_(failed.cached_free_bytes)} free in the cache, in pieces of at most {fmt.bytes_(failed.largest_free_bytes)}."
+        )
+        if failed.fits_joined:
+            lines.append("Joined, the pieces would have sufficed: set PYTORCH_ALLOC_CONF=expandable_segments:True.")
+        else:
+            short = failed.size - failed.joined_bytes
+            lines.append(
+                f"Even joined, {fmt.bytes_(short)} are missing: use a smaller batch, or recompute activations (checkpointing)."
+            )
+        if failed.purpose.line:
+            lines.append(f"It was asked for by {fmt.clean(failed.purpose.line, NAME_LENGTH)} ({failed.purpose.category}).")
+        if memory.categories:
+            lines.append(f"The peak is {fmt.bytes_(memory.peak_bytes)}, most of it {memory.categories[0].name}.")
+    cache = memory.fragmentation
+    lines.append(
+        f"At the end, {fmt.bytes_(cache.reserved_bytes)} are reserved: {fmt.bytes_(cache.used_bytes)} in use, {fmt.bytes_(cache.free_bytes)} free. "
+        f"The largest free piece is {fmt.bytes_(cache.largest_free_bytes)}."
+    )
+    if cache.stuck_bytes > STUCK_SHARE * max(cache.reserved_bytes, 1):
+        lines.append(
+            f"{fmt.bytes_(cache.stuck_bytes)} of the free memory lies in segments that are partly in use, so empty_cache() cannot give it back."
+        )
+    if any(held.name == BEFORE for held in memory.categories):
+        lines.append(
+            "Blocks from before the recording have no stack; they are mostly parameters, gradients and optimizer state."
+        )
+    return lines
+
+
+def tables(memory: DeviceMemory) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
+    """Return title and rows (name, memory, share of the peak, blocks) of each table: categories, modules, code."""
+    chosen = (("What it is for", memory.categories), ("Module", memory.modules), ("Code", memory.stacks))
+    return [(title, _rows(holders, memory.peak_bytes)) for title, holders in chosen if holders]
+
+
+def _rows(holders: Sequence[Holder], peak_bytes: int) -> list[tuple[str, str, str, str]]:
+    known = [held for held in holders if held.name]
+    unknown = [held for held in holders if not held.name]
+    shown, rest = known[:SHOWN], known[SHOWN:]
+    if rest:
+        shown = [*shown, Holder(f"{len(rest):,} others", sum(h.size for h in rest), sum(h.blocks for h in rest))]
+    return [
+        (
+            fmt.clean(held.name, NAME_LENGTH) or UNKNOWN,
+            fmt.bytes_(held.size),
+            fmt.share(held.size / peak_bytes) if peak_bytes else "",
+            f"{held.blocks:,}",
+        )
+        for held in (*shown, *unknown)
+    ]
+
+
+HEADS = ("at the peak", "memory", "share", "blocks")
+
+
+def text(memories: Sequence[DeviceMemory]) -> str:
+    """Return the answer for a terminal."""
+    lines: list[str] = []
+    for memory in memories:
+        lines += ["", *[]] if lines else []
+        lines += [headline(memory), *details(memory)]
+        for title, rows in tables(memory):
+            table = [(title, *HEADS[1:]), *rows]
+            wide = [max(len(row[i]) for row in table) for i in range(len(HEADS))]
+            lines += ["", *(f"{name:<{wide[0]}}  {a:>{wide[1]}}  {b:>{wide[2]}}  {c:>{wide[3]}}" for name, a, b, c in table)]
+    return for_terminals(lines)
+
+
+def markdown(memories: Sequence[DeviceMemory]) -> str:
+    """Return the answer as Markdown."""
+    lines: list[str] = []
+    for memory in memories:
+        lines += [f"**{as_written(headline(memory))}**", "", *(as_written(line) for line in details(memory)), ""]
+        for title, rows in tables(memory):
+            lines += [f"| {title} | {' | '.join(HEADS[1:])} |", "| --- | ---: | ---: | ---: |"]
+            lines += [f"| {' | '.join(as_written(cell) for cell in row)} |" for row in rows] + [""]
+    return "\n".join(lines)
+
+
+def plain(memories: Sequence[DeviceMemory]) -> list[dict[str, Any]]:
+    """Return the answer as plain data; sizes are bytes."""
+    return [
+        {
+            "device": memory.device,
+            "headline": headline(memory),
+            "details": details(memory),
+            "events": memory.events,
+            "peak_bytes": memory.peak_bytes,
+            "peak_at_s": memory.peak_at_s,
+            "end_bytes": memory.end_bytes,
+            "categories": [_holder(held) for held in memory.categories],
+            "modules": [_holder(held) for held in memory.modules],
+            "stacks": [_holder(held) for held in memory.stacks],
+            "reserved_bytes": memory.fragmentation.reserved_bytes,
+            "used_bytes": memory.fragmentation.used_bytes,
+            "free_bytes": memory.fragmentation.free_bytes,
+            "stuck_bytes": memory.fragmentation.stuck_bytes,
+            "largest_free_bytes": memory.fragmentation.largest_free_bytes,
+            "failed": [
+                {
+                    "asked_bytes": failed.size,
+                    "fitted_bytes": failed.fitted_bytes,
+                    "driver_free_bytes": failed.driver_free_bytes,
+                    "cached_free_bytes": failed.cached_free_bytes,
+                    "largest_free_bytes": failed.largest_free_bytes,
+                    "other_streams_bytes": failed.other_streams_bytes,
+                    "joined_bytes": failed.joined_bytes,
+                    "fits_joined": failed.fits_joined,
+                    "category": failed.purpose.category,
+                    "line": failed.purpose.line,
+                }
+                for failed in memory.failed
+            ],
+            "curve": [list(point) for point in memory.curve],
+        }
+        for memory in memories
+    ]
+
+
+def _holder(held: Holder) -> dict[str, Any]:
+    return {"name": held.name or UNKNOWN, "bytes": held.size, "blocks": held.blocks}

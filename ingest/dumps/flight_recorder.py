@@ -1,0 +1,150 @@
+"""Read dumps of NCCL's flight recorder: JSON (``_dump_nccl_trace_json``) and pickle (``TORCH_NCCL_DUMP_ON_TIMEOUT``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sawtooth.ingest.dumps.opened import bytes_of
+from sawtooth.ingest.dumps.plain_pickle import decode, is_pickle
+from sawtooth.ingest.errors import SourceError, UsageError
+from sawtooth.ingest.typed import from_json
+
+RANK = re.compile(r"rank[_.-]?(\d+)(?!.*rank[_.-]?\d)|(\d+)$")  # in a file's name: nccl_trace_rank_3, or 3 at its end
+EXPECTED = "A dump of NCCL's flight recorder has a list of entries and the groups' ranks (pg_config)."
+ENTRIES = re.compile(rb'"entries"\s*:|"pg_config"\s*:|"nccl_comm_state"\s*:|\x8c\x07entries|X\x07\x00\x00\x00entries')
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """A frame of a Python stack."""
+
+    name: str = ""
+    filename: str = ""
+    line: int = 0
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One call of a collective or of a point-to-point operation; times are Unix ns, 0 or None if unknown."""
+
+    process_group: tuple[str, str]
+    profiling_name: str
+    state: str
+    collective_seq_id: int | None = None
+    seq_id: int = 0
+    p2p_seq_id: int = 0
+    is_p2p: bool = False
+    time_created_ns: int = 0
+    time_discovered_started_ns: int | None = None
+    time_discovered_completed_ns: int | None = None
+    input_sizes: list[list[int]] = []
+    input_dtypes: list[str] | str = []
+    frames: list[Frame] = []
+
+    @property
+    def seq(self) -> int:
+        """The number of this collective within its group."""
+        return self.seq_id if self.collective_seq_id is None else self.collective_seq_id
+
+    @property
+    def operation(self) -> str:
+        """The operation's name, such as all_reduce."""
+        return self.profiling_name.removeprefix("nccl:")
+
+    @property
+    def done(self) -> bool:
+        """Whether it is completed on this rank."""
+        return self.state == "completed"
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A process group; ``ranks`` is a list, or its text."""
+
+    name: str = ""
+    desc: str = ""
+    ranks: list[int] | str = []
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The global ranks of the group."""
+        return tuple(map(int, re.findall(r"\d+", self.ranks))) if isinstance(self.ranks, str) else tuple(self.ranks)
+
+
+class GroupStatus(msgspec.Struct, frozen=True):
+    """The numbers of a rank's last collectives in a group; -1 if there is none."""
+
+    last_enqueued_collective: int = -1
+    last_started_collective: int = -1
+    last_completed_collective: int = -1
+
+
+class Dump(msgspec.Struct, frozen=True):
+    """What one rank's recorder holds: its last calls, oldest first."""
+
+    entries: list[Entry]
+    pg_config: dict[str, Group] = {}
+    pg_status: dict[str, GroupStatus] = {}
+
+
+@dataclass(frozen=True)
+class RankDump:
+    """The dump of one rank; ``rank`` is None if the file's name does not say it."""
+
+    rank: int | None
+    name: str
+    dump: Dump
+
+
+def is_flight_recorder(head: bytes) -> bool:
+    """Return whether ``head`` (the first uncompressed bytes) is of such a dump."""
+    return b"traceEvents" not in head and ENTRIES.search(head) is not None and b"segments" not in head[:64]
+
+
+def read_dumps(paths: Sequence[Path]) -> list[RankDump]:
+    """Return the dumps in ``paths``, by rank.
+
+    Raises SourceError, with the file's name, for a file that is none, and UsageError if ranks are not clear.
+    """
+    dumps = [RankDump(_rank_in(path), path.name, _read(path)) for path in paths]
+    if len(dumps) > 1:
+        for dump in dumps:
+            if dump.rank is None:
+                raise UsageError(
+                    f"{dump.name} does not say its rank. Name it with the rank at the end, as in nccl_trace_rank_3."
+                )
+        ranks = [dump.rank for dump in dumps]
+        twice = next((rank for rank in ranks if ranks.count(rank) > 1), None)
+        if twice is not None:
+            names = " and ".join(dump.name for dump in dumps if dump.rank == twice)
+            raise UsageError(f"{names} are both of rank {twice}. Give one dump of each rank.")
+    return sorted(dumps, key=lambda dump: -1 if dump.rank is None else dump.rank)
+
+
+def _rank_in(path: Path) -> int | None:
+    match = RANK.search(path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".pickle").removesuffix(".pkl"))
+    return int(match.group(1) or match.group(2)) if match else None
+
+
+def _read(path: Path) -> Dump:
+    data = bytes_of(path)
+    try:
+        return msgspec.convert(decode(data), Dump, strict=False) if is_pickle(data) else _from_json(data)
+    except SourceError as error:
+        error.file = path.name
+        raise
+    except (msgspec.ValidationError, RecursionError) as error:
+        refusal = SourceError("E-TYPE", f"This is no dump of NCCL's flight recorder ({error}). {EXPECTED}")
+        refusal.file = path.name
+        raise refusal from error
+
+
+def _from_json(data: bytes) -> Dump:
+    try:
+        plain = from_json(data, Any)
+    except msgspec.MsgspecError as error:
+        raise SourceError("E-CUT", f"This JSON ends early or is damaged ({error}). Copy the file again.") from error
+    return msgspec.convert(plain, Dump, strict=False)

@@ -1,0 +1,101 @@
+"""Read snapshots of the CUDA allocator that ``torch.cuda.memory._dump_snapshot`` writes as pickles of plain data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sawtooth.ingest.dumps.opened import bytes_of
+from sawtooth.ingest.dumps.plain_pickle import decode, is_pickle
+from sawtooth.ingest.errors import SourceError
+
+EXPECTED = "A snapshot of torch.cuda.memory._dump_snapshot() has segments and device_traces."
+BYTES_PER_EVENT = 4  # of a file at least: a hostile one may name the same list of events again and again
+
+
+class Block(msgspec.Struct, frozen=True):
+    """A piece of a segment; ``state`` is active_allocated, active_pending_free (awaiting_free) or inactive."""
+
+    size: int
+    state: str
+    requested_size: int = 0
+    address: int | None = None
+    frames: Any = ()
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """Memory that the allocator took from the driver at once."""
+
+    address: int
+    total_size: int
+    blocks: list[Block] = []
+    device: int = 0
+    stream: int = 0
+    segment_type: str = "large"
+    is_expandable: bool = False
+
+    @property
+    def placed(self) -> list[tuple[int, Block]]:
+        """The blocks with their addresses, which older versions of PyTorch leave out."""
+        at, placed = self.address, []
+        for block in self.blocks:
+            placed.append((at if block.address is None else block.address, block))
+            at += block.size
+        return placed
+
+
+class Event(msgspec.Struct, frozen=True):
+    """An action of the allocator, such as alloc, free_requested, segment_alloc or oom; ``frames`` begin with the innermost."""
+
+    action: str
+    size: int = 0
+    addr: int = 0
+    stream: int = 0
+    time_us: int | None = None
+    device_free: int | None = None
+    frames: Any = ()
+
+
+class Annotation(msgspec.Struct, frozen=True):
+    """The begin or the end of a named range, such as "FSDP::pre_forward (layers.0)"."""
+
+    stage: str
+    name: str
+    device: int = 0
+    time_us: int = 0
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The allocator's segments now, and the last events of each device, oldest first."""
+
+    segments: list[Segment]
+    device_traces: list[list[Event]] = []
+    external_annotations: list[Annotation] = []
+    allocator_settings: Any = None
+
+
+def is_snapshot(head: bytes) -> bool:
+    """Return whether ``head`` (the first uncompressed bytes) is of such a pickle."""
+    return is_pickle(head) and b"segments" in head[:64]
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """Return the snapshot in ``path``. Raises SourceError, with the file's name, for anything else."""
+    data = bytes_of(path)
+    try:
+        if not is_pickle(data):
+            raise SourceError("E-TYPE", f"This is no pickle. {EXPECTED}")
+        plain = decode(data)
+        traces = plain.get("device_traces", []) if isinstance(plain, dict) else []
+        if isinstance(traces, list) and sum(len(t) for t in traces if isinstance(t, list)) > len(data) // BYTES_PER_EVENT:
+            raise SourceError("E-SIZE", "This snapshot names more events than its size can hold. Record it again.")
+        return msgspec.convert({"segments": plain} if isinstance(plain, list) else plain, Snapshot, strict=False)
+    except SourceError as error:
+        error.file = path.name
+        raise
+    except (msgspec.ValidationError, RecursionError, OverflowError) as error:
+        refusal = SourceError("E-TYPE", f"This is no snapshot of PyTorch's allocator ({error}). {EXPECTED}")
+        refusal.file = path.name
+        raise refusal from error

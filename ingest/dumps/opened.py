@@ -1,0 +1,50 @@
+"""The bytes of a dump, uncompressed and within a limit."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+from sawtooth.ingest.errors import SourceError
+
+BYTES_MOST = 1 << 30  # a snapshot with 100,000 events and full C++ stacks has 200 MB
+
+
+HEAD_BYTES = 64 << 10  # enough to know a dump from a trace
+
+
+def head_of(path: Path) -> bytes:
+    """Return the first uncompressed bytes of ``path``; b"" if they cannot be read."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            return (gzip.GzipFile(fileobj=file) if packed else file).read(HEAD_BYTES)
+    except (OSError, EOFError, zlib.error):
+        return b""
+
+
+def bytes_of(path: Path) -> bytes:
+    """Return the content of ``path``, unpacked if it is gzip.
+
+    Raises SourceError, with the file's name, for an empty, cut or too large file.
+    """
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            data = (gzip.GzipFile(fileobj=file) if packed else file).read(BYTES_MOST + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _refused(path, "E-CUT", "This gzip file ends early or is damaged. Copy it again.") from error
+    if not data:
+        raise _refused(path, "E-EMPTY", "This file is empty. Was the dump still being written when it was copied?")
+    if len(data) > BYTES_MOST:
+        raise _refused(path, "E-SIZE", f"This file is larger than {BYTES_MOST >> 30} GiB. Record fewer events (max_entries).")
+    return data
+
+
+def _refused(path: Path, code: str, sentence: str) -> SourceError:
+    error = SourceError(code, sentence)
+    error.file = path.name
+    return error
