@@ -32,6 +32,7 @@ COMMANDS = {
     "ingest": ("ingest", "ingest", "Bring in traces and telemetry; prints the run's id on the last line."),
     "report": ("report", "report", "Report a run's step time, what the GPU waits for, and what to change."),
     "compare": ("compare", "compare", "Compare two runs: faster, slower or not shown, and why; gates for CI."),
+    "gate": ("gate", "gate", "Compare a build with a stored baseline, for pull requests: gates, summary, one comment."),
     "audit": (
         "audit",
         "audit",
@@ -39,6 +40,7 @@ COMMANDS = {
     ),
     "sweep": ("sweep", "sweep", "Arrange runs by the setting in which they differ, and name the one to choose."),
     "runs": ("runs", "runs_app", "List the runs, newest first; rm, tag, rename, open, prune."),
+    "publish": ("publish", "publish", "Send a run's numbers and report to W&B, MLflow, Trackio or TensorBoard."),
     "export": ("bundle", "export", "Write runs with their sources into one .sawtooth file."),
     "import": ("bundle", "import_", "Bring in the runs of a .sawtooth file."),
     "map": ("map", "map_", "Summarise each rank of a job of many, where its trace lies: a folder, S3, Google Cloud, Azure."),

@@ -61,7 +61,7 @@ LISTS = {"rules", "screens", "commands", "formats", "charts"}  # packages that a
 MOST_POSITIONAL = 6  # arguments whose order a reader can keep in mind
 LAZY = {
     "sawtooth.analysis": ("torch",),
-    "sawtooth.app": ("mcp",),
+    "sawtooth.app": ("mcp", "prometheus_client"),
     "sawtooth.analysis.cluster": ("ray", "obstore"),
 }  # imported only where a function needs it
 

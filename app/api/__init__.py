@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, Route
 
-from sawtooth.app.api import jobs, live, runs, sessions, timeline, timeline_details, uploads
+from sawtooth.app.api import jobs, live, metrics, runs, sessions, timeline, timeline_details, uploads
 
 
 def routes() -> list[BaseRoute]:
@@ -13,6 +13,7 @@ def routes() -> list[BaseRoute]:
     ``sawtooth.app.server.access`` guards the methods that write (Origin and X-Sawtooth).
     """
     return [
+        Route("/metrics", metrics.metrics, methods=["GET"]),
         Route("/api/v1/uploads", uploads.put, methods=["PUT"]),
         Route("/api/v1/jobs", jobs.create, methods=["POST"]),
         Route("/api/v1/jobs", jobs.index, methods=["GET"]),

@@ -32,14 +32,18 @@ async def show(request: Request) -> Response:
     It has means of each GPU over the last ten seconds, its sawtooth, alerts, and the step rate if the training sends step
     marks.
     """
-    return json(await run_in_threadpool(_now, str(request.path_params["session"])))
+    state = await run_in_threadpool(state_of, str(request.path_params["session"]))
+    if state is None:
+        raise NotFoundError("This server has no such session.")
+    return json(state)
 
 
-def _now(name: str) -> dict[str, Any]:
+def state_of(name: str) -> dict[str, Any] | None:
+    """Return the present state of the session called ``name``; None if there is none."""
     session = live_sessions().get(name)
     info = session_info(session.folder) if session is not None else None
     if session is None or info is None:
-        raise NotFoundError("This server has no such session.")
+        return None
     return {
         **_described(info),
         "newest_ns": session.last_ns,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from sawtooth.ingest.capture.job_place import member_of_job
 from sawtooth.ingest.capture.packing import name_by
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.ingest.sampler import __main__ as sampler
+from sawtooth.ingest.sampler.prometheus import parse_address
 from sawtooth.place import recorder_version
 
 USAGE = """usage: sawtooth run [OPTIONS] COMMAND …      record a training command: telemetry, step marks, a short profile
@@ -55,6 +57,12 @@ def run_parser() -> argparse.ArgumentParser:
         default=None,
         metavar="URL",
         help="show samples and steps on this dashboard while it trains; the push token in SAWTOOTH_PUSH_TOKEN",
+    )
+    parser.add_argument(
+        "--metrics",
+        default=None,
+        metavar="[HOST]:PORT",
+        help="serve step times and GPU samples for Prometheus at /metrics, outside the training's process",
     )
     parser.add_argument(
         "--progress", type=float, default=0.0, metavar="SECONDS", help="print the step's median and 95th percentile so often"
@@ -102,6 +110,9 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
     if (why := launch.why_unwritable(bundle)) is not None:
         print(f"sawtooth run: {why}", file=sys.stderr)
         sys.exit(2)
+    if arguments.metrics and (why := _why_unserved(arguments.metrics, sampled=not arguments.no_sample)) is not None:
+        print(f"sawtooth run: {why}", file=sys.stderr)
+        sys.exit(2)
     if (free := free_name(bundle)) != bundle:
         print(f"sawtooth: {launch.TAKEN.format(taken=bundle, free=free)}", file=sys.stderr, flush=True)
         bundle = free
@@ -119,9 +130,26 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
         samples=arguments.samples,
         flops=arguments.flops,
         push=arguments.push,
+        metrics=arguments.metrics,
         progress_s=arguments.progress,
         scalars=arguments.tensorboard,
     )
+
+
+def _why_unserved(metrics: str, *, sampled: bool) -> str | None:
+    """Return why metrics cannot be served at this address; None if they can."""
+    if not sampled:
+        return "--metrics is served by the sampler: leave --no-sample out."
+    try:
+        host, port = parse_address(metrics)
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except (ValueError, OverflowError):
+        return f"--metrics needs a port, such as 127.0.0.1:9101, not {metrics!r}."
+    except OSError as error:
+        return f"--metrics cannot use {metrics} ({error.strerror}). Choose another port."
+    return None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

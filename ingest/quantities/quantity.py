@@ -15,6 +15,7 @@ Source = Literal[
     "nvitop",
     "sawtooth_exporter",
     "wandb",
+    "mlflow",
     "nsight_systems",
 ]
 Names = Mapping[str, float]  # a source's name of the quantity → the factor from its unit to the column's

@@ -12,6 +12,7 @@ from typing import Any
 from sawtooth.ingest.quantities.registry import QUANTITIES
 from sawtooth.ingest.sampler.clock import Clock
 from sawtooth.ingest.sampler.nvml.fields import COLUMNS, SOURCES
+from sawtooth.ingest.sampler.pace import KEYS
 
 STALE_NS = 10 * 10**9  # Older values are not served.
 SLOW_STALE_NS = 60 * 10**9  # the same limit for columns that are read only a few times a minute
@@ -34,6 +35,8 @@ class PrometheusSink:
         self._gpus: list[dict[str, Any]] = []
         self._latest: dict[int, dict[str, tuple[int, float]]] = {}
         self._ticks = 0
+        self._steps: dict[str, float] = {}
+        self._steps_m = 0
         self._server: ThreadingHTTPServer | None = None
 
     def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None:
@@ -42,7 +45,10 @@ class PrometheusSink:
             self._gpus = gpus
 
     def write(self, record: dict[str, Any]) -> None:
-        """Store the values of a tick."""
+        """Store the values of a tick, or of the training's recent steps."""
+        if record["k"] == "pace":
+            with self._lock:
+                self._steps, self._steps_m = {key: value for key, value in record.items() if key in KEYS}, record["m"]
         if record["k"] != "tick":
             return
         with self._lock:
@@ -65,6 +71,7 @@ class PrometheusSink:
         lines = ["# HELP sawtooth_samples_total Samples taken", "# TYPE sawtooth_samples_total counter"]
         with self._lock:
             lines.append(f"sawtooth_samples_total {self._ticks}")
+            lines += self._step_lines(now)
             for column, (name, factor, about) in EXPORTED.items():
                 stale = SLOW_STALE_NS if column in SLOW else STALE_NS
                 rows = []
@@ -76,6 +83,28 @@ class PrometheusSink:
                     kind = "counter" if name.endswith("_total") else "gauge"
                     lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", *rows]
         return "\n".join(lines) + "\n"
+
+    def _step_lines(self, now_m: int) -> list[str]:
+        """Return the training's step as lines; none before its first step."""
+        steps = self._steps
+        if not steps:
+            return []
+        per_second = steps.get("per_s")
+        values: list[tuple[str, float | None, str]] = [
+            ("sawtooth_step", steps.get("step"), "Number of the newest step"),
+            ("sawtooth_step_time_seconds", _times(steps.get("p50_ms"), 1e-3), "Median of the recent step times"),
+            ("sawtooth_step_time_p95_seconds", _times(steps.get("p95_ms"), 1e-3), "95th percentile of the recent step times"),
+            ("sawtooth_steps_per_second", per_second, "Steps per second"),
+            ("sawtooth_samples_per_second", _times(steps.get("samples"), per_second), "Samples per second, with --samples"),
+            ("sawtooth_flops_per_second", _times(steps.get("flops"), per_second), "FLOP/s of a GPU, with --flops"),
+            ("sawtooth_step_age_seconds", (now_m - self._steps_m) / 1e9, "Time since the steps were last reported"),
+        ]
+        known = [(name, value, about) for name, value, about in values if value is not None]
+        return [
+            line
+            for name, value, about in known
+            for line in (f"# HELP {name} {about}", f"# TYPE {name} gauge", f"{name} {value:.10g}")
+        ]
 
     def serve(self, address: tuple[str, int]) -> int:
         """Serve on ``address`` from a thread; return the port. Raises OSError if the port is in use."""
@@ -100,6 +129,10 @@ class PrometheusSink:
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, name="prometheus", daemon=True).start()
         return int(self._server.server_address[1])
+
+
+def _times(value: float | None, factor: float | None) -> float | None:
+    return value * factor if value is not None and factor is not None else None
 
 
 def parse_address(text: str) -> tuple[str, int]:

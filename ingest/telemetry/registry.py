@@ -14,6 +14,7 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.telemetry.formats import (
     dcgmi_dmon,
+    mlflow_metrics,
     nvidia_smi_csv,
     nvidia_smi_dmon,
     nvml_jsonl,
@@ -41,6 +42,7 @@ def readers() -> list[Reader]:
         dcgmi_dmon.READER,
         nvidia_smi_csv.READER,
         prometheus_json.READER,
+        mlflow_metrics.READER,
         wandb_events.READER,
     ]
 

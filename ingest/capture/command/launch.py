@@ -83,6 +83,7 @@ def run(
     progress_s: float = 0.0,
     scalars: Path | None = None,
     push: str | None = None,
+    metrics: str | None = None,
 ) -> Launched:
     """Run ``command``; record into ``bundle``.
 
@@ -90,7 +91,7 @@ def run(
     steps; ``sample`` False turns telemetry off, ``time_loader`` False the timing of the loader's processes; ``stacks``
     records Python calls in the profile. ``samples`` and ``flops``
     are in a step, where that is known. Every ``progress_s`` seconds (0: never) the pace is said, and every SCALARS_S written for TensorBoard into the folder ``scalars``.
-    The dashboard at ``push`` shows both while it trains.
+    The dashboard at ``push`` shows both while it trains, and the sampler serves both for Prometheus at ``metrics``.
     """
     words, python = words_of(command)
     name = name or name_of(command)
@@ -106,7 +107,9 @@ def run(
         except OSError as error:  # the training is started all the same
             code = run_in_foreground(words, os.environ)
             return Launched(code, missing=[NO_ROOM.format(why=error.strerror)])
-        sampler, missing = start_sampler(folder, push, name) if sample else (None, [])
+        sampler, missing = (
+            start_sampler(folder, push, name, *(("--prometheus", metrics) if metrics else ())) if sample else (None, [])
+        )
         for sentence in missing:  # at once, not after hours of training
             print(f"sawtooth: {sentence} The training runs without it.", file=sys.stderr, flush=True)
         options = {

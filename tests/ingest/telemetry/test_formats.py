@@ -247,6 +247,30 @@ def test_wandb_in_every_shape(tmp_path: Path, write: Any) -> None:
     assert "ratios" in diagnostics(con)["scale_inferred"][0]
 
 
+@pytest.mark.parametrize("shape", ["lines", "list", "answers"])
+def test_mlflow_in_every_shape(tmp_path: Path, shape: str) -> None:
+    lines = (TELEMETRY / "mlflow.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    shapes = {
+        "lines": "\n".join([*lines, "{cut"]),
+        "list": json.dumps(records, indent=1),
+        "answers": json.dumps({"metrics": records}),
+    }
+    (tmp_path / "history").write_text(shapes[shape])
+    con = ingested(tmp_path / "history", tmp_path)
+    assert rows(con, "SELECT device, time_ns, util_pct, power_w, mem_used_bytes FROM samples ORDER BY 1, 2") == [
+        (0, 1795226089250000000, 97.0, 506.7, 5146300000),  # MLflow's megabytes are 10^6 bytes
+        (0, 1795226099250000000, 95.0, None, None),
+        (1, 1795226099250000000, 3.0, None, None),
+    ]
+
+
+def test_mlflow_without_a_gpu_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"key": "system/cpu_utilization_percentage", "value": 1, "timestamp": 1}')
+    with pytest.raises(SourceError, match="pynvml"):
+        ingested(tmp_path / "x.json", tmp_path)
+
+
 def test_wandb_shares_in_percent_stay_percent(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("_timestamp,system.gpu.0.smActive\n1795226089,0.4\n1795226104,55.5\n")
@@ -310,6 +334,7 @@ def test_every_reader_knows_its_own_and_no_other() -> None:
         "prometheus_dcgm.json": "Prometheus range query",
         "prometheus_nvitop.json": "Prometheus range query",
         "wandb.csv": "W&B system metrics",
+        "mlflow.jsonl": "MLflow system metrics",
     }
     for name, owner in owners.items():
         head = (TELEMETRY / name).read_bytes()[:65536]

@@ -1,0 +1,48 @@
+"""``GET /metrics``: numbers of live trainings and of the newest runs, for Prometheus.
+
+It needs a login like every address; Prometheus sends the server's token (``authorization: credentials_file``). Only runs that are
+analysed already are shown, so a request never starts an analysis.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sawtooth.analysis.kept import kept_result
+from sawtooth.app.api.answers import errors_answered, refusal
+from sawtooth.app.api.sessions import state_of
+from sawtooth.app.library import library
+from sawtooth.app.live.info import sessions
+from sawtooth.app.publish.prometheus import RUNS_MOST, exposition
+from sawtooth.app.runs.listing import listed
+from sawtooth.app.settings import settings
+
+LOOKED_AT = 4 * RUNS_MOST  # newest runs: of several with one name only the newest counts
+SESSIONS_MOST = 50
+MISSING = "Metrics need the package prometheus-client on this server: pip install 'sawtooth[metrics]'."
+
+
+@errors_answered
+async def metrics(_request: Request) -> Response:
+    """Return the metrics in Prometheus' text format."""
+    try:
+        content, kind = await run_in_threadpool(_exposition)
+    except ImportError:
+        return refusal(501, MISSING)
+    return Response(content, headers={"content-type": kind, "cache-control": "no-store"})
+
+
+def _exposition() -> tuple[bytes, str]:
+    data = settings().data.create()
+    live = [
+        state
+        for info in islice(sessions(data.live), SESSIONS_MOST)
+        if (state := state_of(info.id)) is not None and state["live"]
+    ]
+    runs = listed(data.manifests())[:LOOKED_AT]
+    results = [result for run in runs if (result := kept_result(run, library().folder)) is not None]
+    return exposition(live, results)

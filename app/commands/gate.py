@@ -1,0 +1,144 @@
+"""``sawtooth gate``: compares a build's recording with a baseline, for pull requests."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.compare.comparison import compare as compare_sides
+from sawtooth.analysis.compare.gate import COULD_NOT_JUDGE, PASSED, Outcome, judge, parse_gate
+from sawtooth.analysis.compare.report import compare_json
+from sawtooth.analysis.compare.side import side_of
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.app import format as fmt
+from sawtooth.app.commands.inputs import opened
+from sawtooth.app.commands.output import DataOption, OutputOption, say, write
+from sawtooth.app.jobs.intake import bring_in, files_of
+from sawtooth.app.printable import json_text
+from sawtooth.app.reports import comparison as compare_text
+from sawtooth.app.reports import text as report_text
+from sawtooth.app.reports.github import Job, add_output, add_to_summary
+from sawtooth.app.runs.baselines import ARTIFACT, fetch_baseline, store_baseline
+from sawtooth.app.words.comparisons import comparison as words
+from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.runs.bundle import export_runs
+from sawtooth.ingest.runs.bundle_file import is_bundle
+from sawtooth.ingest.schema import DataFolder
+
+DEFAULT_GATE = "best_step_time_ms:+5%"
+MARKER = "<!-- sawtooth-gate:{name} -->"  # one comment for each baseline
+FALSE_ALARMS = "Where nothing changed, a step-time gate fails in at most 2.5 % of builds: one side of a 95 % interval."
+
+
+def gate(
+    recording: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE…", help="The build's recording: a .sawtooth file, traces, telemetry or a folder."),
+    ],
+    baseline: Annotated[
+        str,
+        typer.Option(metavar="PLACE", help="A .sawtooth file, a folder, s3://…, gs://…, az://… or artifact:NAME."),
+    ],
+    name: Annotated[str, typer.Option(help="Name of the baseline in a folder or store, such as the benchmark's.")] = "baseline",
+    fail_on: Annotated[
+        list[str] | None, typer.Option(help=f"A gate as of sawtooth compare; may be repeated. Default: {DEFAULT_GATE}")
+    ] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Store this recording as the new baseline, whatever the gates say.")
+    ] = False,
+    comment: Annotated[
+        bool, typer.Option("--comment", help="Write the result on the pull request, as one comment that is updated.")
+    ] = False,
+    output: OutputOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON instead of Markdown.")] = False,
+    data: DataOption = None,
+) -> None:
+    """Compare a build with the baseline, and write the job's summary.
+
+    Exit codes: 0 passed, 1 worse than a gate allows, 2 no baseline or not to be judged.
+    """
+    gates = [parse_gate(text) for text in fail_on or [DEFAULT_GATE]]
+    if not name or "/" in name or name.startswith("."):
+        raise UsageError(f"{name!r} cannot be the name of a baseline: it may have no / and no dot in front.")
+    with TemporaryDirectory(prefix="sawtooth-gate-") as scratch, ExitStack() as stack:
+        new = stack.enter_context(opened(recording, data))
+        result = result_of(new.manifest, new.library)
+        verdict: str = "no_baseline"
+        before = fetch_baseline(baseline, name, Path(scratch))
+        if before is not None:
+            old = stack.enter_context(opened([str(before)], data))
+            sides = [side_of([result_of(old.manifest, old.library)], old.library), side_of([result], new.library)]
+            comparison = compare_sides(*sides)
+            code, outcomes = judge(comparison, gates)
+            text, verdict, line = _compared(comparison, outcomes, name), comparison.leading.answer, words.headline(comparison)
+            plain = {**compare_json(comparison), "gates": [_plain(outcome) for outcome in outcomes], "exit_code": code}
+        else:
+            code = PASSED if update else COULD_NOT_JUDGE
+            text, line = _first(result, name, baseline, update=update)
+            plain = {"verdict": verdict, "gates": [], "exit_code": code}
+        if update:
+            _store(recording, baseline, name, Path(scratch))
+    write(json_text(plain, 1) if as_json else text, output)
+    add_to_summary(text)
+    add_output(verdict=verdict, headline=fmt.clean(line), exit_code=str(code))
+    if comment:
+        _comment(text, name)
+    raise typer.Exit(code)
+
+
+def _compared(comparison: Comparison, outcomes: list[Outcome], name: str) -> str:
+    visible = comparison.verdict.smallest_visible_share
+    power = f" A change of {fmt.share(visible)} or more is seen four times out of five." if visible is not None else ""
+    return f"{MARKER.format(name=name)}\n{compare_text.markdown(comparison, outcomes)}\n<sub>{FALSE_ALARMS}{power}</sub>\n"
+
+
+def _first(result: RunResult, name: str, baseline: str, *, update: bool) -> tuple[str, str]:
+    kind = baseline if baseline.startswith(ARTIFACT) else "the baseline's place"
+    line = (
+        f"There was no baseline {name}: this recording becomes it."
+        if update
+        else f"There is no baseline {name} in {kind}, so nothing was compared. Run once with --update on the main branch."
+    )
+    return f"{MARKER.format(name=name)}\n> {line}\n\n{report_text.markdown(result)}", line
+
+
+def _plain(outcome: Outcome) -> dict[str, object]:
+    return {"gate": outcome.gate.text, "exit_code": outcome.code, "sentence": outcome.sentence}
+
+
+def _bundle(recording: list[str], scratch: Path) -> Path:
+    """Return the recording as one file; files other than a bundle are read once more, because a cache keeps no sources."""
+    paths = [Path(text) for text in recording]
+    if len(paths) == 1 and paths[0].is_file() and is_bundle(paths[0]):
+        return paths[0]
+    folder = DataFolder(scratch / "data").create()
+    files = [file for path in paths for file in files_of(path)[0]]
+    brought = bring_in(folder, files, tolerant=True)
+    export_runs(folder, [run.id for run in brought.runs], scratch / "new.sawtooth")
+    return scratch / "new.sawtooth"
+
+
+def _store(recording: list[str], baseline: str, name: str, scratch: Path) -> None:
+    """Write the run into one file and store it; the workflow uploads an artifact itself."""
+    bundle = _bundle(recording, scratch)
+    if baseline.startswith(ARTIFACT):
+        kept = Path.cwd() / f"{name}.sawtooth"
+        kept.write_bytes(bundle.read_bytes())
+        add_output(baseline_file=str(kept), baseline_artifact=baseline.removeprefix(ARTIFACT))
+        say(f"Baseline for the artifact: {kept}", err=True)
+        return
+    say(f"Baseline stored: {store_baseline(bundle, baseline, name)}", err=True)
+
+
+def _comment(text: str, name: str) -> None:
+    job = Job.of_environment()
+    if job is None or job.pull_request is None:
+        say("There is no pull request or no GITHUB_TOKEN here: no comment was written.", err=True)
+    elif not job.comment(MARKER.format(name=name), text):
+        say("The token may not write comments, as in a fork: the job's summary has the result.", err=True)

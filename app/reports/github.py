@@ -1,0 +1,159 @@
+"""What a GitHub workflow shows: the job's summary, and one comment on the pull request that is updated.
+
+Nothing is sent unless a command asks for it. Tokens of forks may not write; then the summary is the only place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from sawtooth.ingest.errors import SawtoothError
+
+COMMENT_CHARACTERS = 65_536  # more is refused
+SUMMARY_BYTES = 1 << 20  # of a step; a longer summary is dropped whole
+CUT = "\n\n… the rest is in the job's files.\n"
+PAGES_MOST = 20  # of 100 comments or artifacts
+SECONDS = 30
+REFUSED = (401, 403, 404)  # how GitHub answers a token that may not write
+
+
+class _WithoutToken(HTTPRedirectHandler):
+    """Follow a redirect without the token, because it leads to another host, such as the store of artifacts."""
+
+    def redirect_request(self, *arguments: Any) -> Request | None:
+        """Return the next request."""
+        following = super().redirect_request(*arguments)
+        if following is not None:
+            following.remove_header("Authorization")
+        return following
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of a workflow: the API, the token, the repository, and the number of its pull request."""
+
+    api: str
+    token: str
+    repository: str
+    pull_request: int | None
+
+    @classmethod
+    def of_environment(cls) -> Job | None:
+        """Return the job that the environment describes; None outside a workflow or without a token."""
+        token, repository = os.environ.get("GITHUB_TOKEN", ""), os.environ.get("GITHUB_REPOSITORY", "")
+        if not token or not repository:
+            return None
+        api = os.environ.get("GITHUB_API_URL", "https://api.github.com").rstrip("/")
+        return cls(api, token, repository, _pull_request(os.environ.get("GITHUB_EVENT_PATH", "")))
+
+    def comment(self, marker: str, text: str) -> bool:
+        """Write the comment with ``marker`` on the pull request, or replace it; return False if the token may not.
+
+        Raises SawtoothError if GitHub cannot be reached.
+        """
+        if self.pull_request is None:
+            return False
+        body = {"body": cut(text, COMMENT_CHARACTERS)}
+        comments = f"/repos/{self.repository}/issues/{self.pull_request}/comments"
+        try:
+            mine = next((each for each in self._pages(comments) if marker in (each.get("body") or "")), None)
+            if mine is None:
+                self._ask("POST", comments, body)
+            else:
+                self._ask("PATCH", f"/repos/{self.repository}/issues/comments/{mine['id']}", body)
+        except HTTPError as error:
+            if error.code in REFUSED:
+                return False
+            raise SawtoothError(f"GitHub refused the comment ({error.code} {error.reason}).") from None
+        except (URLError, TimeoutError, ValueError) as error:
+            raise SawtoothError(f"GitHub cannot be reached ({error}).") from None
+        return True
+
+    def newest_artifact(self, name: str, to: Path) -> Path | None:
+        """Write the newest artifact called ``name``, a zip file, to ``to``; None if there is none.
+
+        Raises SawtoothError if GitHub cannot be reached.
+        """
+        try:
+            listed = self._ask("GET", f"/repos/{self.repository}/actions/artifacts?per_page=100&name={name}")
+            known = [each for each in listed.get("artifacts", []) if each.get("name") == name and not each.get("expired")]
+            if not known:
+                return None
+            newest = max(known, key=lambda each: str(each.get("created_at", "")))
+            with (
+                self._open("GET", f"/repos/{self.repository}/actions/artifacts/{newest['id']}/zip") as answer,
+                to.open("wb") as file,
+            ):
+                shutil.copyfileobj(answer, file)
+            return to
+        except (HTTPError, URLError, TimeoutError, ValueError) as error:
+            raise SawtoothError(f"The artifact {name} cannot be read from GitHub ({error}).") from None
+
+    def _pages(self, path: str) -> Any:
+        for page in range(1, PAGES_MOST + 1):
+            listed = self._ask("GET", f"{path}?per_page=100&page={page}")
+            yield from listed
+            if len(listed) < 100:
+                return
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        with self._open(method, path, body) as answer:
+            return json.load(answer)
+
+    def _open(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        headers = {
+            "Authorization": f"Bearer {self.token}",
+            "Accept": "application/vnd.github+json",
+            "X-GitHub-Api-Version": "2022-11-28",
+            "User-Agent": "sawtooth",
+        }
+        data = json.dumps(body).encode() if body is not None else None
+        request = Request(f"{self.api}{path}", data, headers, method=method)
+        return build_opener(_WithoutToken).open(request, timeout=SECONDS)
+
+
+def add_to_summary(text: str) -> bool:
+    """Append Markdown to the job's summary; return False outside a workflow."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return False
+    file = Path(path)
+    used = file.stat().st_size if file.exists() else 0
+    with file.open("a", encoding="utf-8") as summary:
+        summary.write(
+            cut(text, max(SUMMARY_BYTES - used - len(CUT), 0) // 4 if len(text.encode()) + used > SUMMARY_BYTES else len(text))
+        )
+    return True
+
+
+def add_output(**values: str) -> None:
+    """Set outputs of the workflow's step; does nothing outside a workflow."""
+    path = os.environ.get("GITHUB_OUTPUT")
+    if path:
+        with Path(path).open("a", encoding="utf-8") as outputs:
+            outputs.writelines(f"{name.replace('_', '-')}={' '.join(value.split())}\n" for name, value in values.items())
+
+
+def cut(text: str, characters: int) -> str:
+    """Return ``text`` with at most this many characters; where it is cut, it says so and ends open blocks."""
+    if len(text) <= characters:
+        return text
+    kept = text[: max(characters - len(CUT) - 20, 0)].rpartition("\n")[0]
+    fence = "\n```" if kept.count("```") % 2 else ""
+    open_details = "\n</details>" if kept.count("<details>") > kept.count("</details>") else ""
+    return f"{kept}{fence}{open_details}{CUT}"[:characters]
+
+
+def _pull_request(event: str) -> int | None:
+    try:
+        number = json.loads(Path(event).read_text(encoding="utf-8"))["pull_request"]["number"]
+        return int(number)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,68 @@
+"""The baseline that a build is compared with: a file, a folder, an object store, or an artifact of GitHub."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+from sawtooth.analysis.cluster.places import place_of
+from sawtooth.app.reports.github import Job
+from sawtooth.ingest.errors import NotFoundError, UsageError
+
+ARTIFACT = "artifact:"
+SUFFIX = ".sawtooth"
+FILES_IN_ARTIFACT_MOST = 100
+
+
+def fetch_baseline(place: str, name: str, to: Path) -> Path | None:
+    """Return a local file with the baseline ``name`` at ``place``; None if there is none yet.
+
+    ``place`` is a bundle, a folder, s3://…, gs://…, az://… or artifact:NAME. ``to`` is a folder for copies. Raises SawtoothError if
+    the place cannot be read.
+    """
+    if place.startswith(ARTIFACT):
+        return _from_artifact(place.removeprefix(ARTIFACT), name, to)
+    if _is_file(place):
+        path = Path(place).expanduser()
+        return path if path.is_file() else None
+    try:
+        return place_of(place).fetch(f"{name}{SUFFIX}", to / f"{name}{SUFFIX}")
+    except NotFoundError:
+        return None
+
+
+def store_baseline(bundle: Path, place: str, name: str) -> str:
+    """Store ``bundle`` as the baseline and return where. A reader sees the old one or the complete new one.
+
+    Raises UsageError for an artifact: only a step of the workflow can upload one.
+    """
+    if place.startswith(ARTIFACT):
+        raise UsageError("An artifact is uploaded by the workflow: the action does so, or use actions/upload-artifact.")
+    if _is_file(place):
+        path = Path(place).expanduser().absolute()
+        place, name = str(path.parent), path.name.removesuffix(SUFFIX)
+    target = place_of(place)
+    target.write(f"{name}{SUFFIX}", bundle.read_bytes())
+    return f"{target.url}/{name}{SUFFIX}"
+
+
+def _is_file(place: str) -> bool:
+    """Return whether ``place`` names a file: it is one, or it would be one by its suffix."""
+    return "://" not in place and (place.endswith(SUFFIX) or Path(place).expanduser().is_file())
+
+
+def _from_artifact(artifact: str, name: str, to: Path) -> Path | None:
+    job = Job.of_environment()
+    if job is None:
+        raise UsageError("artifact: needs GITHUB_TOKEN and GITHUB_REPOSITORY, as a GitHub workflow sets them.")
+    packed = job.newest_artifact(artifact, to / "artifact.zip")
+    if packed is None:
+        return None
+    with zipfile.ZipFile(packed) as archive:
+        members = [member for member in archive.infolist() if member.filename.endswith(SUFFIX)][:FILES_IN_ARTIFACT_MOST]
+        chosen = next((m for m in members if Path(m.filename).name == f"{name}{SUFFIX}"), members[0] if members else None)
+        if chosen is None:
+            raise NotFoundError(f"The artifact {artifact} holds no {SUFFIX} file.")
+        target = to / f"{name}{SUFFIX}"
+        target.write_bytes(archive.read(chosen))
+    return target

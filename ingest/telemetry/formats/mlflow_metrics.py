@@ -1,0 +1,89 @@
+"""System metrics of MLflow (``system/gpu_0_utilization_percentage``), as JSON of its metrics' history.
+
+One record a line, a list, or the answer of ``metrics/get-history``: each has key, value and timestamp (ms since 1970). MLflow
+samples every 10 s by default. Percentages and watts need no factor; megabytes are 10^6 bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.quantities.registry import names_in
+from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.table import SampleTable
+
+FIELDS = names_in("mlflow")  # the text after ``gpu_<i>_`` → column and factor
+_KEY = re.compile(r"(?:system/)?gpu_(\d{1,4})_(\w+)")
+_SIGN = re.compile(rb'"key"\s*:\s*"system/')
+
+
+def sniff(head: bytes) -> bool:
+    """Return whether the head has records of MLflow's system metrics."""
+    return (
+        head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
+        and _SIGN.search(head) is not None
+        and b"traceEvents" not in head
+    )
+
+
+def read(lines: Iterator[bytes]) -> Telemetry:
+    """Read the records. Raises SourceError if none is of a GPU."""
+    table = SampleTable()
+    for record in _records(lines, table):
+        match = _KEY.fullmatch(str(record.get("key")))
+        value, time_ms = _number(record.get("value")), _number(record.get("timestamp"))
+        if match is None or match.group(2) not in FIELDS:
+            continue
+        if value is None or time_ms is None:
+            table.note("line_unreadable", "data_loss", "Records without a value or a time were left out.")
+            continue
+        column, factor = FIELDS[match.group(2)]
+        device = int(match.group(1))
+        table.devices.setdefault(device, {})
+        table.add(device, round(time_ms * 1000) * 1000, {column: value * factor})
+    if table.is_empty():
+        raise SourceError(
+            "E-NOEV", "The export holds no GPU metrics (system/gpu_0_utilization_percentage). Install pynvml where it trains."
+        )
+    return table.telemetry()
+
+
+def _records(lines: Iterator[bytes], table: SampleTable) -> Iterator[dict[str, Any]]:
+    """Yield the records of a whole JSON text, or of its lines."""
+    text = [line.decode("utf-8", errors="replace").lstrip("\ufeff") for line in lines]
+    try:
+        yield from _in(json.loads("\n".join(text)))
+        return
+    except (ValueError, RecursionError):
+        pass
+    for line in text:
+        if not line.strip():
+            continue
+        try:
+            yield from _in(json.loads(line))
+        except (ValueError, RecursionError):
+            table.note("line_unreadable", "data_loss", "Lines that are no whole record were left out.", example=line)
+
+
+def _in(content: Any) -> Iterator[dict[str, Any]]:
+    listed: Iterable[Any] = content if isinstance(content, list) else [content]
+    for each in listed:
+        if isinstance(each, dict):
+            history = each.get("metrics")
+            yield from (record for record in history if isinstance(record, dict)) if isinstance(history, list) else [each]
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and not isinstance(value, bool) else None
+
+
+READER = Reader("MLflow system metrics", sniff, read)
