@@ -20,7 +20,9 @@ def default_data_folder() -> Path:
         return home / "Library" / "Application Support" / "sawtooth"
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")) / "sawtooth"
-    return Path(os.environ.get("XDG_DATA_HOME", home / ".local" / "share")) / "sawtooth"
+    return (
+        Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "sawtooth"
+    )  # The XDG specification: empty counts as unset.
 
 
 def recorder_version() -> str:

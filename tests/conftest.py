@@ -6,6 +6,7 @@ import faulthandler
 import gc
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +69,18 @@ def main_stays() -> Iterator[None]:
     main = sys.modules["__main__"]
     yield
     sys.modules["__main__"] = main
+
+
+@pytest.fixture
+def own_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give this test and the processes that it starts a temporary folder of their own.
+
+    The machine's may hold what an earlier run left. The path is short, because the address of a socket in it has at most 107 bytes.
+    """
+    with tempfile.TemporaryDirectory(prefix="own-", ignore_cleanup_errors=True) as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -258,9 +258,7 @@ class Outcome:
         return self.code == pattern.exit_code and same and self.profile in profiles
 
 
-def compare(
-    pattern: Pattern, folder: Path, alone_by: Sequence[str] = (sys.executable,), recorded_by: Sequence[str] = (sys.executable,)
-) -> Outcome:
+def compare(pattern: Pattern, folder: Path, alone_by: str = sys.executable, recorded_by: str = sys.executable) -> Outcome:
     """Run a pattern without and with the recorder, in two folders below ``folder``; the last two arguments are what runs a script."""
     alone, recorded = folder / "alone", folder / "recorded"
     for place in (alone, recorded):
@@ -268,8 +266,8 @@ def compare(
         (place / "train.py").write_text(START + pattern.script + "\n", encoding="utf-8")
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **pattern.environment}
     recorder = [*RECORDER, "-o", "run.sawtooth", "--no-sample", "--after", "0.001"]
-    plain = _run([*alone_by, "train.py"], alone, variables)
-    done = _run([*recorder, "--steps", str(pattern.steps), *recorded_by, "train.py"], recorded, variables)
+    plain = _run([alone_by, "train.py"], alone, variables)
+    done = _run([*recorder, "--steps", str(pattern.steps), recorded_by, "train.py"], recorded, variables)
     if not (recorded / "run.sawtooth").exists():
         raise RuntimeError(f"no file was recorded: {done.stderr} {_errors(recorded)}")
     one, other = written(alone), written(recorded)
@@ -312,17 +310,20 @@ def _profile(bundle: Path, answer: str) -> str:
 
 
 @contextmanager
-def forked(folder: Path) -> Iterator[tuple[list[str], list[str]]]:
+def forked(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield what runs a script without and with the recorder, in forks of two processes that have imported PyTorch."""
     places = folder / "alone", folder / "recorded"
     for place in places:
         place.mkdir()
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with server(places[0], variables) as alone, server(places[1], variables, *RECORDER) as recorded:
+    with (
+        server(places[0], variables) as alone,
+        server(places[1], variables, *RECORDER, "--no-sample", "--no-loader") as recorded,
+    ):
         yield alone.ready(), recorded.ready()
 
 
-def _is_right(name: str, by: Sequence[Sequence[str]], answers: bool) -> bool:
+def _is_right(name: str, by: Sequence[str], answers: bool) -> bool:
     """Compare a pattern and print its row."""
     pattern = PATTERNS[name]
     missing = lacks(pattern)

@@ -1,16 +1,18 @@
 """Start trainings as forks of a process that has imported PyTorch.
 
-A start then takes milliseconds, and a crash ends only that fork. ``python forked_torch.py serve SOCKET`` is that process.
-``python forked_torch.py start SOCKET train.py`` runs a training in a fork of it, with the environment, folder, output and exit
-code of the starting command. This module uses only the standard library and PyTorch.
+A start then takes milliseconds, and a crash ends only that fork. ``python forked_torch.py serve SOCKET`` is that process. ``Server.ready``
+writes a program ``python`` beside the socket. It runs a script (``train.py …``) or a module (``-m train …``) in a fork, with the environment,
+folder, output and exit code of its own process. This module uses only the standard library and PyTorch.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import runpy
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -22,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 HOOK = "_sawtooth_recorder.ingest.capture.command.hook"
-LONGEST_S = 120  # Longest time of a training.
+LOADED = ("torch", "torch._dynamo", "torch._inductor.config")  # An optimizer imports the second, and a profile the third.
+LONGEST_S = 240  # Longest time of a training.
 MOST_BYTES = 1 << 17  # Largest size of an environment.
 READY_S = 240
 
@@ -30,7 +33,8 @@ READY_S = 240
 def serve(address: str) -> None:
     """Start a training for each connection, one after the other, until standard input ends."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # A fork cannot use CUDA if its parent has initialized it.
-
+    for name in LOADED:
+        importlib.import_module(name)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(address)
     listener.listen()
@@ -53,22 +57,29 @@ def serve(address: str) -> None:
         connection.close()
 
 
-def _train(about: dict[str, object], files: list[int]) -> None:
+def _train(about: dict[str, Any], files: list[int]) -> None:
     signal.alarm(LONGEST_S)
     for number, file in enumerate(files):
         os.dup2(file, number)
-    os.chdir(str(about["folder"]))
+    os.chdir(about["folder"])
     os.environ.clear()
-    os.environ.update(about["environment"], CUDA_VISIBLE_DEVICES="")  # type: ignore[call-overload]
-    if HOOK in sys.modules:  # The hook of the server does nothing in a fork.
-        sys.modules[HOOK].install(sys.modules["torch.optim.optimizer"])
-    sys.argv = [str(about["script"])]
-    runpy.run_path(str(about["script"]), run_name="__main__")
+    os.environ.update(about["environment"], CUDA_VISIBLE_DEVICES="")
+    if HOOK in sys.modules:  # The hook of the server does nothing in a fork, and its loaders are not timed.
+        hook = sys.modules[HOOK]
+        hook.install(sys.modules["torch.optim.optimizer"])
+        hook.watch_loaders(sys.modules["torch.utils.data._utils.fetch"])
+    program, *arguments = about["words"]
+    if program == "-m":
+        sys.path[0], sys.argv = str(Path.cwd()), arguments
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0], sys.argv = str(Path(program).resolve().parent), [program, *arguments]
+        runpy.run_path(program, run_name="__main__")
 
 
-def start(address: str, script: str) -> None:
-    """Run ``script`` in a fork of the server at ``address``, and exit with its exit code."""
-    about = {"script": script, "folder": str(Path.cwd()), "environment": dict(os.environ)}
+def start(address: str, *words: str) -> None:
+    """Run the script or module of ``words`` in a fork of the server at ``address``, and exit with its exit code."""
+    about = {"words": words, "folder": str(Path.cwd()), "environment": dict(os.environ)}
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.connect(address)
         socket.send_fds(connection, [json.dumps(about).encode()], [0, 1, 2])
@@ -81,31 +92,38 @@ def start(address: str, script: str) -> None:
 class Server:
     """A process that starts trainings.
 
-    ``ready`` waits for it and returns the command that runs a script in a fork of it.
+    ``ready`` waits for it and returns the path of the program that runs a script in a fork of it.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], address: Path) -> None:
         self._process, self._address = process, address
 
-    def ready(self) -> list[str]:
-        """Return the words of the command that come before the training's own words."""
+    def ready(self) -> str:
+        """Return the path of a program that takes the words of a Python command."""
         until = time.monotonic() + READY_S
         while not self._address.exists():
             if self._process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError("the process that imports PyTorch did not start")
             time.sleep(0.02)
-        return [sys.executable, __file__, "start", str(self._address)]
+        python = self._address.with_name("python")
+        if not python.exists():
+            words = shlex.join([sys.executable, __file__, "start", str(self._address)])
+            python.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+            python.chmod(0o755)
+        return str(python)
 
 
 @contextmanager
 def server(folder: Path, environment: dict[str, str], *before: str) -> Iterator[Server]:
     """Yield a server that works in ``folder``.
 
-    ``before`` are words before the server's command, such as those of a recorder.
+    ``before`` are words before the server's command, such as those of a recorder. ``folder`` is its temporary folder too: a recorder that is
+    killed leaves its parts there.
     """
     address = folder / "socket"
     words = [*before, sys.executable, __file__, "serve", str(address)]
     silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    environment = {**environment, "TMPDIR": str(folder)}
     process = subprocess.Popen(words, env=environment, cwd=folder, start_new_session=True, stdin=subprocess.PIPE, **silent)
     try:
         yield Server(process, address)

@@ -13,12 +13,15 @@ from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.cli import cli
+from sawtooth.app.commands import doctor as doctor_command
 from sawtooth.ingest.schema import DataFolder
 from tests.support.prepared import folder_with_sound_run
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> DataFolder:
+def folder(tmp_path: Path, own_temporary_folder: Path, monkeypatch: pytest.MonkeyPatch) -> DataFolder:
+    """A sound folder, whatever else lies on this machine's disk and however full it is."""
+    monkeypatch.setattr(doctor_command, "LEAST_FREE_BYTES", 0)
     return folder_with_sound_run(tmp_path)
 
 

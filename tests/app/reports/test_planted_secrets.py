@@ -85,6 +85,7 @@ def test_it_was_planted_where_it_is_read(result: tuple[RunResult, Library]) -> N
     [*(["report", "RUN", "--format", form] for form in FORMS), *(["compare", "RUN", "RUN", "--format", form] for form in FORMS), ["audit", "RUN"], ["runs"], ["doctor"]],
     ids=" ".join,
 )  # fmt: skip
+@pytest.mark.usefixtures("own_temporary_folder")
 def test_no_command_prints_it(data: DataFolder, run: str, words: list[str]) -> None:
     done = CliRunner().invoke(cli, [run if word == "RUN" else word for word in words] + ["--data", str(data.root)])
     assert done.exit_code == 0, done.output

@@ -1,13 +1,30 @@
-"""What a test leaves behind in this process: a profiler that it never ended is not in the way of the next test."""
+"""Fixtures of the recorder's tests: no profiler is left running, and one PyTorch is imported for many recorded trainings."""
 
+import os
+import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from sawtooth.ingest.capture.in_process.profilers import PROFILERS
+from tests.support.forked_torch import server
+from tests.support.paths import ROOT
+
+# The server's own loaders are not timed. Each fork times its own.
+RECORDER = (sys.executable, "-m", "sawtooth.ingest.capture.commands", "run", "--no-sample", "--no-loader")
 
 
 @pytest.fixture(autouse=True)
 def no_profiler_is_left() -> Iterator[None]:
     yield
     PROFILERS.ours, PROFILERS.other, PROFILERS.exported = None, False, []
+
+
+@pytest.fixture(scope="session")
+def recorded_python() -> Iterator[str]:
+    """Path of a Python for `sawtooth run` that has imported PyTorch already, with the recorder's hook."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with tempfile.TemporaryDirectory(prefix="python-") as folder, server(Path(folder), variables, *RECORDER) as forking:
+        yield forking.ready()

@@ -17,7 +17,7 @@ from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 
 KERNELS, STEPS, SYNCHRONIZED = 2_000, 10, 20  # each 20th kernel is followed by a wait for its stream
-TIMES_AS_LONG = 10  # measured: 3, and more than 100 while each late kernel looked at every stream
+TIMES_AS_LONG = 4  # measured: 1.5 to 2.8 on a busy machine, and more than 100 while each late kernel looked at every stream
 
 
 def _plain(ops: DeviceOps, ready: np.ndarray, launched: np.ndarray) -> list[int]:
@@ -85,4 +85,5 @@ def test_a_stream_for_every_kernel_takes_about_as_long_as_few_streams(tmp_path: 
         return time.process_time() - began
 
     seconds(3, "warm")
-    assert min(seconds(KERNELS, f"many{n}") for n in range(2)) < TIMES_AS_LONG * min(seconds(4, f"few{n}") for n in range(2))
+    many, few = zip(*((seconds(KERNELS, f"many{n}"), seconds(4, f"few{n}")) for n in range(3)), strict=True)
+    assert min(many) < TIMES_AS_LONG * min(few)

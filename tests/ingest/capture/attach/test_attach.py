@@ -31,6 +31,7 @@ from sawtooth.ingest.capture.attach.targets import AttachError, Process, read_pr
 from sawtooth.ingest.capture.command import hook
 from sawtooth.ingest.capture.command.settings import FOLDER, HookSettings
 from sawtooth.ingest.capture.command.signs.modules import ATTRIBUTE
+from tests.support.launches import WITHOUT_COMPILER
 
 EXIT_CODE = 3  # of each rank
 STAND_IN = """
@@ -42,12 +43,13 @@ signal.signal(signal.SIGUSR1, execute)
 """
 TRAINING = (
     STAND_IN
+    + WITHOUT_COMPILER
     + """
 import importlib, pathlib, time, torch
 from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import fetch, pin_memory
 torch.set_num_threads(1)
-rank = os.environ["RANK"]
+rank = int(os.environ["RANK"])
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
 optimizer.register_step_post_hook(lambda *_: sum(range(100)))  # the training's own: its hooks are gone through for a while
@@ -56,6 +58,11 @@ def patched():
     return [torch.nn.Module.eval, torch.save, os._exit, pin_memory.pin_memory, fetch._MapDatasetFetcher.fetch,
             torch.cuda.graphs.CUDAGraph.replay, torch.autograd._engine_run_backward, dataloader._BaseDataLoaderIter.__next__, list(hooks), "sawtooth" in sys.modules]
 before = patched()
+def ends_at(step):  # The ranks meet here, as those of a job do: one tells the other whether it has seen the file.
+    mine = b"1" if step % 10 == 0 and os.path.exists("stop") else b"0"
+    os.write(to_other, mine)
+    return b"1" in (mine, os.read(from_other, 1))
+from_other, to_other = (os.open(f"meets-{of}", os.O_RDWR) for of in (rank, 1 - rank))
 for step, batch in enumerate(DataLoader(torch.ones(10**6, 8), batch_size=4)):
     optimizer.zero_grad()
     model(batch).sum().backward()
@@ -65,7 +72,7 @@ for step, batch in enumerate(DataLoader(torch.ones(10**6, 8), batch_size=4)):
         pathlib.Path(f"trains-{rank}").touch()
     if step % 10 == 0 and os.path.exists("look") and not os.path.exists(f"unchanged-{rank}"):
         pathlib.Path(f"unchanged-{rank}").write_text(str(patched() == before))
-    if step % 10 == 0 and os.path.exists("stop"):
+    if ends_at(step):
         break
 print("trained", rank)
 """
@@ -111,6 +118,8 @@ def marks_in(lines: bytes) -> list[dict[str, Any]]:
 def launcher(tmp_path: Path) -> "Iterator[subprocess.Popen[str]]":
     """A shell that has started two ranks, which train."""
     (tmp_path / "train.py").write_text(TRAINING)
+    for rank in (0, 1):
+        os.mkfifo(tmp_path / f"meets-{rank}")
     words = ("bash", "-c", RANKS.format(python=sys.executable))
     variables = os.environ | {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     pipe = subprocess.PIPE
@@ -145,9 +154,9 @@ def test_a_launchers_ranks_are_recorded_twice_left_as_they_were_and_may_end_mean
 
     stopping = threading.Thread(target=stop_once_marked)
     stopping.start()
-    ended = attach(launcher.pid, tmp_path / "second.sawtooth", replace(wanted, steps=0, seconds=60), remote=remote)
+    ended = attach(launcher.pid, tmp_path / "second.sawtooth", replace(wanted, steps=0, seconds=600), remote=remote)
     stopping.join()
-    out, err = launcher.communicate(timeout=30)
+    out, err = launcher.communicate(timeout=240)
     ended_with = [f"ended {rank} {EXIT_CODE}" for rank in (0, 1)]
     assert sorted(out.split("\n")) == ["", *ended_with, "trained 0", "trained 1"] and err == ""
     assert ENDED in ended.missing
@@ -165,6 +174,7 @@ def test_a_launchers_ranks_are_recorded_twice_left_as_they_were_and_may_end_mean
     run, sources = recorded(tmp_path / "first.sawtooth")
     assert run["facts"]["loader_batch"] == 4  # of a loader whose iterator was there before
     assert all(b"Optimizer.step#Adam.step" in sources[f"rank{rank}.json.gz"] for rank in (0, 1))
+    # Ranks that wait for each other profile the same steps. Of others this is not promised: one may be many steps ahead.
     profiled = [[m["i"] for m in marks_in(sources[f"marks-rank{rank}.jsonl"]) if m["p"] == "profile"] for rank in (0, 1)]
     assert profiled[0] == profiled[1] != []
 
@@ -234,7 +244,7 @@ def test_a_loop_without_an_optimizer_is_marked_by_its_sign_and_left_as_it_was(tm
         return [torch.autograd._engine_run_backward, iterator.__next__, os._exit, model.__dict__.get(ATTRIBUTE)]
 
     def train(least: int) -> None:
-        limit, batches = time.monotonic() + 20, iter(loaders.DataLoader(torch.ones(10**6, 2)))
+        limit, batches = time.monotonic() + 240, iter(loaders.DataLoader(torch.ones(10**6, 2)))
         for step in range(10**6):
             batch = next(batches) if sign == "batch" else torch.ones(1, 2)
             if sign == "backward":

@@ -16,7 +16,7 @@ from tests.benchmarks.other_profilers import PATTERNS, compare, forked, lacks
 
 
 @pytest.fixture(scope="module")
-def started() -> Iterator[tuple[list[str], list[str]]]:
+def started() -> Iterator[tuple[str, str]]:
     """What runs a script without and with the recorder: PyTorch is imported once for each."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("PyTorch is not installed")
@@ -25,9 +25,7 @@ def started() -> Iterator[tuple[list[str], list[str]]]:
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_a_training_with_a_profiler_of_its_own_is_the_same(
-    tmp_path: Path, started: tuple[list[str], list[str]], name: str
-) -> None:
+def test_a_training_with_a_profiler_of_its_own_is_the_same(tmp_path: Path, started: tuple[str, str], name: str) -> None:
     missing = "no GPU" if PATTERNS[name].needs == "GPU" else lacks(PATTERNS[name])
     if missing is not None:
         pytest.skip(missing)
