@@ -19,6 +19,8 @@ COPY sample_traces sample_traces
 RUN /opt/sawtooth/bin/pip install --no-deps .
 
 FROM ${BASE}
+LABEL org.opencontainers.image.title="Sawtooth" org.opencontainers.image.licenses="MIT" \
+  org.opencontainers.image.description="Why a training run leaves its GPU waiting, what to change, and what the change would bring"
 RUN useradd --create-home --uid 10001 sawtooth && install -d -o sawtooth -g sawtooth -m 700 /data
 COPY --from=build /opt/sawtooth /opt/sawtooth
 ENV PATH=/opt/sawtooth/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 SAWTOOTH_DATA=/data
