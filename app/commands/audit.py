@@ -17,7 +17,16 @@ from sawtooth.analysis.findings.checklist import Checked, checklist
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app.commands.inputs import opened
-from sawtooth.app.commands.output import DataOption, KeepOption, OutputOption, TableFormat, TableFormatOption, format_for, write
+from sawtooth.app.commands.output import (
+    DataOption,
+    JsonOption,
+    KeepOption,
+    OutputOption,
+    TableFormat,
+    TableFormatOption,
+    format_for,
+    write,
+)
 from sawtooth.app.printable import json_text, printable
 from sawtooth.app.reports import audit as report
 from sawtooth.app.words import checklist as checklist_words
@@ -34,11 +43,12 @@ def audit(
     ],
     format: TableFormatOption = None,
     output: OutputOption = None,
+    as_json: JsonOption = False,
     data: DataOption = None,
     keep: KeepOption = False,
 ) -> None:
     """Check a run against the tuning guides, or show the audits of several runs side by side."""
-    chosen = format_for(format, output, TableFormat)
+    chosen = format_for(format, output, TableFormat, as_json=as_json)
     with ExitStack() as stack:
         runs = [stack.enter_context(opened([text], data, keep=keep)) for text in inputs]
         results = [result_of(run.manifest, run.library) for run in runs]

@@ -19,7 +19,7 @@ from sawtooth.analysis.compare.side import Side, side_of
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.commands.inputs import data_folder, opened_all
-from sawtooth.app.commands.output import DataOption, Format, KeepOption, OutputOption, format_for, say, write
+from sawtooth.app.commands.output import DataOption, Format, JsonOption, KeepOption, OutputOption, format_for, say, write
 from sawtooth.app.format import clean
 from sawtooth.app.page.pair import likely_pair
 from sawtooth.app.printable import json_text
@@ -50,11 +50,12 @@ def compare(
         ),
     ] = None,
     output: OutputOption = None,
+    as_json: JsonOption = False,
     data: DataOption = None,
     keep: KeepOption = False,
 ) -> None:
     """Compare B with A: the verdict, the parts of the step's change, kernels, operators and findings."""
-    chosen = format_for(format, output, Format)
+    chosen = format_for(format, output, Format, as_json=as_json)
     gates = [parse_gate(text) for text in fail_on or []]
     if a is None:
         a, b = _newest_of_one_work(data)

@@ -10,7 +10,7 @@ import typer
 
 from sawtooth.analysis.dumps.held_memory import held_memory
 from sawtooth.analysis.dumps.hung_collective import flight_report
-from sawtooth.app.commands.output import OutputOption, TableFormat, TableFormatOption, format_for, write
+from sawtooth.app.commands.output import JsonOption, OutputOption, TableFormat, TableFormatOption, format_for, write
 from sawtooth.app.printable import json_text
 from sawtooth.app.reports import flight_recorder, memory_snapshot
 from sawtooth.ingest.dumps.flight_recorder import is_flight_recorder, read_dumps
@@ -32,6 +32,7 @@ def collectives(
     ],
     format: TableFormatOption = None,
     output: OutputOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Say which collective hangs and which ranks are missing, from dumps of NCCL's flight recorder."""
     files = [file for path in dumps for file in (sorted(path.iterdir()) if path.is_dir() else [path]) if file.is_file()]
@@ -39,7 +40,7 @@ def collectives(
         files = [file for file in files if file in dumps or is_flight_recorder(head_of(file))]
     if not files or len(files) > FILES_MOST:
         raise UsageError(f"{len(files):,} dumps of NCCL's flight recorder; give 1 to {FILES_MOST:,}.")
-    _answer_flight(files, format_for(format, output, TableFormat), output)
+    _answer_flight(files, format_for(format, output, TableFormat, as_json=as_json), output)
 
 
 def memory(
@@ -49,9 +50,10 @@ def memory(
     ],
     format: TableFormatOption = None,
     output: OutputOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Say who holds the GPU's memory at its peak, how fragmented it is, and what an OOM was missing."""
-    _answer_memory([snapshot], format_for(format, output, TableFormat), output)
+    _answer_memory([snapshot], format_for(format, output, TableFormat, as_json=as_json), output)
 
 
 def _answer_flight(files: Sequence[Path], chosen: TableFormat, output: Path | None) -> None:

@@ -43,15 +43,20 @@ class TableFormat(StrEnum):
 TableFormatOption = Annotated[
     TableFormat | None, typer.Option("--format", help="md is for pull requests, json for programs, text for terminals.")
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
 F = TypeVar("F", bound=StrEnum)
 SUFFIXES = {"json": "json", "md": "md", "markdown": "md", "html": "html", "htm": "html", "txt": "text", "text": "text"}
 
 
-def format_for(asked: F | None, output: Path | None, known: type[F]) -> F:
-    """Return the output format: the one ``asked`` for, else the file's, else text.
+def format_for(asked: F | None, output: Path | None, known: type[F], *, as_json: bool = False) -> F:
+    """Return the output format: the one ``asked`` for, else the file's, else text. ``as_json`` asks for JSON.
 
-    Raises UsageError if the file's suffix has no known format.
+    Raises UsageError if the file's suffix has no known format, or if another format is asked for beside JSON.
     """
+    if as_json:
+        if asked not in (None, known("json")):
+            raise UsageError(f"--json and --format {asked} ask for two formats. Give one of them.")
+        return known("json")
     if asked is not None:
         return asked
     if output is None:

@@ -18,7 +18,17 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.app.commands.dumps import answer_of
 from sawtooth.app.commands.inputs import Opened, opened, opened_all
-from sawtooth.app.commands.output import DataOption, Format, KeepOption, OutputOption, TableFormat, format_for, say, write
+from sawtooth.app.commands.output import (
+    DataOption,
+    Format,
+    JsonOption,
+    KeepOption,
+    OutputOption,
+    TableFormat,
+    format_for,
+    say,
+    write,
+)
 from sawtooth.app.printable import json_text
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.words.comparisons import changed
@@ -35,6 +45,7 @@ def report(
         typer.Option(help="json has a fixed schema, md is for pull requests, html is one file, text for terminals."),
     ] = None,
     output: OutputOption = None,
+    as_json: JsonOption = False,
     each: Annotated[
         bool, typer.Option("--each", help="Report every run of the files and folders, one after the other.")
     ] = False,
@@ -48,7 +59,7 @@ def report(
         return
     if not inputs:
         raise UsageError("Name a run, or files of one run.")
-    chosen = format_for(format, output, Format)
+    chosen = format_for(format, output, Format, as_json=as_json)
     if (answer := answer_of(inputs)) is not None:
         if chosen is Format.html:
             raise UsageError("Dumps of NCCL and of memory are reported as text, md or json.")

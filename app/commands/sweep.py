@@ -15,7 +15,16 @@ from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.metrics.registry import with_aliases
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import opened
-from sawtooth.app.commands.output import DataOption, KeepOption, OutputOption, TableFormat, TableFormatOption, format_for, write
+from sawtooth.app.commands.output import (
+    DataOption,
+    JsonOption,
+    KeepOption,
+    OutputOption,
+    TableFormat,
+    TableFormatOption,
+    format_for,
+    write,
+)
 from sawtooth.app.printable import json_text, printable
 from sawtooth.app.reports.sweep import markdown
 from sawtooth.app.words.comparisons import sweep as words
@@ -36,6 +45,7 @@ def sweep(
     ] = None,
     format: TableFormatOption = None,
     output: OutputOption = None,
+    as_json: JsonOption = False,
     data: DataOption = None,
     keep: KeepOption = False,
 ) -> None:
@@ -43,7 +53,7 @@ def sweep(
 
     A setting is a tag such as batch_size=64.
     """
-    chosen = format_for(format, output, TableFormat)
+    chosen = format_for(format, output, TableFormat, as_json=as_json)
     with ExitStack() as stack:
         each = [stack.enter_context(opened([text], data, keep=keep)) for text in dict.fromkeys(runs)]
         libraries = {run.manifest.id: run.library for run in each}

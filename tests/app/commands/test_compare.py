@@ -53,6 +53,12 @@ def test_without_sides_the_newest_two_runs_of_the_same_work_are_compared(traces)
     assert run(a, "--data", data).exit_code != 0
 
 
+def test_json_is_a_short_form_of_the_format(traces):
+    a, b, data = traces
+    assert run(a, b, "--data", data, "--json").output == run(a, b, "--data", data, "--format", "json").output
+    assert "two formats" in str(run(a, b, "--data", data, "--json", "--format", "md").exception)
+
+
 def test_json_holds_the_contract_and_its_waterfall_sums(traces):
     a, b, data = traces
     found = json.loads(run(a, b, "--data", data, "--format", "json").output)
