@@ -20,6 +20,10 @@ FUSED_ON_GPU = (
     "AdamW",
     "SGD",
 )  # PyTorch's optimizers that accept fused=True for parameters on a GPU, in every version since 2.3.
+# PyTorch's optimizers that accept foreach=True. Others (Muon, LBFGS, SparseAdam, and classes from elsewhere) raise TypeError.
+WITH_FOREACH = (
+    "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD",
+)  # fmt: skip
 _OPTIMIZERS = "SELECT DISTINCT name FROM names WHERE starts_with(name, 'Optimizer.step#') ORDER BY 1"
 # The model's own call has the longest total time of all modules.
 _MODEL = """
@@ -35,6 +39,11 @@ def optimizers(recording: Recording) -> list[str]:
     """
     names = [str(name).removeprefix("Optimizer.step#").removesuffix(".step") for (name,) in recording.rows(_OPTIMIZERS)]
     return [name for name in names if name.isidentifier()]
+
+
+def steps_of(optimizer_classes: Sequence[str]) -> str:
+    """Return the regular expression for the step annotations of these optimizer classes."""
+    return rf"^Optimizer\.step#(?:{'|'.join(optimizer_classes)})\.step$"
 
 
 def own_names(recording: Recording) -> dict[str, str]:

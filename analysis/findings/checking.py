@@ -16,6 +16,7 @@ from sawtooth.analysis.findings.actions import own_names
 from sawtooth.analysis.findings.context import REQUIREMENTS, RuleContext
 from sawtooth.analysis.findings.judging import Step, judge
 from sawtooth.analysis.findings.late_ranks import bounded_by_late
+from sawtooth.analysis.findings.loops.acting import beside_acting
 from sawtooth.analysis.findings.model import Evidence, Judgement, Rule, advise
 from sawtooth.analysis.findings.ordering import changes_needed_first, check_relations, ordered, rank
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
@@ -87,7 +88,8 @@ def found_by(rule: Rule, context: RuleContext, step: Step | None = None) -> list
 
     ``step`` is the run's own step if None, else a replay of it after other changes.
     """
-    judged = [(evidence, judgement_of(rule, evidence, step or context.step)) for evidence in rule.measure(context)]
+    measured = [left for evidence in rule.measure(context) if (left := beside_acting(context, evidence)) is not None]
+    judged = [(evidence, judgement_of(rule, evidence, step or context.step)) for evidence in measured]
     return [advise(rule.slug, evidence, judgement, rule.explains) for evidence, judgement in judged if judgement is not None]
 
 

@@ -13,6 +13,10 @@ FEWEST_TOKENS = 4  # Per step. Fewer tokens say little about the time of one.
 # Share of the tokens that must have the usual number of kernels. The last token may end the text, so it may differ.
 EVEN_SHARE = 0.9
 FEWEST_KERNELS = 5  # Per token. Fewer kernels belong to a loop of calls.
+# Every token is looked up in the embedding and chosen from the logits. The equal layers of an encoder (ViT, BERT) and the
+# denoising passes of a diffusion model do not do both.
+LOOKS_UP = r"^aten::(?:embedding|index_select|gather)$"
+CHOOSES = r"^aten::(?:argmax|multinomial|topk|sort|max)$"
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,8 @@ def generation(context: RuleContext) -> Generation | None:
     """Return the tokens of a run whose counted steps generate text; None for other runs.
 
     Steps with a backward pass, or without an even rhythm, are no generation. A token begins where an operator with the same
-    inputs repeats, with equally many kernels between repetitions. A layer also repeats, but not evenly: the kernels that
-    choose a token and look up the next one lie between the last layer of one token and the first layer of the next.
+    inputs repeats, with equally many kernels between repetitions. Each token must choose from the logits and look up the next
+    one. The layers of an encoder repeat as evenly, but they do neither.
     """
     work = context.work[context.work["signature_id"].notna() & context.work["operator"].notna()]
     if work.empty or len(context.launches.in_backward()):
@@ -57,7 +61,8 @@ def generation(context: RuleContext) -> Generation | None:
 def _token_starts(part: pd.DataFrame) -> np.ndarray | None:
     """Return the positions in one step's work at which tokens begin.
 
-    It is the slowest of the most even rhythms, and of these the one that begins first.
+    It is the slowest of the most even rhythms, and of these the one that begins first. None if the repeated parts do not
+    both choose and look up a token.
     """
     kinds = part.groupby(["operator", "signature_id", "kernel"], sort=False).ngroup().to_numpy()
     rhythms: list[np.ndarray] = []
@@ -69,4 +74,13 @@ def _token_starts(part: pd.DataFrame) -> np.ndarray | None:
         usual = int(np.median(lengths))
         if usual >= FEWEST_KERNELS and (np.abs(lengths - usual) <= 1).mean() >= EVEN_SHARE:
             rhythms.append(at)
+    decoding = [np.flatnonzero(part["operator"].str.contains(does)) for does in (LOOKS_UP, CHOOSES)]
+    rhythms = [at for at in rhythms if all(_in_each(at, places) for places in decoding)]
     return min(rhythms, key=lambda at: (len(at), int(at[0]))) if rhythms else None
+
+
+def _in_each(starts: np.ndarray, places: np.ndarray) -> bool:
+    """Return whether ``places`` lie in nearly all of the stretches between ``starts``."""
+    stretches = np.searchsorted(starts, places, side="right")
+    between = np.unique(stretches[(stretches > 0) & (stretches < len(starts))])
+    return len(between) >= EVEN_SHARE * (len(starts) - 1)

@@ -11,9 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from sawtooth.ingest.capture.packing import pack_run
+from tests.support.acting_loops import ACTING_LOOPS
 from tests.support.anti_patterns import ANTI_PATTERNS
 from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 from tests.support.collective_loops import COLLECTIVE_LOOPS
+from tests.support.expert_loops import EXPERT_LOOPS
 from tests.support.gradient_loops import GRADIENT_LOOPS
 from tests.support.length_loops import LENGTH_LOOPS
 from tests.support.paths import GRAPH_BREAKS
@@ -190,8 +192,10 @@ def graph_breaks(folder: Path, count: int) -> list[Path]:
 
 HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     **LENGTH_LOOPS,
+    **ACTING_LOOPS,
     **ANTI_PATTERNS,
     **COLLECTIVE_LOOPS,
+    **EXPERT_LOOPS,
     **GRADIENT_LOOPS,
     **REFUSED_LOOPS,
     **SAMPLE_LOOPS,

@@ -83,6 +83,10 @@ def of_the_batch(context: RuleContext, moved: Events) -> str:
 PINNED_BYTES_PER_NS = 55.0  # Measured on an H200 with PCIe 5 ×16: 55.5 GB/s pinned, 10 to 23 GB/s pageable.
 CHECKPOINT_COPIES = 16  # Tensors copied to the host in one step. Reading losses and norms copies only single numbers.
 CHECKPOINT_BYTES = 1_000_000  # In one step. A smaller copy cannot be a model.
+# Bytes to pageable memory in one step, in at least two copies. A state of few large tensors is this large. What a loop reads
+# in some of its steps to log or to test is smaller.
+FEW_TENSORS_BYTES = 50_000_000
+PAGEABLE_TO_HOST = "(?i)device *-> *pageable|DtoH.*pageable"
 SAVE_LESS = Action(
     "Save",
     "checkpoints less often",
@@ -96,12 +100,29 @@ FILLERS = r"^aten::(lift_fresh|copy_|index_put_)$"
 
 @once
 def checkpoint_copies(context: RuleContext) -> Events:
-    """Return the copies to the host in steps that copy as many tensors as a checkpoint does."""
+    """Return the copies to the host in steps that copy as much as a checkpoint does.
+
+    A checkpoint has many tensors, or few large ones that only some of the steps copy. Every step copies its own results.
+    """
     to_host = copies(context, "(?i)DtoH|DeviceToHost")
     frame = to_host.frame[to_host.frame["call_id"].notna()]
-    totals = frame.groupby("step")["bytes"].agg(["count", "sum"])
-    steps = totals[(totals["count"] >= CHECKPOINT_COPIES) & (totals["sum"] >= CHECKPOINT_BYTES)].index
+    many = _steps_that_copy(frame, CHECKPOINT_COPIES, CHECKPOINT_BYTES)
+    large = _steps_that_copy(frame[frame["name"].str.contains(PAGEABLE_TO_HOST)], 2, FEW_TENSORS_BYTES)
+    steps = many | large if len(large) < to_host.steps else many
     return Events(frame[frame["step"].isin(steps)].reset_index(drop=True), to_host.steps)
+
+
+def _steps_that_copy(frame: pd.DataFrame, least: int, least_bytes: int) -> set[int]:
+    """Return the steps of ``frame`` with at least ``least`` copies of together ``least_bytes``."""
+    totals = frame.groupby("step")["bytes"].agg(["count", "sum"])
+    return set(totals[(totals["count"] >= least) & (totals["sum"] >= least_bytes)].index)
+
+
+@once
+def checkpoint_calls(context: RuleContext) -> tuple[int, ...]:
+    """Return the calls of ``checkpoint_copies`` and the waits for these copies."""
+    calls = {int(call) for call in checkpoint_copies(context).frame["call_id"]}
+    return tuple(sorted(calls.union(waits_beside(context, sorted(calls))))) if calls else ()
 
 
 @once

@@ -1,8 +1,7 @@
 """A checkpoint is written inside the loop.
 
 What it checks
-    Steps that copy many tensors to pageable host memory, at least as many bytes as a checkpoint (or frames of
-    ``torch.save``).
+    Steps that copy many tensors to host memory, or some steps that copy at least two large tensors to pageable memory.
 Why it costs time
     ``torch.save`` copies every parameter with a separate wait, and then writes the file. Meanwhile the GPU has no work.
 What to do
@@ -22,7 +21,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
-from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_LESS, checkpoint_copies
+from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_LESS, checkpoint_calls, checkpoint_copies
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_words
@@ -43,14 +42,16 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     saved = checkpoint_copies(context)
     if not len(saved.frame):
         return
-    calls = tuple(int(c) for c in saved.frame["call_id"])
     first, last = int(saved.frame["start_ns"].min()), int(saved.frame["end_ns"].max())
     after = context.recording.rows(
         "SELECT DISTINCT o.call_id FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id "
         "WHERE g.device = ? AND g.cause = 'python_host' AND g.end_ns > ? AND g.start_ns < ? + 1000000000 AND g.end_ns - g.start_ns > 200000 AND o.call_id IS NOT NULL",
         [context.rank.device, first, last],
     )
-    edits: list[Edit] = [WithoutHostCause("python_host", calls=tuple(sorted(int(r[0]) for r in after))), WithoutCalls(calls)]
+    edits: list[Edit] = [
+        WithoutHostCause("python_host", calls=tuple(sorted(int(r[0]) for r in after))),
+        WithoutCalls(checkpoint_calls(context)),
+    ]
     lost = context.lost_ms("host_sync") + context.lost_ms("python_host")
     if context.is_trifle(lost):
         return

@@ -25,11 +25,12 @@ from dataclasses import replace
 from sawtooth.analysis.findings.builders import of_waits, without_reads
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import WARNING_SHARE
+from sawtooth.analysis.findings.loops.acting import acting
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.convolution_searches import calls_of_searches
-from sawtooth.analysis.findings.queries.copies import checkpoint_copies
+from sawtooth.analysis.findings.queries.copies import checkpoint_calls
 from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, OUTPUT_SIZE, REPEATS, SAME_SHAPE, nan_checks, waiting_calls
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -95,8 +96,13 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         yield from _in_the_way(context)
         return
     rows = context.recording.rows(_WAITS, [context.rank.device])
-    checkpoint = {int(c) for c in checkpoint_copies(context).frame["call_id"]}
-    waits = {int(row[0]) for row in rows} - checkpoint - calls_of_searches(context) - set(nan_checks(context).calls)
+    waits = (
+        {int(row[0]) for row in rows}
+        - set(checkpoint_calls(context))
+        - _actions(context)
+        - calls_of_searches(context)
+        - set(nan_checks(context).calls)
+    )
     plain = waits - set(waiting_calls(context, MASK_OPERATORS))
     # If other reads are removed, a mask's wait belongs to the mask rule. Among many reads, only removing all of them restores
     # the host's head start.
@@ -121,6 +127,12 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             changes=_changes(context, calls),
         ),
     )
+
+
+def _actions(context: RuleContext) -> frozenset[int]:
+    """Return the calls in which a policy acts: its environment needs what they read."""
+    acts = acting(context)
+    return acts.calls if acts is not None else frozenset()
 
 
 def _changes(context: RuleContext, calls: tuple[int, ...]) -> tuple[CodeChange, ...]:
@@ -153,7 +165,7 @@ def _in_the_way(context: RuleContext) -> Iterator[Evidence]:
     if one is None or several is None or context.share(several - one) < WARNING_SHARE:
         return
     waits = {*waiting_calls(context, READ_BACK), *waiting_calls(context, MASK_OPERATORS)}
-    reads = tuple(sorted(waits - set(nan_checks(context).calls)))
+    reads = tuple(sorted(waits - set(nan_checks(context).calls) - _actions(context)))
     times = len(context.recording.rows(_IN_COUNTED, [context.rank.device, list(reads)])) / max(len(context.rank.counted), 1)
     if round(times) < 1:
         return

@@ -28,6 +28,7 @@ from sawtooth.analysis.findings.actions import MODEL
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.generation import Generation, generation
 from sawtooth.analysis.findings.judging import WARNING_SHARE
+from sawtooth.analysis.findings.loops.acting import UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, acting, outside_acting
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import operators
@@ -48,7 +49,6 @@ PYTHON_SHARE = 0.1  # Share of the step.
 SHORT_KERNEL_NS = 10_000  # An operator takes the host about 10 µs, which shorter kernels cannot hide.
 
 LOADS_CODE = 0.05  # Share of the step. The time of a run's first launches does not represent later ones.
-
 
 BY_HAND = CodeChange(
     "PyTorch",
@@ -71,8 +71,6 @@ CHANGES = (
         'TrainingArguments(..., torch_compile=True, torch_compile_mode="reduce-overhead")',
     ),
 )
-
-
 LENGTHS = CodeChange(
     "PyTorch",
     "for x, y in loader:\n    train_step(x, y)",
@@ -183,7 +181,7 @@ class _Advice:
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if launches cost a relevant share of the unprofiled step."""
-    lost = context.lost_ms("launch_bound")
+    lost = context.lost_ms("launch_bound") * outside_acting(context, "launch_bound")
     if lost and searching_convolutions(context).ms > lost / 2:
         return  # The host tries algorithms instead of launching; the rule convolution-search reports this.
     if lost and excess_ms(context, plan_builds(context)) > lost / 2:
@@ -206,7 +204,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk=advice.risk,
             changes=advice.changes,
         ),
-        lost_ms=lost + context.lost_ms("python_host"),
+        lost_ms=lost + context.lost_ms("python_host") * outside_acting(context, "python_host"),
         cost_ms=least,
         edits=() if unknown else advice.edits,
         confidence="low" if unknown else advice.confidence,
@@ -249,6 +247,10 @@ def _advice(context: RuleContext, tokens: Generation | None) -> _Advice:
         return _Advice(SHARDED_FIX, SHARDED_NOTE, "", SHARDED_CHANGES, ())
     if tokens is not None:
         return _Advice(TOKEN_FIX, TOKEN_NOTE, edits=(AsGraph(first_ops=tokens.first),))
+    acts = acting(context)
+    if acts is not None:
+        graphs = () if acts.acts_after_update else (AsGraph(first_ops=acts.updates),)
+        return _Advice(UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, (BY_HAND,), graphs)
     if unlike_steps(context) is not None:
         return _Advice(LENGTHS_FIX, LENGTHS_NOTE, changes=(LENGTHS,), edits=(), confidence="low")
     beside = f"{_masks(context)}{_python(context)}"

@@ -1,7 +1,8 @@
 """Most of the memory is unused.
 
 What it checks
-    Peak memory in use, relative to the GPU's memory.
+    Peak memory in use, relative to the GPU's memory, and whether a larger batch is predicted to train faster. Where the host
+    limits the step, the rule for small batches reports it.
 Why it costs time
     A larger batch distributes the optimizer's step, launches and communication over more samples, and makes matrix products
     more efficient.
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.batch.code import larger_batch_code
-from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, larger_batches, sentence
+from sawtooth.analysis.findings.batch.step import larger_batches, sentence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.sampled import memory_use
@@ -27,23 +28,28 @@ from sawtooth.analysis.run.model import Action, Explains
 from sawtooth.analysis.units import in_bytes
 
 USED = 0.5  # Share of the memory. Below it, a batch twice as large certainly fits.
+PAYS = 1.1  # Multiple of today's samples per second. A smaller gain is not worth another learning rate.
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield an info finding if less than USED of the memory is in use."""
+    """Yield an info finding if less than USED of the memory is in use and a larger batch trains faster."""
     use = memory_use(context)
     if use is None or use[0] > USED * use[1]:
         return
     larger = context.once(larger_batches)
+    paying = [at for at in larger if at.rate >= PAYS and not at.host_limits]
+    if not paying:
+        return
+    best = max(paying, key=lambda at: at.rate)
     yield Evidence(
         Advice(
-            f"{in_bytes(use[1] - use[0])} of {in_bytes(use[1])} of memory are unused: a batch {max(int(use[1] * 0.9 / use[0]), 2)} times as large would fit if all of it grows with the batch",
+            f"{in_bytes(use[1] - use[0])} of {in_bytes(use[1])} of memory are unused, and a batch {best.times:g} times as large trains about {best.rate:.2g} times the samples a second",
             Action(
                 "Try",
                 "a larger batch and compare samples per second",
                 "; drop recomputation or accumulation where they only save memory.",
             ),
-            note=sentence(larger) or NOT_PREDICTED,
+            note=sentence(larger),
             risk="A larger batch changes the optimization.",
             changes=larger_batch_code(context.run, 2),
         ),

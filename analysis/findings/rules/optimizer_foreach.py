@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.actions import FUSED_ON_GPU, OPTIMIZER, optimizers, with_optimizer
+from sawtooth.analysis.findings.actions import FUSED_ON_GPU, OPTIMIZER, optimizers, steps_of, with_optimizer
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
@@ -39,7 +39,10 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if the optimizer's foreach kernels take a relevant share of the step."""
     steps = context.work_steps
-    inside = launched_by_optimizer(context.recording, context.rank.device)
+    names = [name for name in optimizers(context.recording) if name in FUSED_ON_GPU]
+    if not names:
+        return  # Another optimizer has no better form than foreach.
+    inside = launched_by_optimizer(context.recording, context.rank.device, steps_of(names))
     work = context.work
     mine = work[work["gpu_op_id"].isin(inside)]
     operators = mine["operator"].fillna("")
@@ -47,10 +50,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     cost = ms_per_step(foreach, steps)
     if operators.str.contains("_fused_").any() or context.is_trifle(cost):
         return
-    names = optimizers(context.recording)
-    name = names[0] if names else ""
-    if name and name not in FUSED_ON_GPU:
-        return  # Such an optimizer has no better form than foreach.
+    name = names[0]
     edit = fused_optimizer(tuple(foreach["gpu_op_id"].tolist()), name, context.rank.gpu)
     yield Evidence(
         Advice(
@@ -60,7 +60,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             if edit
             else "Fused kernels of this optimizer were not measured.",
             risk="The fused update rounds differently in the last bits.",
-            changes=with_optimizer(CHANGES, name or None),
+            changes=with_optimizer(CHANGES, name),
         ),
         lost_ms=cost,
         cost_ms=cost,

@@ -1,15 +1,16 @@
 """The optimizer launches kernels tensor by tensor.
 
 What it checks
-    How many kernels per step are launched inside ``Optimizer.step`` and belong to no fused or foreach operator. If ``step``
-    gets a closure, only kernels after its backward pass count.
+    How many elementwise kernels per step are launched inside ``Optimizer.step`` of an optimizer of PyTorch and belong to no
+    fused or foreach operator. Products, copies and communication never count: fusing removes none of them. If ``step`` gets
+    a closure, only kernels after its backward pass count.
 Why it costs time
     A single-tensor optimizer launches a dozen kernels for every parameter, and reads and writes every state several times.
 What to do
     Use ``fused=True``: one pass over parameters, gradients and states in a few kernels.
 When it is wrong
-    You wrote the optimizer yourself, so it has no fused form: write it with ``torch._foreach_*``. Parameters on several
-    devices are grouped by device.
+    The optimizer is a class of your own with the name of one of PyTorch's. Optimizers that PyTorch does not have, such as
+    Muon variants, have no fused form and are not checked. Parameters on several devices are grouped by device.
 References
     https://docs.pytorch.org/docs/stable/optim.html
 """
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from sawtooth.analysis.findings.actions import FUSED_ON_GPU, OPTIMIZER, optimizers, with_optimizer
+from sawtooth.analysis.findings.actions import FUSED_ON_GPU, OPTIMIZER, WITH_FOREACH, optimizers, steps_of, with_optimizer
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
@@ -40,6 +41,8 @@ FUSED_SHARE = 0.27
 KEPT_PER_STEP = 2  # Kernels that a fused optimizer still launches.
 ALL_AT_ONCE = Action("Let", "the optimizer update all tensors at once", " (foreach=True).")
 FUSED = r"_fused_|_foreach_|multi_tensor"
+# Categories of kernels that an optimizer's fused form does not replace.
+NEVER_FUSED = ("optimizer", "gemm", "attention", "conv", "communication")
 
 CHANGES = (
     CodeChange(
@@ -63,15 +66,20 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     Their launches count as well.
     """
     steps = context.work_steps
-    inside = launched_by_optimizer(context.recording, context.rank.device)
+    names = [name for name in optimizers(context.recording) if name in WITH_FOREACH]
+    if not names:
+        return  # PyTorch has no fused or foreach form of another optimizer.
+    inside = launched_by_optimizer(context.recording, context.rank.device, steps_of(names))
     work = context.work
     single = work[
-        work["gpu_op_id"].isin(inside) & ~work["operator"].fillna("").str.contains(FUSED) & (work["category"] != "optimizer")
+        work["gpu_op_id"].isin(inside)
+        & ~work["operator"].fillna("").str.contains(FUSED)
+        & (work["kind"] == "kernel")
+        & ~work["category"].isin(NEVER_FUSED)
     ]
     if len(single) < MANY_KERNELS * steps:
         return
     edits = _fused(single, context.rank.gpu)
-    names = optimizers(context.recording)
     name = names[0] if len(names) == 1 else None
     predicted = context.predict_ms(edits)
     if predicted is not None and context.step_ms and context.is_trifle(context.step_ms - predicted):

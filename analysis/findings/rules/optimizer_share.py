@@ -1,7 +1,8 @@
 """The optimizer takes a large part of each step.
 
 What it checks
-    Time of the kernels launched inside ``Optimizer.step``, relative to the step.
+    Time of the kernels launched inside ``Optimizer.step``, relative to the step. Communication there is not the optimizer's
+    own work and has its own rules.
 Why it costs time
     The optimizer's work does not grow with the batch. With a small batch, it runs often for few samples.
 What to do
@@ -39,7 +40,8 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield an info finding if the optimizer's kernels take a relevant share of the step."""
     inside = launched_by_optimizer(context.recording, context.rank.device, OPTIMIZER)
-    rows = context.work[context.work["gpu_op_id"].isin(inside)]
+    work = context.work
+    rows = work[work["gpu_op_id"].isin(inside) & (work["category"] != "communication")]
     share = context.share(ms_per_step(rows, context.work_steps))
     yield from of_kernels(
         context,

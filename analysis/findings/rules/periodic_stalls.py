@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.loops.acting import acting
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import RARE_EVENTS
 from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_LESS, checkpoint_copies
@@ -59,7 +60,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if pauses and not len(checkpoint_copies(context).frame):  # Another rule reports the cost of checkpoints.
         yield _between_steps(context, max(pauses, key=lambda its: its.ms_per_step), step_ms)
     # With rounds, the first step of each round is longer and contains the work that rounds are for.
-    elif context.rank.best.round is None:
+    elif context.rank.best.round is None and acting(context) is None:
         yield from _in_profile(context)
 
 

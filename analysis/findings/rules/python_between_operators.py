@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.loops.acting import acting
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
@@ -53,6 +54,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         "SELECT call_id, ns FROM stretches JOIN gpu_ops USING (gpu_op_id) WHERE call_id IS NOT NULL ORDER BY call_id",
         [context.rank.device, LONG_IN_PYTORCH_NS, LONG_NS],
     )
+    acts = acting(context)
+    if acts is not None:  # The environment computes there.
+        rows = [(call, ns) for call, ns in rows if call not in acts.calls]
     calls = tuple(sorted({int(call) for call, _ in rows}))
     steps = max(len(context.rank.counted), 1)
     # Recording makes calls longer, but hardly a stretch without calls. So the run's Python time belongs to these stretches

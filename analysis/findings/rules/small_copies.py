@@ -22,6 +22,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.loops.acting import acting
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.communication import calls_inside
@@ -48,6 +49,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     uploads = copies(context, "(?i)HtoD|HostToDevice")
     made = set(copies_of_made_tensors(context).ids)
     sharding = calls_inside(context, SHARDING)["call_id"]
+    acts = acting(context)
+    if acts is not None:  # An observation is known only when the environment has answered the last action.
+        uploads = uploads.where(~uploads.frame["call_id"].isin(acts.calls))
     short = uploads.frame["end_ns"] - uploads.frame["start_ns"] <= SHORT_NS
     inputs = uploads.frame["call_id"].notna() & ~uploads.frame["id"].isin(made) & ~uploads.frame["call_id"].isin(sharding)
     small = uploads.where(short & inputs)

@@ -31,6 +31,10 @@ class Case:
 
 
 CASES = {
+    "acting-in-the-loop": Case(
+        leads=("acts_before_each_update", "plays_in_rounds"),
+        quiet=("evaluates_in_rounds", "evaluates_from_a_loader", "learns_only", "gpt_reads"),
+    ),
     "accumulation-syncs": Case(leads=("accumulated_and_reduced",), quiet=("accumulated_without_sync", "ddp_balanced")),
     "allocator-churn": Case(
         leads=("empty_cache", "memory_in_pieces", "memory_is_full"), quiet=("memory_creep",), measured=(("empty_cache", "gpt_small", 0.10),)
@@ -46,7 +50,7 @@ CASES = {
     "boolean-mask-waits": Case(leads=("boolean_mask",), quiet=("gpt_reads",)),
     "casts": Case(beside=("gpt_small",), quiet=("mlp_4096",)),
     "checkpoint-in-the-loop": Case(
-        leads=("checkpointing_io",), quiet=("gpt_reads",), measured=(("checkpointing_io", "gpt_small", 0.15),)
+        leads=("checkpointing_io", "saves_few_tensors", "saves_two_of_eight_steps"), quiet=("gpt_reads", "reads_results_each_step"), measured=(("checkpointing_io", "gpt_small", 0.15),)
     ),
     "clipping-by-hand": Case(leads=("clipped_one_by_one",), quiet=("norms_logged", "gpt_reads")),
     "convolution-search": Case(leads=("conv_searches",), quiet=("conv_searches_off", "channels_first")),
@@ -124,7 +128,7 @@ CASES = {
         leads=("triples_foreach",), beside=("adam_foreach",), quiet=("gpt_small",), measured=(("triples_foreach", "triples", 0.05),)
     ),
     "optimizer-not-fused": Case(
-        beside=("adam_single",), quiet=("adam_fused",), measured=(("adam_single", "adam_fused", 0.35),)
+        beside=("adam_single", "adam_one_by_one"), quiet=("adam_fused", "own_optimizer"), measured=(("adam_single", "adam_fused", 0.35),)
     ),
     "optimizer-share": Case(beside=("optimizer_heavy",), quiet=("memory_full",)),
     "pageable-copies": Case(

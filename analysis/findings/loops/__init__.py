@@ -1,0 +1,1 @@
+"""What kind of loop a recording shows."""

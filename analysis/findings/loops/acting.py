@@ -1,0 +1,257 @@
+"""Find the part of a loop in which a policy acts: the host needs each action for its environment.
+
+A pass of the policy begins with a copy of the observation to the GPU and ends with a copy of the action to the host. No
+backward pass, optimizer step or loss lies between, and the environment answers with the next copy to the GPU. Batches of a
+data loader, and evaluations that compute as much as an update, are not acting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.derive.host_only import LOADING
+from sawtooth.analysis.findings.context import RuleContext, once
+from sawtooth.analysis.findings.model import Evidence
+from sawtooth.analysis.findings.recorded.phases import LOSS
+from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE, launched_by_optimizer, launched_inside
+from sawtooth.analysis.knowledge.flops import FIRST_OPERAND
+from sawtooth.analysis.replay.edits import (
+    AsGraph,
+    Edit,
+    FasterHost,
+    MoreLaunches,
+    ScaledOps,
+    TimedOps,
+    WithoutCalls,
+    WithoutHostCause,
+    WithoutOps,
+    WithoutWaits,
+)
+from sawtooth.analysis.run.model import Action
+
+FEWEST_PASSES = 4  # In the recording. Fewer passes may be a test of the model.
+FEWEST_KERNELS = 2  # Per pass: a product and a choice.
+MOST_BYTES = 4_000_000  # Of one action or observation. Larger copies are data sets or checkpoints.
+# Share of an update's rows in a product. An evaluation takes batches as large as the training's.
+MOST_ROWS = 0.5
+# Share of an update's GPU time, where the trace has no shapes. An evaluation takes about a third of a training step.
+MOST_OF_UPDATE = 0.25
+PRODUCTS = r"^aten::(?:addmm|mm|bmm|baddbmm|addmv|mv|convolution|_convolution|linear|lstm|gru)$"
+UPDATE_FIX = Action(
+    "Launch", "each update as one CUDA graph", "; acting stays outside, because the environment needs each action on the host."
+)
+UPDATE_NOTE = "Each update launched as one graph; kernels keep their durations, and acting stays as it is."
+UPDATE_RISK = "Graphs need static shapes and addresses; an update must not read GPU values, such as a clipping share or an approximate KL."
+_LAUNCHES = (
+    "SELECT g.gpu_op_id, g.call_id, c.thread_id, c.start_ns, c.start_ns + c.dur_ns AS end_ns, g.dur_ns, coalesce(g.bytes, 0) AS bytes, "
+    "regexp_matches(n.name, '(?i)HtoD|HostToDevice') AND g.kind = 'memcpy' AS up, regexp_matches(n.name, '(?i)DtoH|DeviceToHost') AND g.kind = 'memcpy' AS down "
+    "FROM gpu_ops g JOIN runtime_calls c USING (call_id) JOIN names n ON n.name_id = g.name_id WHERE g.device = ? ORDER BY c.start_ns, g.gpu_op_id"
+)
+_WAITS = "SELECT call_id, start_ns FROM runtime_calls ORDER BY start_ns"
+_LOADS = "SELECT start_ns FROM named_cpu_ops WHERE starts_with(name, ?) ORDER BY start_ns"
+
+
+@dataclass(frozen=True)
+class Acting:
+    """The passes in which the policy acts.
+
+    ``passes`` is their number in the recording, ``rounds`` the number of stretches without an update between them. ``spans``
+    are these stretches, absolute ns, each up to the next update. ``calls`` and ``ops`` are the runtime calls and GPU
+    operations in them. ``updates`` are the GPU operations that begin each step's update. ``acts_after_update`` is set if a
+    step acts after an update.
+    """
+
+    passes: int
+    rounds: int
+    spans: tuple[tuple[int, int], ...]
+    calls: frozenset[int]
+    ops: frozenset[int]
+    updates: tuple[int, ...]
+    acts_after_update: bool
+
+    @property
+    def per_round(self) -> float:
+        """Passes from one update to the next."""
+        return self.passes / self.rounds
+
+
+@once
+def acting(context: RuleContext) -> Acting | None:
+    """Return the passes in which a policy acts; None for loops without them."""
+    recording, device = context.recording, context.rank.device
+    if not recording.named(f"^{AUTOGRAD_NODE}") or not recording.named("(?i)DtoH|DeviceToHost"):
+        return None
+    launches = recording.frame(_LAUNCHES, [device])
+    if launches.empty:
+        return None
+    ids = launches["gpu_op_id"].to_numpy(np.int64)
+    learns = np.isin(ids, launched_inside(recording, device, f"^{AUTOGRAD_NODE}"))
+    learns |= np.isin(ids, launched_by_optimizer(recording, device)) | np.isin(ids, launched_inside(recording, device, LOSS))
+    small = launches["bytes"].to_numpy(np.int64) <= MOST_BYTES
+    up, down = launches["up"].to_numpy(bool), launches["down"].to_numpy(bool)
+    begins = up & ~np.concatenate([[False], up[:-1]])
+    part = np.cumsum(begins)  # A part begins where a copy to the GPU follows something else.
+    frame = launches.assign(
+        part=part,
+        learns=learns,
+        down_small=down & small,
+        large=(up | down) & ~small,
+        kernel=~up & ~down,
+        product=np.isin(ids, launched_inside(recording, device, PRODUCTS)),
+    )
+    parts = frame.groupby("part").agg(
+        start_ns=("start_ns", "first"), end_ns=("end_ns", "max"), dur_ns=("dur_ns", "sum"), learns=("learns", "any"), down=("down_small", "any"),
+        large=("large", "any"), kernels=("kernel", "sum"), product=("product", "any"),
+    )  # fmt: skip
+    loads = np.array([at for (at,) in recording.rows(_LOADS, [LOADING])], np.int64)
+    starts = parts["start_ns"].to_numpy(np.int64)
+    follows = np.append(starts[1:], np.iinfo(np.int64).max)
+    loaded = np.searchsorted(loads, follows) > np.searchsorted(loads, starts)
+    acts = (
+        (parts.index > 0) & parts["down"] & parts["product"] & ~parts["learns"] & ~parts["large"]
+        & (parts["kernels"] >= FEWEST_KERNELS) & ~loaded
+    ).to_numpy(bool)  # fmt: skip
+    updates = parts["learns"].to_numpy(bool)
+    if not updates.any():
+        return None
+    acts = acts & _smaller(context, frame, parts, updates)
+    if acts.sum() < FEWEST_PASSES:
+        return None
+    return _acting(context, frame, parts, acts, updates)
+
+
+def _smaller(context: RuleContext, frame: pd.DataFrame, parts: pd.DataFrame, updates: np.ndarray) -> np.ndarray:
+    """Return which ``parts`` compute less at once than the ``updates``: fewer rows of a product, or else less GPU time."""
+    shaped = context.work[context.work["operator"].notna() & context.work["dims"].notna()]
+    shaped = shaped[shaped["operator"].str.contains(PRODUCTS)]
+    rows = pd.Series(
+        [_rows(*call) for call in zip(shaped["operator"], shaped["dims"], strict=True)], shaped["gpu_op_id"], dtype=float
+    )
+    part = frame.set_index("gpu_op_id")["part"].reindex(rows.index)
+    of_parts = rows.groupby(part).max().reindex(parts.index)
+    of_updates = of_parts[updates].median()
+    busy = parts["dur_ns"].to_numpy(float)
+    by_time = busy <= MOST_OF_UPDATE * median(busy[updates])
+    return np.where(of_parts.notna() & (of_updates > 0), of_parts <= MOST_ROWS * of_updates, by_time)
+
+
+def _rows(operator: str, dims: list[Any]) -> int:
+    """Return the rows of the first operand of a product or convolution, 0 if they are not recorded."""
+    place = FIRST_OPERAND.get(operator, 0)
+    shape = dims[place] if len(dims) > place else None
+    return shape[0] if isinstance(shape, list) and shape and isinstance(shape[0], int) else 0
+
+
+def _acting(context: RuleContext, frame: pd.DataFrame, parts: pd.DataFrame, acts: np.ndarray, updates: np.ndarray) -> Acting:
+    """Return the passes ``acts`` of ``parts`` as stretches from the first pass after an update to the next update."""
+    starts = parts["start_ns"].to_numpy(np.int64)
+    spans: list[tuple[int, int]] = []
+    open_ns: int | None = None
+    for place in range(len(parts)):
+        if updates[place] and open_ns is not None:
+            spans.append((open_ns, int(starts[place])))
+            open_ns = None
+        elif acts[place] and open_ns is None:
+            open_ns = int(starts[place])
+    if open_ns is not None:
+        spans.append((open_ns, int(parts["end_ns"].iloc[-1])))
+    begin, end = (np.array(edge, np.int64) for edge in zip(*spans, strict=True))
+    ops = frame[_inside(frame["start_ns"].to_numpy(np.int64), begin, end)]
+    calls = context.recording.frame(_WAITS)
+    mine = calls[_inside(calls["start_ns"].to_numpy(np.int64), begin, end)]
+    learning = frame[~frame["gpu_op_id"].isin(ops["gpu_op_id"])]
+    firsts = _after_acting(context.work, context.work["gpu_op_id"].isin(ops["gpu_op_id"]))
+    steps = context.rank.counted
+    late = any(
+        ((begin >= first) & (begin < last) & (begin > _first_update(learning, first, last))).any()
+        for first, last in zip(steps["host_start_ns"], steps["host_end_ns"], strict=True)
+    )
+    return Acting(
+        int(acts.sum()), len(spans), tuple(spans), frozenset(mine["call_id"].tolist()), frozenset(ops["gpu_op_id"].tolist()),
+        firsts, late,
+    )  # fmt: skip
+
+
+def _after_acting(work: pd.DataFrame, acts: pd.Series) -> tuple[int, ...]:
+    """Return the first GPU operation of each step after its last acting one."""
+    passed = acts[::-1].groupby(work["step"]).cummax()[::-1]
+    return tuple(work[~passed].drop_duplicates("step")["gpu_op_id"].astype(int).tolist())
+
+
+def _first_update(learning: pd.DataFrame, first: int, last: int) -> int:
+    """Return when the first operation outside acting is launched between two times; ``last`` if none is."""
+    moments = learning.loc[learning["learns"], "start_ns"].to_numpy(np.int64)
+    inside = moments[(moments >= first) & (moments < last)]
+    return int(inside[0]) if len(inside) else last
+
+
+def _inside(moments: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Return which ``moments`` lie in one of the sorted, disjoint intervals."""
+    at = np.searchsorted(begin, moments, side="right") - 1
+    return (at >= 0) & (moments < end[np.maximum(at, 0)])
+
+
+def beside_acting(context: RuleContext, evidence: Evidence) -> Evidence | None:
+    """Return ``evidence`` with edits that leave the acting passes as they are.
+
+    The environment needs each action, so no change to an update removes the reads, launches and Python of acting. None if no
+    edit remains.
+    """
+    acts = acting(context)
+    if acts is None or not evidence.edits:
+        return evidence
+    edits = [left for edit in evidence.edits if (left := _left(context, edit, acts)) is not None]
+    return replace(evidence, edits=tuple(edits)) if edits else None
+
+
+def _left(context: RuleContext, edit: Edit, acts: Acting) -> Edit | None:
+    """Return the part of ``edit`` outside the acting passes; None if nothing is left."""
+    match edit:
+        case AsGraph():
+            starts = edit.first_ops or acts.updates
+            return None if acts.acts_after_update or not starts else AsGraph(first_ops=starts)
+        case WithoutHostCause() | WithoutWaits() | FasterHost() | WithoutCalls():
+            calls = edit.calls if edit.calls is not None else _every_call(context)
+            kept = tuple(call for call in calls if call not in acts.calls)
+            return _with(edit, calls=kept) if kept else None
+        case WithoutOps() | ScaledOps():
+            kept = tuple(op for op in edit.ops if op not in acts.ops)
+            return _with(edit, ops=kept) if kept else None
+        case TimedOps() | MoreLaunches():
+            stays = [place for place, op in enumerate(edit.ops) if op not in acts.ops]
+            columns = ("ops", "dur_ns", "low_ns", "high_ns") if isinstance(edit, TimedOps) else ("ops", "launches")
+            return _with(edit, **{name: _picked(getattr(edit, name), stays) for name in columns}) if stays else None
+
+
+def _with(edit: Edit, **changed: object) -> Edit:
+    return type(edit)(**{name: getattr(edit, name) for name in edit.__struct_fields__} | changed)
+
+
+def _picked(values: Sequence[int], places: Sequence[int]) -> tuple[int, ...]:
+    return tuple(values[place] for place in places) if values else ()
+
+
+@once
+def _every_call(context: RuleContext) -> tuple[int, ...]:
+    return tuple(int(call) for (call,) in context.recording.rows("SELECT call_id FROM runtime_calls ORDER BY 1"))
+
+
+def outside_acting(context: RuleContext, cause: str) -> float:
+    """Return the share of the time lost to ``cause`` that is not lost in acting passes, 1 without them."""
+    acts = acting(context)
+    if acts is None:
+        return 1.0
+    rows = context.recording.rows(
+        "SELECT start_ns, end_ns - start_ns FROM gaps WHERE device = ? AND cause = ? ORDER BY 1", [context.rank.device, cause]
+    )
+    if not rows:
+        return 1.0
+    start, ns = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    begin, end = (np.array(edge, np.int64) for edge in zip(*acts.spans, strict=True))
+    return float(ns[~_inside(start, begin, end)].sum() / max(ns.sum(), 1))

@@ -1,0 +1,106 @@
+"""A policy acts one observation after the other, and the environment waits for each action.
+
+What it checks
+    Passes of a policy in a reinforcement learning loop: an observation goes to the GPU, a small forward pass follows, and the
+    host reads the action, without a backward pass or loss between. Their share of the step is the time that the replay saves
+    without them.
+Why it costs time
+    A pass over a few observations keeps the GPU busy for microseconds. The time goes to launches, to the read of each action
+    and to the environment's Python. No CUDA graph can contain these reads, because the environment needs each action.
+What to do
+    Run more environments at once, so that one pass serves all of them. Run the policy on the CPU while it is small. A CUDA
+    graph helps the update only.
+When it is wrong
+    The environment already runs at its limit and dominates the time: then make the environment faster.
+References
+    https://gymnasium.farama.org/api/vector/ and https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.loops.acting import Acting, acting, outside_acting
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import OTHER_CODE
+from sawtooth.analysis.replay.edits import WithoutCalls, WithoutHostCause
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
+from sawtooth.analysis.units import in_number, in_words
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "envs = gymnasium.vector.SyncVectorEnv([make_env] * 4)",
+        "envs = gymnasium.vector.AsyncVectorEnv([make_env] * 64)   # one pass of the policy for 64 environments",
+    ),
+    CodeChange(
+        "PyTorch",
+        "action = policy(torch.as_tensor(observation, device='cuda')).argmax(-1).cpu().numpy()",
+        "acting = copy.deepcopy(policy).cpu()   # again after each round of updates\n"
+        "with torch.inference_mode():\n    action = acting(torch.as_tensor(observation)).argmax(-1).numpy()",
+    ),
+)
+MORE_AT_ONCE = Action(
+    "Act",
+    "in more environments at once",
+    ": one pass of the policy then serves all of them. While the policy is this small, also try it on the CPU. Capture a CUDA graph of an update only.",
+)
+
+
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding if acting takes a relevant share of the step."""
+    acts = acting(context)
+    if acts is None or context.step_ms is None:
+        return
+    calls = tuple(sorted(acts.calls))
+    updates_ms = context.predict_ms([WithoutCalls(calls), WithoutHostCause("host_compute", calls=calls)])
+    if updates_ms is None:
+        return
+    acting_ms = context.step_ms - updates_ms
+    # The environment's Python stays, whatever computes the actions.
+    python_ms = context.lost_ms("python_host") * (1 - outside_acting(context, "python_host"))
+    yield Evidence(
+        Advice(
+            f"Acting takes {in_words(acting_ms)} of each step, {context.share(acting_ms):.0%} of the time: {_how_often(acts)}, with "
+            f"{in_number(_launches(acts), 'GPU operation')} for each",
+            MORE_AT_ONCE,
+            note="Not predicted: steps then hold more samples. The limit is the time of the policy's launches, copies and waits. "
+            f"Python between them, {in_words(python_ms)} of each step, stays: most of it is the environment.",
+            risk="More environments make each round's data larger and older: the learning rate and the number of updates must follow.",
+            changes=CHANGES,
+        ),
+        lost_ms=max(acting_ms - python_ms, 0.0),
+        cost_ms=acting_ms,
+        severity_by_cost=True,
+        rows=[
+            {"name": "acting", "start_ns": start, "end_ns": end, "ms": (end - start) / 1e6}
+            for start, end in sorted(acts.spans, key=lambda span: span[0] - span[1])[:5]
+        ],
+        places=acts.spans,
+    )
+
+
+def _how_often(acts: Acting) -> str:
+    """Return in words how many passes there are from one update to the next."""
+    passes = round(acts.per_round)
+    return (
+        "one pass of the policy before each update"
+        if passes == 1
+        else f"{passes} passes of the policy from one update to the next"
+    )
+
+
+def _launches(acts: Acting) -> float:
+    """Return the GPU operations per pass."""
+    return len(acts.ops) / acts.passes
+
+
+RULE = Rule(
+    "acting-in-the-loop",
+    measure,
+    reads=OF_TRACE,
+    explains=Explains(("launch_bound", "python_host", "host_sync"), called="a policy that acts step by step"),
+    requires=("steps",),
+    bar=OTHER_CODE,
+)

@@ -1,0 +1,29 @@
+"""Advice that an expert would sign: what must be absent, and what a change can bring at most."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.findings_of import finding, result_of
+
+
+def test_fusing_an_optimizer_removes_neither_products_nor_communication() -> None:
+    """The 60 updates take 240 of the optimizer's 752 µs on the GPU; the host needs 6 µs for each of them."""
+    found = finding("adam_one_by_one", "optimizer-not-fused")
+    assert found is not None and "60 kernels" in found.title
+    assert found.gain_ms <= 60 * 6 / 1e3
+
+
+def test_an_optimizer_that_pytorch_does_not_have_gets_no_advice_for_its_own() -> None:
+    assert not [f for f in result_of("own_optimizer").findings if "fused optimizer" in f.fix or "foreach" in f.fix]
+    share = finding("own_optimizer", "optimizer-share")
+    # 60 updates of 4 µs and 6 products of 20 µs are its work. The all-gather of 392 µs is communication.
+    assert share is not None and share.ceiling_ms_per_step == pytest.approx(0.36)
+
+
+@pytest.mark.parametrize("name", ["saves_few_tensors", "saves_two_of_eight_steps"])
+def test_few_large_tensors_are_a_checkpoint_and_no_losses(name: str) -> None:
+    first = result_of(name).findings[0]
+    assert first.rule == "checkpoint-in-the-loop"
+    assert not [f for f in result_of(name).findings if "losses and norms" in f.fix]
+    assert first.predicted_step_ms is not None and 0.6 <= first.predicted_step_ms < 1.5, "a product takes 600 µs"
