@@ -203,8 +203,8 @@ def beside_acting(context: RuleContext, evidence: Evidence) -> Evidence | None:
     The environment needs each action, so no change to an update removes the reads, launches and Python of acting. None if no
     edit remains.
     """
-    acts = acting(context)
-    if acts is None or not evidence.edits:
+    acts = acting(context) if evidence.edits else None
+    if acts is None:
         return evidence
     edits = [left for edit in evidence.edits if (left := _left(context, edit, acts)) is not None]
     return replace(evidence, edits=tuple(edits)) if edits else None
