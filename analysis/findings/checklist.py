@@ -90,7 +90,7 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("Deterministic algorithms only where they are needed", PYTORCH, ("deterministic-algorithms",)),
     Technique("No gradients for what is not trained", PYTORCH, ("unused-gradients",), None, "AccumulateGrad", works_on="gradients of parameters"),
     Technique("No graph in evaluation", PYTORCH, ("evaluation-records-graph",), apart="the profile holds training steps; profile one evaluation too"),
-    Technique("A batch that fills the GPU", NVIDIA, ("small-batch", "memory-headroom")),
+    Technique("A batch that fills the GPU", NVIDIA, ("small-batch", "memory-headroom", "acting-in-the-loop")),
     Technique("Batches of like lengths, memory allocated for the longest", PYTORCH, ("shapes-vary", "plans-for-new-shapes"), rare="batches of other lengths"),
     Technique("Activation checkpointing only where memory needs it", PYTORCH, ("recomputation", "memory-near-limit"), None, "Checkpoint|recompute", works_on="activation checkpointing"),
     Technique("No allocation in the step", PYTORCH, ("allocator-churn", "memory-creep")),
