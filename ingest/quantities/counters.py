@@ -29,6 +29,7 @@ COUNTERS: tuple[Quantity, ...] = (
             "sawtooth_exporter": {"sawtooth_gpu_sm_active_ratio": RATIO},
             "wandb": {"smActive": RATIO},
             "nsight_systems": {"SMs Active": 1, "SM Active": 1},
+            "cuspy": {"SM Active (%)": 1},
         },
         panel="activity", mean=True, gpm_id=2,
     ),
@@ -116,6 +117,7 @@ COUNTERS: tuple[Quantity, ...] = (
                 f"{memory} {way} {what}": 1
                 for memory in ("DRAM", "VRAM") for way in ("Read", "Write") for what in ("Bandwidth", "Throughput")
             },
+            "cuspy": {"DRAM BW (%)": 1},
         },
         panel="activity", mean=True, gpm_id=10,
     ),

@@ -17,6 +17,7 @@ Source = Literal[
     "wandb",
     "mlflow",
     "nsight_systems",
+    "cuspy",
 ]
 Names = Mapping[str, float]  # a source's name of the quantity → the factor from its unit to the column's
 

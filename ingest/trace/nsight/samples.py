@@ -6,15 +6,16 @@ They are telemetry on the trace's clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.ingest.decode import I64, LARGEST, integers
-from sawtooth.ingest.quantities.registry import BY_COLUMN, names_in
+from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.trace.nsight.trace import Trace
+from sawtooth.ingest.trace.samples import SampleParts, sample_table
 from sawtooth.ingest.trace.source import MOST_DEVICES
 
 GPU_BITS = 0xFF  # typeId's lowest byte is the number of the GPU; the others say that this is a GPU
@@ -23,11 +24,6 @@ SHARES: Final = (None, "Throughput %", "%")
 HERTZ_FROM = 100_000  # clocks are titled MHz, but in Hz since 2022: no GPU clock reaches 100 GHz
 WRAPS = 1 << 32  # hertz values beyond 2^31 become negative
 MOST_SAMPLES = 1 << 24  # values: a GPU at 10 kHz for four minutes, or eight for half a minute, with seven quantities each
-
-
-Parts = dict[
-    tuple[int, str], dict[tuple[int, int], list[tuple[I64, NDArray[np.float64]]]]
-]  # by (device, column), then by metric
 
 
 def read_samples(trace: Trace, device_of: Callable[[int], int | None]) -> dict[str, NDArray[Any]] | None:
@@ -39,7 +35,7 @@ def read_samples(trace: Trace, device_of: Callable[[int], int | None]) -> dict[s
     known = {
         key: (device, column) for key, column in _known(trace).items() if (device := device_of(key[0] & GPU_BITS)) is not None
     }
-    parts: Parts = {}
+    parts: SampleParts = {}
     cells = 0
     for batch in trace.database.rows("GPU_METRICS", ("timestamp", "typeId", "metricId", "value")) if known else ():
         time, kind, metric, value = (integers([row[place] for row in batch]) for place in range(4))
@@ -52,7 +48,7 @@ def read_samples(trace: Trace, device_of: Callable[[int], int | None]) -> dict[s
         if cells > MOST_SAMPLES:
             trace.note("samples_many", "", cells)
             return None
-    return _table(parts) if parts else None
+    return sample_table(parts) if parts else None
 
 
 def _known(trace: Trace) -> dict[tuple[int, int], str]:
@@ -75,30 +71,3 @@ def _scaled(column: str, value: I64) -> NDArray[np.float64]:
         return value.astype(np.float64)
     unsigned = np.where(value < 0, value + WRAPS, value)
     return np.where(unsigned >= HERTZ_FROM, unsigned / 1e6, unsigned)
-
-
-def _table(parts: Parts) -> dict[str, NDArray[Any]]:
-    done: list[dict[str, NDArray[Any]]] = []
-    measured = sorted({column for _, column in parts})
-    for device in sorted({device for device, _ in parts}):
-        series = {column: _added(metrics.values()) for (of, column), metrics in parts.items() if of == device}
-        times = np.unique(np.concatenate([at for at, _ in series.values()]))
-        columns: dict[str, NDArray[Any]] = {"device": np.full(len(times), device, np.int64), "time_ns": times}
-        for column in measured:
-            columns[column] = np.full(len(times), np.nan)
-            if column in series:
-                at, value = series[column]
-                limits = BY_COLUMN[column].range
-                columns[column][np.searchsorted(times, at)] = np.where(
-                    (value >= limits.low) & (value <= limits.high), value, np.nan
-                )
-        done.append(columns)
-    return {name: np.concatenate([columns[name] for columns in done]) for name in done[0]}
-
-
-def _added(metrics: Collection[list[tuple[I64, NDArray[np.float64]]]]) -> tuple[I64, NDArray[np.float64]]:
-    """Return each time once, with the sum of its metrics."""
-    each = [np.unique(np.concatenate([at for at, _ in pieces]), return_index=True) for pieces in metrics]
-    values = [np.concatenate([value for _, value in pieces])[first] for pieces, (_, first) in zip(metrics, each, strict=True)]
-    times, where = np.unique(np.concatenate([at for at, _ in each]), return_inverse=True)
-    return times, np.asarray(np.bincount(where, weights=np.concatenate(values)), np.float64)

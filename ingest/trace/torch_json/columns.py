@@ -16,6 +16,7 @@ from sawtooth.ingest.decode import I64, LARGEST, NULL, decimal_ns, floats, integ
 from sawtooth.ingest.trace.source import GPU_KINDS
 from sawtooth.ingest.trace.spool import Columns
 from sawtooth.ingest.trace.torch_json.arguments import CallArgs, CollectiveArgs, GpuArgs, MemoryArgs, PythonArgs, SyncArgs
+from sawtooth.ingest.trace.torch_json.cuspy import counters, kineto_names, real_streams
 from sawtooth.ingest.trace.torch_json.decoding import collectives, decoded, object_of, text_of
 from sawtooth.ingest.trace.torch_json.interning import Interned, Names, Threads, plain_id
 from sawtooth.ingest.trace.torch_json.kinds import EDGE_KINDS, KINDS, MARKER
@@ -134,11 +135,15 @@ class Filing:
             self._filed.examples.setdefault(key, events[int(rows.argmax())].name)
 
     # -- ids
-    def _name_ids(self, events: list[Event]) -> NDArray[np.int32]:
-        return np.fromiter(map(self._names.__getitem__, [e.name for e in events]), np.int32, len(events))
+    def _name_ids(self, events: list[Event], names: list[str] | None = None) -> NDArray[np.int32]:
+        names = [e.name for e in events] if names is None else names
+        return np.fromiter(map(self._names.__getitem__, names), np.int32, len(events))
 
     def _thread_ids(self, events: list[Event]) -> NDArray[np.int32]:
         return np.fromiter(map(self._threads.__getitem__, map(THREAD, events)), np.int32, len(events))
+
+    def _timed(self, events: list[Event], start: I64, dur: I64) -> Columns:
+        return {"name_id": self._name_ids(events), "thread_id": self._thread_ids(events), "start": start, "dur": dur}
 
     # -- one method per kind
     def _ops(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
@@ -156,12 +161,7 @@ class Filing:
         self._put("ops", columns | self._operators.columns(events, names, self._filed.collectives))
 
     def _calls(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
-        columns: Columns = {
-            "name_id": self._name_ids(events),
-            "thread_id": self._thread_ids(events),
-            "start": start,
-            "dur": dur,
-        }
+        columns = self._timed(events, start, dur)
         self._put("calls", {**columns, "correlation": integers([a.correlation for a in decoded(events, CallArgs)])})
 
     def _gpu(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
@@ -175,9 +175,9 @@ class Filing:
             "gpu",
             {
                 "kind": np.full(len(events), GPU_KINDS.index(kind), np.int8),
-                "name_id": self._name_ids(events),
+                "name_id": self._name_ids(events, kineto_names(kind, events, text)),
                 "device": _known(small_integers([a.device for a in args]), events, "pid"),
-                "stream": _known(integers([a.stream for a in args]), events, "tid"),
+                "stream": real_streams(_known(integers([a.stream for a in args]), events, "tid"), events, text),
                 "start": start,
                 "dur": dur,
                 "correlation": integers([a.correlation for a in args]),
@@ -204,12 +204,7 @@ class Filing:
         self._put("gpu_annotations", {"name_id": self._name_ids(events), **columns, "start": start, "dur": dur})
 
     def _python(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
-        columns: Columns = {
-            "name_id": self._name_ids(events),
-            "thread_id": self._thread_ids(events),
-            "start": start,
-            "dur": dur,
-        }
+        columns = self._timed(events, start, dur)
         self._put("python", {**columns, "module_id": integers([a.module for a in decoded(events, PythonArgs)])})
 
     def _syncs(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
@@ -230,9 +225,7 @@ class Filing:
         )
 
     def _overheads(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
-        self._put(
-            "overheads", {"name_id": self._name_ids(events), "thread_id": self._thread_ids(events), "start": start, "dur": dur}
-        )
+        self._put("overheads", self._timed(events, start, dur))
 
     # -- events that are not complete ('X')
     def _not_complete(self, events: list[Event]) -> None:
@@ -242,6 +235,10 @@ class Filing:
                 self._filed.other[f"ph {phase}"] += phases.count(phase)
                 continue
             group = [e for e in events if e.ph == phase]
+            if phase == "C":
+                known, group, notes = counters(group)
+                self._put("counters", known)
+                self._notes += notes
             if phase == "M":
                 self._metadata(group)
             elif phase in ("B", "E"):

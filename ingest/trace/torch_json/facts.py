@@ -15,6 +15,7 @@ from sawtooth.ingest.decode import LARGEST, MICROSECOND, NULL, integers, small_i
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.trace.other_profiles import other_profiler
 from sawtooth.ingest.trace.source import MOST_DEVICES, TABLES, Facts
+from sawtooth.ingest.trace.torch_json.cuspy import samples
 from sawtooth.ingest.trace.torch_json.edges import pair_edges
 from sawtooth.ingest.trace.torch_json.tables import Trace
 from sawtooth.ingest.trace.torch_json.text.blocks import EXAMPLE_BYTES
@@ -70,6 +71,10 @@ SENTENCES = {
         "info",
         "Launches share a correlation id with another launch; GPU operations went to the last one before them.",
     ),
+    "pm_sampling": (
+        "info",
+        "The GPU's counters were sampled (PM sampling), which locks its clocks: without it, steps may take another time.",
+    ),
     "signatures_left_out": (
         "data_loss",
         "Operators have more different inputs than can be kept; the inputs of the later ones are not recorded.",
@@ -111,6 +116,7 @@ def facts(trace: Trace, damage: list[str]) -> Facts:
         devices=list(rows_of_devices(document.metadata.get("deviceProperties"), document.metadata.get(TRACE_KEY))),
         shapes=shape_columns(trace.ids["shapes"]),
         diagnostics=lambda: diagnostics(trace),
+        samples=samples(trace.tables["counters"]),
     )
 
 

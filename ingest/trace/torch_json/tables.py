@@ -44,7 +44,7 @@ class Trace:
         self._limits = limits
         self.ids = {key: Interned() for key in ("names", "threads", "signatures", "extras", "sync_kinds", "shapes")}
         self.collectives: list[CollectiveArgs] = []
-        self.tables = {key: Table(spool) for key in (*TABLES, "edges")}
+        self.tables = {key: Table(spool) for key in (*TABLES, "edges", "counters")}
         self.thread_names: dict[tuple[str, str], str] = {}
         self.process_names: dict[str, str] = {}
         self.other: Counter[str] = Counter()

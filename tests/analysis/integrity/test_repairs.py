@@ -16,7 +16,7 @@ from tests.support.chrome_trace import matmul_loop
 from tests.support.paths import ROOT
 
 
-def columns(starts, ends, stream=7, graph=NULL, kinds=0):
+def columns(starts, ends, stream=7, graph=NULL, kinds=0, names=3):
     count = len(starts)
     return {
         "device": np.zeros(count, np.int32),
@@ -25,6 +25,7 @@ def columns(starts, ends, stream=7, graph=NULL, kinds=0):
         "dur": np.array(ends) - np.array(starts),
         "graph_id": np.full(count, graph),
         "kind": np.zeros(count, np.int8) + np.array(kinds, np.int8),
+        "name_id": np.zeros(count, np.int32) + np.array(names, np.int32),
     }
 
 
@@ -64,6 +65,12 @@ def test_legal_overlaps_stay(rows, call_of) -> None:
     [
         columns([0, 191_100], [215_000, 210_000]),  # the next kernel ends first: it did not wait for this one
         columns([0, 150_000], [215_000, 250_000]),  # 30 % of the kernel
+        # Once in four times that these two follow each other.
+        columns(
+            [0, 191_100, 500_000, 700_000, 800_000, 1_000_000, 1_100_000, 1_300_000],
+            [215_000, 218_500, 690_000, 720_000, 990_000, 1_020_000, 1_290_000, 1_320_000],
+            names=[1, 2] * 4,
+        ),
         columns([0, 191_100], [215_000, 218_500], kinds=[0, 1]),  # copies do not overlap with kernels of their stream
     ],
 )

@@ -1,0 +1,117 @@
+"""Read PyTorch's Cuspy profiler like Kineto: names of copies, real streams, counters.
+
+Cuspy names every copy "Memcpy" and gives direction and memory in the arguments. It moves kernels of CUDA graphs to invented
+streams and keeps the real one. It writes power, clocks, temperature and PM samples as counters on the trace's clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import msgspec
+import numpy as np
+from msgspec import field
+from numpy.typing import NDArray
+
+from sawtooth.ingest.decode import I64, LARGEST, NULL, decimal_ns, floats, integers
+from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, names_in
+from sawtooth.ingest.trace.samples import SampleParts, sample_table
+from sawtooth.ingest.trace.source import MOST_DEVICES
+from sawtooth.ingest.trace.spool import Columns, Table, slices
+from sawtooth.ingest.trace.torch_json.arguments import Number
+from sawtooth.ingest.trace.torch_json.decoding import decoded
+from sawtooth.ingest.trace.torch_json.text.events import Event
+
+MARKS = (b'"copy kind"', b'"memory kind"', b'"original_stream"')
+COUNTERS = re.compile(r"GPU (\d{1,3}) Counters")  # the process of a GPU's counters
+COLUMNS = {name: SAMPLE_COLUMNS.index(column) for name, (column, _) in names_in("cuspy").items()}
+MOST_SAMPLES = 1 << 24  # values, as of Nsight Systems
+MEMORY_KINDS = (
+    "Unknown",
+    "Pageable",
+    "Pinned",
+    "Device",
+    "Array",
+    "Managed",
+    "Device Static",
+    "Managed Static",
+)  # CUpti_ActivityMemoryKind
+# PM samples are the counters that are not read from NVML.
+FROM_NVML = re.compile(r"Power|Temperature|Clock|Fan")
+
+
+class CopyArgs(msgspec.Struct, gc=False):
+    """Arguments of Cuspy's copies, fills and kernels that Kineto writes in another form."""
+
+    direction: Number = field(name="copy kind", default=None)
+    source: Number = field(name="src kind", default=None)
+    destination: Number = field(name="dst kind", default=None)
+    memory: Number = field(name="memory kind", default=None)
+    stream: Number = field(name="original_stream", default=NULL)
+
+
+class CounterArgs(msgspec.Struct, gc=False):
+    """The value of a counter, which has no name of its own."""
+
+    value: Number = field(name="", default=None)
+
+
+def kineto_names(kind: str, events: list[Event], text: bytes) -> list[str]:
+    """Return the events' names as Kineto writes them; ``text`` is ``text_of`` the events."""
+    names = [event.name for event in events]
+    if kind == "kernel" or not any(mark in text for mark in MARKS[:2]):
+        return names
+    return [_name(name, args) for name, args in zip(names, decoded(events, CopyArgs, text), strict=True)]
+
+
+def _name(name: str, args: CopyArgs) -> str:
+    if name == "Memcpy" and args.direction:
+        return f"Memcpy {args.direction} ({_memory(args.source)} -> {_memory(args.destination)})"
+    return f"Memset ({_memory(args.memory)})" if name == "Memset" and args.memory is not None else name
+
+
+def _memory(kind: Number) -> str:
+    number = str(kind)
+    if number.isdigit():
+        return MEMORY_KINDS[int(number)] if int(number) < len(MEMORY_KINDS) else MEMORY_KINDS[0]
+    return str(kind or MEMORY_KINDS[0]).replace("_", " ").title()
+
+
+def real_streams(streams: I64, events: list[Event], text: bytes) -> I64:
+    """Return ``streams`` with the real stream of each operation that was moved to an invented one."""
+    if MARKS[2] not in text:
+        return streams
+    real = integers([args.stream for args in decoded(events, CopyArgs, text)])
+    return np.where(real == NULL, streams, real)
+
+
+def counters(events: list[Event]) -> tuple[Columns, list[Event], Counter[str]]:
+    """Return the columns of the known counters, the other events, and notes."""
+    found = [(event, match) for event in events if (match := COUNTERS.fullmatch(str(event.pid)))]
+    known = [(event, int(match[1])) for event, match in found if event.name in COLUMNS and int(match[1]) < MOST_DEVICES]
+    chosen = [event for event, _ in known]
+    time, value = decimal_ns([e.ts for e in chosen]), floats([a.value for a in decoded(chosen, CounterArgs)])
+    usable = (time != NULL) & (np.abs(time) < LARGEST) & np.isfinite(value)
+    columns: Columns = {
+        "start": time[usable],
+        "device": np.array([device for _, device in known], np.int64)[usable],
+        "column": np.array([COLUMNS[event.name] for event in chosen], np.int64)[usable],
+        "value": value[usable],
+    }
+    read = set(map(id, chosen))
+    sampled = sum(not FROM_NVML.search(event.name) for event, _ in found)
+    return columns, [e for e in events if id(e) not in read], Counter(pm_sampling=sampled) if sampled else Counter()
+
+
+def samples(table: Table) -> dict[str, NDArray[np.float64]] | None:
+    """Return the columns of table ``samples``; None without counters, or with more than can be shown."""
+    if not table.rows or table.rows > MOST_SAMPLES:
+        return None
+    parts: SampleParts = {}
+    for (rows,) in slices(table):
+        for device, column in {*zip(rows["device"].tolist(), rows["column"].tolist(), strict=True)} if rows else ():
+            here = (rows["device"] == device) & (rows["column"] == column)
+            pieces = parts.setdefault((device, SAMPLE_COLUMNS[column]), {}).setdefault(0, [])
+            pieces.append((rows["start"][here], rows["value"][here]))
+    return sample_table(parts)
