@@ -117,7 +117,7 @@ COMMENT ON COLUMN kernels.sm_efficiency_ns IS 'Sum of min(blocks per SM, 1) × d
 COMMENT ON COLUMN kernels.bytes IS 'Bytes copied or set';
 
 CREATE TABLE operators (
-    device INTEGER NOT NULL, name_id INTEGER NOT NULL, signature_id INTEGER, calls BIGINT NOT NULL, host_self_ns BIGINT NOT NULL, host_total_ns BIGINT NOT NULL,
+    device INTEGER NOT NULL, name_id INTEGER NOT NULL, signature_id INTEGER, calls BIGINT NOT NULL, gpu_calls BIGINT NOT NULL, host_self_ns BIGINT NOT NULL, host_total_ns BIGINT NOT NULL,
     gpu_self_ns BIGINT NOT NULL, gpu_total_ns BIGINT NOT NULL, kernels BIGINT NOT NULL, tensor_core_ns BIGINT NOT NULL, flops DOUBLE
 );
 COMMENT ON TABLE operators IS 'Operators by name and input shapes, of the counted steps';
@@ -125,13 +125,14 @@ COMMENT ON COLUMN operators.device IS 'Device its kernels ran on; the trace''s f
 COMMENT ON COLUMN operators.name_id IS 'names.name_id';
 COMMENT ON COLUMN operators.signature_id IS 'signatures.signature_id';
 COMMENT ON COLUMN operators.calls IS 'Calls';
+COMMENT ON COLUMN operators.gpu_calls IS 'Calls that launched GPU operations, themselves or by their children';
 COMMENT ON COLUMN operators.host_self_ns IS 'Host time outside child operators';
 COMMENT ON COLUMN operators.host_total_ns IS 'Host time';
 COMMENT ON COLUMN operators.gpu_self_ns IS 'Sum of GPU operations launched by the operator itself';
 COMMENT ON COLUMN operators.gpu_total_ns IS 'Sum of GPU operations launched by it and its children';
 COMMENT ON COLUMN operators.kernels IS 'GPU operations launched by the operator itself';
 COMMENT ON COLUMN operators.tensor_core_ns IS 'Part of gpu_self_ns in kernels that use tensor cores (yes or likely)';
-COMMENT ON COLUMN operators.flops IS 'FLOPs of all calls, NULL where the operator is not counted or its shapes are unknown';
+COMMENT ON COLUMN operators.flops IS 'FLOPs of the calls that launched GPU operations, NULL where the operator is not counted or its shapes are unknown';
 
 CREATE TABLE modules (
     device INTEGER NOT NULL, module INTEGER, parent INTEGER, name_id INTEGER, depth INTEGER NOT NULL,

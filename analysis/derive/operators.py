@@ -71,7 +71,8 @@ def operator_sums(
     """Aggregate the ``counted`` operators by (device, name, signature), separately for each device.
 
     ``flops`` is aligned with cpu_op_id and NaN where not counted or unknown; ``tensor`` is aligned with gpu_op_id.
-    An operator without GPU work is listed under the first device.
+    An operator without GPU work is listed under the first device. If the trace has GPU work, only operators that launched some
+    have FLOPs: a recomputation that needed no kernel computed nothing.
     """
     ops, gpu = events.ops, events.gpu
     launched, gpu_dur = gpu.cpu_op >= 0, gpu.end - gpu.start
@@ -91,13 +92,14 @@ def operator_sums(
         }
         groups = _Groups(keys)
         groups.add("calls", np.ones(int(rows.sum()), np.int64))
+        groups.add("gpu_calls", busy[rows].astype(np.int64))
         host = ops.end - ops.start  # computed only here, because it would raise the peak memory of the grouping above
         columns = {"host_self_ns": _own_time(ops), "host_total_ns": host, "gpu_self_ns": own, "gpu_total_ns": total}
         for name, values in columns.items():
             groups.add(name, values[rows])  # one column at a time, because all of them take as much memory as the trace
         groups.add("kernels", np.bincount(gpu.cpu_op[mine], minlength=len(ops))[rows])
         groups.add("tensor_core_ns", _added(gpu.cpu_op[mine & tensor], gpu_dur[mine & tensor], len(ops))[rows])
-        groups.add_flops(flops[rows])
+        groups.add_flops(np.where(busy[rows] | ~launched.any(), flops[rows], np.nan))
         parts.append(groups.sums)
     return parts
 

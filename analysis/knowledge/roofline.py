@@ -39,7 +39,7 @@ def roofline(operators: pd.DataFrame, gpu: Gpu | None) -> pd.DataFrame:
     """Place operators in the roofline of ``gpu``.
 
     ``operators`` is the derived table joined with the operator's ``name`` and its signature's ``input_dims``, ``input_types``
-    and ``concrete_inputs`` (JSON text or lists). It also has ``calls``, ``gpu_self_ns``, ``gpu_total_ns``, ``tensor_core_ns``
+    and ``concrete_inputs`` (JSON text or lists). It also has ``gpu_calls``, ``gpu_self_ns``, ``gpu_total_ns``, ``tensor_core_ns``
     and ``flops`` (of all calls, missing where not counted). The result has the rows that used the GPU and whose bytes are
     known, with the columns of COLUMNS added, largest opportunity first. It is empty where the GPU's bandwidth is unknown.
     """
@@ -48,7 +48,7 @@ def roofline(operators: pd.DataFrame, gpu: Gpu | None) -> pd.DataFrame:
     flops = operators["flops"].astype(float).to_numpy()
     flop_row = np.array([is_flop_operator(n) for n in operators["name"]]) & (flops > 0)
     time = np.where(flop_row, operators["gpu_total_ns"], operators["gpu_self_ns"]).astype(float)
-    moved = _bytes(operators) * operators["calls"].to_numpy(float)
+    moved = _bytes(operators) * operators["gpu_calls"].to_numpy(float)
     table = operators.assign(flops=np.where(flop_row, flops, 0.0), time_ns=time, bytes=moved)
     # A counted operator without FLOPs (shapes unknown, or inside another counted one) has no place in the roofline.
     has_place = flop_row | ~np.array([is_flop_operator(n) for n in operators["name"]])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sawtooth.analysis.knowledge.flops import FP32_UNCERTAIN
+from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.metrics.metric import Measured, Metric
-from sawtooth.analysis.metrics.reading import Reading, Trust, missing, worst
+from sawtooth.analysis.metrics.reading import Bound, Reading, Trust, missing, worst
 
 FULL_COVERAGE = 0.95  # below it, too many FLOP kernels have unknown shapes for the sum to be the model's
 FROM_USER = "FLOPs per step as given by the user."
@@ -18,7 +19,8 @@ NO_SHAPES = (
     "region or a CUDA graph hides them, give the FLOPs per step of the run."
 )
 NARROW = ("fp8", "fp4", "int8")  # dtypes with a peak above the 16-bit one: only they can raise MFU above 1
-MOST = 8.0  # times the 16-bit peak: 4-bit operators reach six times on the newest GPUs; above, an input is wrong
+MOST = 8.0  # times a peak that the user gave: 4-bit operators reach six times the 16-bit one; above, an input is wrong
+BY_DTYPE = "of the operators' dtypes"  # in the note of an MFU whose peak is not the 16-bit one
 FASTEST_CLOCK = 1.1  # boost clocks are up to 8 % above the clock for which a peak is quoted
 ABOVE_PEAK = "Above the peak, which no GPU is: the FLOPs, the dtypes, the step time or the peak is wrong."
 OUTRUN = "Above 100 % because 8-bit or 4-bit operators outrun the 16-bit peak."
@@ -49,7 +51,7 @@ def flops_per_step(measured: Measured) -> Reading:
     value = flops.flops / measured.counted
     if coverage is not None and coverage < FULL_COVERAGE:
         note = f"{LOWER_BOUND}: shapes are known for {coverage:.0%} of GEMM, convolution and attention time."
-        return Reading(value, trust="caution", notes=(note,))
+        return Reading(value, trust="caution", notes=(note,), bound="least")
     return Reading(value)
 
 
@@ -62,6 +64,7 @@ class Rate:
     peak: float
     trust: Trust
     notes: tuple[str, ...]
+    bound: Bound | None
 
     @property
     def tflops(self) -> float:
@@ -84,28 +87,47 @@ def rate_of(measured: Measured) -> Rate | str:
     peak = _peak(measured)
     if isinstance(peak, str):
         return peak
-    notes = (*count.notes, *best.reading.notes, f"Peak {peak:g} TFLOP/s dense, 16 bit.")
-    return Rate(count.value, best.ms, peak, worst(count.trust, best.reading.trust), notes)
+    tflops, which = peak
+    notes = (*count.notes, *best.reading.notes, f"Peak {tflops:g} TFLOP/s dense, {which}.")
+    return Rate(count.value, best.ms, tflops, worst(count.trust, best.reading.trust), notes, count.bound)
 
 
-def _peak(measured: Measured) -> float | str:
+def _peak(measured: Measured) -> tuple[float, str] | str:
+    """Return the peak in TFLOP/s and its dtype, or a sentence that explains why it is unknown.
+
+    Dtypes faster than 16 bit would exceed the 16-bit peak. With them, the peak is the mean rate at which each operator's FLOPs
+    would run at the peak of its dtype.
+    """
     if measured.user.peak_tflops is not None:
-        return measured.user.peak_tflops
+        return measured.user.peak_tflops, "as given by the user"
     gpu = measured.gpu
     if gpu is None:
         return "This GPU is not in the hardware table: give its dense 16-bit peak in TFLOP/s."
-    return gpu.peak_16bit_tflops or f"The hardware table has no 16-bit tensor peak for {gpu.name}."
+    if not gpu.peak_16bit_tflops:
+        return f"The hardware table has no 16-bit tensor peak for {gpu.name}."
+    flops = measured.facts.flops
+    if flops is None or not _narrow(measured):
+        return gpu.peak_16bit_tflops, "16 bit"
+    seconds = sum(count / _peak_of(dtype, gpu) for dtype, count in flops.by_dtype.items())
+    return sum(flops.by_dtype.values()) / seconds, f"{BY_DTYPE} ({', '.join(flops.by_dtype)})"
+
+
+def _peak_of(dtype: str, gpu: Gpu) -> float:
+    """Return the peak of an operator's dtype in TFLOP/s; the 16-bit one where it is unknown."""
+    return gpu.peak_tflops("fp32" if dtype == FP32_UNCERTAIN else dtype) or gpu.peak_16bit_tflops
 
 
 def achieved(measured: Measured) -> Reading:
     """Return the rate of the step's FLOPs, which needs no peak."""
     rate = rate_of(measured)
     if isinstance(rate, Rate):
-        return Reading(rate.tflops, trust=rate.trust, notes=rate.notes)
+        return Reading(rate.tflops, trust=rate.trust, notes=rate.notes, bound=rate.bound)
     count, best = flops_per_step(measured), measured.best
     if count.value is None or not best.ms:
         return missing(rate)
-    return Reading(count.value / best.ms / 1e9, trust=worst(count.trust, best.reading.trust), notes=count.notes)
+    return Reading(
+        count.value / best.ms / 1e9, trust=worst(count.trust, best.reading.trust), notes=count.notes, bound=count.bound
+    )
 
 
 def mfu(measured: Measured) -> Reading:
@@ -114,10 +136,10 @@ def mfu(measured: Measured) -> Reading:
     if isinstance(rate, str):
         return missing(rate)
     if rate.mfu <= 1:
-        return Reading(rate.mfu, trust=rate.trust, notes=rate.notes)
+        return Reading(rate.mfu, trust=rate.trust, notes=rate.notes, bound=rate.bound)
     if _narrow(measured):
-        return Reading(rate.mfu, trust="caution", notes=(*rate.notes, OUTRUN))
-    wrong = "Above 1 without 8-bit operators: the FLOPs, the step time or the peak is wrong."
+        return Reading(rate.mfu, trust="caution", notes=(*rate.notes, OUTRUN), bound=rate.bound)
+    wrong = "Above 1: the FLOPs, the step time or the peak is wrong."
     return Reading(rate.mfu, trust="unusable", notes=(*rate.notes, wrong))
 
 
@@ -147,7 +169,7 @@ def mfu_at_dtype(measured: Measured) -> Reading:
         return Reading(share, trust="unusable", notes=(ABOVE_PEAK, *notes))
     if flops.by_dtype.get(FP32_UNCERTAIN):
         return Reading(share, trust="unusable", notes=(f"{UPPER_BOUND}: {UNITS_UNKNOWN}", *notes), high=share, bound="most")
-    return Reading(share, trust=rate.trust, notes=notes)
+    return Reading(share, trust=rate.trust, notes=notes, bound=rate.bound)
 
 
 def hfu(measured: Measured) -> Reading:
@@ -159,11 +181,11 @@ def hfu(measured: Measured) -> Reading:
     if again is None or not measured.counted:
         return missing("Recomputation is visible only where shapes and autograd's operators are recorded.")
     if not again:
-        return Reading(rate.mfu, trust=rate.trust, notes=("No recomputation was seen: equal to MFU.",))
+        return Reading(rate.mfu, trust=rate.trust, notes=("No recomputation was seen: equal to MFU.",), bound=rate.bound)
     share = rate.mfu * (1 + again / measured.counted / rate.flops)
     if share > FASTEST_CLOCK and not _narrow(measured):
         return Reading(share, trust="unusable", notes=(ABOVE_PEAK, *rate.notes))
-    return Reading(share, trust=rate.trust, notes=rate.notes)
+    return Reading(share, trust=rate.trust, notes=rate.notes, bound=rate.bound)
 
 
 METRICS = (
@@ -183,7 +205,7 @@ METRICS = (
     ),
     Metric(
         key="mfu", label="MFU", unit="share", better="higher",
-        definition="FLOPs per step ÷ (best step time × the device's dense 16-bit tensor peak).",
+        definition="FLOPs per step ÷ (best step time × the device's dense 16-bit tensor peak). With 8-bit or 4-bit operators: ÷ the peak of each operator's dtype.",
         source="flops_per_step, best_step_time_ms, hardware.toml.",
         compute=mfu,
         high=MOST,

@@ -79,7 +79,7 @@ def _row(one: dict[Any, Any], placed: dict[Any, Any] | None, rank: RankView) -> 
     if placed is None or rank.gpu is None:
         return one["name"], shapes, kernel_ms, None, None, None, None, None
     time = _expected(placed, rank.gpu)
-    calls = placed["calls"] / rank.per
+    calls = placed["gpu_calls"] / rank.per
     expected = (time.ms * calls, time.low * calls, time.high * calls) if time is not None else (None, None, None)
     per_ns = 1e6 * rank.per
     return one["name"], shapes, kernel_ms, placed["time_ns"] / per_ns, *expected, placed["attainable_ns"] / per_ns
@@ -98,7 +98,7 @@ def _work(placed: dict[Any, Any]) -> Work | None:
     )
     if not placed["flops"] > 0:
         moved = dtype_of_type(types[0]) if types else None
-        return moving_work(name, placed["bytes"] / placed["calls"], moved) if moved else None
+        return moving_work(name, placed["bytes"] / placed["gpu_calls"], moved) if moved else None
     if not isinstance(dtype, str):
         return None
     if placed["category"] == "attention":

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, parts_of
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.efficiency import PartKey, PeakPart
 from sawtooth.app.words import lost
 from sawtooth.app.words.causes import COMMUNICATION
-from sawtooth.app.words.run import by_own_dtypes, is_lower_bound
+from sawtooth.app.words.run import mfu_peak
 
 SAME_SHARE = 0.01  # share of the MFU: shares that differ by less read the same
 OTHER_DTYPES = 1.05  # ratio to the MFU: above it, the cost of wider dtypes is visible
 WORTH_A_ROW = 0.01  # share of the step: smaller parts are added up in one row
 ROUNDING = 1e-9  # share of the step: rounding error of floating-point sums
+POWER_CAP = "power-cap"  # the rule that finds clocks held down by the power limit
+LOWER_CLOCK = 0.98  # share of the rated clock: a smaller reduction is not worth a clause
 NOTABLE = 0.005  # share of the clock for which the peak is quoted: a smaller difference is rounding
 
 LOSES = {  # the main loss relative to the peak; ``mfu_sentence`` inserts its time
@@ -139,12 +141,10 @@ def mfu_sentence(metrics: Mapping[str, Reading], parts: Sequence[PeakPart]) -> s
     """Return the MFU and the main loss relative to the peak."""
     mfu = fmt.reading("mfu", metrics["mfu"])
     sure = metrics["mfu"].trust == "ok" or mfu.startswith("<")
-    about = "at least " if is_lower_bound(metrics) else "" if sure else "≈\u00a0"
-    if (own := by_own_dtypes(metrics)) is not None:
-        return (
-            f"The run reaches {about}{own} of the peak of its operators' dtypes, which is {mfu} of the GPU's dense 16-bit peak."
-        )
-    reaches, most = f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak", largest_loss(parts)
+    about = "" if sure or metrics["mfu"].bound is not None else "≈\u00a0"
+    peak = mfu_peak(metrics)
+    peak = f"GPU's dense {peak}" if peak == "16-bit peak" else peak
+    reaches, most = f"The run reaches {about}{mfu} of the {peak}", largest_loss(parts)
     if most is None:
         return f"{reaches}."
     step = f"each {fmt.duration_ms(sum(part.ms for part in parts))} step"
@@ -157,6 +157,15 @@ def clock_line(metrics: Mapping[str, Reading]) -> str | None:
     """Return the SM clock next to the clock for which the peak is quoted; None without telemetry of it."""
     clock = metrics["mfu_factor_clock"]
     return f"SM clock: {clock.notes[-1].rstrip('.')}." if clock.value is not None and clock.trust == "ok" else None
+
+
+def held_down(result: RunResult) -> str:
+    """Return the clock to which the power limit holds the GPU, as part of a sentence; empty if it does not."""
+    clock = result.metrics["mfu_factor_clock"]
+    capped = any(finding.rule == POWER_CAP for finding in result.findings)
+    if not capped or clock.value is None or clock.trust != "ok" or clock.value > LOWER_CLOCK:
+        return ""
+    return f" at {fmt.share(clock.value)} of its rated clock (power limit)"
 
 
 RECORD_SHAPES = "with torch.profiler.profile(record_shapes=True) as profiler:"

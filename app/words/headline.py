@@ -13,7 +13,8 @@ from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes
-from sawtooth.app.words.run import first_line, step_time
+from sawtooth.app.words.efficiency import held_down
+from sawtooth.app.words.run import first_line, is_by_dtype, mfu_peak, step_time
 from sawtooth.app.words.savings import with_known_mfu
 
 WORTH_A_HEADLINE = 0.03  # share of the step: a smaller gain is lost in the noise of most measurements
@@ -169,7 +170,9 @@ def healthy(result: RunResult) -> str | None:
     if sure >= WORTH_A_HEADLINE:
         return None
     most = f"no sure change would bring more than {fmt.share(sure)}" if sure else "no sure change would shorten it"
-    busy = f"the GPU is busy {fmt.share(verdict.busy_share)} of each {step_time(verdict)} step and reaches {fmt.share(mfu)} of its 16-bit peak"
+    peak = f"the {mfu_peak(result.metrics)}" if is_by_dtype(result.metrics) else "its 16-bit peak"
+    reached = f"reaches {fmt.reading('mfu', result.metrics['mfu'])} of {peak}{held_down(result)}"
+    busy = f"the GPU is busy {fmt.share(verdict.busy_share)} of each {step_time(verdict)} step and {reached}"
     return f"Healthy: {busy}; {most}."
 
 

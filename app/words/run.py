@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sawtooth.analysis.metrics.mfu import LOWER_BOUND
+from sawtooth.analysis.metrics.mfu import BY_DTYPE, LOWER_BOUND
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import ESTIMATED, STEP_SOURCES
 from sawtooth.analysis.run.first_look import FirstLook
@@ -232,24 +232,27 @@ def _mfu_note(metrics: Mapping[str, Reading]) -> str | None:
     achieved = metrics["achieved_tflops"]
     if achieved.value is None:
         return None
-    least = "a lower bound: at least " if is_lower_bound(metrics) else ""
+    least = "a lower bound: " if is_lower_bound(metrics) else ""
     note = f"{least}{fmt.reading('achieved_tflops', achieved)} achieved"
-    own = by_own_dtypes(metrics)
-    return f"of the 16-bit peak; {own} of the peak of each operator's dtype; {note}" if own is not None else note
+    return f"of the {mfu_peak(metrics)}; {note}" if is_by_dtype(metrics) else note
 
 
 def mfu_fact(metrics: Mapping[str, Reading]) -> tuple[str, str] | None:
-    """Return MFU's label and value; above the 16-bit peak, that of the operators' own dtypes."""
-    if metrics["mfu"].value is None:
+    """Return MFU's label and value; the label names the peak if it is not the 16-bit one."""
+    mfu = metrics["mfu"]
+    if mfu.value is None:
         return None
-    own = by_own_dtypes(metrics)
-    return ("MFU, by each operator's dtype", own) if own is not None else ("MFU", fmt.reading("mfu", metrics["mfu"]))
+    return ("MFU, by each operator's dtype" if is_by_dtype(metrics) else "MFU", fmt.reading("mfu", mfu))
 
 
-def by_own_dtypes(metrics: Mapping[str, Reading]) -> str | None:
-    """Return the MFU by each operator's dtype if the MFU exceeds the 16-bit peak, else None."""
-    mfu, own = metrics["mfu"], metrics["mfu_at_dtype"]
-    return fmt.reading("mfu_at_dtype", own) if own.value is not None and (mfu.value or 0.0) > 1 else None
+def mfu_peak(metrics: Mapping[str, Reading]) -> str:
+    """Return the peak with which the MFU compares, such as "16-bit peak"."""
+    return "peak of its operators' dtypes" if is_by_dtype(metrics) else "16-bit peak"
+
+
+def is_by_dtype(metrics: Mapping[str, Reading]) -> bool:
+    """Return whether the MFU's peak is that of the operators' dtypes, because some are narrower than 16 bit."""
+    return any(BY_DTYPE in note for note in metrics["mfu"].notes)
 
 
 def is_lower_bound(metrics: Mapping[str, Reading]) -> bool:

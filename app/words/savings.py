@@ -146,7 +146,7 @@ def lines(
         )
     ]
     if forecast.mfu is not None and forecast.mfu_before is not None:
-        of = " of the 16-bit peak" if max(forecast.mfu_before, forecast.mfu) > 1 else ""  # narrow dtypes can exceed it
+        of = " of the 16-bit peak" if max(forecast.mfu_before, forecast.mfu) > 1 else ""  # a user's peak may be too low
         before, after = fmt.share(forecast.mfu_before), fmt.share(forecast.mfu)
         if before != after:  # both read the same if they differ by less than 0.01 %
             rows.append((f"MFU{of}", f"{before} → ≈\u00a0{after}"))

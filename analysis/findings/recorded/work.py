@@ -76,7 +76,7 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
         for place, name in enumerate(("dims", "types", "concrete", "strides")):
             work[f"{prefix}{name}"] = pd.Series([f[place] if f else None for f in signatures], dtype=object)
     flops = recording.frame(
-        "SELECT name AS flop_operator, signature_id AS flop_signature_id, max(flops / calls) AS each FROM named_operators "
+        "SELECT name AS flop_operator, signature_id AS flop_signature_id, max(flops / gpu_calls) AS each FROM named_operators "
         "WHERE flops IS NOT NULL GROUP BY ALL"
     )
     work = work.merge(flops, on=["flop_operator", "flop_signature_id"], how="left")

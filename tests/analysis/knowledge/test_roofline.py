@@ -18,7 +18,7 @@ BF16 = ["c10::BFloat16", "c10::BFloat16"]
 def operators(*rows: dict) -> pd.DataFrame:
     base = {
         "device": 0,
-        "calls": 1,
+        "gpu_calls": 1,
         "gpu_self_ns": 0,
         "gpu_total_ns": 0,
         "tensor_core_ns": 0,
@@ -56,7 +56,7 @@ def test_an_elementwise_operator_is_bound_by_memory():
         "input_types": ["c10::BFloat16"],
         "gpu_self_ns": 100_000,
         "gpu_total_ns": 100_000,
-        "calls": 2,
+        "gpu_calls": 2,
     }
     row = roofline(operators(gelu), H200).iloc[0]
     moved = 2 * 2 * 2 * N * N  # two calls, read and write, two bytes
