@@ -229,8 +229,7 @@ def beside(key: str, metrics: Mapping[str, Reading], rank: RankResult) -> str | 
 
 def _mfu_note(metrics: Mapping[str, Reading]) -> str | None:
     """Return the note below the MFU: the achieved rate."""
-    achieved = metrics["achieved_tflops"]
-    if achieved.value is None:
+    if (achieved := metrics["achieved_tflops"]).value is None:
         return None
     least = "a lower bound: " if is_lower_bound(metrics) else ""
     note = f"{least}{fmt.reading('achieved_tflops', achieved)} achieved"
@@ -239,8 +238,7 @@ def _mfu_note(metrics: Mapping[str, Reading]) -> str | None:
 
 def mfu_fact(metrics: Mapping[str, Reading]) -> tuple[str, str] | None:
     """Return MFU's label and value; the label names the peak if it is not the 16-bit one."""
-    mfu = metrics["mfu"]
-    if mfu.value is None:
+    if (mfu := metrics["mfu"]).value is None:
         return None
     return ("MFU, by each operator's dtype" if is_by_dtype(metrics) else "MFU", fmt.reading("mfu", mfu))
 

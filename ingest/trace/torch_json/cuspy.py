@@ -88,8 +88,8 @@ def real_streams(streams: I64, events: list[Event], text: bytes) -> I64:
 
 def counters(events: list[Event]) -> tuple[Columns, list[Event], Counter[str]]:
     """Return the columns of the known counters, the other events, and notes."""
-    found = [(event, match) for event in events if (match := COUNTERS.fullmatch(str(event.pid)))]
-    known = [(event, int(match[1])) for event, match in found if event.name in COLUMNS and int(match[1]) < MOST_DEVICES]
+    matches = [(event, match) for event in events if (match := COUNTERS.fullmatch(str(event.pid)))]
+    known = [(event, int(match[1])) for event, match in matches if event.name in COLUMNS and int(match[1]) < MOST_DEVICES]
     chosen = [event for event, _ in known]
     time, value = decimal_ns([e.ts for e in chosen]), floats([a.value for a in decoded(chosen, CounterArgs)])
     usable = (time != NULL) & (np.abs(time) < LARGEST) & np.isfinite(value)
@@ -100,7 +100,7 @@ def counters(events: list[Event]) -> tuple[Columns, list[Event], Counter[str]]:
         "value": value[usable],
     }
     read = set(map(id, chosen))
-    sampled = sum(not FROM_NVML.search(event.name) for event, _ in found)
+    sampled = sum(not FROM_NVML.search(event.name) for event, _ in matches)
     return columns, [e for e in events if id(e) not in read], Counter(pm_sampling=sampled) if sampled else Counter()
 
 
