@@ -36,7 +36,7 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
                 left.append((rule, its_edits))  # No faster than before, or only at the good end of the interval.
                 continue
             another = whatif.of_another_run(best, edits, between)
-            steps.append(_with_doubt(PlanStep(rule, now_ms, after_ms, *another), steps, whatif.least_ms(best, edits)))
+            steps.append(with_doubt(PlanStep(rule, now_ms, after_ms, *another), steps, whatif.least_ms(best, edits)))
             made, most_ms = edits, between[1] * (1 + RUNS_DIFFER)
         tried = left
     return tuple(_with_needed(steps, findings))
@@ -64,7 +64,7 @@ def needed_before(finding: Finding, findings: Sequence[Finding]) -> list[Finding
     return [f for f in findings[: findings.index(finding)] if f.rule in finding.needs_first]
 
 
-def _with_doubt(step: PlanStep, before: Sequence[PlanStep], least_ms: float) -> PlanStep:
+def with_doubt(step: PlanStep, before: Sequence[PlanStep], least_ms: float) -> PlanStep:
     """Return ``step`` with an interval that is relatively as wide as that of any step before it.
 
     The interval does not go above the previous step's, and not below ``least_ms``, the GPU's own work after this step. The

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sawtooth.analysis.intervals import intersect, union
 from sawtooth.analysis.metrics.step_time import BestStepTime
@@ -25,6 +26,7 @@ from sawtooth.analysis.replay.edits import (
     apply,
 )
 from sawtooth.analysis.replay.machine import I32, Replayed, ReplayProblem, replay, step_spans
+from sawtooth.analysis.replay.remaining import ReplayedStep, replayed_step
 
 GAIN_OFF = 0.2  # share of a predicted gain that the replay misses, on the pairs in tests/recordings,
 STEP_OFF = 0.15  # and at most this share of the remaining step, because removed time is really removed
@@ -84,6 +86,7 @@ class WhatIf:
     counted: I32
     _steps: dict[tuple[Edit, ...], MeanStep | None] = field(default_factory=dict, compare=False, repr=False)
     _paces: dict[float, Paces] = field(default_factory=dict, compare=False, repr=False)
+    _last: dict[tuple[Edit, ...], tuple[ReplayProblem, Replayed]] = field(default_factory=dict, compare=False, repr=False)
 
     def step_ms(self, edits: Iterable[Edit] = ()) -> float | None:
         """Return the mean step time in ms with all ``edits``; None if no counted step can be timed."""
@@ -208,11 +211,29 @@ class WhatIf:
         )
         return Paces(1 / HIDDEN_HOST, 1.0, slowest)
 
+    def parts_of(self, best: BestStepTime, edits: Iterable[Edit], owner_of: NDArray[np.object_]) -> ReplayedStep | None:
+        """Return the replayed step with ``edits`` by owner and cause; see ``replayed_step``.
+
+        It is the replay behind ``predict_ms``, not yet applied to the run's own step. Calling it right after ``predict_ms`` with
+        the same edits costs no further replay.
+        """
+        problem, run = self._run((*self._pace(best, "likely"), *edits))
+        return replayed_step(problem, run, self.device, self.counted, owner_of)
+
+    def _run(self, edits: tuple[Edit, ...]) -> tuple[ReplayProblem, Replayed]:
+        """Return the replay with ``edits``; the last one is kept."""
+        if not edits:
+            return self.problem, self._unchanged
+        if edits not in self._last:
+            problem = apply(self.problem, edits)
+            self._last.clear()
+            self._last[edits] = problem, replay(problem)
+        return self._last[edits]
+
     def _step(self, edits: tuple[Edit, ...]) -> MeanStep | None:
         """Return the mean step with ``edits``; None if no counted step can be timed."""
         if edits not in self._steps:
-            problem = apply(self.problem, edits)
-            run = replay(problem) if edits else self._unchanged
+            problem, run = self._run(edits)
             starts, ends = step_spans(problem, run, self.device, self.counted)
             step = None
             if len(starts):

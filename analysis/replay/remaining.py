@@ -1,0 +1,119 @@
+"""What a replayed step consists of: the GPU's work by owner, and the GPU's waits by what the host does meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.intervals import Intervals, complement, intersect, union
+from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
+from sawtooth.analysis.replay.machine import I32, I64, Replayed, ReplayProblem, step_spans
+
+LATENCY = "launch_latency"
+LAUNCHING = HOST_CAUSES.index("launch_bound")
+NAMES = (*HOST_CAUSES, *(f"wait:{cause}" for cause in WAIT_CAUSES))  # what a host may do while the GPU waits
+
+
+class ReplayedStep(NamedTuple):
+    """ms per step: the GPU's work by owner (the sum over streams), and its waits by cause."""
+
+    work: Mapping[str, float]
+    waits: Mapping[str, float]
+
+
+def replayed_step(
+    problem: ReplayProblem, run: Replayed, device: int, counted: I32, owner_of: NDArray[np.object_]
+) -> ReplayedStep | None:
+    """Return the mean counted step of ``run`` on ``device``; None if no counted step can be timed.
+
+    ``owner_of`` has the owner of each GPU operation of the recording, by its id. A wait of the GPU belongs to what the host does
+    in it if the next operation waits for its launch, else to the latency between operations. If the host has just waited for
+    the GPU, the wait owns the host's ordinary work after it, because the host would have done that work earlier.
+    """
+    starts, ends = step_spans(problem, run, device, counted)
+    if not len(starts):
+        return None
+    window = union(starts, ends)
+    mine = np.array([of == device for of, _ in problem.streams], dtype=bool)[problem.ops.stream]
+    per = 1e6 * len(starts)
+    begun, ended, owners = run.op_start[mine], run.op_end[mine], owner_of[problem.ops.op[mine]]
+    inside = np.maximum(np.minimum(ended, ends.max()) - np.maximum(begun, starts.min()), 0)
+    work = {str(owner): float(inside[owners == owner].sum()) / per for owner in np.unique(owners[inside > 0])}
+    idle = intersect(complement(union(begun, ended), int(starts.min()), int(ends.max())), window)
+    return ReplayedStep(work, {cause: ns / per for cause, ns in _waits(problem, run, mine, idle).items()})
+
+
+def _waits(problem: ReplayProblem, run: Replayed, mine: NDArray[np.bool_], idle: Intervals) -> dict[str, float]:
+    """Return ns by cause of the ``idle`` time of the operations ``mine``."""
+    if not len(idle.starts):
+        return {}
+    index = np.flatnonzero(mine)
+    index = index[np.argsort(run.op_start[index], kind="stable")]
+    place = np.searchsorted(run.op_start[index], idle.ends)
+    following = index[np.minimum(place, len(index) - 1)]
+    node = problem.ops.node[following]
+    submitted = run.host_submit[np.maximum(node, 0)]
+    late = (place < len(index)) & (node >= 0) & (submitted > idle.starts)
+    until = np.where(late, np.minimum(submitted, idle.ends), idle.starts)
+    latency = float((idle.ends - until).sum())
+    done = _host_work(problem, run, idle.starts[late], until[late])
+    return {LATENCY: latency, **done}
+
+
+def _host_work(problem: ReplayProblem, run: Replayed, starts: I64, ends: I64) -> dict[str, float]:
+    """Return ns by cause of what the launching threads do between ``starts`` and ``ends``."""
+    if not len(starts):
+        return {}
+    host = problem.host
+    spent = np.zeros((len(starts), len(NAMES)))
+    parts = np.where(host.pred[:, None] >= 0, host.gap_parts, 0).astype(np.float64)
+    gaps = parts.sum(axis=1)
+    share = parts / np.maximum(gaps, 1.0)[:, None]
+    for column in np.flatnonzero(parts.sum(axis=0)):
+        spent[:, column] += _overlap(run.host_start - gaps, run.host_start, share[:, column], starts, ends)
+    spent[:, LAUNCHING] += _overlap(run.host_start, run.host_submit, np.ones(len(host)), starts, ends)
+    waited = run.waited > 0
+    after = np.zeros((len(starts), len(WAIT_CAUSES)), dtype=bool)
+    for cause in range(len(WAIT_CAUSES)):
+        chosen = waited & (host.wait_cause == cause)
+        if chosen.any():
+            begins, returns = run.host_submit[chosen], run.host_end[chosen]
+            spent[:, len(HOST_CAUSES) + cause] += _overlap(begins, returns, np.ones(len(begins)), starts, ends)
+            last = np.sort(returns)
+            after[:, cause] = np.searchsorted(last, starts, side="right") < np.searchsorted(last, ends, side="right")
+    total = spent.sum(axis=1)
+    spent *= ((ends - starts) / np.maximum(total, 1e-9))[:, None]
+    ahead = np.array([_runs_ahead(name) for name in HOST_CAUSES])
+    moved = after.any(axis=1)
+    cause = after.argmax(axis=1)
+    gained = spent[:, : len(HOST_CAUSES)][:, ahead].sum(axis=1)
+    spent[np.flatnonzero(moved), len(HOST_CAUSES) + cause[moved]] += gained[moved]
+    spent[np.ix_(moved, np.flatnonzero(ahead))] = 0.0
+    by_name = spent.sum(axis=0)
+    summed: dict[str, float] = {}
+    for name, ns in zip(NAMES, by_name.tolist(), strict=True):
+        key = name.removeprefix("wait:")
+        summed[key] = summed.get(key, 0.0) + ns
+    return {key: ns for key, ns in summed.items() if ns}
+
+
+def _runs_ahead(cause: str) -> bool:
+    on_host = CAUSE_OF[cause].on_host
+    return on_host is not None and on_host.runs_ahead
+
+
+def _overlap(
+    begins: NDArray[np.float64] | I64, ends: NDArray[np.float64] | I64, rate: NDArray[np.float64], low: I64, high: I64
+) -> NDArray[np.float64]:
+    """Return, for each range ``low`` to ``high``, the integral of ``rate`` over the pieces ``begins`` to ``ends`` in it."""
+    times = np.concatenate([begins, ends]).astype(np.float64)
+    change = np.concatenate([rate, -rate])
+    order = np.argsort(times, kind="stable")
+    times, slope = times[order], np.cumsum(change[order])
+    so_far = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(times))])
+    upper: NDArray[np.float64] = np.interp(high, times, so_far)
+    lower: NDArray[np.float64] = np.interp(low, times, so_far)
+    return np.maximum(upper - lower, 0.0)

@@ -1,0 +1,210 @@
+"""The staircase of a run: the step now and after each change, for every choice among the first changes.
+
+The page draws it and lets the user leave changes out, so all choices are computed once, and the browser needs no server.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.timeline_sums import GPU
+from sawtooth.analysis.findings.plan import with_doubt
+from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS, OUTSIDE_PROFILE
+from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.replay.edits import Edit
+from sawtooth.analysis.replay.remaining import ReplayedStep
+from sawtooth.analysis.replay.whatif import WhatIf
+from sawtooth.analysis.run.model import Finding, PlanStep, RankResult, RunResult
+from sawtooth.analysis.run.verdict import judge
+from sawtooth.analysis.run_analysis import whatif_of
+from sawtooth.analysis.store.library import Library
+
+MOST_CHANGES = 6  # 64 choices: with more, the replays would take longer than the rest of the analysis
+# Host calls and operations of the replay, from which on only single changes and the whole plan have replayed intervals: each
+# interval takes up to two more replays of 1 µs for each event.
+MANY_EVENTS = 40_000
+UNEXPLAINED = ("idle", UNATTRIBUTED)
+
+Parts = tuple[tuple[str, str | None, float], ...]
+
+
+@dataclass(frozen=True)
+class StairStep:
+    """The step with some changes: ms, the interval of such predictions, and ms by owner and cause.
+
+    The parts sum to ``ms``. What the replay does not explain has the owner idle and the cause unattributed.
+    """
+
+    ms: float
+    low_ms: float | None
+    high_ms: float | None
+    parts: Parts
+
+
+@dataclass(frozen=True)
+class Staircase:
+    """The changes in order (rules), which of them the plan includes, and the step by choice of changes.
+
+    Bit i of a choice stands for change i. Without ``choices`` of all changes, only the plan's steps are known.
+    """
+
+    changes: tuple[str, ...]
+    planned: int
+    choices: Mapping[int, StairStep]
+
+    @property
+    def now(self) -> StairStep:
+        """The step without any change."""
+        return self.choices[0]
+
+    @property
+    def planned_choice(self) -> int:
+        """The choice of all changes of the plan."""
+        return (1 << self.planned) - 1
+
+    @property
+    def complete(self) -> bool:
+        """Whether every choice is known, so that a user can leave changes out."""
+        return len(self.choices) == 1 << len(self.changes)
+
+
+def staircase_of(library: Library, result: RunResult, *, every_choice: bool = True) -> Staircase | None:
+    """Return the staircase of ``result``; None if the step time or its parts are not known.
+
+    Without ``every_choice``, only the steps of the plan are computed.
+    """
+    rank = result.lead
+    verdict = judge(rank) if rank is not None else None
+    if rank is None or verdict is None or not rank.best.ms or result.withdrawn_by is not None:
+        return None
+    now = _now(rank, [(part.owner, part.cause, part.ms) for part in verdict.parts])
+    found = {finding.rule: finding for finding in result.findings}
+    planned = [step.rule for step in result.plan][:MOST_CHANGES]
+    unsure = [f.rule for f in result.findings if f.edits and f.claims == "gain" and f.rule not in planned]
+    changes = tuple([*planned, *unsure][:MOST_CHANGES])
+    prepares = {step.rule for step in result.plan if step.prepares}
+    edits = [() if rule in prepares else found[rule].edits for rule in changes]
+    if not changes:
+        return Staircase((), 0, {0: now})
+    with library.open(rank.recording_id) as recording:
+        whatif = whatif_of(recording, rank)
+        if whatif is None:
+            return Staircase((), 0, {0: now})
+        owners = recording.rows(f"SELECT id, kind FROM {GPU} WHERE device = ?", [rank.device])
+    owner_of = np.full(max((int(op) for op, _ in owners), default=-1) + 2, "", dtype=object)
+    for op, owner in owners:
+        owner_of[op] = owner
+    wanted = [(1 << count) - 1 for count in range(1, len(planned) + 1)]
+    if every_choice or not planned:
+        wanted = list(range(1, 1 << len(changes)))
+    builder = _Builder(whatif, rank.best, now, edits, owner_of)
+    choices: dict[int, StairStep] = {0: now}
+    for choice in wanted:
+        if (step := builder.step(choice, choices)) is None:
+            return Staircase((), 0, {0: now})
+        choices[choice] = step
+    return Staircase(changes, len(planned), choices)
+
+
+def _now(rank: RankResult, parts: Sequence[tuple[str, str | None, float]]) -> StairStep:
+    """Return the step without changes, its parts scaled to the run's step time."""
+    ms, reading = rank.best.ms or 0.0, rank.metrics["best_step_time_ms"]
+    whole = math.fsum(part[2] for part in parts) or 1.0
+    return StairStep(ms, reading.low, reading.high, tuple((owner, cause, part * ms / whole) for owner, cause, part in parts))
+
+
+@dataclass(frozen=True)
+class _Builder:
+    """What the choices of one run are computed from."""
+
+    whatif: WhatIf
+    best: BestStepTime
+    now: StairStep
+    edits: Sequence[tuple[Edit, ...]]
+    owner_of: NDArray[np.object_]
+
+    def step(self, choice: int, known: Mapping[int, StairStep]) -> StairStep | None:
+        """Return the step with the changes of ``choice``; ``known`` has the choices with fewer changes."""
+        members = [i for i in range(len(self.edits)) if choice >> i & 1]
+        edits = tuple(dict.fromkeys(edit for i in members for edit in self.edits[i]))
+        before = [choice & ((1 << i) - 1) for i in members]
+        if not edits:
+            return known[before[-1]] if before[-1] in known else self.now
+        ms = self.whatif.predict_ms(self.best, edits)
+        then = self.whatif.parts_of(self.best, edits, self.owner_of) if ms is not None else None
+        if ms is None or ms <= 0:
+            return None
+        parts = self._parts(ms, then)
+        return StairStep(ms, *self._interval(ms, edits, [known[c] for c in before if c and c in known], members), parts)
+
+    def _interval(
+        self, ms: float, edits: tuple[Edit, ...], before: Sequence[StairStep], members: Sequence[int]
+    ) -> tuple[float, float]:
+        """Return the interval of the step with ``edits`` after the steps ``before`` it, as the plan has it."""
+        steps = [PlanStep("", 0.0, step.ms, step.low_ms or step.ms, step.high_ms or step.ms) for step in before]
+        least = self.whatif.least_ms(self.best, edits)
+        in_order = members == list(range(len(members)))
+        if in_order or len(members) == 1 or self._events <= MANY_EVENTS:
+            between = self.whatif.predict_range_ms(self.best, edits) or (ms, ms)
+            step = PlanStep("", 0.0, ms, *self.whatif.of_another_run(self.best, edits, between))
+        else:
+            step = PlanStep("", 0.0, ms, ms, ms)
+        step = with_doubt(step, steps, least)
+        return min(step.predicted_low_ms, ms), max(step.predicted_high_ms, ms)
+
+    @property
+    def _events(self) -> int:
+        return len(self.whatif.problem.host) + len(self.whatif.problem.ops)
+
+    def _parts(self, ms: float, then: ReplayedStep | None) -> Parts:
+        """Return today's parts after the changes, each as the same part of the replay changes.
+
+        They sum to ``ms``. If the replay's waits are shorter than the predicted ones, the difference is not explained.
+        """
+        before = self.whatif.parts_of(self.best, (), self.owner_of)
+        if before is None or then is None:
+            return (*UNEXPLAINED, ms),  # fmt: skip
+        work = {(o, c): own * _ratio(before.work, then.work, o) for o, c, own in self.now.parts if o not in LOST_OWNERS}
+        work = {key: own for key, own in work.items() if key[0] != OUTSIDE_PROFILE}
+        works = math.fsum(work.values())
+        if works > ms:
+            work, works = {key: own * ms / works for key, own in work.items()}, ms
+        waits = {(o, c): own * self._wait_ratio(before, then, o, c) for o, c, own in self.now.parts if (o, c) not in work}
+        known = {cause for _, cause in waits}
+        for cause, wait in then.waits.items():  # a wait that nothing shows today
+            if cause not in known and wait > 0 and not before.waits.get(cause):
+                waits["idle", cause] = wait
+        waiting, left = math.fsum(waits.values()), ms - works
+        if waiting > left:
+            waits = {key: own * left / waiting for key, own in waits.items()}
+        else:
+            waits[UNEXPLAINED] = waits.get(UNEXPLAINED, 0.0) + left - waiting
+        return tuple((owner, cause, own) for (owner, cause), own in (work | waits).items() if own > 0)
+
+    def _wait_ratio(self, before: ReplayedStep, then: ReplayedStep, owner: str, cause: str | None) -> float:
+        """Return the share of a wait of today that stays: as the replay's own, else as all of its waits."""
+        if owner == OUTSIDE_PROFILE and not self.best.represented:
+            return 1.0
+        if owner != "idle" and before.work.get(owner):
+            return _ratio(before.work, then.work, owner)
+        if cause is not None and before.waits.get(cause):
+            return _ratio(before.waits, then.waits, cause)
+        waits_before, waits_then = math.fsum(before.waits.values()), math.fsum(then.waits.values())
+        return min(waits_then / waits_before, 1.0) if waits_before else 1.0
+
+
+def _ratio(before: Mapping[str, float], then: Mapping[str, float], key: str) -> float:
+    """Return the part ``key`` after relative to before; 1 if it was not there before."""
+    return then.get(key, 0.0) / before[key] if before.get(key) else 1.0
+
+
+def findings_of(stairs: Staircase, result: RunResult) -> list[Finding]:
+    """Return the findings of the staircase's changes, in its order."""
+    found = {finding.rule: finding for finding in result.findings}
+    return [found[rule] for rule in stairs.changes]
