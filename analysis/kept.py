@@ -18,6 +18,7 @@ import pandas as pd
 
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.staircase import Staircase, staircase_of
 from sawtooth.analysis.store.calibration import calibrated
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.version import analysis_code
@@ -26,7 +27,8 @@ from sawtooth.ingest.manifest import Manifest, is_id
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_msgpack
 
-RESULT = "result.msgpack"  # of a cached file: the analysed run
+# Of a cached file: the analysed run, and its staircase with every choice of changes.
+RESULT, STAIRS = "result.msgpack", "stairs.msgpack"
 CHECKSUM_BYTES = 8  # a number with a flipped bit would decode without an error
 
 
@@ -35,6 +37,12 @@ class _Stored(msgspec.Struct, frozen=True):
 
     result: RunResult
     lead: int | None
+
+
+class _StoredStairs(msgspec.Struct, frozen=True):
+    """A staircase, or None if the run has none."""
+
+    stairs: Staircase | None
 
 
 def result_of(manifest: Manifest, library: Library) -> RunResult:
@@ -49,6 +57,17 @@ def result_of(manifest: Manifest, library: Library) -> RunResult:
     with contextlib.suppress(OSError):  # a full disk costs time, but the page still works
         write_atomically(kept_file(library.folder, manifest, RESULT), dump(result))
     return result
+
+
+def stairs_of(library: Library, result: RunResult) -> Staircase | None:
+    """Return the staircase of ``result`` with every choice from the cache, else a new one, which is cached."""
+    path = kept_file(library.folder, result.manifest, STAIRS)
+    with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
+        return from_msgpack(unsealed(path.read_bytes()), _StoredStairs).stairs
+    stairs = staircase_of(library, result)
+    with contextlib.suppress(OSError):
+        write_atomically(path, sealed(msgspec.msgpack.encode(_StoredStairs(stairs))))
+    return stairs
 
 
 def kept_result(manifest: Manifest, folder: DataFolder) -> RunResult | None:

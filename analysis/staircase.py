@@ -20,7 +20,7 @@ from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.replay.remaining import ReplayedStep
 from sawtooth.analysis.replay.whatif import WhatIf
-from sawtooth.analysis.run.model import Finding, PlanStep, RankResult, RunResult
+from sawtooth.analysis.run.model import PlanStep, RankResult, RunResult
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.run_analysis import whatif_of
 from sawtooth.analysis.store.library import Library
@@ -84,12 +84,12 @@ def staircase_of(library: Library, result: RunResult, *, every_choice: bool = Tr
     if rank is None or verdict is None or not rank.best.ms or result.withdrawn_by is not None:
         return None
     now = _now(rank, [(part.owner, part.cause, part.ms) for part in verdict.parts])
-    found = {finding.rule: finding for finding in result.findings}
+    by_rule = {finding.rule: finding for finding in result.findings}
     planned = [step.rule for step in result.plan][:MOST_CHANGES]
     unsure = [f.rule for f in result.findings if f.edits and f.claims == "gain" and f.rule not in planned]
     changes = tuple([*planned, *unsure][:MOST_CHANGES])
     prepares = {step.rule for step in result.plan if step.prepares}
-    edits = [() if rule in prepares else found[rule].edits for rule in changes]
+    edits = [() if rule in prepares else by_rule[rule].edits for rule in changes]
     if not changes:
         return Staircase((), 0, {0: now})
     with library.open(rank.recording_id) as recording:
@@ -135,7 +135,7 @@ class _Builder:
         edits = tuple(dict.fromkeys(edit for i in members for edit in self.edits[i]))
         before = [choice & ((1 << i) - 1) for i in members]
         if not edits:
-            return known[before[-1]] if before[-1] in known else self.now
+            return known.get(before[-1], self.now)
         ms = self.whatif.predict_ms(self.best, edits)
         then = self.whatif.parts_of(self.best, edits, self.owner_of) if ms is not None else None
         if ms is None or ms <= 0:
@@ -202,9 +202,3 @@ class _Builder:
 def _ratio(before: Mapping[str, float], then: Mapping[str, float], key: str) -> float:
     """Return the part ``key`` after relative to before; 1 if it was not there before."""
     return then.get(key, 0.0) / before[key] if before.get(key) else 1.0
-
-
-def findings_of(stairs: Staircase, result: RunResult) -> list[Finding]:
-    """Return the findings of the staircase's changes, in its order."""
-    found = {finding.rule: finding for finding in result.findings}
-    return [found[rule] for rule in stairs.changes]

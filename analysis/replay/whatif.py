@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from sawtooth.analysis.intervals import intersect, union
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.bisection import turning_point
+from sawtooth.analysis.replay.edges import at_edge
 from sawtooth.analysis.replay.edits import (
     GRAPH_NODE_GAP_NS,
-    AsGraph,
     Edit,
     FasterHost,
-    ScaledOps,
-    TimedOps,
     WithoutCalls,
     WithoutHostCause,
     WithoutWaits,
@@ -31,7 +29,6 @@ from sawtooth.analysis.replay.remaining import ReplayedStep, replayed_step
 GAIN_OFF = 0.2  # share of a predicted gain that the replay misses, on the pairs in tests/recordings,
 STEP_OFF = 0.15  # and at most this share of the remaining step, because removed time is really removed
 READS_MORE = 1.0  # share of the predicted gain that reads may cost in addition: three pairs gained 1.7 to 3.4 times as much
-TIMES_OFF = (0.8, 1.25)  # range of new kernel times without an interval of their own
 QUICKEST_HOST = 0.25  # of the replay's: recording slows a host by up to a factor of four
 PACE_HALVINGS = 7  # exact to 1 % of that
 HIDDEN_HOST = 1.6  # factor, either way, of host time that the GPU hides: the trace's error on host-limited steps
@@ -125,8 +122,8 @@ class WhatIf:
         """
         edits = tuple(edits)
         middle = self._unfed_ms(best, edits, "likely")
-        low = self._unfed_ms(best, tuple(_at_edge(edit, "least") for edit in edits), "least")
-        high = self._unfed_ms(best, tuple(_at_edge(edit, "most") for edit in edits), "most")
+        low = self._unfed_ms(best, tuple(at_edge(edit, "least") for edit in edits), "least")
+        high = self._unfed_ms(best, tuple(at_edge(edit, "most") for edit in edits), "most")
         now, then = self._step(()), self._step(edits)
         if best.ms is None or middle is None or low is None or high is None or now is None or then is None:
             return None
@@ -164,7 +161,7 @@ class WhatIf:
 
     def least_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> float:
         """Return the GPU's work in ms in a step with ``edits`` and the fastest kernels: no step is shorter."""
-        now, then = self._step(()), self._step(tuple(_at_edge(edit, "least") for edit in edits))
+        now, then = self._step(()), self._step(tuple(at_edge(edit, "least") for edit in edits))
         if best.ms is None or now is None or then is None or not now.work_ms:
             return 0.0
         return then.work_ms * min(1.0, best.ms / now.work_ms)
@@ -289,24 +286,6 @@ def _take_the_rest(edits: tuple[Edit, ...]) -> bool:
 def _of_loader(edits: tuple[Edit, ...]) -> list[WithoutHostCause]:
     """Return those of ``edits`` that change the loader's cost."""
     return [edit for edit in edits if isinstance(edit, WithoutHostCause) and edit.cause == "data_wait"]
-
-
-def _at_edge(edit: Edit, edge: Literal["least", "most"]) -> Edit:
-    """Return ``edit`` with the least or the most time that its operations may take."""
-    slow = edge == "most"
-    match edit:
-        case ScaledOps(ops, factor, low, high):
-            return ScaledOps(ops, (low, high)[slow] or factor * TIMES_OFF[slow])
-        case TimedOps(ops, durations, low, high):
-            return TimedOps(ops, (low, high)[slow] or tuple(round(ns * TIMES_OFF[slow]) for ns in durations))
-        case WithoutHostCause(keep_at_least=least, keep_at_most=most):
-            share = most if slow else least
-            return edit if share is None else WithoutHostCause(edit.cause, share, edit.calls)
-        case FasterHost(factor, calls, low, high):
-            return FasterHost((low, high)[slow] or factor, calls)
-        case AsGraph(first_ops=()) if slow:
-            return AsGraph(waits_stay=True)  # it is unknown whether the read values can be read elsewhere
-    return edit
 
 
 def _carried(best_ms: float, now: MeanStep, then: MeanStep) -> float:

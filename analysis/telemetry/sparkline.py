@@ -1,16 +1,52 @@
-"""The last seconds of GPU utilization as a short series for a thumbnail."""
+"""Utilization as short series for small pictures: the last seconds for a thumbnail, and the whole recording as a panorama."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
+
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.series import Telemetry
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.quantities.registry import GAP_PERIODS
 
 SPARKLINE_SECONDS = 30  # shows a dozen periods of a one-second sawtooth at 10 Hz, the rate of most samplers
 POINTS = 240  # one per pixel of the thumbnail
+
+CELLS = 240  # of a panorama: one for about four pixels of a laptop's page
+COVERED = 0.5  # share of a cell that samples must describe; with less, the cell is a hole
+
+
+def panorama(telemetry: Telemetry, column: str) -> list[tuple[float, float, float | None]]:
+    """Return ``column`` over the whole recording as start, end (shares of it, 0 to 1) and mean of at most CELLS spans.
+
+    A sample describes the time since the sample before it. None is a telemetry gap.
+    """
+    known = telemetry.samples[telemetry.samples[column].notna()]
+    times, values = known["time_ns"].to_numpy(np.float64), known[column].to_numpy(np.float64)
+    if len(times) < 2 or times[-1] <= times[0]:
+        return []
+    lengths = np.diff(times)
+    described = np.minimum(lengths, GAP_PERIODS * np.median(lengths))
+    described[lengths > described] = np.median(lengths)  # after a gap, a sample describes one usual period
+    starts, ends, values = times[1:] - described, times[1:], values[1:]
+    edges = np.linspace(times[0], times[-1], CELLS + 1)
+    if len(ends) <= CELLS:
+        edges = np.unique(np.concatenate([[times[0]], starts, ends]))
+    knots = np.stack([starts, ends]).T.ravel()
+    covered = np.interp(edges, knots, np.stack([np.cumsum(described) - described, np.cumsum(described)]).T.ravel())
+    area = np.cumsum(values * described)
+    summed = np.interp(edges, knots, np.stack([area - values * described, area]).T.ravel())
+    length, weight = np.diff(edges), np.diff(covered)
+    mean = np.diff(summed) / np.maximum(weight, 1.0)
+    at = (edges - times[0]) / (times[-1] - times[0])
+    return [
+        (round(float(a), 5), round(float(b), 5), round(float(m), 1) if w >= COVERED * n else None)
+        for a, b, m, w, n in zip(at[:-1], at[1:], mean, weight, length, strict=True)
+        if n > 0
+    ]
 
 
 def recent_utilization(library: Library, manifest: Manifest) -> list[float | None]:

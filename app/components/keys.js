@@ -1,5 +1,5 @@
 // One listener for the whole app: "/" searches, "j" and "k" walk through what the page lists, "?" shows the keys.
-const LISTED = "[class*=st-key-run_cards] [data-testid=stPageLink] a, .st-action, .st-title";
+const LISTED = "[class*=st-key-run_cards] [data-testid=stPageLink] a, .st-title";
 let dialog;
 
 function walk(step) {

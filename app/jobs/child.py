@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from sawtooth.analysis.derive.sums import ensure_sums
-from sawtooth.analysis.kept import kept_result, result_of
+from sawtooth.analysis.kept import kept_result, result_of, stairs_of
 from sawtooth.analysis.run.first_look import FirstLook
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.format import clean
@@ -124,7 +124,7 @@ def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:
     with Library(folder) as library:
         for run in runs:
             manifest = folder.read_manifest(run)
-            result_of(manifest, library)
+            stairs_of(library, result_of(manifest, library))
             card_of(manifest, library)
             if kept_result(manifest, folder) is None:
                 raise SawtoothError(

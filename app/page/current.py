@@ -8,9 +8,10 @@ from contextlib import AbstractContextManager
 import msgspec
 import streamlit as st
 
-from sawtooth.analysis.kept import RESULT, kept_file, result_of
+from sawtooth.analysis.kept import RESULT, STAIRS, kept_file, result_of, stairs_of
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.view import open_rank
+from sawtooth.analysis.staircase import Staircase
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.app.format import clean, markdown
 from sawtooth.app.jobs.bundled import first_pair
@@ -47,6 +48,17 @@ def run_result(manifest: Manifest | None = None) -> RunResult:
             st.rerun()  # the navigation is already drawn, but only the analysis tells which of its screens are empty
         st.set_page_config(page_title=tab_title(result))
     return result
+
+
+def staircase(result: RunResult) -> Staircase | None:
+    """Return the replayed staircase of the run with every choice of changes; viewers share it."""
+    folder = frame.data_folder()
+    return _stairs(str(kept_file(folder, result.manifest, STAIRS)), result)
+
+
+@st.cache_resource(max_entries=KEPT_RESULTS, show_spinner="Replaying the step with each choice of changes …")
+def _stairs(kept: str, _result: RunResult) -> Staircase | None:
+    return stairs_of(frame.library(), _result)
 
 
 def is_analysed(manifest: Manifest) -> bool:

@@ -13,7 +13,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
 from sawtooth.app.page import basis, cards, current, frame, panel
 from sawtooth.app.page.parts import first_change, rank_panels
-from sawtooth.app.words import ranks as rank_words
+from sawtooth.app.words import promise
 from sawtooth.app.words import run as words
 
 SKEW_SHARE = 0.03  # share of a profiled step: a smaller difference is not mentioned
@@ -141,7 +141,7 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
         gain_ms = late.gain_ms
         gain = f"Without that a step gains {'at most' if late.at_most else '≈'} {fmt.duration_ms(gain_ms)}."
     fix = finding.fix if finding is not None else ""
-    return sentence, f"{gain} {fix} {rank_words.lateness_and_gain(late, gain_ms)}".strip()
+    return sentence, f"{gain} {fix} {promise.lateness_and_gain(late, gain_ms)}".strip()
 
 
 def _between(finding: Finding) -> str:

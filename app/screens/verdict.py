@@ -1,6 +1,6 @@
-"""The Verdict screen: is the run good, what loses most time, and what to do first.
+"""The Verdict screen: the step now and after each change, and what proves it.
 
-One poster gives the answer, and the part "Why" shows the numbers behind it.
+The staircase gives the answer. The findings that it cannot predict, and the numbers behind it, are folded below.
 """
 
 from __future__ import annotations
@@ -13,27 +13,67 @@ from sawtooth.analysis.metrics.registry import CARDS
 from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import Judgement, columns_of, judge, parts_of
+from sawtooth.analysis.staircase import Staircase
+from sawtooth.app import format as fmt
 from sawtooth.app.charts import step_bar
-from sawtooth.app.page import basis, cards, current, frame, panel
-from sawtooth.app.page.parts import findings, telemetry_strip
-from sawtooth.app.page.sharing import poster, share
+from sawtooth.app.page import basis, cards, current, frame, panel, staircase
+from sawtooth.app.page.parts import findings, step_strip, telemetry_strip
+from sawtooth.app.page.sharing import share
+from sawtooth.app.words import advice, headline
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as words
+from sawtooth.app.words import staircase as staircase_words
+
+SHOWN_FIRST = 3  # findings that are open where no change has a predicted bar; the others are folded
 
 
 def main() -> None:
     """Show the page."""
     result = current.run_result()
     share.bar(result)
+    stairs = staircase_words.of_run(result, current.staircase(result))
+    st.set_page_config(page_title=headline.tab_title(result))
+    staircase.show(result, stairs)
+    if result.manifest.failure is not None:
+        cards.caution(fmt.clean(result.manifest.failure))
+    with st.container(gap="xsmall"):
+        _findings(result, stairs)
+        _why(result)
+    findings.limits(result)
+
+
+def _findings(result: RunResult, stairs: Staircase | None) -> None:
+    """Show the findings that are no bar: open if there are no bars, else folded."""
+    drawn = [finding for _, finding in advice.numbered(result) if stairs is not None and finding.rule in stairs.changes]
+    if drawn or headline.healthy(result) is not None:
+        findings.show_rest(result, drawn)
+        return
+    first = (findings.claimed(result) or advice.about_the_loss(result))[:SHOWN_FIRST]
+    if (loss := advice.of_the_loss(result)) is not None:
+        findings.of_the_loss(*loss)
+    for number, finding in first:
+        findings.one(number, finding, result)
+    findings.show_rest(result, [finding for _, finding in first])
+
+
+def _why(result: RunResult) -> None:
+    """Show the numbers behind the answer, or what is missing."""
     if result.lead is None:
-        poster.show(result)
         if result.host is not None:
             _of_the_host(result.host)
         current.what_is_missing(result, beside_answer=True)
         telemetry_strip.last_minute(result)
-    else:
-        _judged(result, result.lead)
-    findings.limits(result)
+        return
+    rank, verdict = result.lead, judge(result.lead)
+    if not len(rank.counted) and not findings.claimed(result):  # otherwise a finding says how to mark steps
+        code = (
+            'with torch.cuda.nvtx.range("step"):\n    train(batch)'
+            if rank.trace.by_nsight
+            else "profiler.step()  # after each training step"
+        )
+        cards.empty_state(words.NO_STEPS, words.NO_STEPS_WHY, code, "python")
+    with st.expander("Why: what the numbers are and where a step goes", icon=":material/help:"):
+        _numbers(result, rank, verdict)
 
 
 def _of_the_host(work: HostWork) -> None:
@@ -47,21 +87,7 @@ def _of_the_host(work: HostWork) -> None:
                     cards.table(heads, rows, title, figures=True)
 
 
-def _judged(result: RunResult, rank: RankResult) -> None:
-    verdict = judge(rank)
-    poster.show(result)
-    if not len(rank.counted) and not findings.claimed(result):  # otherwise a finding says how to mark steps
-        code = (
-            'with torch.cuda.nvtx.range("step"):\n    train(batch)'
-            if rank.trace.by_nsight
-            else "profiler.step()  # after each training step"
-        )
-        cards.empty_state(words.NO_STEPS, words.NO_STEPS_WHY, code, "python")
-    with st.expander("Why: what the numbers are and where a step goes", icon=":material/help:"):
-        _why(result, rank, verdict)
-
-
-def _why(result: RunResult, rank: RankResult, verdict: Judgement | None) -> None:
+def _numbers(result: RunResult, rank: RankResult, verdict: Judgement | None) -> None:
     if verdict and (sentence := words.distortion(verdict)):
         cards.small(sentence)
     chosen = basis.switch(rank)
@@ -79,6 +105,7 @@ def _why(result: RunResult, rank: RankResult, verdict: Judgement | None) -> None
             per_step=bool(len(rank.counted)),
         )
         panel.show(chart, "where-a-step-goes")
+    step_strip.show(result.manifest.id, rank)
     telemetry_strip.last_minute(result)
     findings.not_checked(result)
 

@@ -14,6 +14,7 @@ from sawtooth.app.words.run import is_lower_bound, step_now
 
 KNOWN_ENOUGH = 0.5  # share of the time of products, convolutions and attention, with known FLOPs
 A_DAY_MS = 24 * 3.6e6
+WIDE = 2.0  # ratio of an interval's ends, from which on a page shows both instead of the middle
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,11 @@ def _between(low_ms: float | None, high_ms: float | None) -> str:
     return fmt.span_ms(low_ms, high_ms) if high_ms is not None else f"at least {fmt.duration_ms(low_ms)}"
 
 
+def is_wide(low_ms: float | None, high_ms: float | None) -> bool:
+    """Return whether an interval says more than its middle: its ends are at least WIDE times apart."""
+    return low_ms is not None and high_ms is not None and high_ms >= WIDE * low_ms > 0
+
+
 def _hours_change(before_h: float, after_h: float) -> str:
     """Return hours before and after in one unit, such as "24.0 → ≈ 1.93 h"; shorter times as step times."""
     if not fmt.duration_ms(before_h * 3.6e6).endswith("h"):
@@ -139,16 +145,19 @@ def lines(
     leaves the money out.
     """
     before_h, after_h = forecast.hours_of(steps or A_DAY_MS / forecast.before_ms)
-    rows = [
-        (
-            f"for {fmt.count(steps)} steps" if steps else "for what takes a day now",
-            _hours_change(before_h, after_h),
-        )
-    ]
+    low_ms, high_ms = _range(forecast, change)
+    hours = _hours_change(before_h, after_h)
+    if low_ms is not None and high_ms is not None and is_wide(low_ms, high_ms):
+        per_ms = 3.6e6 * before_h / forecast.before_ms
+        hours = f"{fmt.duration_ms(before_h * 3.6e6)} → {fmt.span_ms(low_ms * per_ms, high_ms * per_ms)}"
+    rows = [(f"for {fmt.count(steps)} steps" if steps else "for what takes a day now", hours)]
     if forecast.mfu is not None and forecast.mfu_before is not None:
         of = " of the 16-bit peak" if max(forecast.mfu_before, forecast.mfu) > 1 else ""  # a user's peak may be too low
         before, after = fmt.share(forecast.mfu_before), fmt.share(forecast.mfu)
-        if before != after:  # both read the same if they differ by less than 0.01 %
+        if low_ms is not None and high_ms is not None and is_wide(low_ms, high_ms):
+            ends = (fmt.share(forecast.mfu_before * forecast.before_ms / ms) for ms in (high_ms, low_ms))
+            rows.append((f"MFU{of}", f"{before} → {' to '.join(ends)}"))
+        elif before != after:  # both read the same if they differ by less than 0.01 %
             rows.append((f"MFU{of}", f"{before} → ≈\u00a0{after}"))
     saved_gpu_h = (before_h - after_h) * forecast.gpus
     if saved_gpu_h <= 0:

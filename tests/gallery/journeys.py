@@ -75,7 +75,7 @@ def _dropped(server: Server, page: Page) -> str:
     expect(page.get_by_text("is ready.")).to_be_visible()
     _print_time("dropped, until it is ready", begun)
     page.get_by_role("link", name="See the verdict").first.click()
-    expect(page.get_by_role("region", name="A step takes")).to_be_visible()
+    expect(page.get_by_role("region", name="The step now")).to_be_visible()
     _print_time("dropped, until the sentence", begun)
     found = re.search(r"run=([0-9a-f]{16})", page.url)
     assert found, page.url
@@ -86,15 +86,15 @@ def _fixed(server: Server, page: Page, run: str) -> None:
     """Read the user's own line at the first finding that has one, and tick its fix."""
     begun = time.monotonic()
     page.goto(f"{server.url}/verdict?run={run}")
-    line = page.locator(".st-place code").first
-    expect(line).to_contain_text(re.compile(r"\.py:\d+ in "))
-    _print_time(f"opened, until the user's line ({line.inner_text()})", begun)
-    after = page.get_by_role("region", name=re.compile("after the change"))
-    of_first = after.get_attribute("aria-label") or ""  # what stands there unless another change is ticked
+    change = page.get_by_role("button", name=re.compile("Show the change")).first
+    change.click()
+    expect(page.locator(".open:visible")).to_contain_text(re.compile(r"\.py:\d+ in "))
+    _print_time("opened, until the user's line", begun)
+    before = page.get_by_role("heading", level=1).inner_text()  # for all changes of the plan
     begun = time.monotonic()
-    page.get_by_text("Include", exact=True).nth(1).click()
-    expect(after).not_to_have_attribute("aria-label", of_first)
-    _print_time(f"ticked, until the new step time ({after.get_attribute('aria-label')})", begun)
+    page.get_by_role("checkbox").first.uncheck()
+    expect(page.get_by_role("heading", level=1)).not_to_have_text(before)
+    _print_time("ticked, until the new step time", begun)
 
 
 def _handed_on(server: Server, browser: Browser, page: Page, run: str) -> None:
@@ -117,7 +117,7 @@ def _handed_on(server: Server, browser: Browser, page: Page, run: str) -> None:
     context.close()
     begun = time.monotonic()
     page.go_back()
-    expect(page.get_by_role("region", name="A step takes")).to_be_visible()
+    expect(page.get_by_role("region", name="The step now")).to_be_visible()
     _print_time("Back, until the Verdict", begun)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from streamlit.testing.v1 import AppTest
 
@@ -29,7 +30,34 @@ def opened(screen: str, run: str, **query: str) -> AppTest:
 def text_of(test: AppTest) -> str:
     """Return every text on the page, including the ``body`` of html elements."""
     assert len(test.exception) == 0
-    return "\n".join(str(getattr(e.proto, "body", "") or getattr(e.proto, "label", "")) for e in test.main)
+    of_elements = [str(getattr(e.proto, "body", "") or getattr(e.proto, "label", "")) for e in test.main]
+    return "\n".join([*_words_of_staircase(test), *of_elements])
+
+
+def staircase_of(test: AppTest) -> dict[str, Any] | None:
+    """Return what the page hands to the staircase's component; None if it shows none."""
+    sent = [json.loads(part.proto.json) for part in test.get("bidi_component") if part.proto.json]
+    return next((data for data in sent if isinstance(data, dict) and "states" in data), None)
+
+
+def headline_of(test: AppTest) -> str:
+    """Return the headline of the staircase, for the changes that the page begins with."""
+    drawn = staircase_of(test)
+    assert drawn is not None
+    return "".join(text for _, text in drawn["states"][str(drawn["choice"])]["title"])
+
+
+def _words_of_staircase(test: AppTest) -> list[str]:
+    drawn = staircase_of(test)
+    if drawn is None:
+        return []
+    state = drawn["states"][str(drawn["choice"])]
+    rows = [
+        str(change[key])
+        for change in drawn["changes"]
+        for key in ("name", "title", "fix", "brings", "where", "notes", "diffs", "evidence")
+    ]
+    return [headline_of(test), state["under"], state["text"], *(" ".join(fact) for fact in state["facts"]), *rows]
 
 
 def words_of(test: AppTest) -> str:

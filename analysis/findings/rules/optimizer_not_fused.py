@@ -29,8 +29,8 @@ from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import estimate
 from sawtooth.analysis.knowledge.kernel_work import optimizer_work
+from sawtooth.analysis.replay.edges import TIMES_OFF
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
-from sawtooth.analysis.replay.whatif import TIMES_OFF
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 # A fused optimizer launches less than ten kernels per step, a foreach one some tens, a single-tensor one a dozen per

@@ -7,7 +7,8 @@ from typing import Literal
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.outlook import Outlook, outlook
+from sawtooth.analysis.findings.recorded.source_lines import FRAME, spoken, user_stack
+from sawtooth.analysis.knowledge.frames import MODULE
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.tables.timeline import Span
 from sawtooth.app import format as fmt
@@ -17,9 +18,7 @@ from sawtooth.app.reports import text as report_text
 from sawtooth.app.words import advice, evidence, headline
 from sawtooth.app.words import run as words
 
-SHOWN_FIRST = 3  # three changes are enough for one day's work; the others are folded
-# Address parameters: the included changes, the price of a GPU-hour, the remaining steps.
-FIXES, PRICE, STEPS = "fixes", "price", "steps"
+MOST_TRIED = 8  # pieces of evidence in which a code line is searched for
 AROUND = 1.1  # shown time span on the timeline, relative to the step's length
 _ICON = {"critical": ":material/error:", "warning": ":material/warning:", "info": ":material/info:"}
 _COLOUR: dict[str, Literal["red", "orange", "blue"]] = {"critical": "red", "warning": "orange", "info": "blue"}
@@ -31,23 +30,11 @@ def claimed(result: RunResult) -> list[tuple[int, Finding]]:
     return [(number, finding) for number, finding in advice.numbered(result) if advice.is_advice(finding)]
 
 
-def show_plan(result: RunResult) -> None:
-    """Show the folded plan: its fixes in order, each with the step time after it.
-
-    Shows nothing if the plan has only one fix.
-    """
-    if len(result.plan) > 1 and (title := advice.plan_title(result)):
-        with st.expander(title, icon=":material/checklist:"):
-            for number, line in enumerate(advice.plan_lines(result), 1):
-                cards.small(f"{number}. {line}")
-
-
-def show_rest(result: RunResult, shown: list[Finding]) -> list[Finding]:
-    """Show all findings except ``shown``, folded; return those that are ticked."""
+def show_rest(result: RunResult, shown: list[Finding]) -> None:
+    """Show all findings except ``shown``, folded."""
     rest = [(number, finding) for number, finding in advice.numbered(result) if finding not in shown]
     more = [(number, finding) for number, finding in rest if advice.is_advice(finding)]
     known = rest[len(more) :]
-    ticked: list[Finding] = []
     left = [
         (label, folded)
         for label, folded in (
@@ -62,8 +49,7 @@ def show_rest(result: RunResult, shown: list[Finding]) -> list[Finding]:
                 if len(left) > 1:
                     cards.section_label(label)
                 for number, finding in folded:
-                    ticked += _finding(number, finding, result)
-    return ticked
+                    one(number, finding, result)
 
 
 def not_checked(result: RunResult) -> None:
@@ -74,49 +60,8 @@ def not_checked(result: RunResult) -> None:
                 cards.small(words.why_not_checked(rule))
 
 
-def forecast(result: RunResult, ticked: list[Finding]) -> Outlook | None:
-    """Return the combined prediction for the ticked changes; None if they cannot be replayed."""
-    rank = result.lead
-    if rank is None:
-        return None
-    rules = tuple(sorted(f.rule for f in ticked))
-    return _predicted(rank.recording_id, rank.device, rank.best.ms, rules, gpus=result.gpus, _result=result, _ticked=ticked)
-
-
-@st.cache_data(max_entries=128, show_spinner="Replaying the step with these changes …")
-def _predicted(
-    recording_id: str,
-    device: int,
-    step_ms: float | None,
-    rules: tuple[str, ...],
-    *,
-    gpus: int,
-    _result: RunResult,
-    _ticked: list[Finding],
-) -> Outlook | None:
-    return outlook(frame.library(), _result.lead, gpus, _ticked) if _result.lead is not None else None
-
-
-def tick(finding: Finding, key: str) -> bool:
-    """Offer a checkbox that includes a change; the address stores the ticked changes."""
-    asked = _asked()
-
-    def remember() -> None:
-        kept = [rule for rule in _asked() if rule != finding.rule] + ([finding.rule] if st.session_state[key] else [])
-        if kept:
-            st.query_params[FIXES] = ",".join(kept)
-        else:
-            st.query_params.pop(FIXES, None)
-
-    return st.checkbox("Include", value=finding.rule in asked, key=key, on_change=remember)
-
-
-def _asked() -> list[str]:
-    return [rule for rule in st.query_params.get(FIXES, "").split(",") if rule]
-
-
-def _finding(number: int, finding: Finding, result: RunResult) -> list[Finding]:
-    """Show one finding; return it in a list if it is ticked."""
+def one(number: int, finding: Finding, result: RunResult) -> None:
+    """Show one finding."""
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             cards.numbered(number, finding.title)
@@ -125,12 +70,15 @@ def _finding(number: int, finding: Finding, result: RunResult) -> list[Finding]:
         cards.paragraph(finding.fix)
         if (adds := advice.beside_others(result, finding)) is not None:
             cards.small(adds)
-        ticked = False
-        with st.container(horizontal=True, gap="small", vertical_alignment="center"):
-            if finding.edits:
-                ticked = tick(finding, f"combine-{result.manifest.id}-{number}-{finding.rule}")
-            why_button(number, finding, result)
-    return [finding] if ticked else []
+        why_button(number, finding, result)
+
+
+def of_the_loss(what: str, brings: str) -> None:
+    """Show what to do about the largest loss if no finding covers it."""
+    with st.container(border=True):
+        cards.numbered(1, what)
+        cards.small(brings)
+        frame.link("idle", "Where it is lost", run=st.session_state.get("run"), icon=":material/hourglass_empty:")
 
 
 def why_button(number: int, finding: Finding, result: RunResult) -> None:
@@ -164,20 +112,44 @@ def _evidence(number: int, finding: Finding, result: RunResult) -> None:
 
 def timeline_link(finding: Finding, result: RunResult) -> None:
     """Link to the step on the timeline with most of the evidence; shows nothing if no evidence has a time."""
+    if (place := place_of(finding, result)) is not None:
+        frame.link("timeline", "Show on the timeline", run=result.manifest.id, icon=":material/view_timeline:", **place)
+
+
+def place_of(finding: Finding, result: RunResult) -> dict[str, str] | None:
+    """Return the address parameters of that step on the timeline; None if no evidence has a time."""
     rank = result.lead
     view = whole_step(rank, finding) if rank is not None else None
-    if rank is not None and view is not None:
-        whole = views.extent(rank.recording_id)
-        low, high = view.zoomed(AROUND, whole).relative_ms(whole.start_ns)
-        frame.link(
-            "timeline",
-            "Show on the timeline",
-            run=result.manifest.id,
-            icon=":material/view_timeline:",
-            t0=f"{low:.6f}",
-            t1=f"{high:.6f}",
-            finding=finding.rule,
-        )
+    if rank is None or view is None:
+        return None
+    whole = views.extent(rank.recording_id)
+    low, high = view.zoomed(AROUND, whole).relative_ms(whole.start_ns)
+    return {"t0": f"{low:.6f}", "t1": f"{high:.6f}", "finding": finding.rule}
+
+
+def own_line(result: RunResult, finding: Finding) -> str | None:
+    """Return the user's own line behind a finding and the calls to it, such as "train.py:96 in step, main › train".
+
+    None if the trace has no Python stacks.
+    """
+    rank = result.lead
+    starts = [int(row["start_ns"]) for row in finding.evidence if row.get("start_ns") is not None]
+    if rank is None or not rank.trace.with_stack:
+        return None
+    root = str(frame.data_folder().root)
+    stacks = (_frames(root, rank.recording_id, rank.device, start) for start in starts[:MOST_TRIED])
+    stack = next((stack for stack in stacks if stack), None)
+    if stack is None:
+        return None
+    parsed = [match for name in stack if (match := FRAME.match(name))]
+    path = " › ".join(match["function"] for match in parsed[:-1] if match["function"] != MODULE)
+    return ", ".join(filter(None, (spoken(stack[-1]), path)))
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def _frames(root: str, recording_id: str, device: int, start_ns: int) -> tuple[str, ...]:
+    with frame.library().open(recording_id) as recording:
+        return user_stack(recording, device, start_ns)
 
 
 def whole_step(rank: RankResult, finding: Finding) -> Span | None:

@@ -64,6 +64,12 @@ def summary_of(result: RunResult, telemetry: Telemetry) -> DeviceTelemetry | Non
     )
 
 
+def column_of(telemetry: Telemetry | None, summary: DeviceTelemetry | None) -> str | None:
+    """Return the quantity that shows best how busy the GPU is; None if none was sampled."""
+    columns = (summary.signal_column if summary is not None else None, "util_pct")
+    return next((c for c in columns if c and telemetry is not None and telemetry.has(c)), None)
+
+
 def last_minute(result: RunResult) -> None:
     """Show the main telemetry signal over the last minute of the steady part.
 
@@ -72,7 +78,7 @@ def last_minute(result: RunResult) -> None:
     attach_telemetry.offer(result.manifest)
     whole = of(result, result.lead.device if result.lead else None)
     summary = summary_of(result, whole) if whole is not None else None
-    column = next((c for c in (summary.signal_column if summary else None, "util_pct") if c and whole and whole.has(c)), None)
+    column = column_of(whole, summary)
     if whole is None or column is None:
         return
     telemetry = series.last(steady(whole, summary), LAST_SECONDS)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from sawtooth.analysis.telemetry.attribution import process_ids
-from sawtooth.app.page.sharing import poster
+from sawtooth.app.page import staircase
 from sawtooth.app.screens import live
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import three_steps
@@ -27,11 +27,11 @@ def test_a_gpu_that_is_no_number_is_the_first_one(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("asked", ["nan", "inf", "-inf", "1e400", "-5", "0", "", "\u00b2", "1e300"])
 def test_steps_or_a_price_that_cannot_be_are_not_asked_for(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
-    monkeypatch.setattr(poster.st, "session_state", {})
-    monkeypatch.setattr(poster.st, "query_params", {"steps": asked})
-    assert poster._asked("steps") is None
-    monkeypatch.setattr(poster.st, "query_params", {"steps": "250"})
-    assert poster._asked("steps") == 250
+    monkeypatch.setattr(staircase.st, "session_state", {})
+    monkeypatch.setattr(staircase.st, "query_params", {"steps": asked})
+    assert staircase._asked("steps") is None
+    monkeypatch.setattr(staircase.st, "query_params", {"steps": "250"})
+    assert staircase._asked("steps") == 250
 
 
 @pytest.mark.parametrize("asked", ["0" * 16, "no-run"])

@@ -17,7 +17,7 @@ from sawtooth.app.page import panel
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 from tests.support.module_trace import small_training
-from tests.support.pages import charts, opened, run_of, words_of
+from tests.support.pages import charts, headline_of, opened, run_of, staircase_of, words_of
 from tests.support.paths import RECORDINGS
 from tests.support.sent_steps import written_out
 from tests.support.telemetry_files import telemetry_file
@@ -62,21 +62,16 @@ def test_a_screen_that_opens_before_the_sums_of_a_large_recording_are_stored_mak
     assert sums_file(ensure_derived(app_data, trace.id)).exists()
 
 
-def test_the_headline_names_the_change_that_is_ticked(app_data: DataFolder) -> None:
+def test_an_address_with_changes_opens_with_them(app_data: DataFolder) -> None:
     run = run_of(app_data, RECORDINGS / "mlp_eager" / "trace.json.gz", RECORDINGS / "mlp_eager" / "nvml.jsonl")
-    test = opened("verdict", run)
-    boxes = [box for box in test.checkbox if box.label == "Include"]
-    actions = re.findall(r'<h3 class="st-action">.*?</span> (.*?)</h3>', words_of(test))
-    assert len(boxes) > 1 and len(actions) > 1
-    assert _headline(test) == actions[0]
-    assert _headline(boxes[1].check().run()) == actions[1]
-    assert _headline(test.checkbox(key=boxes[0].key).check().run()) == f"{actions[0]} + {actions[1]}"
-
-
-def _headline(test: AppTest) -> str:
-    found = re.search(r'<h1 class="st-headline">(.*?)( \(low confidence\))?</h1>', words_of(test))
-    assert found is not None
-    return found[1]
+    drawn = staircase_of(opened("verdict", run))
+    assert drawn is not None and drawn["choice"] == drawn["first"] == 3 and drawn["panorama"]["step"]
+    names = [change["name"] for change in drawn["changes"]]
+    for fixes, choice in ((drawn["changes"][1]["rule"], 2), ("none", 0), ("no-such-rule", 3)):
+        test = opened("verdict", run, fixes=fixes, open="1")
+        asked = staircase_of(test)
+        assert asked is not None and (asked["choice"], asked["open"]) == (choice, 1)
+        assert (names[1] in headline_of(test)) == (choice == 2)
 
 
 def _numbers(values: object) -> list[float]:

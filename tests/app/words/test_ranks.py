@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sawtooth.analysis.run.job import Straggler
-from sawtooth.app.words.ranks import lateness_and_gain
+from sawtooth.app.words.promise import lateness_and_gain
 
 
 def late(own_ms: float, reason: str | None, *, at_most: bool = False) -> Straggler:

@@ -1,0 +1,27 @@
+"""Edits with the least or the most time that their operations may take."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sawtooth.analysis.replay.edits import AsGraph, Edit, FasterHost, ScaledOps, TimedOps, WithoutHostCause
+
+TIMES_OFF = (0.8, 1.25)  # range of new kernel times without an interval of their own
+
+
+def at_edge(edit: Edit, edge: Literal["least", "most"]) -> Edit:
+    """Return ``edit`` with the least or the most time that its operations may take."""
+    slow = edge == "most"
+    match edit:
+        case ScaledOps(ops, factor, low, high):
+            return ScaledOps(ops, (low, high)[slow] or factor * TIMES_OFF[slow])
+        case TimedOps(ops, durations, low, high):
+            return TimedOps(ops, (low, high)[slow] or tuple(round(ns * TIMES_OFF[slow]) for ns in durations))
+        case WithoutHostCause(keep_at_least=least, keep_at_most=most):
+            share = most if slow else least
+            return edit if share is None else WithoutHostCause(edit.cause, share, edit.calls)
+        case FasterHost(factor, calls, low, high):
+            return FasterHost((low, high)[slow] or factor, calls)
+        case AsGraph(first_ops=()) if slow:
+            return AsGraph(waits_stay=True)  # it is unknown whether the read values can be read elsewhere
+    return edit

@@ -1,0 +1,290 @@
+// The staircase of a run: the step now, and after each chosen change. Every choice comes with the data, so a tick needs no server.
+// app/page/staircase.py hands over the data; app/words/staircase.py has made every text in it.
+const SVG = "http://www.w3.org/2000/svg", NARROW = 640, LABEL_ROOM = 24, LEAST_SHADE = 0.8;
+const kept = new WeakMap(); // by root: what is ticked and open, while the page draws itself anew
+
+function node(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === false || value == null) continue;
+    if (name === "class") made.className = value; else made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child != null));
+  return made;
+}
+
+function drawn(tag, attributes) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}
+
+// 2 to 3 significant digits with a unit, as app/format.py writes durations.
+function duration(ms) {
+  const [value, unit] = ms < 0.9995 ? [ms * 1000, "µs"] : ms < 999.5 ? [ms, "ms"] : [ms / 1000, "s"];
+  return `${value >= 99.95 ? Math.round(value) : value.toPrecision(3)}\u00a0${unit}`;
+}
+
+function ink(colour) {
+  const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16) / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#FFFFFF";
+}
+
+class Staircase {
+  constructor(root, data, tell) {
+    this.root = root; this.data = data; this.tell = tell;
+    this.states = data.states; this.changes = data.changes;
+    this.choice = data.choice; this.open = data.open;
+    this.pen = document.createElement("canvas").getContext("2d");
+    this.font = getComputedStyle(root).fontFamily;
+  }
+
+  find(selector) { return this.root.querySelector(selector); }
+  colour(kind) { return this.data.dark ? kind.dark : kind.light; }
+  state(choice) { return this.states[choice]; }
+  on(i) { return Boolean(this.choice >> i & 1); }
+  before(i) { return this.choice & ((1 << i) - 1); } // what is chosen of the changes before change i
+  width(text, size, weight) { this.pen.font = `${weight} ${size}px ${this.font}`; return this.pen.measureText(text).width; }
+
+  build() {
+    this.panorama();
+    const now = this.state(0);
+    this.find(".stairs").hidden = !this.data.bars;
+    this.find(".stairs").replaceChildren(...[
+      this.halves(), this.row(-1), this.key(), ...this.changes.map((_, i) => this.row(i)), ...(this.data.measured || []).map((measured) => this.measured(measured)),
+    ].filter(Boolean));
+    this.scale = Math.max(now.ms, ...(this.data.measured || []).map((measured) => measured.ms));
+    this.update();
+    if (this.open !== null) this.show(this.open);
+    this.find(".stairs").onclick = (event) => { const hit = event.target.closest(".hit[aria-expanded]"); if (hit) this.toggle(Number(hit.dataset.row)); };
+    this.find(".stairs").onchange = (event) => { if (event.target.matches("input")) this.tick(Number(event.target.dataset.change)); };
+    this.find(".stairs").onkeydown = (event) => this.key_pressed(event);
+    this.sized = new ResizeObserver(() => this.update(true));
+    this.sized.observe(this.find(".stairs"));
+  }
+
+  halves() {
+    const [works, waits] = this.data.busy;
+    if (!works) return null;
+    const lost = this.data.kinds.map((kind) => kind.lost), parts = this.state(0).parts;
+    const of = (wanted) => parts.reduce((sum, [kind, ms]) => sum + (Boolean(lost[kind]) === wanted ? ms : 0), 0);
+    const half = (weight, text, time) => node("span", { style: `flex:${Math.max(weight, 0.001)} 1 0` }, text, node("b", {}, time));
+    return node("div", { class: "grid" }, node("span"), node("div", { class: "halves" }, of(false) > 0 && half(of(false), "the GPU works ", works), of(true) > 0 && half(of(true), "waits ", waits)));
+  }
+
+  // The names of what is too narrow in the first bar for its own.
+  key() {
+    this.named = node("p", { class: "key" });
+    return this.named;
+  }
+
+  segments() {
+    return this.data.kinds.map((kind, i) => {
+      const colour = this.colour(kind);
+      return node("span", { class: "seg", "data-kind": i, "data-texture": kind.texture, style: `background-color:${colour};color:${ink(colour)};--tex:${ink(colour) === "#000000" ? "rgb(0 0 0/.22)" : "rgb(255 255 255/.42)"}` });
+    });
+  }
+
+  row(i) {
+    const row = i + 1, change = this.changes[i], fixed = !this.data.complete;
+    const tick = i < 0 ? node("div", { class: "tick" }, this.data.now || "now") : node("div", { class: "tick" }, node("label", {}, node("span", { "aria-hidden": "true" }, String(row)),
+      fixed ? null : node("input", { type: "checkbox", "data-change": i, "aria-label": `Include: ${change.name}` })));
+    const bar = node("span", { class: "bar" }, ...this.segments());
+    if (i >= 0) bar.append(...["gone", "fade", "may", "reach"].map((part) => node("span", { class: part })));
+    const hit = node("button", { class: "hit", type: "button", "aria-expanded": "false", "aria-controls": `open-${row}`, "data-row": row }, i >= 0 ? node("span", { class: "lab" }) : null, bar);
+    return node("div", { class: `grid row${i < 0 ? " now" : ""}`, "data-row": row }, tick, hit, node("div", { class: "val" }), node("div", { class: "open", id: `open-${row}`, hidden: true }));
+  }
+
+  // What was measured after a change, beside what was predicted.
+  measured(measured) {
+    const bar = node("span", { class: "bar" }, ...this.segments());
+    const hit = node("a", { class: "hit", href: measured.address, "aria-label": `${measured.name}: ${measured.text}` }, node("span", { class: "lab" }), bar);
+    const row = node("div", { class: "grid row was", "data-measured": measured.name }, node("div", { class: "tick" }, "measured"), hit, node("div", { class: "val" }, node("b", {}, measured.text)));
+    row.measured = measured;
+    return row;
+  }
+
+  fill(row, parts) {
+    let at = 0;
+    const by = new Map(parts.map(([kind, ms, text]) => [kind, [ms, text]]));
+    for (const segment of row.querySelectorAll(".seg")) {
+      const [ms, text] = by.get(Number(segment.dataset.kind)) || [0, ""], share = ms / this.scale * 100;
+      segment.style.left = `${at}%`; segment.style.width = `${share}%`; at += share;
+      segment.title = text ? `${this.data.kinds[segment.dataset.kind].label}: ${text}` : "";
+    }
+  }
+
+  place(element, low, high) { element.style.left = `${low}%`; element.style.width = `${Math.max(high - low, 0)}%`; }
+  at(ms) { return Math.min(ms / this.scale * 100, 100.4); }
+
+  update(quiet = false) {
+    const all = this.state(this.choice), now = this.state(0), first = this.find(".row.now"), room = first.querySelector(".bar").offsetWidth || 800;
+    const phone = this.root.offsetWidth <= NARROW, last = 31 - Math.clz32(this.choice);
+    this.fill(first, now.parts);
+    this.named.replaceChildren();
+    for (const [kind, ms, time] of now.parts) {
+      const segment = first.querySelector(`[data-kind="${kind}"]`), name = this.data.kinds[kind].label, wide = ms / this.scale * room;
+      const fits = (text) => wide > this.width(text, 14.5, 600) + LABEL_ROOM;
+      segment.replaceChildren(...(fits(`${name} ${time}`) ? [node("em", {}, `${name} `, node("b", {}, time))] : fits(time) ? [node("em", {}, node("b", {}, time))] : []));
+      if (!fits(`${name} ${time}`) && ms >= 0.01 * now.ms) this.named.append(node("span", {}, this.swatch(kind), `${name} ${time}`));
+    }
+    first.querySelector(".val").replaceChildren(node("b", {}, now.text), node("span", {}, now.span));
+    first.querySelector(".hit").setAttribute("aria-label", `Now a step takes ${now.text}${now.span ? `, ${now.span}` : ""}. Where it goes`);
+    this.changes.forEach((change, i) => this.update_row(change, i, all, { room, phone, last }));
+    for (const row of this.root.querySelectorAll(".row.was")) {
+      this.fill(row, row.measured.parts);
+      this.label(row, row.measured.ms, node("b", {}, row.measured.name), null, { room, phone });
+    }
+    this.write(all, quiet);
+  }
+
+  update_row(change, i, all, { room, phone, last }) {
+    const row = this.find(`.row[data-row="${i + 1}"]`), before = this.state(this.before(i)), state = this.state(this.before(i) | (this.on(i) ? 1 << i : 0)), off = !this.on(i);
+    row.classList.toggle("off", off); row.classList.toggle("last", i === last);
+    const box = row.querySelector("input");
+    if (box) box.checked = !off;
+    this.fill(row, state.parts);
+    const of = (name) => row.querySelector(`.${name}`);
+    this.place(of("gone"), this.at(state.ms), this.at(before.ms));
+    this.place(of("fade"), this.at(state.low), this.at(state.ms));
+    this.place(of("may"), this.at(state.ms), this.at(state.high));
+    this.place(of("reach"), this.at(state.low), this.at(state.high));
+    const gain = off ? all.ms - (this.state(this.choice | 1 << i) || all).ms : before.ms - state.ms, some = gain > 0.0005 * this.scale;
+    const text = off ? `not included: ${some ? `−${duration(gain)} more` : "no gain on its own"}${change.unsure ? ", low confidence" : ""}` : some ? `−${duration(gain)}${change.unsure ? ", low confidence" : ""}` : "makes the next change possible";
+    this.label(row, off ? before.ms : state.ms, node("b", {}, change.name), text, { room, phone });
+    row.querySelector(".val").replaceChildren(node("b", {}, state.text), node("span", {}, state.span));
+    of("hit").setAttribute("aria-label", `${change.name}: ${off ? "not included" : `${before.text} to ${state.text}${state.span ? `, between ${state.span}` : ""}`}. Show the change and its evidence`);
+  }
+
+  label(row, ms, name, text, { room, phone }) {
+    const label = row.querySelector(".lab");
+    label.replaceChildren(name, ...(text ? [node("i", {}, text)] : []));
+    label.style.left = "";
+    if (phone) return;
+    const wide = this.width(label.textContent, 15.5, 600) + LABEL_ROOM, left = this.at(ms) / 100 * room + 3;
+    label.style.left = `${Math.max(left + wide > room ? room - wide - 4 : left, 0)}px`;
+  }
+
+  swatch(kind) {
+    const of = this.data.kinds[kind];
+    return node("i", { class: "seg sw", "data-texture": of.texture, style: `background-color:${this.colour(of)};--tex:${ink(this.colour(of)) === "#000000" ? "rgb(0 0 0/.22)" : "rgb(255 255 255/.42)"}` });
+  }
+
+  write(state, quiet) {
+    const classes = { then: "then", rest: "rest", badge: "badge", wide: "badge wide" };
+    const title = this.find("h1"), text = state.title.map(([, piece]) => piece).join("");
+    if (title.textContent !== text) {
+      title.replaceChildren(...state.title.map(([kind, piece]) => (classes[kind] ? node("span", { class: classes[kind] }, piece) : piece)));
+      this.find(".under").textContent = state.under;
+      if (!quiet && this.spoken) this.find(".said").textContent = text;
+      this.spoken = true;
+    }
+    this.find(".facts").replaceChildren(...state.facts.map(([label, value]) => node("div", {}, node("dt", {}, label), node("dd", {}, value))));
+  }
+
+  tick(i) {
+    const begun = performance.now();
+    this.choice ^= 1 << i;
+    this.update();
+    this.keep();
+    this.root.dataset.redrawMs = (performance.now() - begun).toFixed(1); // for measurements
+  }
+
+  toggle(row) {
+    this.show(this.open === row ? null : row);
+    this.keep();
+  }
+
+  show(row) {
+    for (const panel of this.root.querySelectorAll(".open")) {
+      const mine = row !== null && panel.id === `open-${row}`;
+      panel.hidden = !mine;
+      panel.replaceChildren(...(mine ? (row ? this.details(this.changes[row - 1]) : this.breakdown()) : []));
+      panel.parentNode.querySelector(".hit").setAttribute("aria-expanded", String(mine));
+    }
+    this.open = row;
+  }
+
+  key_pressed(event) {
+    const hits = [...this.root.querySelectorAll(".hit")], at = hits.indexOf(this.root.getRootNode().activeElement);
+    if (at < 0) return;
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      const next = hits[at + (event.key === "ArrowDown" ? 1 : -1)];
+      if (next) { event.preventDefault(); next.focus(); }
+    } else if (event.key === "Escape" && this.open !== null) this.toggle(this.open);
+    else if (event.key === "x" && this.data.complete && at > 0 && at <= this.changes.length) this.tick(at - 1);
+  }
+
+  breakdown() {
+    const now = this.state(0), rows = now.parts.map(([kind, ms, time]) => node("tr", {}, node("td", {}, this.swatch(kind), this.data.kinds[kind].label), node("td", { class: "n" }, time), node("td", { class: "n" }, `${(100 * ms / now.ms).toFixed(1)}\u00a0%`)));
+    return [node("h2", {}, `Where the ${now.text} go`), node("table", {}, node("tbody", {}, ...rows)), node("div", {}, ...this.data.notes.map((note) => node("p", { class: "quiet" }, note)))];
+  }
+
+  details(change) {
+    const [heads, rows] = change.evidence, number = (cell) => /^[−-]?[\d.,]+(\u00a0\S+)?$/.test(cell);
+    const several = new Set(change.diffs.map(([framework]) => framework)).size > 1;
+    const diffs = change.diffs.flatMap(([framework, diff]) => [several ? node("p", { class: "quiet" }, `In ${framework}`) : null, this.diff(diff)]);
+    const copy = node("button", { type: "button" }, "Copy the change");
+    copy.onclick = () => { void navigator.clipboard?.writeText(change.diffs[0][1]); copy.textContent = "Copied"; };
+    const acts = node("div", { class: "acts" }, change.diffs.length ? copy : null, change.timeline ? node("a", { href: change.timeline, target: "_self" }, "Show on the timeline") : null);
+    return [
+      node("h2", {}, change.title),
+      node("div", {}, node("p", {}, change.fix), ...diffs, change.where ? node("p", { class: "quiet" }, change.where) : null),
+      node("div", {}, node("p", {}, `Alone: ${change.brings}.`), rows.length ? node("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "The evidence" }, node("table", {}, node("thead", {}, node("tr", {}, ...heads.map((head, i) => node("th", { scope: "col", class: number(rows[0][i]) ? "n" : null }, head)))), node("tbody", {}, ...rows.map((cells) => node("tr", {}, ...cells.map((cell) => node("td", { class: number(cell) ? "n" : null }, cell))))))) : null,
+        ...change.notes.map((note) => node("p", { class: "quiet" }, note)), acts),
+    ];
+  }
+
+  diff(text) {
+    return node("div", { class: "diff", role: "group", tabindex: 0, "aria-label": "The change as code" }, ...text.split("\n").map((line) => node("div", { class: line[0] === "-" ? "m" : line[0] === "+" ? "p" : null }, line)));
+  }
+
+  panorama() {
+    const place = this.find(".panorama"), of = this.data.panorama;
+    place.hidden = !of;
+    if (!of) return;
+    const x = (share) => 1000 * share, y = (value) => 100 - Math.min(value, 100), [a, b] = of.step || [0, 0], colour = this.data.dark ? of.dark : of.light;
+    let line = "", area = "", up = false, end = 0;
+    for (const [from, to, value] of of.spans) {
+      if (value === null) { if (up) area += `L${x(end)} 100Z`; up = false; continue; }
+      line += `${up ? "L" : "M"}${x(from)} ${y(value)}L${x(to)} ${y(value)}`;
+      area += `${up ? "L" : `M${x(from)} 100L`}${x(from)} ${y(value)}L${x(to)} ${y(value)}`;
+      up = true; end = to;
+    }
+    if (up) area += `L${x(end)} 100Z`;
+    const svg = drawn("svg", { viewBox: "0 0 1000 100", preserveAspectRatio: "none", role: "img", "aria-label": of.alt });
+    const stroke = { fill: "none", "vector-effect": "non-scaling-stroke" };
+    svg.append(drawn("path", { ...stroke, d: "M0 0H1000M0 50H1000", stroke: "currentColor", opacity: 0.2, "stroke-dasharray": "2 4" }), drawn("path", { ...stroke, d: "M0 100H1000", stroke: "currentColor", opacity: 0.5 }),
+      drawn("path", { d: area, fill: colour, opacity: 0.2 }), drawn("path", { ...stroke, d: line, stroke: colour, "stroke-width": 1.6 }));
+    const wedge = drawn("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" }), accent = "var(--accent)";
+    if (of.step) {
+      svg.append(drawn("rect", { x: x(a), y: 0, width: Math.max(x(b) - x(a), LEAST_SHADE), height: 100, fill: accent, opacity: 0.32 }), drawn("path", { ...stroke, d: `M${x(a)} 0V100M${x(b)} 0V100`, stroke: accent, "stroke-width": 1.2 }));
+      wedge.append(drawn("polygon", { points: `${100 * a},0 ${100 * b},0 100,100 0,100`, fill: accent, opacity: 0.1 }), drawn("path", { ...stroke, d: `M${100 * a} 0L0 100M${100 * b} 0L100 100`, stroke: accent, opacity: 0.45 }));
+    }
+    const middle = Math.min(Math.max(50 * (a + b), 8), 92);
+    place.replaceChildren(node("div", { class: "y", "aria-hidden": "true" }, node("span", { style: "top:0" }, "100\u00a0%"), node("span", { style: "top:50%" }, "50"), node("span", { style: "top:100%" }, "0")),
+      node("div", { class: "plot" }, node("span", { class: "cap" }, node("b", { style: `color:${colour}` }, of.name), node("span", { class: "long" }, " over the whole recording"), `, ${of.length}`), of.step && node("span", { class: "one", style: `left:${middle}%` }, of.label), of.holes ? node("span", { class: "cap hole" }, "gaps: not sampled") : null, svg),
+      node("div", { class: "side" }), node("span", { class: "side" }), node("div", { class: "wedge" }, wedge));
+  }
+
+  // The address follows without a step for Back; the page reads the same names.
+  keep() {
+    kept.set(this.root, { of: this.data.of, choice: this.choice, open: this.open });
+    const query = new URLSearchParams(location.search), rules = this.changes.filter((_, i) => this.on(i)).map((change) => change.rule);
+    if (this.choice === this.data.first) query.delete("fixes"); else query.set("fixes", rules.join(",") || "none");
+    if (this.open === null) query.delete("open"); else query.set("open", String(this.open));
+    history.replaceState(history.state, "", `${location.pathname}?${query.toString().replaceAll("%2C", ",")}`);
+  }
+}
+
+const drawings = new WeakMap();
+
+export default function (component) {
+  const root = component.parentElement.querySelector(".verdict"), data = component.data, before = kept.get(root);
+  drawings.get(root)?.sized.disconnect();
+  const stairs = new Staircase(root, before?.of === data.of ? { ...data, choice: before.choice, open: before.open } : data);
+  drawings.set(root, stairs);
+  stairs.build();
+  document.fonts?.ready.then(() => root.isConnected && stairs.update(true)); // labels are measured in the page's own face
+  return () => stairs.sized.disconnect();
+}

@@ -1,0 +1,82 @@
+"""The staircase in a browser, without a server: a tick moves the bars at once, and the address follows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from sawtooth.app.words import staircase
+from tests.support.paths import ROOT
+from tests.support.stairs import stairs_of
+
+HERE = ROOT / "app" / "components" / "staircase"
+PAGE = """<!doctype html><html lang="en"><title>Staircase</title><style>:root {{ --st-text-color: #14181d; --st-background-color: #fff; --st-secondary-background-color: #f3f5f7; --st-primary-color: #0072b2;
+--st-font: sans-serif; --st-code-font: monospace; --st-base-radius: 4px }} {css}</style><main id="root">{html}</main>
+<script type="module">{js}
+window.mount = (data) => mounted({{ parentElement: document.querySelector("#root"), data }});</script>"""
+
+
+@pytest.fixture
+def drawn(page: Page) -> dict[str, Any]:
+    """A step of 100 ms that two changes bring to 50 and 25 ms, drawn at an address of its own."""
+    result, stairs = stairs_of((50.0, 45.0, 55.0), (25.0, 22.0, 30.0))
+    data = staircase.picture(result, stairs, staircase.Asked())
+    data |= {
+        "of": "run",
+        "dark": False,
+        "choice": data["first"],
+        "open": None,
+        "now": "now",
+        "notes": [],
+        "panorama": _panorama(),
+    }
+    parts = {part: (HERE / f"staircase.{part}").read_text(encoding="utf-8") for part in ("html", "css", "js")}
+    parts["js"] = parts["js"].replace("export default function", "function mounted")
+    page.route("http://stairs.test/**", lambda route: route.fulfill(body=PAGE.format(**parts), content_type="text/html"))
+    page.goto("http://stairs.test/verdict?run=run")
+    page.evaluate("data => window.mount(data)", json.loads(json.dumps(data)))
+    return data
+
+
+def _panorama() -> dict[str, Any]:
+    """Ten seconds at 50 %, with a hole in the middle."""
+    return {"name": "GPU activity", "length": "10 s", "spans": [[0.0, 0.4, 50.0], [0.4, 0.6, None], [0.6, 1.0, 50.0]], "holes": True, "step": [0.2, 0.21],
+            "label": "one step, 100 ms", "light": "#00796B", "dark": "#4DB6AC", "alt": "GPU activity over 10 s."}  # fmt: skip
+
+
+def test_a_tick_moves_bars_sentence_and_facts_and_the_address_follows(drawn: dict[str, Any], page: Page) -> None:
+    row = page.locator('.row[data-row="2"]')
+    share = "row => [...row.querySelectorAll('.seg')].reduce((sum, part) => sum + parseFloat(part.style.width), 0)"
+    assert row.evaluate(share) == pytest.approx(25.0)  # 25 of 100 ms
+    expect(page.get_by_role("heading", level=1)).to_have_text("100 → ≈\xa025.0\xa0ms a step 4.0\xa0× with two changes")
+    page.get_by_label("Include: Use the fused optimizer").first.uncheck()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Use the fused optimizer: 100 → ≈\xa025.0\xa0ms 4.0\xa0×")
+    assert page.url.endswith("verdict?run=run&fixes=rule-1")
+    assert page.locator('.row[data-row="1"]').get_attribute("class") == "grid row off"
+    assert float(page.locator(".verdict").get_attribute("data-redraw-ms") or "inf") >= 0
+    page.get_by_label("Include: Use the fused optimizer").first.check()
+    assert page.url.endswith("verdict?run=run")
+
+
+def test_a_bar_opens_its_change_and_keys_move_between_bars(drawn: dict[str, Any], page: Page) -> None:
+    page.get_by_role("button", name="Now a step takes").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("#open-1 h2")).to_have_text("rule-0 costs time")
+    expect(page.locator("#open-1 .diff .p").first).to_contain_text("b = 3")
+    assert "open=1" in page.url
+    page.keyboard.press("x")
+    assert "fixes=rule-1" in page.url
+    page.keyboard.press("Escape")
+    expect(page.locator("#open-1")).to_be_hidden()
+
+
+def test_a_hole_in_telemetry_is_a_hole_and_nothing_is_wider_than_a_phone(drawn: dict[str, Any], page: Page) -> None:
+    line = page.locator(".plot path[stroke-width='1.6']").get_attribute("d") or ""
+    assert line == "M0 50L400 50M600 50L1000 50"
+    for width in (1440, 800, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")  # once the bars have followed the width
