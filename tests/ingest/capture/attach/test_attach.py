@@ -74,7 +74,7 @@ for step, batch in enumerate(DataLoader(torch.ones(10**6, 8), batch_size=4)):
         pathlib.Path(f"unchanged-{rank}").write_text(str(patched() == before))
     if ends_at(step):
         break
-print("trained", rank)
+sys.stdout.write(f"trained {rank}\\n")  # one write: the ranks end at the same time
 """
     + f"sys.exit({EXIT_CODE})"
 )
