@@ -92,6 +92,7 @@ Topic = Literal[
     "captures_graph",  # the profiled steps capture a graph, which the run does once
     "fewer_flops",  # removes work that counts as the model's, so MFU does not rise with the speed
     "schedule",  # the order of a pipeline's microbatches
+    "power_limit",  # the power limit holds the clocks down
     "memory",  # advice about the GPU's memory
     "spare_memory",  # memory is not used
     "marks_steps",  # how to mark steps, without which no advice has a time

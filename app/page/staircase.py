@@ -42,7 +42,9 @@ def show(result: RunResult, stairs: Staircase | None) -> None:
     """Show headline, panorama, bars and facts, and ask for the facts that only the viewer knows."""
     files = _files()
     component = st.components.v2.component("sawtooth.staircase", html=files["html"], css=files["css"], js=files["js"])
-    component(key=f"staircase-{result.manifest.id}", data=data_of(result, stairs))
+    data = data_of(result, stairs)
+    st.set_page_config(page_title=data["states"][str(data["choice"])]["tab"])
+    component(key=f"staircase-{result.manifest.id}", data=data)
     if stairs is not None and stairs.changes:
         _questions()
 

@@ -32,7 +32,6 @@ def main() -> None:
     result = current.run_result()
     share.bar(result)
     stairs = staircase_words.of_run(result, current.staircase(result))
-    st.set_page_config(page_title=headline.tab_title(result))
     staircase.show(result, stairs)
     if result.manifest.failure is not None:
         cards.caution(fmt.clean(result.manifest.failure))

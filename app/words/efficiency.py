@@ -17,7 +17,6 @@ SAME_SHARE = 0.01  # share of the MFU: shares that differ by less read the same
 OTHER_DTYPES = 1.05  # ratio to the MFU: above it, the cost of wider dtypes is visible
 WORTH_A_ROW = 0.01  # share of the step: smaller parts are added up in one row
 ROUNDING = 1e-9  # share of the step: rounding error of floating-point sums
-POWER_CAP = "power-cap"  # the rule that finds clocks held down by the power limit
 LOWER_CLOCK = 0.98  # share of the rated clock: a smaller reduction is not worth a clause
 NOTABLE = 0.005  # share of the clock for which the peak is quoted: a smaller difference is rounding
 
@@ -162,7 +161,7 @@ def clock_line(metrics: Mapping[str, Reading]) -> str | None:
 def held_down(result: RunResult) -> str:
     """Return the clock to which the power limit holds the GPU, as part of a sentence; empty if it does not."""
     clock = result.metrics["mfu_factor_clock"]
-    capped = any(finding.rule == POWER_CAP for finding in result.findings)
+    capped = any("power_limit" in finding.explains.topics for finding in result.findings)
     if not capped or clock.value is None or clock.trust != "ok" or clock.value > LOWER_CLOCK:
         return ""
     return f" at {fmt.share(clock.value)} of its rated clock (power limit)"

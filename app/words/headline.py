@@ -186,12 +186,9 @@ def _might_help(result: RunResult) -> str:
     return f"What might still help: {action(finding)}, {times} (low confidence)."
 
 
-def tab_title(result: RunResult, included: Sequence[Finding] = (), outlook: Outlook | None = None) -> str:
-    """Return the title of the browser's tab: the headline, or the ``included`` changes, and the run."""
-    sentence = headline(result).rstrip(".")
-    if included and outlook is not None:
-        sentence = f"{named_together(included)}: {fmt.step_change(outlook.before_ms, outlook.after_ms)}"
-    return f"{fmt.clean(sentence)} · {fmt.clean(result.manifest.name, 40)}"
+def tab_title(result: RunResult, sentence: str = "") -> str:
+    """Return the title of the browser's tab: ``sentence`` or else the headline, and the run."""
+    return f"{fmt.clean((sentence or headline(result)).rstrip('.'))} · {fmt.clean(result.manifest.name, 40)}"
 
 
 def action(finding: Finding) -> str:

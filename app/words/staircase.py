@@ -212,7 +212,7 @@ def picture(
         state = {**drawn["states"]["0"], "title": pieces, "under": under, "text": "", "facts": []}
         return {**drawn, "states": {"0": state}, "busy": [], "bars": False}
     kinds = _kinds([*stairs.choices.values(), *(step for *_, step in measured)])
-    states = {}
+    states, first = {}, first_choice(stairs, result)
     for choice, step in stairs.choices.items():
         pieces, under = title(stairs, choice, result)
         states[str(choice)] = {
@@ -224,6 +224,7 @@ def picture(
             "parts": _parts(step, kinds),
             "title": pieces,
             "under": under,
+            "tab": headline.tab_title(result, "" if choice == first else "".join(text for _, text in pieces)),
             "facts": facts(result, stairs, choice, asked),
         }
     by_rule = {finding.rule: finding for finding in result.findings}
@@ -231,7 +232,7 @@ def picture(
         "kinds": [_kind(colour, owner) for colour, owner in kinds],
         "changes": [_change(by_rule[rule], result) for rule in stairs.changes],
         "states": states,
-        "first": first_choice(stairs, result),
+        "first": first,
         "complete": stairs.complete,
         "busy": _busy(result, stairs),
         "bars": True,

@@ -55,6 +55,7 @@ def test_a_tick_moves_bars_sentence_and_facts_and_the_address_follows(drawn: dic
     page.get_by_label("Include: Use the fused optimizer").first.uncheck()
     expect(page.get_by_role("heading", level=1)).to_have_text("Use the fused optimizer: 100 → ≈\xa025.0\xa0ms 4.0\xa0×")
     assert page.url.endswith("verdict?run=run&fixes=rule-1")
+    assert page.title().startswith("Use the fused optimizer: 100 → ≈\xa025.0\xa0ms")
     assert page.locator('.row[data-row="1"]').get_attribute("class") == "grid row off"
     assert float(page.locator(".verdict").get_attribute("data-redraw-ms") or "inf") >= 0
     page.get_by_label("Include: Use the fused optimizer").first.check()

@@ -22,7 +22,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import HELD_BY_POWER
 from sawtooth.analysis.findings.queries.sampled import band_evidence, held_down
-from sawtooth.analysis.run.model import Action, CodeChange
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_mhz
 
 CHANGES = (CodeChange("PyTorch", "nothing in the code", "nvidia-smi -q -d POWER   # the limit and the draw"),)
@@ -60,4 +60,5 @@ RULE = Rule(
     reads=frozenset({"telemetry"}),
     requires=("telemetry",),
     bar=HELD_BY_POWER,
+    explains=Explains(topics=frozenset({"power_limit"})),
 )

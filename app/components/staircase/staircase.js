@@ -179,6 +179,7 @@ class Staircase {
       if (!quiet && this.spoken) this.find(".said").textContent = text;
       this.spoken = true;
     }
+    document.title = state.tab;
     this.find(".facts").replaceChildren(...state.facts.map(([label, value]) => node("div", {}, node("dt", {}, label), node("dd", {}, value))));
   }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.findings.plan import _with_doubt, plan_of
+from sawtooth.analysis.findings.plan import plan_of, with_doubt
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import AsGraph, ScaledOps, TimedOps
@@ -96,12 +96,12 @@ def test_what_has_to_be_done_before_a_graph_is_a_step_of_the_plan(loop):
 def test_a_later_step_holds_the_doubt_of_those_before_it():
     # A step of 10 ms may take 20 and may take 8. A twentieth of that, replayed to a percent, is as uncertain; and no more than the step before it.
     first = PlanStep("loop", 100.0, 10.0, 8.0, 20.0)
-    assert _with_doubt(first, [], 0.3) == first
-    second = _with_doubt(PlanStep("graph", 10.0, 0.5, 0.495, 0.505), [first], 0.3)
+    assert with_doubt(first, [], 0.3) == first
+    second = with_doubt(PlanStep("graph", 10.0, 0.5, 0.495, 0.505), [first], 0.3)
     assert (second.predicted_low_ms, second.predicted_high_ms) == pytest.approx((0.4, 1.0))
-    wider = _with_doubt(PlanStep("python", 0.5, 0.45, 0.3, 5.0), [first, second], 0.3)
+    wider = with_doubt(PlanStep("python", 0.5, 0.45, 0.3, 5.0), [first, second], 0.3)
     assert (wider.predicted_low_ms, wider.predicted_high_ms) == pytest.approx((0.3, 1.0))
-    busy = _with_doubt(PlanStep("graph", 10.0, 0.5, 0.495, 0.505), [first], 0.45)
+    busy = with_doubt(PlanStep("graph", 10.0, 0.5, 0.495, 0.505), [first], 0.45)
     assert busy.predicted_low_ms == 0.45, "the GPU's work that is left"
 
 
@@ -192,7 +192,7 @@ def test_the_widest_doubt_of_all_before_stays():
     # 8 to 20 of 10 ms, 4.5 to 5.5 of 5: a step of 4 may take 3.2 to 8 after both, whichever came last.
     wide, narrow = PlanStep("wide", 100.0, 10.0, 8.0, 20.0), PlanStep("narrow", 10.0, 5.0, 4.5, 5.5)
     step = PlanStep("third", 5.0, 4.0, 3.96, 4.04)
-    after = _with_doubt(step, [narrow, wide], 0.1)
+    after = with_doubt(step, [narrow, wide], 0.1)
     assert (after.predicted_low_ms, after.predicted_high_ms) == pytest.approx((3.2, 8.0))
-    after = _with_doubt(step, [wide, narrow], 0.1)
+    after = with_doubt(step, [wide, narrow], 0.1)
     assert (after.predicted_low_ms, after.predicted_high_ms) == pytest.approx((3.2, 5.5))

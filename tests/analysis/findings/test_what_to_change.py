@@ -6,9 +6,9 @@ import html
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run_analysis import analyse
@@ -21,7 +21,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support import run_results
 from tests.support.actions import act
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
-from tests.support.pages import opened, run_of, words_of
+from tests.support.pages import opened, run_of, staircase_of, words_of
 
 
 def launching() -> ChromeTrace:
@@ -42,38 +42,37 @@ def loop(app_data: DataFolder, tmp_path: Path) -> str:
     return run_of(app_data, launching().write(tmp_path / "trace.json"))
 
 
-def ticks(test: AppTest) -> dict[str, bool]:
-    return {box.key: bool(box.value) for box in test.checkbox if str(box.key).startswith("combine-")}
-
-
-def test_a_tick_says_what_it_brings_and_stands_in_the_address(loop: str) -> None:
-    test = opened("verdict", loop)
-    key = next(key for key in ticks(test) if key.endswith("launch-bound"))
-    test.checkbox(key).check().run()
-    assert test.query_params["fixes"] == "launch-bound"
-    said = words_of(test)
-    assert "for what takes a day now" in said
-    test.checkbox(key).uncheck().run()
-    assert "fixes" not in test.query_params
+def test_a_tick_of_the_address_says_what_it_brings(loop: str) -> None:
+    test = opened("verdict", loop, fixes="launch-bound")
+    drawn = staircase_of(test)
+    assert drawn is not None and [change["rule"] for change in included(drawn)] == ["launch-bound"]
+    assert "for what takes a day now" in words_of(test)
 
 
 def test_the_tab_s_title_follows_what_is_ticked(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page sends a title for each choice, and the browser shows that of the ticked changes."""
     titles: list[str] = []
     monkeypatch.setattr("streamlit.set_page_config", lambda **config: titles.append(config.get("page_title", "")))
-    test = opened("verdict", loop)
+    drawn = staircase_of(opened("verdict", loop))
     headline = titles[-1]
-    key = next(key for key in ticks(test) if not key.endswith("-1-launch-bound"))
-    test.checkbox(key).check().run()
-    words_of(test)
+    assert drawn is not None and drawn["states"][str(drawn["first"])]["tab"] == headline
+    other = next(change["rule"] for i, change in enumerate(drawn["changes"]) if 1 << i != drawn["first"])
+    opened("verdict", loop, fixes=other)
     assert "→" in titles[-1] and titles[-1] != headline, titles
-    test.checkbox(key).uncheck().run()
+    opened("verdict", loop)
     assert titles[-1] == headline
 
 
 def test_the_address_restores_ticks_and_price(loop: str) -> None:
     test = opened("verdict", loop, fixes="launch-bound,no-such-rule", price="2.5")
-    assert [key for key, on in ticks(test).items() if on] == [f"combine-{loop}-1-launch-bound"]
+    drawn = staircase_of(test)
+    assert drawn is not None and [change["rule"] for change in included(drawn)] == ["launch-bound"]
     assert "saved" in words_of(test)
+
+
+def included(drawn: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the changes that the page begins with."""
+    return [change for i, change in enumerate(drawn["changes"]) if drawn["choice"] >> i & 1]
 
 
 def result_of(folder: Path, trace: ChromeTrace, name: str = "t") -> RunResult:
