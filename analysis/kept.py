@@ -60,7 +60,7 @@ def result_of(manifest: Manifest, library: Library) -> RunResult:
 
 
 def stairs_of(library: Library, result: RunResult) -> Staircase | None:
-    """Return the staircase of ``result`` with every choice from the cache, else a new one, which is cached."""
+    """Return the staircase of ``result`` with every choice, from the cache or newly computed and cached."""
     path = kept_file(library.folder, result.manifest, STAIRS)
     with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
         return from_msgpack(unsealed(path.read_bytes()), _StoredStairs).stairs

@@ -1,4 +1,4 @@
-"""The staircase of a run: the step now and after each change, for every choice among the first changes.
+"""The staircase of a run: the step now and after each choice of its first changes.
 
 The page draws it and lets the user leave changes out, so all choices are computed once, and the browser needs no server.
 """

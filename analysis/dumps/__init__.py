@@ -1,1 +1,1 @@
-"""What dumps of PyTorch show: which collective hangs and which ranks are missing, and who holds the GPU's memory."""
+"""Answers from PyTorch's dumps: hanging collectives, missing ranks, and the use of GPU memory."""

@@ -1,4 +1,4 @@
-"""Who holds a GPU's memory at its peak, how fragmented the cache is, and what an allocation that failed was missing.
+"""The use of a GPU's memory at its peak, the cache's fragmentation, and failed allocations.
 
 Events are walked once. The peak is that of the recorded events: what the allocator's buffer has dropped, or what came before, is
 not in them. Sizes are rounded up as the allocator does, so that the sums are those of ``torch.cuda.memory_allocated``.
@@ -23,7 +23,10 @@ CURVE_POINTS = 400  # of a picture
 
 @dataclass(frozen=True)
 class Allocation:
-    """A block in use: ``start`` and ``end`` are indices of events, -1 and None if they are outside the recording."""
+    """A block in use.
+
+    ``start`` and ``end`` are indices of events, -1 and None if they are outside the recording.
+    """
 
     address: int
     size: int

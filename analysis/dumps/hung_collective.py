@@ -1,4 +1,4 @@
-"""Which collective of a job hangs, and which ranks are missing, from the flight recorders of its ranks.
+"""The hanging collective of a job and its missing ranks, from the ranks' flight recorders.
 
 A collective completes when every rank of its group has called it. So the first collective of a group that is not completed shows
 who is missing: the ranks whose last call has a smaller number. A rank that is missing here may wait in another group; then the
@@ -33,7 +33,10 @@ Kind = Literal["missing", "different", "sizes", "stuck", "alone"]
 
 @dataclass(frozen=True)
 class RankState:
-    """A rank at a collective: ``last`` is its last call in the group, ``waits_in`` its oldest open call in another group."""
+    """A rank at a collective.
+
+    ``last`` is its last call in the group, ``waits_in`` its oldest open call in another group.
+    """
 
     rank: int
     state: Literal["waiting", "missing", "completed", "no dump"]
@@ -76,7 +79,7 @@ class Hang:
 
 @dataclass(frozen=True)
 class Lateness:
-    """How late a rank calls the collectives of a group, after the first rank, and how often it is the last."""
+    """The mean delay of a rank's calls in a group after the first rank, and how often it is the last."""
 
     group: str
     rank: int
@@ -87,7 +90,10 @@ class Lateness:
 
 @dataclass(frozen=True)
 class FlightReport:
-    """What the dumps show: hangs, the cause first, and late ranks. ``entries`` and ``completed`` count calls."""
+    """What the dumps show: hangs, the cause first, and late ranks.
+
+    ``entries`` and ``completed`` count calls.
+    """
 
     ranks: tuple[int, ...]
     entries: int
@@ -127,7 +133,10 @@ def _members(group: str, by_rank: Mapping[int, RankDump]) -> tuple[int, ...]:
 
 
 def _last_seq(dump: RankDump, group: str) -> int:
-    """Return the number of the last collective that the rank called in the group; the recorder may have dropped its entry."""
+    """Return the number of the last collective that the rank called in the group.
+
+    The recorder may have dropped its entry.
+    """
     status = dump.dump.pg_status.get(group)
     called = [entry.seq for entry in _of_group(dump, group)]
     return max([0, *called, *([status.last_enqueued_collective] if status is not None else [])])
@@ -240,7 +249,10 @@ def sizes_of(entry: Entry) -> str:
 
 
 def _lateness(group: str, by_rank: Mapping[int, RankDump]) -> list[Lateness]:
-    """Return how late each rank calls the collectives that all dumps hold; by the clocks of the ranks' hosts."""
+    """Return how late each rank calls the collectives that all dumps hold.
+
+    By the clocks of the ranks' hosts.
+    """
     times = {
         rank: {entry.seq: entry.time_created_ns for entry in entries}
         for rank, dump in by_rank.items()

@@ -57,7 +57,10 @@ class Frame:
 
 @dataclass(frozen=True)
 class Purpose:
-    """What an allocation is for; ``line`` is the user's innermost line, ``module`` the innermost module, "" if unknown."""
+    """What an allocation is for.
+
+    ``line`` is the user's innermost line, ``module`` the innermost module, "" if unknown.
+    """
 
     category: str
     module: str = ""

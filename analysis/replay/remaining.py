@@ -1,4 +1,4 @@
-"""What a replayed step consists of: the GPU's work by owner, and the GPU's waits by what the host does meanwhile."""
+"""The parts of a replayed step: the GPU's work by owner, and its waits by the host's activity."""
 
 from __future__ import annotations
 
@@ -108,7 +108,10 @@ def _runs_ahead(cause: str) -> bool:
 def _overlap(
     begins: NDArray[np.float64] | I64, ends: NDArray[np.float64] | I64, rate: NDArray[np.float64], low: I64, high: I64
 ) -> NDArray[np.float64]:
-    """Return, for each range ``low`` to ``high``, the integral of ``rate`` over the pieces ``begins`` to ``ends`` in it."""
+    """Return the integral of ``rate`` in each range ``low`` to ``high``.
+
+    ``rate`` applies to the pieces ``begins`` to ``ends``.
+    """
     times = np.concatenate([begins, ends]).astype(np.float64)
     change = np.concatenate([rate, -rate])
     order = np.argsort(times, kind="stable")

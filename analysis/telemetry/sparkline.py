@@ -1,4 +1,4 @@
-"""Utilization as short series for small pictures: the last seconds for a thumbnail, and the whole recording as a panorama."""
+"""Utilization as short series: the last seconds for a thumbnail, the whole recording for a panorama."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ COVERED = 0.5  # share of a cell that samples must describe; with less, the cell
 
 
 def panorama(telemetry: Telemetry, column: str) -> list[tuple[float, float, float | None]]:
-    """Return ``column`` over the whole recording as start, end (shares of it, 0 to 1) and mean of at most CELLS spans.
+    """Return ``column`` over the whole recording as at most CELLS spans.
+
+    A span has its start and end (shares of the recording, 0 to 1) and its mean.
 
     A sample describes the time since the sample before it. None is a telemetry gap.
     """

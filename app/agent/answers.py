@@ -1,4 +1,7 @@
-"""The answers of the MCP tools. Their fields are the tools' output schemas, so every field says what it is."""
+"""The answers of the MCP tools.
+
+Their fields are the tools' output schemas, so every field says what it is.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ class Time:
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run: its id and name, when it was brought in (UTC), its tags, and its answer if it is analysed already."""
+    """A run: id, name, time of its ingest (UTC), tags, and its answer if it is analysed already."""
 
     id: str
     name: str
@@ -68,7 +71,9 @@ class LostTime:
 
 @dataclass(frozen=True)
 class Advised:
-    """A finding: what to change and what it gains. ``finding`` is the key that ``explain`` and ``what_if`` take.
+    """A finding: what to change and what it gains.
+
+    ``finding`` is the key that ``explain`` and ``what_if`` take.
 
     ``claims`` is "gain" (predicted), "ceiling" (at most ``gain_ms``), "throughput" or "caution" (no time is claimed).
     """
@@ -119,7 +124,9 @@ class RunReport:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Two runs compared. ``verdict`` is faster, slower, no_difference_shown or inconclusive, for ``after`` against ``before``.
+    """Two runs compared.
+
+    ``verdict`` is faster, slower, no_difference_shown or inconclusive, for ``after`` against ``before``.
 
     ``change_ms`` is after minus before with its 95 % interval. ``parts`` divide it by owner and cause of time.
     """
@@ -145,7 +152,7 @@ class RunComparison:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A finding in full: what proves it, where in the code it comes from, how to change it, and when the rule is wrong."""
+    """A finding in full: its proof, its source lines, the change to make, and when the rule is wrong."""
 
     finding: Advised
     how: str

@@ -35,7 +35,10 @@ def from_paths(tools: Tools) -> Callable[..., answers.BroughtIn]:
         name: Name = "",
         tags: Tags = None,
     ) -> answers.BroughtIn:
-        """Bring in traces (.json, .json.gz), Nsight exports (.sqlite) and telemetry as a run. The files stay as they are."""
+        """Bring in traces (.json, .json.gz), Nsight exports (.sqlite) and telemetry as a run.
+
+        The files stay as they are.
+        """
         files: list[tuple[Path, str]] = []
         for text in paths:
             path = Path(text).expanduser()

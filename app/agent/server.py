@@ -52,7 +52,10 @@ def refusals() -> Iterator[None]:
 
 
 def mcp_server(tools: Tools, ingest: Ingest) -> MCPServer:
-    """Return a server of ``tools``; ``ingest`` is the way in for files, with its own parameters and description."""
+    """Return a server of ``tools``.
+
+    ``ingest`` is the way in for files, with its own parameters and description.
+    """
     turns = threading.BoundedSemaphore(AT_ONCE)
 
     def answered(function: Callable[P, R]) -> Callable[P, R]:
@@ -86,7 +89,7 @@ def mcp_server(tools: Tools, ingest: Ingest) -> MCPServer:
 
     @reading("Report a run")
     def report(run: Run) -> answers.RunReport:
-        """Say where a run's step time goes, what the GPU waits for, and what to change, with the predicted gain."""
+        """Show where a run's step time goes, what the GPU waits for, and what to change with which gain."""
         return answers.report_of(tools.result(run))
 
     @reading("Compare two runs")
@@ -113,7 +116,10 @@ def mcp_server(tools: Tools, ingest: Ingest) -> MCPServer:
             float | None, Field(description="New batch size as a multiple of the old; predicted alone, without other changes.")
         ] = None,
     ) -> Prediction:
-        """Predict the step time after one or several changes, with an interval. Gains do not add up: give all changes at once."""
+        """Predict the step time after one or several changes, with an interval.
+
+        Gains do not add up: give all changes at once.
+        """
         return tools.what_if(
             run,
             Changes(findings or (), lost_time or (), kernels or (), host_time_factor, cuda_graph, batch_factor),
@@ -126,7 +132,9 @@ def mcp_server(tools: Tools, ingest: Ingest) -> MCPServer:
         rank: Annotated[int | None, Field(description="Rank of the job; by default the one that the report is about.")] = None,
         limit: Annotated[int, Field(ge=1, le=2000, description="Rows of the answer.")] = 200,
     ) -> answers.Rows:
-        """Run one reading SQL statement on a run's tables, for what no other tool answers. It has limits of time and memory.
+        """Run one reading SQL statement on a run's tables, for what no other tool answers.
+
+        It has limits of time and memory.
 
         Times are integer nanoseconds. The main tables are gpu_ops (name_id, start_ns, dur_ns, stream, step), cpu_ops,
         runtime_calls, gaps (cause), steps, kernels, samples and names (name_id, name). The resource sawtooth://tables describes
@@ -138,7 +146,7 @@ def mcp_server(tools: Tools, ingest: Ingest) -> MCPServer:
     def explain(
         run: Run, finding: Annotated[str, Field(description="Key of a finding, as the report names it.")]
     ) -> answers.Explanation:
-        """Show what proves a finding, which source lines it comes from, how to change them, and when the rule is wrong."""
+        """Show a finding's proof, its source lines, the change to make, and when the rule is wrong."""
         return tools.explain(run, finding)
 
     server.tool(name="ingest", title="Bring in files", annotations=WRITES)(answered(ingest))

@@ -36,7 +36,10 @@ class LessLostTime:
 
 @dataclass(frozen=True)
 class KernelTime:
-    """Kernels whose name contains ``name`` take ``factor`` of their time (0.5 is twice as fast, 0 removes them)."""
+    """Kernels whose name contains ``name`` take ``factor`` of their time.
+
+    0.5 is twice as fast, 0 removes them.
+    """
 
     name: str
     factor: float
@@ -61,7 +64,9 @@ class Changes:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The step before and after the changes, ms, with the interval that holds four of five such predictions.
+    """The step before and after the changes in ms.
+
+    The interval contains four of five such predictions.
 
     ``gain_ms`` is before minus after. ``not_counted`` are findings whose gain a replay cannot show; they are left out.
     ``samples_per_second_factor`` is set for another batch size.
@@ -135,7 +140,10 @@ def _replayed(
 
 
 def _own(changes: Changes, recording: Recording, lead: RankResult, whatif: WhatIf) -> list[Edit]:
-    """Return the edits of the changes that are not findings. Raises UsageError for one that changes nothing."""
+    """Return the edits of the changes that are not findings.
+
+    Raises UsageError for one that changes nothing.
+    """
     if len(changes.lost_time) + len(changes.kernels) > CHANGES_MOST:
         raise UsageError(f"At most {CHANGES_MOST} changes are predicted in one call.")
     edits: list[Edit] = [_of_cause(less, whatif) for less in changes.lost_time]

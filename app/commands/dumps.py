@@ -1,4 +1,4 @@
-"""``sawtooth collectives`` and ``sawtooth memory``: answers from dumps that PyTorch writes beside traces."""
+"""``sawtooth collectives`` and ``sawtooth memory``: answers from PyTorch's dumps."""
 
 from __future__ import annotations
 
@@ -79,7 +79,10 @@ def _answer_memory(files: Sequence[Path], chosen: TableFormat, output: Path | No
 
 
 def answer_of(inputs: Sequence[str]) -> Callable[[Sequence[Path], TableFormat, Path | None], None] | None:
-    """Return the function that answers for ``inputs`` if they are such dumps; None for runs, traces and telemetry."""
+    """Return the function that answers for ``inputs`` if they are such dumps.
+
+    None for runs, traces and telemetry.
+    """
     paths = [Path(text) for text in inputs]
     if not paths or not all(path.is_file() for path in paths):
         return None

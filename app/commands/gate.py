@@ -113,7 +113,10 @@ def _plain(outcome: Outcome) -> dict[str, object]:
 
 
 def _bundle(recording: list[str], scratch: Path) -> Path:
-    """Return the recording as one file; files other than a bundle are read once more, because a cache keeps no sources."""
+    """Return the recording as one file.
+
+    Files other than a bundle are read once more, because a cache keeps no sources.
+    """
     paths = [Path(text) for text in recording]
     if len(paths) == 1 and paths[0].is_file() and is_bundle(paths[0]):
         return paths[0]

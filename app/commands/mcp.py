@@ -1,4 +1,4 @@
-"""``sawtooth mcp``: answers an agent over standard input and output, or writes the skill that teaches it."""
+"""``sawtooth mcp``: answer an agent over standard input and output, or write its skill."""
 
 from __future__ import annotations
 

@@ -49,7 +49,9 @@ SUFFIXES = {"json": "json", "md": "md", "markdown": "md", "html": "html", "htm":
 
 
 def format_for(asked: F | None, output: Path | None, known: type[F], *, as_json: bool = False) -> F:
-    """Return the output format: the one ``asked`` for, else the file's, else text. ``as_json`` asks for JSON.
+    """Return the output format: the one ``asked`` for, else the file's, else text.
+
+    ``as_json`` asks for JSON.
 
     Raises UsageError if the file's suffix has no known format, or if another format is asked for beside JSON.
     """

@@ -1,4 +1,4 @@
-"""The staircase on the page: the component of the Verdict, with the panorama of the recording above it."""
+"""The staircase on the page: the Verdict's component, with the recording's panorama above it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ def _recorded(result: RunResult) -> Staircase | None:
 
 
 def _measured(result: RunResult) -> list[tuple[str, str, StairStep]]:
-    """Return the measured step of the run that made the changes: its name, the comparison's address, and its parts."""
+    """Return the measured step of the run that made the changes.
+
+    It has the run's name, the comparison's address, and the parts.
+    """
     after = current.follow_up(result.manifest)
     if after is None or not current.is_analysed(after):
         return []
@@ -138,7 +141,10 @@ def _open(stairs: Staircase) -> int | None:
 
 
 def _on_timeline(finding: Finding, result: RunResult) -> str | None:
-    """Return the address of the step with most of the evidence on the timeline; None if no evidence has a time."""
+    """Return the address of the step with most of the evidence on the timeline.
+
+    None if no evidence has a time.
+    """
     place = findings.place_of(finding, result)
     return None if place is None else f"timeline?{urlencode({'run': result.manifest.id, **place})}"
 

@@ -1,1 +1,4 @@
-"""A run's answer in other systems: trackers and Prometheus. Nothing is sent unless a command asks for it."""
+"""A run's answer in other systems: trackers and Prometheus.
+
+Nothing is sent unless a command asks for it.
+"""

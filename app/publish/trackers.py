@@ -1,4 +1,4 @@
-"""Send a run's numbers, its HTML report and a link to an experiment tracker, by the tracker's own library.
+"""Send a run's numbers, its HTML report and a link to an experiment tracker by its own library.
 
 Addresses and keys are those that the library reads itself, such as WANDB_API_KEY, MLFLOW_TRACKING_URI and TRACKIO_SERVER_URL.
 """
@@ -20,7 +20,10 @@ FOLDER = "sawtooth"  # of a run's files
 
 @dataclass(frozen=True)
 class Answer:
-    """What is sent: the run's name, its numbers, the files of its report, and a link to the page ("" without one)."""
+    """The data to send: the run's name, its numbers, its report's files, and a link to the page.
+
+    The link is "" if there is none.
+    """
 
     name: str
     values: Mapping[str, float]
@@ -31,7 +34,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Target:
-    """Where it goes: the project (or experiment), and the id of the tracker's run that it joins ("" makes a new one)."""
+    """The destination: the project (or experiment) and the id of the tracker's run.
+
+    The id "" makes a new run.
+    """
 
     project: str
     run: str = ""
@@ -39,7 +45,10 @@ class Target:
 
 
 def publish(tracker: str, answer: Answer, target: Target) -> str:
-    """Send the answer and return where it is. Raises UsageError if the library is missing, SawtoothError if it fails."""
+    """Send the answer and return where it is.
+
+    Raises UsageError if the library is missing, SawtoothError if it fails.
+    """
     send = TRACKERS[tracker]
     try:
         return send(answer, target)

@@ -1,4 +1,4 @@
-"""What a GitHub workflow shows: the job's summary, and one comment on the pull request that is updated.
+"""The job's summary of a GitHub workflow, and its one comment on the pull request.
 
 Nothing is sent unless a command asks for it. Tokens of forks may not write; then the summary is the only place.
 """
@@ -25,7 +25,10 @@ REFUSED = (401, 403, 404)  # how GitHub answers a token that may not write
 
 
 class _WithoutToken(HTTPRedirectHandler):
-    """Follow a redirect without the token, because it leads to another host, such as the store of artifacts."""
+    """Follow a redirect without the token.
+
+    It leads to another host, such as the store of artifacts.
+    """
 
     def redirect_request(self, *arguments: Any) -> Request | None:
         """Return the next request."""
@@ -54,7 +57,9 @@ class Job:
         return cls(api, token, repository, _pull_request(os.environ.get("GITHUB_EVENT_PATH", "")))
 
     def comment(self, marker: str, text: str) -> bool:
-        """Write the comment with ``marker`` on the pull request, or replace it; return False if the token may not.
+        """Write the comment with ``marker`` on the pull request, or replace it.
+
+        Return False if the token may not.
 
         Raises SawtoothError if GitHub cannot be reached.
         """

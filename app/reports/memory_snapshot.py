@@ -74,7 +74,10 @@ def details(memory: DeviceMemory) -> list[str]:
 
 
 def tables(memory: DeviceMemory) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
-    """Return title and rows (name, memory, share of the peak, blocks) of each table: categories, modules, code."""
+    """Return title and rows of each table: categories, modules, code.
+
+    A row has name, memory, share of the peak, and number of blocks.
+    """
     chosen = (("What it is for", memory.categories), ("Module", memory.modules), ("Code", memory.stacks))
     return [(title, _rows(holders, memory.peak_bytes)) for title, holders in chosen if holders]
 

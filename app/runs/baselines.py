@@ -1,4 +1,4 @@
-"""The baseline that a build is compared with: a file, a folder, an object store, or an artifact of GitHub."""
+"""The baseline of a build, in a file, a folder, an object store, or an artifact of GitHub."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def fetch_baseline(place: str, name: str, to: Path) -> Path | None:
 
 
 def store_baseline(bundle: Path, place: str, name: str) -> str:
-    """Store ``bundle`` as the baseline and return where. A reader sees the old one or the complete new one.
+    """Store ``bundle`` as the baseline and return where.
+
+    A reader sees the old one or the complete new one.
 
     Raises UsageError for an artifact: only a step of the workflow can upload one.
     """

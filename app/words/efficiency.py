@@ -159,7 +159,10 @@ def clock_line(metrics: Mapping[str, Reading]) -> str | None:
 
 
 def held_down(result: RunResult) -> str:
-    """Return the clock to which the power limit holds the GPU, as part of a sentence; empty if it does not."""
+    """Return the clock to which the power limit holds the GPU, as part of a sentence.
+
+    Empty if it does not.
+    """
     clock = result.metrics["mfu_factor_clock"]
     capped = any("power_limit" in finding.explains.topics for finding in result.findings)
     if not capped or clock.value is None or clock.trust != "ok" or clock.value > LOWER_CLOCK:

@@ -249,7 +249,7 @@ def mfu_peak(metrics: Mapping[str, Reading]) -> str:
 
 
 def is_by_dtype(metrics: Mapping[str, Reading]) -> bool:
-    """Return whether the MFU's peak is that of the operators' dtypes, because some are narrower than 16 bit."""
+    """Return whether the MFU's peak is that of the operators' dtypes, some below 16 bit."""
     return any(BY_DTYPE in note for note in metrics["mfu"].notes)
 
 

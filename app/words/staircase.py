@@ -1,4 +1,4 @@
-"""The staircase of a run in words and colours, as plain data: its headline, bars and facts for every choice of changes."""
+"""The staircase in words and colours: headline, bars and facts for every choice of changes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Piece = tuple[str, str]  # the kind of text (text, then, badge, wide or rest) an
 
 @dataclass(frozen=True)
 class Asked:
-    """What the viewer knows about the training: remaining steps, price of a GPU-hour, and the GPU's power in W while it waits."""
+    """Facts for costs: remaining steps, price of a GPU-hour, and the GPU's power in W while it waits."""
 
     steps: float | None = None
     price: float | None = None
@@ -64,7 +64,10 @@ def _host(result: RunResult, step_ms: float) -> Parts:
 
 
 def first_choice(stairs: Staircase, result: RunResult) -> int:
-    """Return the choice of changes that a page begins with: the plan, else the headline's change; none of a healthy run."""
+    """Return the choice of changes that a page begins with: the plan, else the headline's change.
+
+    None of a healthy run.
+    """
     if headline.healthy(result) is not None:
         return 0
     lead = headline.leading(result)
@@ -201,7 +204,7 @@ def facts(result: RunResult, stairs: Staircase, choice: int, asked: Asked) -> li
 def picture(
     result: RunResult, stairs: Staircase | None, asked: Asked, measured: Sequence[tuple[str, str, StairStep]] = ()
 ) -> dict[str, Any]:
-    """Return everything that the browser draws: the parts' colours, the changes, and the state of every choice.
+    """Return what the browser draws: the parts' colours, the changes, and the state of every choice.
 
     ``measured`` has name, address and step of the runs that made changes. Without ``stairs``, only the headline is drawn.
     """

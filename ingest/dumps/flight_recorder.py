@@ -1,4 +1,7 @@
-"""Read dumps of NCCL's flight recorder: JSON (``_dump_nccl_trace_json``) and pickle (``TORCH_NCCL_DUMP_ON_TIMEOUT``)."""
+"""Read dumps of NCCL's flight recorder, in JSON and in pickle.
+
+PyTorch writes them by ``_dump_nccl_trace_json`` and with ``TORCH_NCCL_DUMP_ON_TIMEOUT``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read snapshots of the CUDA allocator that ``torch.cuda.memory._dump_snapshot`` writes as pickles of plain data."""
+"""Read the pickles of plain data that ``torch.cuda.memory._dump_snapshot`` writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ BYTES_PER_EVENT = 4  # of a file at least: a hostile one may name the same list 
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A piece of a segment; ``state`` is active_allocated, active_pending_free (awaiting_free) or inactive."""
+    """A piece of a segment.
+
+    ``state`` is active_allocated, active_pending_free (awaiting_free) or inactive.
+    """
 
     size: int
     state: str
@@ -47,7 +50,10 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """An action of the allocator, such as alloc, free_requested, segment_alloc or oom; ``frames`` begin with the innermost."""
+    """An action of the allocator, such as alloc, free_requested, segment_alloc or oom.
+
+    ``frames`` begin with the innermost.
+    """
 
     action: str
     size: int = 0

@@ -1,4 +1,4 @@
-"""Find FP32 products that are too fast for the GPU's FP32 units, so that they used tensor cores (TF32).
+"""FP32 products that are too fast for the GPU's FP32 units and so used tensor cores (TF32).
 
 Names of Triton's and other own kernels do not tell which units a product used. Its rate can: FLOPs ÷ time above the FP32 peak
 are possible on tensor cores only.

@@ -127,7 +127,10 @@ def acting(context: RuleContext) -> Acting | None:
 
 
 def _smaller(context: RuleContext, frame: pd.DataFrame, parts: pd.DataFrame, updates: np.ndarray) -> np.ndarray:
-    """Return which ``parts`` compute less at once than the ``updates``: fewer rows of a product, or else less GPU time."""
+    """Return which ``parts`` compute less at once than the ``updates``.
+
+    They have fewer rows of a product, or else less GPU time.
+    """
     shaped = context.work[context.work["operator"].notna() & context.work["dims"].notna()]
     shaped = shaped[shaped["operator"].str.contains(PRODUCTS)]
     rows = pd.Series(
@@ -149,7 +152,10 @@ def _rows(operator: str, dims: list[Any]) -> int:
 
 
 def _acting(context: RuleContext, frame: pd.DataFrame, parts: pd.DataFrame, acts: np.ndarray, updates: np.ndarray) -> Acting:
-    """Return the passes ``acts`` of ``parts`` as stretches from the first pass after an update to the next update."""
+    """Return the passes ``acts`` of ``parts`` as ranges.
+
+    A range goes from the first pass after an update to the next update.
+    """
     starts = parts["start_ns"].to_numpy(np.int64)
     spans: list[tuple[int, int]] = []
     open_ns: int | None = None

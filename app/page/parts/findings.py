@@ -128,7 +128,9 @@ def place_of(finding: Finding, result: RunResult) -> dict[str, str] | None:
 
 
 def own_line(result: RunResult, finding: Finding) -> str | None:
-    """Return the user's own line behind a finding and the calls to it, such as "train.py:96 in step, main › train".
+    """Return the user's own line behind a finding and the calls to it.
+
+    For example "train.py:96 in step, main › train".
 
     None if the trace has no Python stacks.
     """
