@@ -78,7 +78,7 @@ class Hang:
 
 
 @dataclass(frozen=True)
-class Lateness:
+class CallDelay:
     """The mean delay of a rank's calls in a group after the first rank, and how often it is the last."""
 
     group: str
@@ -99,7 +99,7 @@ class FlightReport:
     entries: int
     completed: int
     hangs: tuple[Hang, ...]
-    lateness: tuple[Lateness, ...]
+    lateness: tuple[CallDelay, ...]
     last: Entry | None
 
 
@@ -248,7 +248,7 @@ def sizes_of(entry: Entry) -> str:
     return " ".join([*dict.fromkeys(dtypes), *shown])
 
 
-def _lateness(group: str, by_rank: Mapping[int, RankDump]) -> list[Lateness]:
+def _lateness(group: str, by_rank: Mapping[int, RankDump]) -> list[CallDelay]:
     """Return how late each rank calls the collectives that all dumps hold.
 
     By the clocks of the ranks' hosts.
@@ -267,4 +267,6 @@ def _lateness(group: str, by_rank: Mapping[int, RankDump]) -> list[Lateness]:
     created = np.array([[times[rank][seq] for seq in shared] for rank in ranks], np.int64)
     late = (created - created.min(axis=0)) / 1e6
     last = Counter(np.argmax(created, axis=0).tolist())
-    return [Lateness(group, rank, len(shared), float(late[at].mean()), last[at] / len(shared)) for at, rank in enumerate(ranks)]
+    return [
+        CallDelay(group, rank, len(shared), float(late[at].mean()), last[at] / len(shared)) for at, rank in enumerate(ranks)
+    ]

@@ -101,11 +101,10 @@ Topic = Literal[
 
 @dataclass(frozen=True)
 class Explains:
-    """The lost time that the findings of a rule explain, and their topics.
+    """The lost time that the findings of a rule explain and their topics; no other module names rules.
 
-    With it, no other module needs to know a rule by name. ``causes`` are causes of the ledger. ``called`` is the name of that
-    time in a sentence, if the causes only name the mechanism. ``sets`` are the choices of a run's set-up that the advice makes
-    (``compare.changed.traits``), with the value if only one value is meant, such as "dtype TF32".
+    ``causes`` are causes of the ledger. ``called`` names that time in a sentence, if the causes only name the mechanism. ``sets``
+    are set-up choices that the advice makes (``compare.changed.traits``), with the value if it means one, such as "dtype TF32".
     """
 
     causes: tuple[str, ...] = ()

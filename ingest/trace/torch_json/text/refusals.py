@@ -60,12 +60,6 @@ def no_trace(text: bytes, size: int) -> SourceError:
         return SourceError("E-ENC", f"The file has no traceEvents and is no UTF-8 text. {EXPORT}")
     except msgspec.MsgspecError as error:
         return _no_json(text, size, str(error))
-    if {"entries", "pg_config"} <= document.keys():
-        return SourceError(
-            "E-NOEV",
-            "This is PyTorch's flight recorder of collectives, which holds no GPU work. Drop the traces of the job's ranks: "
-            f"who waits for whom is on the Ranks page. {EXPORT}",
-        )
     what = (
         f"an object with the keys {', '.join(as_shown(str(key)) for key in list(document)[:4])}"
         if document
