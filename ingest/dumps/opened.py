@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import zlib
 from pathlib import Path
+from typing import IO, BinaryIO
 
 from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.source import GZIP_MAGIC
 
 BYTES_MOST = 1 << 30  # a snapshot with 100,000 events and full C++ stacks has 200 MB
-
-
 HEAD_BYTES = 64 << 10  # enough to know a dump from a trace
 
 
@@ -18,9 +18,7 @@ def head_of(path: Path) -> bytes:
     """Return the first uncompressed bytes of ``path``; b"" if they cannot be read."""
     try:
         with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            return (gzip.GzipFile(fileobj=file) if packed else file).read(HEAD_BYTES)
+            return _unpacked(file).read(HEAD_BYTES)
     except (OSError, EOFError, zlib.error):
         return b""
 
@@ -32,9 +30,7 @@ def bytes_of(path: Path) -> bytes:
     """
     try:
         with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            data = (gzip.GzipFile(fileobj=file) if packed else file).read(BYTES_MOST + 1)
+            data = _unpacked(file).read(BYTES_MOST + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise _refused(path, "E-CUT", "This gzip file ends early or is damaged. Copy it again.") from error
     if not data:
@@ -42,6 +38,13 @@ def bytes_of(path: Path) -> bytes:
     if len(data) > BYTES_MOST:
         raise _refused(path, "E-SIZE", f"This file is larger than {BYTES_MOST >> 30} GiB. Record fewer events (max_entries).")
     return data
+
+
+def _unpacked(file: BinaryIO) -> IO[bytes]:
+    """Return a reader of the file's content, unpacked if it is gzip."""
+    packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    file.seek(0)
+    return gzip.GzipFile(fileobj=file) if packed else file
 
 
 def _refused(path: Path, code: str, sentence: str) -> SourceError:
