@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import zlib
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, cast
 
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.source import GZIP_MAGIC
 
 BYTES_MOST = 1 << 30  # a snapshot with 100,000 events and full C++ stacks has 200 MB
+GZIP_MAGIC = b"\x1f\x8b"
 HEAD_BYTES = 64 << 10  # enough to know a dump from a trace
 
 
@@ -44,7 +44,7 @@ def _unpacked(file: BinaryIO) -> IO[bytes]:
     """Return a reader of the file's content, unpacked if it is gzip."""
     packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
     file.seek(0)
-    return gzip.GzipFile(fileobj=file) if packed else file
+    return cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if packed else file
 
 
 def _refused(path: Path, code: str, sentence: str) -> SourceError:
