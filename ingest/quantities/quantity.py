@@ -18,6 +18,8 @@ Source = Literal[
     "mlflow",
     "nsight_systems",
     "cuspy",
+    "table",  # headers of CSV tables of any tool, as sawtooth.ingest.telemetry.headers writes them
+    "gpustat",
 ]
 Names = Mapping[str, float]  # a source's name of the quantity → the factor from its unit to the column's
 
@@ -46,6 +48,10 @@ ENERGY = Range(0, 1e12)  # 1 kW over thirty years
 SM_CLOCK = Range(0, 10_000)
 MEMORY_CLOCK = Range(0, 50_000)  # effective rates of GDDR7 reach 15 GHz
 MASK = Range(0, 2.0**53 - 1)  # integers that a float represents exactly; DCGM's blank values are larger
+COUNT = Range(0, 2.0**53 - 1)
+PCIE_GENERATION = Range(1, 15)
+PCIE_LANES = Range(1, 32)
+XID = Range(0, 100_000)  # documented numbers are below 200
 TRAFFIC = Range(0, 1e13)  # 10 TB/s, several times the fastest NVLink
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from sawtooth.ingest.quantities.board import BOARD
 from sawtooth.ingest.quantities.counters import COUNTERS
+from sawtooth.ingest.quantities.health import HEALTH
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.quantity import Quantity, Source
 
-QUANTITIES: tuple[Quantity, ...] = BOARD + COUNTERS
+QUANTITIES: tuple[Quantity, ...] = BOARD + COUNTERS + HEALTH
 BY_COLUMN: Mapping[str, Quantity] = {quantity.column: quantity for quantity in QUANTITIES + HOST}
 SAMPLE_COLUMNS = tuple(quantity.column for quantity in QUANTITIES)  # the value columns of ``samples``, in its order
 HOST_COLUMNS = tuple(quantity.column for quantity in HOST)  # those of ``host_samples``

@@ -10,19 +10,25 @@ from typing import Any
 import numpy as np
 
 from sawtooth.ingest.decode import I64
-from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.source import Source
+from sawtooth.ingest.telemetry.encoding import as_utf8, decoded, encoding_of
 from sawtooth.ingest.telemetry.formats import (
     dcgmi_dmon,
+    gpustat_json,
     mlflow_metrics,
     nvidia_smi_csv,
     nvidia_smi_dmon,
     nvml_jsonl,
     prometheus_json,
+    prometheus_text,
+    rocm_json,
     sampler_session,
+    table_csv,
+    tegrastats,
     wandb_events,
 )
-from sawtooth.ingest.telemetry.reader import Reader
+from sawtooth.ingest.telemetry.reader import Reader, Telemetry
 from sawtooth.ingest.telemetry.table import find_gaps
 from sawtooth.ingest.writer import Writer
 
@@ -44,12 +50,18 @@ def readers() -> list[Reader]:
         prometheus_json.READER,
         mlflow_metrics.READER,
         wandb_events.READER,
+        gpustat_json.READER,
+        rocm_json.READER,
+        tegrastats.READER,
+        prometheus_text.READER,
+        table_csv.READER,
     ]
 
 
 def reader_for(head: bytes) -> Reader | None:
     """Return the reader that recognizes ``head``; None if it is no telemetry."""
-    return next((reader for reader in readers() if reader.sniff(head)), None)
+    text = as_utf8(head)
+    return next((reader for reader in readers() if reader.sniff(text)), None)
 
 
 def lines(source: Source) -> Generator[bytes]:
@@ -57,9 +69,9 @@ def lines(source: Source) -> Generator[bytes]:
 
     Close the generator if it is not read to its end.
     """
-    rest = b""
+    rest, encoding = b"", encoding_of(source.head())
     with closing(source.pieces()) as pieces:
-        for piece in pieces:
+        for piece in decoded(pieces, encoding):
             *whole, rest = (rest + piece).split(b"\n")
             for line in whole:
                 yield line.rstrip(b"\r")
@@ -103,9 +115,7 @@ def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any])
     if not len(times) and telemetry.host_columns:  # a host without GPUs
         times = telemetry.host_columns["time_ns"]
     if not len(times):
-        raise SourceError(
-            "E-NOEV", f"This {reader.name} file holds no samples. Let the sampler run for a while and give the file again."
-        )
+        raise SourceError("E-NOEV", _no_samples(reader, telemetry))
     columns, twice = _each_once(columns)
     if twice:
         telemetry.diagnostics.append(
@@ -136,6 +146,20 @@ def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any])
         "vendor": vendor_of(telemetry.devices),
         "metadata": telemetry.metadata,
     }
+
+
+def _no_samples(reader: Reader, telemetry: Telemetry) -> str:
+    """Return why a file of a known format has no samples: it has no rows, or none that can be read."""
+    unread = next(
+        (d for d in telemetry.diagnostics if d["key"] in ("line_unreadable", "blank_value", "instances_left_out")), None
+    )
+    if unread is None:
+        return f"This {reader.name} file holds no samples. Let the sampler run for a while and give the file again."
+    example = f" The first is {as_shown(unread['example'])}." if unread.get("example") else ""
+    return (
+        f"This {reader.name} file has {unread['count']:,} rows and none with a usable value.{example} "
+        "Record it again with utilization, power, clocks and temperature."
+    )
 
 
 def vendor_of(devices: list[dict[str, Any]]) -> str | None:

@@ -49,7 +49,7 @@ def read(lines: Iterator[bytes]) -> Telemetry:
             )
             raise SourceError("E-TYPE", problem)
         for series in data.get("result") or []:
-            _read_series(series, table, numbers, unknown)
+            read_series(series, table, numbers, unknown)
     if unknown:
         table.note(
             "series_unknown",
@@ -81,7 +81,8 @@ def _answers(content: bytes) -> list[dict[str, Any]]:
     return [a for a in answers if isinstance(a, dict)]
 
 
-def _read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], int], unknown: set[str]) -> None:
+def read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], int], unknown: set[str]) -> None:
+    """Add the values of one series; ``numbers`` are the GPUs by host and identity, ``unknown`` the names of no use."""
     if not isinstance(series, dict) or not isinstance(series.get("metric"), dict):
         return
     labels = {str(k): str(v) for k, v in series["metric"].items()}

@@ -29,6 +29,10 @@ UNIT_OF_SUFFIX = {
     "c": "°C",
     "mhz": "MHz",
     "mask": "bits",
+    "gen": "generation",
+    "width": "lanes",
+    "count": "count",
+    "last": "number",
 }
 
 

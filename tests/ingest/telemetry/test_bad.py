@@ -74,11 +74,18 @@ def test_time_running_backwards_and_repeats_are_put_in_order(tmp_path):
     assert samples == SAMPLES and notes == {"samples_twice": 1}
 
 
-@pytest.mark.parametrize("lines", [[ABOUT], [ABOUT, b""], [ABOUT, b'{"t_ns": "x"}']])
+@pytest.mark.parametrize("lines", [[ABOUT], [ABOUT, b""]])
 def test_no_sample_is_told(tmp_path, lines):
     with pytest.raises(SourceError) as refusal:
         ingest(tmp_path, lines)
     assert refusal.value.code == "E-NOEV" and "no samples" in str(refusal.value)
+
+
+def test_rows_without_a_usable_value_are_not_called_no_samples(tmp_path):
+    with pytest.raises(SourceError) as refusal:
+        ingest(tmp_path, [ABOUT, b'{"t_ns": "x"}'])
+    assert refusal.value.code == "E-NOEV" and "no samples" not in str(refusal.value)
+    assert "1 rows and none with a usable value" in str(refusal.value)
 
 
 SMI = b"timestamp, index, utilization.gpu [%], name\n"

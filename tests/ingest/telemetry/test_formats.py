@@ -335,6 +335,16 @@ def test_every_reader_knows_its_own_and_no_other() -> None:
         "prometheus_nvitop.json": "Prometheus range query",
         "wandb.csv": "W&B system metrics",
         "mlflow.jsonl": "MLflow system metrics",
+        "amd_smi_metric.csv": "table of GPU samples",
+        "rocm_smi.csv": "table of GPU samples",
+        "nvitop.csv": "table of GPU samples",
+        "xpu_smi.csv": "table of GPU samples",
+        "plain.csv": "table of GPU samples",
+        "amd_smi_metric.json": "amd-smi or rocm-smi JSON",
+        "rocm_smi.json": "amd-smi or rocm-smi JSON",
+        "gpustat.json": "gpustat JSON",
+        "dcgm_exporter.txt": "Prometheus text",
+        "tegrastats.txt": "tegrastats",
     }
     for name, owner in owners.items():
         head = (TELEMETRY / name).read_bytes()[:65536]

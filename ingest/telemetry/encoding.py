@@ -1,0 +1,47 @@
+"""UTF-16 text, which Windows PowerShell's ``>`` and Excel write, as UTF-8."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Iterator
+
+BOMS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+BOMS_OF_UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
+LOOKED_AT = 512  # bytes; every second one is 0 in UTF-16 of plain letters
+MOSTLY = 0.9  # share of these bytes that must be 0: units such as °C have none
+
+
+def encoding_of(head: bytes) -> str | None:
+    """Return utf-16-le or utf-16-be if ``head`` is such text, else None."""
+    if head.startswith(BOMS_OF_UTF32):
+        return None
+    for bom, name in BOMS:
+        if head.startswith(bom):
+            return name
+    start = head[:LOOKED_AT]
+    even, odd = start[::2], start[1::2]
+    if len(odd) < 8:
+        return None
+    if odd.count(0) >= MOSTLY * len(odd) and not even.count(0):
+        return "utf-16-le"
+    if even.count(0) >= MOSTLY * len(even) and not odd.count(0):
+        return "utf-16-be"
+    return None
+
+
+def as_utf8(head: bytes) -> bytes:
+    """Return ``head`` as UTF-8 without a byte order mark if it is UTF-16, else unchanged."""
+    return b"".join(decoded(iter([head]), encoding_of(head)))
+
+
+def decoded(pieces: Iterable[bytes], encoding: str | None) -> Iterator[bytes]:
+    """Yield ``pieces`` of a text in ``encoding`` as UTF-8; unchanged if it is None."""
+    if encoding is None:
+        yield from pieces
+        return
+    decoder, first = codecs.getincrementaldecoder(encoding)(errors="replace"), True
+    for piece in pieces:
+        text = decoder.decode(piece)
+        if first and text:
+            text, first = text.removeprefix("\ufeff"), False
+        yield text.encode("utf-8", errors="replace")

@@ -1,0 +1,80 @@
+"""Prometheus' text format: scrapes of dcgm-exporter and other exporters, one or several in a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.telemetry.formats.prometheus_json import FIELDS, UNIT_SUFFIX, read_series
+from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.table import SampleTable
+from sawtooth.ingest.telemetry.values import Clockless
+
+SCRAPE_INTERVAL_NS = 30_000_000_000  # dcgm-exporter's default
+_LINE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?\s*")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_COMMENT = re.compile(rb"^# (?:HELP|TYPE) [a-zA-Z_:]", re.MULTILINE)
+_SAMPLE = re.compile(rb'^[a-zA-Z_:][\w:]*\{\w+="[^\n]*\} [-+\d.eE]+', re.MULTILINE)
+
+
+def sniff(head: bytes) -> bool:
+    """Return whether ``head`` is a scrape in Prometheus' text format."""
+    first = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    return first[:1] not in b"{[<" and (_COMMENT.search(first) is not None or _SAMPLE.search(first[:4096]) is not None)
+
+
+def read(lines: Iterator[bytes]) -> Telemetry:
+    """Read all scrapes.
+
+    Without times in the file, a series that comes again begins the next scrape. Raises SourceError if no series is known.
+    """
+    table = SampleTable()
+    numbers: dict[tuple[str, str], int] = {}
+    unknown: set[str] = set()
+    clockless: Clockless | None = None
+    seen: set[str] = set()
+    scrape, samples = 0, 0
+    for raw in lines:
+        line = raw.decode("utf-8", errors="replace").strip()
+        if not line or line.startswith("#"):
+            continue
+        if (match := _LINE.fullmatch(line)) is None:
+            table.note("line_unreadable", "data_loss", "Lines that are no sample were left out.", example=line)
+            continue
+        name, labels, value, stamp = match.groups()
+        samples += 1
+        key = f"{name}{{{labels or ''}}}"
+        if stamp is None:
+            if key in seen:
+                seen.clear()
+                scrape += 1
+            seen.add(key)
+        if (name if name in FIELDS else UNIT_SUFFIX.sub("", name)) not in FIELDS:
+            unknown.add(name)
+            continue
+        if stamp is None:
+            clockless = clockless or Clockless(SCRAPE_INTERVAL_NS, table, "The exporter")
+            seconds = clockless.ns(scrape) / 1e9
+        else:
+            seconds = int(stamp) / 1e3
+        series: dict[str, Any] = {
+            "metric": {"__name__": name, **dict(_LABEL.findall(labels or ""))},
+            "values": [[seconds, value]],
+        }
+        read_series(series, table, numbers, unknown)
+    if table.is_empty():
+        named = ", ".join(sorted(unknown)[:4]) or "none at all"
+        raise SourceError(
+            "E-NOEV",
+            f"The {samples:,} samples of this scrape are of no GPU quantity that Sawtooth knows. It has: {named}. "
+            "Scrape dcgm-exporter, nvitop-exporter or Sawtooth's own exporter.",
+        )
+    if len({host for host, _ in numbers}) > 1:
+        table.host = None
+        table.note("several_hosts", "info", "The scrape holds several hosts; their GPUs are numbered one after the other.")
+    return table.telemetry()
+
+
+READER = Reader("Prometheus text", sniff, read)

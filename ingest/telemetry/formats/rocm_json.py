@@ -1,0 +1,130 @@
+"""JSON of ``amd-smi metric`` and ``monitor``, and of ``rocm-smi --json``: once, or samples one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from sawtooth.ingest.quantities.registry import names_in
+from sawtooth.ingest.telemetry.headers import BRACKET_UNITS, plain
+from sawtooth.ingest.telemetry.json_stream import documents
+from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.table import MOST_DEVICES, SampleTable
+from sawtooth.ingest.telemetry.timestamps import Timestamps
+from sawtooth.ingest.telemetry.values import Clockless, number
+
+DEFAULT_INTERVAL_NS = 1_000_000_000
+FIELDS = names_in("table")
+RANK = {name: n for n, name in enumerate(FIELDS)}
+CARD = re.compile(r"card(\d+)")
+SIGN_OF_ROCM_SMI = re.compile(rb'"card\d+"\s*:\s*\{')
+SIGN_OF_AMD_SMI = re.compile(rb'"gpu"\s*:\s*\d+')
+VALUES_OF_AMD_SMI = (
+    b'"gfx_activity"',
+    b'"socket_power"',
+    b'"power_usage"',
+    b'"mem_usage"',
+    b'"gfx"',
+    b'"gfx_clk"',
+    b'"gfx_clock"',
+)
+COUNTERS = ("gfx_activity", "memory_activity")  # of rocm-smi, where they are running counters and no percentages
+
+
+def sniff(head: bytes) -> bool:
+    """Return whether ``head`` is JSON of one of these tools."""
+    if b'"traceEvents"' in head or b"{" not in head[:4096]:
+        return False
+    amd = SIGN_OF_AMD_SMI.search(head) is not None and any(name in head for name in VALUES_OF_AMD_SMI)
+    return amd or SIGN_OF_ROCM_SMI.search(head) is not None
+
+
+def read(lines: Iterator[bytes]) -> Telemetry:
+    """Read every sample; files without times are counted from 0."""
+    table = SampleTable()
+    times, rounds = Timestamps(table), _Rounds(table)
+    for document in documents(lines, table):
+        for device, gpu in _gpus(document):
+            values = _values(gpu)
+            if device >= MOST_DEVICES or not values:
+                continue
+            stamp = gpu.get("timestamp")
+            time_ns = times.ns(str(stamp)) if stamp is not None else rounds.ns(device)
+            if time_ns is None:
+                table.note("line_unreadable", "data_loss", "Samples with an unreadable time were left out.", example=str(stamp))
+                continue
+            name = gpu.get("market_name") or gpu.get("Card Series") or gpu.get("Card series")
+            table.devices.setdefault(device, {"name": str(name) if name else "AMD GPU"})
+            table.add(device, time_ns, values)
+    return table.telemetry()
+
+
+class _Rounds:
+    """Times of samples without any: one more round whenever a GPU comes again."""
+
+    def __init__(self, table: SampleTable) -> None:
+        self._table = table
+        self._clockless: Clockless | None = None
+        self._seen: set[int] = set()
+        self._round = -1
+
+    def ns(self, device: int) -> int:
+        """Return the time of a device's next sample."""
+        if device in self._seen:
+            self._seen.clear()
+        self._round += not self._seen
+        self._seen.add(device)
+        self._clockless = self._clockless or Clockless(DEFAULT_INTERVAL_NS, self._table, "The tool")
+        return self._clockless.ns(self._round)
+
+
+def _gpus(document: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield number and values of each GPU of a document."""
+    if isinstance(document, list):
+        for entry in document:
+            yield from _gpus(entry)
+    elif isinstance(document, dict):
+        if isinstance(inner := document.get("gpu_data"), list):
+            stamp = {"timestamp": document["timestamp"]} if "timestamp" in document else {}
+            for entry in inner:
+                if isinstance(entry, dict):
+                    yield from _gpus(stamp | entry)
+        elif isinstance(number_of := document.get("gpu"), int) and number_of >= 0:
+            yield number_of, document
+        else:
+            for key, entry in document.items():
+                if (card := CARD.fullmatch(key)) is not None and isinstance(entry, dict):
+                    known = {k: v for k, v in entry.items() if plain(k)[0] not in COUNTERS}
+                    yield int(card.group(1)), known
+
+
+def _values(gpu: dict[str, Any]) -> dict[str, float | None]:
+    """Return the known quantities of a GPU's nested values; of several names, the first in the registry's order."""
+    chosen: dict[str, tuple[int, float]] = {}
+    for path, cell, unit in _leaves(gpu, ()):
+        for depth in range(len(path)):
+            name, bracket = plain("_".join(path[depth:]))
+            if name not in FIELDS:
+                continue
+            column, factor = FIELDS[name]
+            value = number(str(cell), BRACKET_UNITS.get((unit or bracket).lower(), factor))
+            if value is not None and (column not in chosen or RANK[name] < chosen[column][0]):
+                chosen[column] = RANK[name], value
+            break
+    return {column: value for column, (_, value) in chosen.items()}
+
+
+def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any, str]]:
+    """Yield path, value and unit of every value in nested objects."""
+    if isinstance(node, dict):
+        if "value" in node and not isinstance(node["value"], dict):
+            yield path, node["value"], str(node.get("unit") or "")
+            return
+        for key, inner in node.items():
+            yield from _leaves(inner, (*path, str(key)))
+    elif not isinstance(node, list):
+        yield path, node, ""
+
+
+READER = Reader("amd-smi or rocm-smi JSON", sniff, read)

@@ -1,0 +1,32 @@
+"""CSV tables of amd-smi, rocm-smi, xpu-smi, nvitop's collector, and of scripts, by the names in their header."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.ingest.telemetry.delimited import find_header, read_delimited, text_of
+from sawtooth.ingest.telemetry.formats import wandb_events
+from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+
+NAME = "table of GPU samples"
+
+
+def sniff(head: bytes) -> bool:
+    """Return whether one of the first lines is a header with a known quantity and a time or a GPU."""
+    if head.lstrip()[:1] in (b"{", b"["):
+        return False
+    header, _ = find_header(text_of(iter(head.split(b"\n"))))
+    return (
+        header is not None
+        and not header.by_nvidia_smi
+        and (header.time is not None or header.device is not None)
+        and not wandb_events.sniff(head)
+    )
+
+
+def read(lines: Iterator[bytes]) -> Telemetry:
+    """Read the rows; a table without times is counted from 0."""
+    return read_delimited(lines, NAME)
+
+
+READER = Reader(NAME, sniff, read)

@@ -1,0 +1,73 @@
+"""``tegrastats`` of NVIDIA Jetson, with dates (JetPack 5 and later) or without."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.rows import SampleRows
+from sawtooth.ingest.telemetry.table import UNREADABLE, SampleTable
+from sawtooth.ingest.telemetry.timestamps import Timestamps
+from sawtooth.ingest.telemetry.values import MIB, Clockless
+
+DEFAULT_INTERVAL_NS = 1_000_000_000
+COLUMNS = [
+    "util_pct",
+    "mem_busy_pct",
+    "mem_used_bytes",
+    "mem_total_bytes",
+    "clock_sm_mhz",
+    "clock_mem_mhz",
+    "temp_c",
+    "power_w",
+]
+SIGN = re.compile(rb"\bRAM \d+/\d+MB .*(?:GR3D(?:_FREQ)? \d+%|CPU \[)", re.IGNORECASE)
+_STAMP = re.compile(r"^(\d{1,2}-\d{1,2}-\d{4} \d{1,2}:\d\d:\d\d(?:\.\d+)?)\s")
+_RAM = re.compile(r"\bRAM (\d+)/(\d+)MB", re.IGNORECASE)
+_LOAD = re.compile(r"\b(GR3D(?:_FREQ)?|EMC(?:_FREQ)?) (\d+)%(?:@\[?(\d+)(?:,\d+)*\]?)?", re.IGNORECASE)
+_TEMPERATURE = re.compile(r"\bgpu@(-?\d+(?:\.\d+)?)C", re.IGNORECASE)
+_RAIL = re.compile(r"\b((?:VDD|POM|VIN)_\w+) (\d+)(?:mW)?/\d+(?:mW)?", re.IGNORECASE)
+GPU_RAILS = ("VDD_GPU_SOC", "VDD_CPU_GPU_CV", "POM_5V_GPU", "VDD_GPU", "VDD_SYS_GPU")  # best first
+
+
+def sniff(head: bytes) -> bool:
+    """Return whether one of the first lines is of tegrastats."""
+    return any(SIGN.search(line) for line in head.split(b"\n")[:20])
+
+
+def read(lines: Iterator[bytes]) -> Telemetry:
+    """Read every line; memory is what GPU and CPU share."""
+    table = SampleTable()
+    times, rows = Timestamps(table), SampleRows(COLUMNS)
+    clockless: Clockless | None = None
+    table.devices[0] = {"name": "NVIDIA Jetson"}
+    for index, raw in enumerate(line for line in lines if line.strip()):
+        line = raw.decode("utf-8", errors="replace").strip().lstrip("\ufeff")
+        ram = _RAM.search(line)
+        stamp = _STAMP.match(line)
+        time_ns = times.ns(stamp.group(1)) if stamp else None
+        if ram is None or (stamp is not None and time_ns is None):
+            table.note("line_unreadable", "data_loss", UNREADABLE, example=line)
+            continue
+        if time_ns is None:
+            clockless = clockless or Clockless(DEFAULT_INTERVAL_NS, table, "tegrastats")
+            time_ns = clockless.ns(index)
+        values = dict.fromkeys(COLUMNS, math.nan)
+        values["mem_used_bytes"], values["mem_total_bytes"] = (float(mb) * MIB for mb in ram.groups())
+        for name, load, clock in _LOAD.findall(line):
+            gpu = name.upper().startswith("GR3D")
+            values["util_pct" if gpu else "mem_busy_pct"] = float(load)
+            if clock:
+                values["clock_sm_mhz" if gpu else "clock_mem_mhz"] = float(clock)
+        if (temperature := _TEMPERATURE.search(line)) is not None:
+            values["temp_c"] = max(float(temperature.group(1)), 0.0)
+        rails = {name.upper(): float(mw) / 1000 for name, mw in _RAIL.findall(line)}
+        values["power_w"] = next((rails[rail] for rail in GPU_RAILS if rail in rails), math.nan)
+        rows.add(0, time_ns, list(values.values()))
+    rows.store(table, times.finish())
+    return table.telemetry()
+
+
+READER = Reader("tegrastats", sniff, read)

@@ -1,0 +1,182 @@
+"""Headers of telemetry tables: what each column is, of which GPU, and in which unit."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from sawtooth.ingest.quantities.quantity import Source
+from sawtooth.ingest.quantities.registry import QUANTITIES, names_in
+from sawtooth.ingest.quantities.throttling import THROTTLE_REASONS
+from sawtooth.ingest.telemetry.values import UNITS, cells
+
+DELIMITERS = ",;\t|"
+MOST_CHARACTERS = 1 << 16  # of a header: nvitop's and W&B's have some thousand columns
+MOST_OF_TITLE = 120
+MARKUP = ("{", "[", "<", "}")  # no header of a table begins so
+SEARCHED = 40  # lines before a header: banners, warnings, comments
+TIMES = (
+    "timestamp",
+    "time",
+    "datetime",
+    "date_time",
+    "query_time",
+    "ts",
+    "_timestamp",
+    "unix_time",
+    "epoch",
+    "created_at",
+    "timestamp_s",
+    "time_s",
+    "timestamp_ms",
+    "last_timestamp",
+)
+DATES = ("date", "day")
+DEVICES = ("index", "gpu", "gpu_index", "gpu_id", "gpu_idx", "gpuid", "device", "device_id", "deviceid", "device_index", "id", "card", "gpu_number", "entity", "npu")  # fmt: skip
+UUIDS = ("uuid", "gpu_uuid", "pci_bus_id", "gpu_bus_id", "serial")
+NAMES = ("name", "gpu_name", "model", "product_name", "model_name", "device_name")
+HOSTS = ("host", "hostname", "node", "instance", "machine")
+PARTITIONS = ("xcp", "tile_id", "tileid", "gpu_i_id", "mig")
+FIELDS: dict[Source, dict[str, tuple[str, float]]] = {source: names_in(source) for source in ("nvidia_smi", "table")}
+# Units at the end of a name, such as power_w; those that a header has in brackets are removed before.
+NAME_UNITS = {
+    "pct": 1.0, "percent": 1.0, "percentage": 1.0, "perc": 1.0, "w": 1.0, "watts": 1.0, "watt": 1.0, "mw": 1e-3, "c": 1.0, "celsius": 1.0,
+    "degc": 1.0, "mhz": 1.0, "ghz": 1e3, "hz": 1e-6, "b": 1.0, "bytes": 1.0, "kib": 1024.0, "kb": 1024.0, "mib": float(1 << 20), "mb": float(1 << 20),
+    "gib": float(1 << 30), "gb": float(1 << 30), "j": 1.0, "joules": 1.0, "ratio": 100.0,
+}  # fmt: skip
+# Tools write MB and GB of memory but mean MiB and GiB, as gpustat and amd-smi do.
+BRACKET_UNITS = UNITS | {"mb": float(1 << 20), "gb": float(1 << 30), "kb": 1024.0, "watts": 1.0, "celsius degree": 1.0, "celsius": 1.0, "percent": 1.0, "°c": 1.0, "ghz": 1e3, "hz": 1e-6}  # fmt: skip
+# The reasons for lower clocks may also be queried one by one, with "Active" or "Not Active" in one column each.
+REASONS = {
+    f"{prefix}_{reason.nvidia_smi}": reason.bit
+    for reason in THROTTLE_REASONS
+    if reason.nvidia_smi
+    for prefix in ("clocks_event_reasons", "clocks_throttle_reasons")
+}
+_BRACKETS = re.compile(r"[\[(]([^\])]*)[\])]")
+_OTHER = re.compile(r"[^a-z0-9]+")
+_WIDE = re.compile(r"(?:.*[/ ])?(?:cuda:\d+ \()?(?:gpu|card|device)[ _:#-]?(\d+)\)?[ _./:-]+(.+)", re.IGNORECASE)
+_STATISTIC = re.compile(r"/(mean|min|max|last)$")
+_XCD = re.compile(r"gfx_\d+_clk")
+_CHOSEN = {quantity.column: n for n, quantity in enumerate(QUANTITIES)}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the file: its place, its column of ``samples``, the factor to that column's unit, and its GPU.
+
+    ``device`` is None if the rows say which GPU they describe.
+    """
+
+    place: int
+    column: str
+    factor: float
+    device: int | None = None
+
+
+@dataclass
+class Header:
+    """A header line: the places of times and names, and the used columns."""
+
+    delimiter: str
+    titles: list[str]
+    time: int | None = None
+    date: int | None = None
+    device: int | None = None
+    uuid: int | None = None
+    name: int | None = None
+    host: int | None = None
+    driver: int | None = None
+    partition: int | None = None
+    columns: list[Column] = field(default_factory=list)
+    reasons: dict[int, int] = field(default_factory=dict)  # place → bit of NVML's mask
+    by_nvidia_smi: bool = False  # it has a name that nvidia-smi writes
+
+    @property
+    def known(self) -> bool:
+        """Whether the table has samples of a quantity that is known."""
+        return bool(self.columns or self.reasons)
+
+
+def plain(title: str) -> tuple[str, str]:
+    """Return a header's name in lower case with ``_`` between words, and its unit from the brackets."""
+    unit = " ".join(_BRACKETS.findall(title)).strip().lower()
+    return _OTHER.sub("_", _BRACKETS.sub(" ", title).lower().replace("%", " percent ")).strip("_"), unit
+
+
+def header_of(line: str) -> Header:
+    """Return what the cells of a header line mean."""
+    if len(line) > MOST_CHARACTERS or line.lstrip().startswith(MARKUP):
+        return Header(",", [])
+    delimiter = max(DELIMITERS, key=line.count)
+    titles = [cell.strip() for cell in cells(line.lstrip("# "), delimiter)]
+    header = Header(delimiter, titles)
+    best: dict[tuple[str, int | None], tuple[int, Column]] = {}
+    several: list[Column] = []
+    for place, title in enumerate(titles):
+        if len(title) > MOST_OF_TITLE:
+            continue
+        name, unit = plain(title)
+        if _placed(header, place, plain(title.rsplit("/", 1)[-1])[0]):  # nvitop's names have the collector's before them
+            continue
+        if name in REASONS:
+            header.reasons[place] = REASONS[name]
+        elif (ranked := _quantity(title, "gfx_0_clk" if _XCD.fullmatch(name) else name, unit, place)) is not None:
+            rank, column = ranked
+            header.by_nvidia_smi |= "." in title and _bare(title) in FIELDS["nvidia_smi"]
+            if _XCD.fullmatch(name):
+                several.append(column)
+            elif (column.column, column.device) not in best or rank < best[column.column, column.device][0]:
+                best[column.column, column.device] = rank, column
+    header.columns = [column for _, column in best.values()] + (several if ("clock_sm_mhz", None) not in best else [])
+    return header
+
+
+def _placed(header: Header, place: int, name: str) -> bool:
+    """Store the place of a column that says when, where or of what a row is; return whether it is one."""
+    roles = {"time": TIMES, "date": DATES, "device": DEVICES, "uuid": UUIDS, "name": NAMES, "host": HOSTS, "partition": PARTITIONS, "driver": ("driver_version",)}  # fmt: skip
+    for role, names in roles.items():
+        if name in names:
+            if getattr(header, role) is None:
+                setattr(header, role, place)
+            return True
+    return False
+
+
+def _bare(title: str) -> str:
+    return _BRACKETS.sub("", title).strip().lower()
+
+
+def _quantity(title: str, name: str, unit: str, place: int) -> tuple[int, Column] | None:
+    """Return the rank among names of one quantity, and the column; None for an unknown title."""
+    if not any(map(str.isalpha, title)):
+        return None
+    bare = _bare(title)
+    if bare in FIELDS["nvidia_smi"]:
+        column, factor = FIELDS["nvidia_smi"][bare]
+        return list(FIELDS["nvidia_smi"]).index(bare), Column(place, column, BRACKET_UNITS.get(unit, factor))
+    if (known := _named(name, unit, column_of=FIELDS["table"])) is not None:
+        rank, column, factor = known
+        return rank, Column(place, column, factor)
+    if title.startswith("pid:") or "/pid:" in title:
+        return None  # nvitop's columns of one process
+    statistic = _STATISTIC.search(title)
+    if statistic is not None and statistic.group(1) != "mean":
+        return None
+    if (wide := _WIDE.fullmatch(_STATISTIC.sub("", title))) is not None:
+        inner, unit = plain(wide.group(2))
+        if (known := _named(inner, unit, column_of=FIELDS["table"])) is not None:
+            rank, column, factor = known
+            return rank, Column(place, column, factor, int(wide.group(1)))
+    return None
+
+
+def _named(name: str, unit: str, *, column_of: dict[str, tuple[str, float]]) -> tuple[int, str, float] | None:
+    """Return rank, column and factor of a plain name, with or without its unit at the end."""
+    *stem, last = name.split("_")
+    for candidate, own in ((name, ""), ("_".join(stem), last if last in NAME_UNITS else None)):
+        if own is not None and candidate in column_of:
+            column, factor = column_of[candidate]
+            by_unit = BRACKET_UNITS.get(unit) if unit else NAME_UNITS.get(own)
+            return list(column_of).index(candidate), column, factor if by_unit is None else by_unit
+    return None

@@ -1,0 +1,176 @@
+"""Timestamps of telemetry tables in all forms that tools, scripts and spreadsheets write."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from datetime import date
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.ingest.telemetry.table import SampleTable
+
+EPOCH = date(1970, 1, 1)
+SECOND = 1_000_000_000
+DAY = 86_400 * SECOND
+HALF_DAY = DAY // 2
+EARLIEST_EPOCH = 1e8  # seconds: smaller numbers count from the start of the recording
+_CLOCK = r"(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?\s*([AaPp]\.?[Mm]\.?)?"
+_ZONE = r"\s*(Z|UTC|GMT|[+-]\d\d:?\d\d|[+-]\d\d)?"
+YEAR_FIRST = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?:[T ]+|$)(?:" + _CLOCK + _ZONE + r")?")
+YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})[-/.](\d{4}|\d\d)[T, ]+" + _CLOCK + _ZONE)
+COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)[T ]?\s*" + _CLOCK + _ZONE)
+NAMED_MONTH = re.compile(
+    r"(?:[A-Za-z]{3,9},?\s+)?([A-Za-z]{3})[a-z]*\.?\s+(\d{1,2})\s+" + _CLOCK + r"(?:\s+[A-Z]{2,5})?\s+(\d{4})"
+)
+TIME_ONLY = re.compile(_CLOCK)
+NUMBER = re.compile(r"\d+(?:[.,]\d+)?(?:[eE]\+?\d+)?")
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+
+class Timestamps:
+    """Converts the timestamps of one file into nanoseconds.
+
+    Times with a zone, and numbers since 1970, are Unix times. Times without a zone are as if they were UTC, and the clock of the
+    recording is ``local``. Times without a date, and small numbers, count from an unknown start. Call ``finish`` after the last
+    one: only then the order of day and month in dates such as 03-11-2026 is known.
+    """
+
+    def __init__(self, table: SampleTable) -> None:
+        self._table = table
+        self._dates: dict[tuple[int, int, int], int] = {}  # (first field, second field, year) → the day that was used
+        self._separator = ""
+        self._last = -1
+        self._midnights = 0
+
+    def ns(self, text: str) -> int | None:
+        """Return the time of ``text``; None if it is no timestamp."""
+        text = text.strip().strip('"')
+        if NUMBER.fullmatch(text):
+            return self._number(float(text.replace(",", ".")), text)
+        if match := YEAR_FIRST.fullmatch(text):
+            year, month, day, *clock, zone = match.groups()
+            return self._dated(_day(int(year), int(month), int(day)), clock, zone)
+        if match := YEAR_LAST.fullmatch(text):
+            first, separator, second, year, *clock, zone = match.groups()
+            return self._dated(self._day(int(first), separator, int(second), int(year)), clock, zone)
+        if match := COMPACT.fullmatch(text):
+            year, month, day, *clock, zone = match.groups()
+            return self._dated(_day(int(year), int(month), int(day)), clock, zone)
+        if match := NAMED_MONTH.fullmatch(text):
+            name, day, *clock, year = match.groups()
+            month = MONTHS.index(name.lower()) + 1 if name.lower() in MONTHS else 0
+            return self._dated(_day(int(year), month, int(day)), clock, None)
+        if match := TIME_ONLY.fullmatch(text):
+            return self._time_of_day(_of_day(*match.groups()))
+        return None
+
+    def _number(self, value: float, text: str) -> int | None:
+        if value < EARLIEST_EPOCH:
+            self._unknown("The file's times count from its own start. Give the start to lay them over a trace.")
+            return round(value * 1e6) * 1000
+        for above, unit in ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000)):
+            if value >= above:
+                return int(float(text) * unit) if not text.isdigit() else int(text) * unit
+        return round(value * 1e6) * 1000
+
+    def _dated(self, day: int | None, clock: list[str | None], zone: str | None) -> int | None:
+        if day is None or (of_day := _of_day(*clock) if clock[0] else 0) is None:
+            return None
+        if zone:
+            return day * DAY + of_day - _zone_ns(zone)
+        self._table.clock = "local"
+        if "zone_unknown" not in self._table.diagnostics:
+            note = "The file's times are local and carry no zone. Give the zone to lay them over a trace."
+            self._table.note("zone_unknown", "info", note)
+        return day * DAY + of_day
+
+    def _time_of_day(self, of_day: int | None) -> int | None:
+        if of_day is None:
+            return None
+        self._unknown("The file has times without dates. Give the start to lay them over a trace.")
+        time_ns = self._midnights * DAY + of_day
+        if self._last >= 0 and time_ns < self._last - HALF_DAY:
+            self._midnights += 1
+            time_ns += DAY
+        elif time_ns > self._last + HALF_DAY and self._last >= 0 and self._midnights:
+            return time_ns - DAY  # a row from before midnight, after one from behind it
+        self._last = time_ns
+        return time_ns
+
+    def _unknown(self, note: str) -> None:
+        self._table.clock = "unknown"
+        if "no_times" not in self._table.diagnostics:
+            self._table.note("no_times", "info", note)
+
+    def _day(self, first: int, separator: str, second: int, year: int) -> int | None:
+        """Return the day of a date with the year at its end, with the month first where both are possible."""
+        key = (first, second, year if year >= 100 else 2000 + year)
+        if key not in self._dates:
+            self._separator = separator
+            orders = ((second, first), (first, second)) if separator == "." else ((first, second), (second, first))
+            day = next((d for month, of_month in orders if (d := _day(key[2], month, of_month)) is not None), None)
+            if day is None:
+                return None
+            self._dates[key] = day
+        return self._dates[key]
+
+    def finish(self) -> dict[int, int]:
+        """Return which days (since 1970) were in truth others, and note a date whose order nothing shows."""
+        if not self._dates or self._separator == ".":
+            return {}
+        month_first = {key: _day(key[2], key[0], key[1]) for key in self._dates}
+        day_first = {key: _day(key[2], key[1], key[0]) for key in self._dates}
+        if None in day_first.values():  # a field above 12 shows that the month is first
+            return {}
+        order = day_first
+        if None not in month_first.values():
+            if len(self._dates) == 1 or (jumps := _jumps(month_first)) == _jumps(day_first):
+                first, second, year = next(iter(self._dates))
+                if first != second:
+                    sign = self._separator
+                    shown = f"{first:02}{sign}{second:02}{sign}{year}"
+                    note = f"The date {shown} was read with the month first, because nothing in the file shows the order. Give the start if the day is first."
+                    self._table.note("date_order", "info", note)
+                return {}
+            order = month_first if jumps < _jumps(day_first) else day_first
+        return {used: day for key, used in self._dates.items() if (day := order[key]) is not None and day != used}
+
+
+def moved_days(times: NDArray[np.int64], days: dict[int, int]) -> NDArray[np.int64]:
+    """Return ``times`` with each day that is a key of ``days`` replaced by its value."""
+    if not days:
+        return times
+    of, rest = np.divmod(times, DAY)
+    return np.array([days.get(int(day), int(day)) for day in of], np.int64) * DAY + rest
+
+
+def _day(year: int, month: int, day: int) -> int | None:
+    try:
+        return (date(year, month, day) - EPOCH).days
+    except ValueError:
+        return None
+
+
+def _of_day(hour: str | None, minute: str | None, second: str | None, fraction: str | None, half: str | None) -> int | None:
+    hours, minutes, seconds = int(hour or 0), int(minute or 0), int(second or 0)
+    if half:
+        hours = hours % 12 + (12 if half[0] in "pP" else 0)
+    if hours > 23 or minutes > 59 or seconds > 60:
+        return None
+    return (hours * 3600 + minutes * 60 + seconds) * SECOND + (int(fraction.ljust(9, "0")) if fraction else 0)
+
+
+def _zone_ns(zone: str) -> int:
+    if zone in ("Z", "UTC", "GMT"):
+        return 0
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    seconds = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+    return (-seconds if zone[0] == "-" else seconds) * SECOND
+
+
+def _jumps(days: dict[tuple[int, int, int], int | None]) -> int:
+    """Return by how many days the dates of a file go back or jump, in their order in the file."""
+    known = [day for day in days.values() if day is not None]
+    return sum(abs(b - a - 1) for a, b in itertools.pairwise(known))

@@ -1,0 +1,73 @@
+"""The answer to a table whose columns are not known: its header, and how to rename its columns."""
+
+from __future__ import annotations
+
+import re
+
+from sawtooth.ingest.errors import SourceError, as_shown
+from sawtooth.ingest.telemetry.delimited import find_header, text_of
+from sawtooth.ingest.telemetry.headers import Header, header_of
+from sawtooth.ingest.telemetry.table import SampleTable
+from sawtooth.ingest.telemetry.timestamps import Timestamps
+from sawtooth.ingest.telemetry.values import cells
+
+TITLES_SHOWN = 8
+LEAST_ROWS = 2
+KNOWN = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W], temperature.gpu, clocks.sm [MHz]"
+# Words in an unknown title → the title that would be understood.
+MEANT = (
+    (re.compile(r"time|date|stamp", re.IGNORECASE), "timestamp"),
+    (re.compile(r"util|usage|load|busy|activ", re.IGNORECASE), "utilization.gpu [%]"),
+    (re.compile(r"mem|vram|fb", re.IGNORECASE), "memory.used [MiB]"),
+    (re.compile(r"pow|watt", re.IGNORECASE), "power.draw [W]"),
+    (re.compile(r"temp|celsius", re.IGNORECASE), "temperature.gpu"),
+    (re.compile(r"clock|mhz|freq", re.IGNORECASE), "clocks.sm [MHz]"),
+    (re.compile(r"gpu|device|index|card", re.IGNORECASE), "index"),
+)
+
+
+def refuse_unknown_table(head: bytes) -> None:
+    """Raise SourceError if ``head`` is a table with a header of which no column is known."""
+    first = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    if first in (b"{", b"[", b"<", b"") or b"\x00" in head[:1024]:
+        return
+    lines = head.split(b"\n")
+    known, table = find_header(text_of(iter(lines)))
+    header = known or table
+    if header is None or not _has_rows(header, lines):
+        return
+    shown = ", ".join(as_shown(title) for title in header.titles[:TITLES_SHOWN])
+    more = f" and {len(header.titles) - TITLES_SHOWN} more" if len(header.titles) > TITLES_SHOWN else ""
+    raise SourceError(
+        "E-TYPE",
+        f"This is a table with the columns {shown}{more}. {_advice(header)} Columns that are understood are for example: {KNOWN}.",
+    )
+
+
+def _has_rows(header: Header, lines: list[bytes]) -> bool:
+    """Return whether at least LEAST_ROWS lines have as many cells as the header, of which one is a number or a time."""
+    table = SampleTable()
+    times = Timestamps(table)
+    rows = 0
+    for line in list(text_of(iter(lines)))[1:50]:
+        row = cells(line, header.delimiter)
+        if len(row) == len(header.titles) and any(times.ns(cell) is not None for cell in row):
+            rows += header_of(line).titles != header.titles
+    return rows >= LEAST_ROWS
+
+
+def _advice(header: Header) -> str:
+    """Return which columns to rename, and how."""
+    taken: set[str] = set()
+    if header.known:
+        taken = {"utilization.gpu [%]", "memory.used [MiB]", "power.draw [W]", "temperature.gpu", "clocks.sm [MHz]"}
+    pairs = []
+    for title in header.titles:
+        meant = next((name for words, name in MEANT if words.search(title) and name not in taken), None)
+        if meant is not None:
+            taken.add(meant)
+            pairs.append(f"{as_shown(title)} to {meant}")
+    missing = "" if "timestamp" in taken or header.time is not None else " It needs a column timestamp."
+    if pairs:
+        return f"Rename {', '.join(pairs)}.{missing}"
+    return f"None of them names a GPU quantity.{missing}"

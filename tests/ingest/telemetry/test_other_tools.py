@@ -1,0 +1,211 @@
+"""Telemetry of AMD's and Intel's tools, of scripts and spreadsheets, and repaired times. Values are read off the files."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.schema import DataFolder
+from tests.support.paths import TELEMETRY
+
+START = 1790496000 * 10**9  # 2026-09-27 08:00:00 UTC
+MIB = 1 << 20
+
+
+def ingested(path: Path, tmp_path: Path) -> duckdb.DuckDBPyConnection:
+    folder = DataFolder(tmp_path / "data")
+    return duckdb.connect(str(folder.recording_file(ingest_file(path, folder).id)), read_only=True)
+
+
+def read(text: str | bytes, tmp_path: Path, what: str = "time_ns, util_pct") -> list[tuple[Any, ...]]:
+    path = tmp_path / "log.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return ingested(path, tmp_path).execute(f"SELECT {what} FROM samples ORDER BY device, time_ns").fetchall()
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "expected", "clock"),
+    [
+        (
+            "amd_smi_metric.csv",
+            "device, (time_ns - 1790496000000000000) // 1000000000, util_pct, power_w, clock_sm_mhz, clock_sm_max_mhz, temp_c, mem_used_bytes",
+            [
+                (0, 0, 97, 700, 2050, 2400, 71, 150000 * MIB),
+                (0, 1, 96, 705, 2050, 2400, 72, 150010 * MIB),
+                (1, 0, 12, 210, 1200, 2400, 45, 1000 * MIB),
+                (1, 1, 11, 209, 1200, 2400, 45, 1000 * MIB),
+            ],
+            "unix",
+        ),
+        (
+            "amd_smi_metric.json",
+            "device, (time_ns - 1790496000000000000) // 1000000000, util_pct, mem_busy_pct, power_w, clock_sm_mhz, temp_c, mem_temp_c, mem_used_bytes",
+            [(0, 0, 97, 30, 700, 2100, 71, 64, 150000 * MIB), (0, 1, 96, 31, 705, 2090, 72, 64, 150010 * MIB)],
+            "unix",
+        ),
+        (
+            "rocm_smi.csv",
+            "device, time_ns // 1000000000, util_pct, power_w, mem_used_bytes",
+            [
+                (0, 0, 97, 700, 164913322393),
+                (0, 1, 98, 702, 164913322393),
+                (1, 0, 3, 141, 298844160),
+                (1, 1, 2, 140, 298844160),
+            ],
+            "unknown",
+        ),
+        (
+            "rocm_smi.json",
+            "device, time_ns // 1000000000, util_pct, power_w, temp_c",
+            [(0, 0, 97, 300, 61), (0, 1, 98, 301, 62)],
+            "unknown",
+        ),
+        (
+            "nvitop.csv",
+            "device, time_ns, util_pct, mem_used_bytes",
+            [
+                (3, START + 2_500_000_000, 94.5, int(61236.5 * MIB)),
+                (3, START + 4_500_000_000, 95.5, 61240 * MIB),
+                (5, START + 2_500_000_000, 12, None),
+                (5, START + 4_500_000_000, 13, None),
+            ],
+            "unix",
+        ),
+        (
+            "gpustat.json",
+            "device, time_ns - 1790496000000000000, util_pct, power_w, power_limit_w, mem_used_bytes, process_count",
+            [(0, 100_000_000, 97, 640, 700, 61000 * MIB, 1), (0, 1_100_000_000, 96, 641, 700, 61010 * MIB, 0)],
+            "local",
+        ),
+        (
+            "dcgm_exporter.txt",
+            "device, time_ns // 1000000000, util_pct, dram_active_pct",
+            [(0, 0, 98, 41), (0, 30, 96, None), (1, 0, 97, None), (1, 30, 95, None)],
+            "unknown",
+        ),
+        (
+            "tegrastats.txt",
+            "time_ns // 1000000000 - 1773241980, util_pct, clock_sm_mhz, temp_c, power_w, mem_used_bytes",  # 2026-03-11 15:13
+            [(0, 45, 1300, 48.2, 3.176, 5848 * MIB), (1, 99, 1300, 48.7, 9.176, 5850 * MIB)],
+            "local",
+        ),
+        (
+            "xpu_smi.csv",
+            "time_ns, util_pct, power_w, clock_sm_mhz, mem_used_bytes",
+            [(86_399_500_000_000, None, 271.1, 1600, 2048 * MIB), (86_400_500_000_000, 87.5, 271.3, 1600, 2048 * MIB)],
+            "unknown",
+        ),
+        ("plain.csv", "time_ns, util_pct", [(START, 95), (START + 10**9, 97)], "unix"),
+    ],
+)
+def test_a_tool_is_read_by_its_names(tmp_path: Path, name: str, what: str, expected: list[Any], clock: str) -> None:
+    con = ingested(TELEMETRY / name, tmp_path)
+    found = con.execute(f"SELECT {what} FROM samples ORDER BY device, time_ns").fetchall()
+    assert [tuple(map(pytest.approx, row)) if None not in row else row for row in expected] == found
+    assert con.execute("SELECT clock FROM recording").fetchall() == [(clock,)]
+
+
+HEADER = "timestamp, index, utilization.gpu [%]\n"
+NOON = 1773230400 * 10**9  # 2026-03-11 12:00:00 UTC
+
+
+@pytest.mark.parametrize(
+    ("stamps", "expected"),
+    [
+        (["2026-03-11T20:00:00+08:00", "2026-03-11T20:00:01+08:00"], [NOON, NOON + 10**9]),
+        (["2026-03-11T12:00:00Z", "2026-03-11 12:00:01.250Z"], [NOON, NOON + 1_250_000_000]),
+        (["03-11-2026 12:00:00", "03-11-2026 12:00:01"], [NOON, NOON + 10**9]),
+        (["11.03.2026 12:00:00", "11.03.2026 12:00:01"], [NOON, NOON + 10**9]),
+        (["03/11/2026 11:59:59 AM", "03/11/2026 12:00:00 PM"], [NOON - 10**9, NOON]),
+        (["11/03/2026 12:00:00", "13/03/2026 12:00:00"], [NOON, NOON + 2 * 86_400 * 10**9]),  # 13 is no month
+        (["03-11-2026 12:00:00", "03-13-2026 12:00:00"], [NOON, NOON + 2 * 86_400 * 10**9]),
+        (["11-03-2026 23:59:59", "12-03-2026 00:00:00"], [NOON + 43_199 * 10**9, NOON + 43_200 * 10**9]),  # no jump of a month
+        (["1773230400", "1773230401"], [NOON, NOON + 10**9]),
+        (["1773230400000", "1773230401500"], [NOON, NOON + 1_500_000_000]),
+        (["Wed Mar 11 12:00:00 2026", "Wed Mar 11 12:00:01 2026"], [NOON, NOON + 10**9]),
+    ],
+)
+def test_a_date_in_another_form(tmp_path: Path, stamps: list[str], expected: list[int]) -> None:
+    found = read(HEADER + "".join(f"{stamp}, 0, 5 %\n" for stamp in stamps), tmp_path)
+    assert [time_ns for time_ns, _ in found] == expected
+
+
+def test_a_date_that_may_be_two_days_is_noted(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(HEADER + "03-11-2026 12:00:00, 0, 5 %\n03-11-2026 12:00:01, 0, 6 %\n")
+    noted = dict(ingested(path, tmp_path).execute("SELECT key, sentence FROM diagnostics").fetchall())
+    assert "03-11-2026" in noted["date_order"] and "month first" in noted["date_order"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+def test_text_of_powershell_and_excel(tmp_path: Path, encoding: str) -> None:
+    text = "timestamp;index;utilization.gpu [%];power.draw [W]\r\n27.09.2026 08:00:00;0;95 %;300,25 W\r\n"
+    mark = codecs.BOM_UTF16_BE if encoding == "utf-16-be" else b""
+    found = read(mark + text.encode(encoding), tmp_path, "time_ns, util_pct, power_w")
+    assert found == [(START, 95, 300.25)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("time,gpu0_util,gpu1_util\n1790496000,10,20\n1790496001,11,21\n", [10, 11, 20, 21]),
+        ("Date,Time,GPU Usage (%)\n2026/09/27,08:00:00,33\n2026/09/27,08:00:01,34\n", [33, 34]),
+        ("timestamp\tgpu_util_pct\n1790496000\t44\n1790496001\t45\n", [44, 45]),
+        ("timestamp,utilization\n1790496000,0.97\n1790496001,0.5\n", [97, 50]),  # ratios
+    ],
+)
+def test_tables_of_scripts(tmp_path: Path, text: str, expected: list[float]) -> None:
+    assert [util for (util,) in read(text, tmp_path, "util_pct")] == pytest.approx(expected)
+
+
+def test_an_unknown_table_is_answered_with_its_header_and_what_to_rename(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("wall clock,auslastung,gpu power draw now\n1790496000,5,300\n1790496001,6,310\n1790496002,6,310\n")
+    with pytest.raises(SourceError) as refusal:
+        ingested(path, tmp_path)
+    said = str(refusal.value)
+    assert "'wall clock', 'auslastung', 'gpu power draw now'" in said and "to power.draw [W]" in said
+    assert "timestamp" in said and "no samples" not in said
+
+
+def test_rows_that_cannot_be_read_are_shown(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(HEADER + "yesterday, 0, 5 %\nyesterday, 0, 6 %\n")
+    with pytest.raises(SourceError, match="None of the 2 rows below the header can be read: the first is 'yesterday, 0, 5 %'"):
+        ingested(path, tmp_path)
+
+
+def at(seconds: float) -> str:
+    return f"2026/09/27 {8 + int(seconds) // 3600:02}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02}.{round(seconds % 1 * 1000):03}"
+
+
+def intervals(tmp_path: Path, seconds: list[float], devices: int = 1) -> list[float]:
+    lines = [f"{at(s)}, {d}, {i % 100} %\n" for i, s in enumerate(seconds) for d in range(devices)]
+    found = read(HEADER + "".join(lines), tmp_path, "device, time_ns")
+    times = [time_ns for device, time_ns in found if device == 0]
+    assert len(found) == devices * len(seconds)
+    return [(b - a) / 1e9 for a, b in itertools.pairwise(times)]
+
+
+def test_a_clock_that_is_set_back_goes_on(tmp_path: Path) -> None:
+    """After 20 s the clock is set back by 12 s: no sample is lost, and none is put between earlier ones."""
+    assert intervals(tmp_path, [*range(100, 120), *range(108, 140)], devices=2) == [1.0] * 51
+
+
+def test_lines_that_changed_places_are_sorted(tmp_path: Path) -> None:
+    assert intervals(tmp_path, [1, 2, 4, 3, 5, 6]) == [1.0] * 5
+
+
+def test_an_earlier_log_behind_a_later_one_stays_earlier(tmp_path: Path) -> None:
+    assert intervals(tmp_path, [*range(500, 510), *range(100, 110)]) == [1.0] * 9 + [391.0] + [1.0] * 9
+
+
+def test_samples_that_share_a_timestamp_are_spread_over_its_second(tmp_path: Path) -> None:
+    assert intervals(tmp_path, [s for s in range(10) for _ in range(5)]) == pytest.approx([0.2] * 49)
