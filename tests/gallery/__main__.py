@@ -99,7 +99,7 @@ def _pictures(browser: Browser, url: str, addresses: dict[str, str], options: ar
 def _picture(page: Page, address: str, path: Path) -> list[str]:
     """Take one picture; return what a reader cannot use."""
     page.goto(address)
-    page.locator(".st-headline").first.wait_for(timeout=SHOW_MS)
+    page.locator("h1").first.wait_for(timeout=SHOW_MS)
     page.locator("[data-testid=stStatusWidget], [data-testid=stSkeleton]").first.wait_for(state="hidden", timeout=SHOW_MS)
     page.wait_for_timeout(SETTLE_MS)  # charts draw after the script has ended
     page.screenshot(path=path, timeout=SHOW_MS)

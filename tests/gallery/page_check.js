@@ -1,12 +1,13 @@
 // What a reader cannot use: text below 4.5:1 (3:1 where large), text cut off without an ellipsis, a page that scrolls sideways.
 () => {
-  const rgb = (text) => { const n = (text.match(/[\d.]+/g) || []).map(Number); return n.length < 3 ? null : [n[0], n[1], n[2], n.length > 3 ? n[3] : 1]; };
+  const rgb = (text) => { const n = (text.match(/[\d.]+/g) || []).map((each, i) => (i < 3 && text.startsWith("color(srgb") ? 255 : 1) * Number(each)); return n.length < 3 ? null : [n[0], n[1], n[2], n.length > 3 ? n[3] : 1]; };
   const over = (top, under) => [0, 1, 2].map((i) => top[i] * top[3] + under[i] * (1 - top[3]));
   const light = (c) => { const l = c.slice(0, 3).map((v) => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }); return 0.2126 * l[0] + 0.7152 * l[1] + 0.0722 * l[2]; };
   const contrast = (a, b) => { const [x, y] = [light(a), light(b)].sort((m, n) => n - m); return (x + 0.05) / (y + 0.05); };
+  const above = (element) => element.parentElement ?? element.getRootNode().host ?? null; // components of the page keep their markup in a root of their own
   const backdrop = (element) => {
     const layers = [];
-    for (let e = element; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c && c[3] > 0) { layers.push(c); if (c[3] === 1) break; } }
+    for (let e = element; e; e = above(e)) { const c = rgb(getComputedStyle(e).backgroundColor); if (c && c[3] > 0) { layers.push(c); if (c[3] === 1) break; } }
     return layers.reverse().reduce((under, top) => over(top, under), [255, 255, 255]);
   };
   // What a chart draws under a text: bars, slices and dots are no ancestors of it, so the one that holds its middle is looked for.
@@ -18,10 +19,11 @@
     const style = getComputedStyle(found[0]), [r, g, b] = rgb(style.fill);
     return over([r, g, b, Number(style.fillOpacity) * opacity(found[0])], backdrop(found[0].closest(".js-plotly-plot")));
   };
-  const opacity = (element) => { let o = 1; for (let e = element; e; e = e.parentElement) o *= Number(getComputedStyle(e).opacity); return o; };
+  const opacity = (element) => { let o = 1; for (let e = element; e; e = above(e)) o *= Number(getComputedStyle(e).opacity); return o; };
   const problems = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+  const inside = (root) => [root, ...[...root.querySelectorAll("*")].flatMap((e) => (e.shadowRoot ? inside(e.shadowRoot) : []))];
+  const texts = (root) => { const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT), found = []; while (walker.nextNode()) found.push(walker.currentNode); return found; };
+  for (const node of inside(document.body).flatMap(texts)) {
     const text = node.textContent.trim(), element = node.parentElement;
     if (!text || !element || ["SCRIPT", "STYLE", "NOSCRIPT"].includes(element.tagName) || !element.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true })) continue;
     const box = element.getBoundingClientRect();

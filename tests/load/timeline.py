@@ -103,7 +103,7 @@ def first_picture(page: Page, server: Server, run: str) -> tuple[float, float, f
     page.goto(f"{server.url}/verdict?run={run}")
     link = page.get_by_test_id("stSidebar").get_by_role("link", name="Timeline")
     link.wait_for(timeout=120_000)
-    page.locator('[data-test-script-state="notRunning"] .st-headline').first.wait_for(timeout=120_000)
+    page.locator('[data-test-script-state="notRunning"] h1').first.wait_for(timeout=120_000)
     page.wait_for_timeout(3000)
     browsing = [p for p in psutil.Process().children(recursive=True) if "chrom" in p.name()]
     page.evaluate(FIRST)

@@ -89,16 +89,16 @@ class Staircase {
     const row = i + 1, change = this.changes[i], fixed = !this.data.complete;
     const tick = i < 0 ? node("div", { class: "tick" }, this.data.now || "now") : node("div", { class: "tick" }, node("label", {}, node("span", { "aria-hidden": "true" }, String(row)),
       fixed ? null : node("input", { type: "checkbox", "data-change": i, "aria-label": `Include: ${change.name}` })));
-    const bar = node("span", { class: "bar" }, ...this.segments());
+    const bar = node("span", { class: "bar", "aria-hidden": "true" }, ...this.segments());
     if (i >= 0) bar.append(...["gone", "fade", "may", "reach"].map((part) => node("span", { class: part })));
-    const hit = node("button", { class: "hit", type: "button", "aria-expanded": "false", "aria-controls": `open-${row}`, "data-row": row }, i >= 0 ? node("span", { class: "lab" }) : null, bar);
+    const hit = node("button", { class: "hit", type: "button", "aria-expanded": "false", "aria-controls": `open-${row}`, "data-row": row }, node("span", { class: "spoken" }), i >= 0 ? node("span", { class: "lab", "aria-hidden": "true" }) : null, bar);
     return node("div", { class: `grid row${i < 0 ? " now" : ""}`, "data-row": row }, tick, hit, node("div", { class: "val" }), node("div", { class: "open", id: `open-${row}`, hidden: true }));
   }
 
   // What was measured after a change, beside what was predicted.
   measured(measured) {
-    const bar = node("span", { class: "bar" }, ...this.segments());
-    const hit = node("a", { class: "hit", href: measured.address, "aria-label": `${measured.name}: ${measured.text}` }, node("span", { class: "lab" }), bar);
+    const bar = node("span", { class: "bar", "aria-hidden": "true" }, ...this.segments());
+    const hit = node("a", { class: "hit", href: measured.address }, node("span", { class: "spoken" }, `${measured.name}: ${measured.text}`), node("span", { class: "lab", "aria-hidden": "true" }), bar);
     const row = node("div", { class: "grid row was", "data-measured": measured.name }, node("div", { class: "tick" }, "measured"), hit, node("div", { class: "val" }, node("b", {}, measured.text)));
     row.measured = measured;
     return row;
@@ -129,7 +129,7 @@ class Staircase {
       if (!fits(`${name} ${time}`) && ms >= 0.01 * now.ms) this.named.append(node("span", {}, this.swatch(kind), `${name} ${time}`));
     }
     first.querySelector(".val").replaceChildren(node("b", {}, now.text), node("span", {}, now.span));
-    first.querySelector(".hit").setAttribute("aria-label", `Now a step takes ${now.text}${now.span ? `, ${now.span}` : ""}. Where it goes`);
+    first.querySelector(".spoken").textContent = `Now a step takes ${now.text}${now.span ? `, ${now.span}` : ""}. Where it goes`;
     this.changes.forEach((change, i) => this.update_row(change, i, all, { room, phone, last }));
     for (const row of this.root.querySelectorAll(".row.was")) {
       this.fill(row, row.measured.parts);
@@ -153,7 +153,7 @@ class Staircase {
     const text = off ? `not included: ${some ? `−${duration(gain)} more` : "no gain on its own"}${change.unsure ? ", low confidence" : ""}` : some ? `−${duration(gain)}${change.unsure ? ", low confidence" : ""}` : "makes the next change possible";
     this.label(row, off ? before.ms : state.ms, node("b", {}, change.name), text, { room, phone });
     row.querySelector(".val").replaceChildren(node("b", {}, state.text), node("span", {}, state.span));
-    of("hit").setAttribute("aria-label", `${change.name}: ${off ? "not included" : `${before.text} to ${state.text}${state.span ? `, between ${state.span}` : ""}`}. Show the change and its evidence`);
+    of("spoken").textContent = `${change.name}: ${off ? "not included" : `${before.text} to ${state.text}${state.span ? `, between ${state.span}` : ""}`}. Show the change and its evidence`;
   }
 
   label(row, ms, name, text, { room, phone }) {
