@@ -12,6 +12,7 @@ from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.comparison import compare as compare_sides
 from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.compare.side import Side, side_of
+from sawtooth.analysis.compare.significance.certainty import Answer
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import with_aliases
@@ -77,9 +78,9 @@ class ComparisonReport:
     comparison: Comparison
 
     @property
-    def verdict(self) -> str:
-        """The result: faster, slower, no_difference_shown or inconclusive."""
-        return self.comparison.verdict.word
+    def verdict(self) -> Answer:
+        """The result: faster, slower, faster_size_unknown, slower_size_unknown, no_change or cannot_tell."""
+        return self.comparison.leading.answer
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison's contract, as ``sawtooth compare --format json`` prints it."""

@@ -10,11 +10,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import NamedTuple
 
 from sawtooth.analysis.compare.audit import AuditChange, audit_of_pair
 from sawtooth.analysis.compare.changed.arguments import changed_arguments
+from sawtooth.analysis.compare.changed.conditions import ConditionPair, condition_pairs
 from sawtooth.analysis.compare.changed.differences import Difference, Effect, differences, effects, of_batch, unfollowed
+from sawtooth.analysis.compare.changed.finding_changes import finding_changes
 from sawtooth.analysis.compare.changed.prediction import Prediction, prediction
 from sawtooth.analysis.compare.changed.products import batch_ratio
 from sawtooth.analysis.compare.disagreement import disagreement
@@ -37,7 +38,6 @@ from sawtooth.analysis.compare.throughput import Throughput, throughput
 from sawtooth.analysis.compare.waterfall import (
     RunRow,
     WaterfallRow,
-    is_gone,
     profile_step_ns,
     profile_waterfall,
     run_waterfall,
@@ -46,7 +46,7 @@ from sawtooth.analysis.compare.worth import RowWord, of_audit, of_metric
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.metrics.step_sources import StepSource
-from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.run.same_time import same_time
 
 GPU_VARIES = 0.08  # Share of a step's work. If nothing changed, clocks in a long run are up to 8 % below those of a short run.
@@ -93,6 +93,7 @@ class Comparison:
     decides the headline if a step does different work on each side, else it is None. ``effects`` are the differences in set-up
     and the part of the change that each explains. ``other_model`` says that the runs train different models, so that their
     times do not show the effect of a change. ``other_program`` says the same by the kernels, if no shapes are recorded.
+    ``conditions`` are the command, machine, versions and set-up of both sides.
     """
 
     a: Side
@@ -118,6 +119,7 @@ class Comparison:
     effects: tuple[Effect, ...] = ()
     other_model: bool = False
     other_program: bool = False
+    conditions: tuple[ConditionPair, ...] = ()
 
     @property
     def profile(self) -> StepTimes:
@@ -164,9 +166,10 @@ def compare(a: Side, b: Side) -> Comparison:
     best = StepTimes(_best(a), _best(b))
     rate = None if models.other else throughput(a.runs, b.runs, a.measured, b.measured, one_shape=models.one_shape)
     of_run = run_waterfall(a.runs, b.runs)
-    findings = _findings(a.first, b.first, of_run)
+    findings = finding_changes(a.first, b.first, of_run)
     followed = _followed(a, b, findings.fixed, grown=_does_more(rate, best))
-    arguments = () if models.other else changed_arguments(a.command, b.command)
+    typed = changed_arguments(a.command, b.command)
+    arguments = () if models.other else typed
     changed = () if strangers else differences(a.traits, b.traits, a.first.findings, followed)
     if rate is not None:
         ratio = batch_ratio(a.products, b.products, work_ratio(a.first, b.first))
@@ -211,6 +214,7 @@ def compare(a: Side, b: Side) -> Comparison:
         effects=effects((*arguments, *changed), of_run),
         other_model=models.other,
         other_program=models.by_kernels,
+        conditions=condition_pairs(a.conditions, b.conditions, typed),
     )
 
 
@@ -276,25 +280,3 @@ def _reading(side: Side, key: str) -> Reading:
     return Reading(
         value, trust=trust, notes=(f"Mean of {len(readings)} runs.", *dict.fromkeys(n for r in readings for n in r.notes))
     )
-
-
-class _Findings(NamedTuple):
-    """Findings that only A has, findings that only B has, and rules that one side could not check."""
-
-    fixed: tuple[Finding, ...]
-    new: tuple[Finding, ...]
-    not_comparable: tuple[str, ...]
-
-
-def _findings(a: RunResult, b: RunResult, of_run: Sequence[RunRow]) -> _Findings:
-    """Compare both sides' findings; one that B could not check is fixed if B's step lost no time by it."""
-    rules_a, rules_b = {f.rule for f in a.findings}, {f.rule for f in b.findings}
-    unchecked_a, unchecked_b = {n.rule for n in a.not_checked}, {n.rule for n in b.not_checked}
-    divided = b.lead is not None and len(b.lead.counted) > 0
-    gone = {f.rule for f in a.findings if f.rule in unchecked_b and divided and f.claims == "gain" and is_gone(f, of_run)}
-    fixed = tuple(f for f in a.findings if f.rule in gone or f.rule not in rules_b | unchecked_b)
-    new = tuple(f for f in b.findings if f.rule not in rules_a | unchecked_a)
-    if (a.lead is None) != (b.lead is None):  # Nearly all rules apply only to the side with GPU work.
-        return _Findings(fixed if a.lead is None else (), new if b.lead is None else (), ())
-    one_sided = sorted(((rules_a & unchecked_b) - gone) | (rules_b & unchecked_a))
-    return _Findings(fixed, new, tuple(one_sided))

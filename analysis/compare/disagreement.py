@@ -8,7 +8,7 @@ from fractions import Fraction
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.units import in_words
 
-DISAGREES = 0.10  # METRICS: from ten percentage points on, the profile's change does not represent the run's change.
+DISAGREES = 0.10  # Share between the two ratios of B to A. From it on, the profile's change does not represent the run's.
 SAME = 0.005  # Half a percent. The replay reproduces a recorded step no better, so the sign of a smaller change means nothing.
 
 
@@ -22,7 +22,8 @@ def disagreement(
 ) -> str | None:
     """Return a sentence if the profiles' change differs from that of the best step times.
 
-    They differ if the signs are opposite, or by more than 10 percentage points. Otherwise return None.
+    They differ if the signs are opposite, or if the ratios of B to A differ by more than 10 %. Otherwise return None.
+    Swapping the sides gives the same answer.
     """
     a, b = best
     if a is None or b is None or not a or not b or not a_ns or not b_ns:
@@ -30,13 +31,14 @@ def disagreement(
     profile = (float(a_ns) / 1e6, float(b_ns) / 1e6)
     moves = (b / a - 1, profile[1] / profile[0] - 1)
     opposite = moves[0] * moves[1] < 0 and min(abs(move) for move in moves) > SAME
-    if not opposite and abs(moves[0] - moves[1]) <= DISAGREES:
+    ratios = [1 + move for move in moves]
+    if not opposite and max(ratios) / min(ratios) - 1 <= DISAGREES:
         return None
     measured = " and ".join(STEP_SOURCES[source].name for source in dict.fromkeys((*sources[0], *sources[1])))
     costs = [_longer(p / t - 1) for p, t in zip(profile, (a, b), strict=True)]
     return (
         f"The profiles and the runs disagree. Under the profiler a step of B is {_moved(moves[1])} ({in_words(profile[0], 4)} → {in_words(profile[1], 4)}); "
-        f"by {measured} it is {_moved(moves[0]) if shown else 'not measurably other'} ({in_words(a, 4)} → {in_words(b, 4)}). Profiled steps are {costs[0]} the run's in A and "
+        f"by {measured} it is {_moved(moves[0])}{'' if shown else ', which is uncertain'} ({in_words(a, 4)} → {in_words(b, 4)}). Profiled steps are {costs[0]} the run's in A and "
         f"{costs[1]} the run's in B, so the waterfall of the profiles explains the recordings, not the gain."
     )
 

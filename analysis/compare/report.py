@@ -50,6 +50,10 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
             {change.key: {**_metric(change), "says": comparison.metric_word(change)} for change in comparison.metrics}
         ),
         "different_models": comparison.other_model,
+        "conditions": [
+            {"key": pair.key, "what": pair.what, "a": pair.a, "b": pair.b, "differs": pair.differs}
+            for pair in comparison.conditions
+        ],
         "changed": [_effect(effect) for effect in comparison.effects],
         "prediction": {
             "rules": list(tested.rules),

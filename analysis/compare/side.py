@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from sawtooth.analysis.compare.changed.conditions import Condition, conditions_of, shared_conditions
 from sawtooth.analysis.compare.changed.products import Weight, products_of, weights_of
 from sawtooth.analysis.compare.changed.traits import ReadBack, Trait, traits_of
 from sawtooth.analysis.compare.matching import Piece
@@ -34,7 +35,7 @@ class Side:
     """One side of a comparison: its runs, their representative steps, and their GPU work per step.
 
     ``traits`` are the traits that all runs share. ``products`` are the shapes that the products of all runs have, and
-    ``weights`` are the layers that all runs have.
+    ``weights`` are the layers that all runs have. ``conditions`` are the conditions that all runs record.
     """
 
     runs: tuple[RunResult, ...]
@@ -44,6 +45,7 @@ class Side:
     traits: tuple[Trait, ...] = ()
     products: frozenset[str] = frozenset()
     weights: frozenset[Weight] = frozenset()
+    conditions: tuple[Condition, ...] = ()
 
     @classmethod
     def of(cls, sides: Sequence[Side]) -> Side:
@@ -63,6 +65,7 @@ class Side:
             tuple(trait for trait in sides[0].traits if all(trait in side.traits for side in sides)),
             frozenset.intersection(*(side.products for side in sides)),
             frozenset.intersection(*(side.weights for side in sides)),
+            shared_conditions([side.conditions for side in sides]),
         )
 
     @property
@@ -117,14 +120,17 @@ def _side_of_one(run: RunResult, library: Library) -> Side:
 
 def _set_up(
     run: RunResult, library: Library, read_back: ReadBack | None
-) -> tuple[tuple[Trait, ...], frozenset[str], frozenset[Weight]]:
-    """Return the run's traits, product shapes and weights, from the trace of its slowest rank."""
+) -> tuple[tuple[Trait, ...], frozenset[str], frozenset[Weight], tuple[Condition, ...]]:
+    """Return the run's traits, product shapes, weights and conditions, from the trace of its slowest rank."""
     traces = run.manifest.traces
     of_lead = run.lead.recording_id if run.lead is not None else traces[0].id if traces else None
     if of_lead is None:
-        return traits_of(run, None), frozenset(), frozenset()
+        traits = traits_of(run, None)
+        return traits, frozenset(), frozenset(), conditions_of(run, library, traits, None)
     with library.open(of_lead) as recording:
-        return traits_of(run, recording, read_back), products_of(recording), weights_of(recording)
+        traits = traits_of(run, recording, read_back)
+        conditions = conditions_of(run, library, traits, recording)
+        return traits, products_of(recording), weights_of(recording), conditions
 
 
 def _kernels(view: RankView, per_step: Fraction) -> list[Piece]:

@@ -14,7 +14,7 @@ from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.reports.escaped import as_written as _plain
 from sawtooth.app.reports.escaped import for_terminals
 from sawtooth.app.reports.text import BLOCKS, LOST, MARKER, TOP, WORK
-from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
+from sawtooth.app.words.comparisons import audit, changed, changes, conditions, two_steps
 from sawtooth.app.words.comparisons import comparison as words
 
 
@@ -32,6 +32,10 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
     ]
     lines += [f"{_plain(tested)}\n"] if (tested := changed.tested(comparison)) else []
     lines += _blocks(comparison)
+    if differ := conditions.rows(comparison):
+        lines += [f"| {conditions.TITLE} | A | B |", "| --- | --- | --- |"]
+        lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in differ), ""]
+    lines += [f"{_plain(rest)}\n"] if (rest := conditions.rest(comparison)) else []
     if made := changed.rows(comparison):
         lines += [f"| {' | '.join(changed.COLUMNS)} |", "| --- | --- | --- | --- |"]
         lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in made), ""]
@@ -60,6 +64,15 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
     for heading, findings in words.findings(comparison):
         lines += ["", f"**{heading}**", "", *(f"- {_plain(finding.title)}" for finding in findings)]
     return "\n".join(lines) + "\n"
+
+
+def _differing(comparison: Comparison) -> list[str]:
+    """Return the conditions that differ as an aligned table for a terminal, and what is known of the others."""
+    rows = conditions.rows(comparison)
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
+    lines = [f"  {what:<{widths[0]}}  {a:<{widths[1]}} → {b}" for what, a, b in rows]
+    rest = conditions.rest(comparison)
+    return ["", *([conditions.TITLE, *lines] if lines else []), *([rest] if rest else [])]
 
 
 def _blocks(comparison: Comparison) -> list[str]:
@@ -97,6 +110,7 @@ def _match(row: Match) -> str:
 def text(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
     """Return the comparison for a terminal."""
     lines = [words.headline(comparison), words.certainty(comparison), *filter(None, [changed.tested(comparison)])]
+    lines += _differing(comparison)
     notes = [*changed.sentences(comparison), *filter(None, (changed.nothing(comparison), changed.left(comparison)))]
     lines += ["", *notes] if notes else []
     lines += ["", *words.sentences(comparison)] if words.sentences(comparison) else []

@@ -28,7 +28,7 @@ from sawtooth.app.words import evidence as evidence_words
 from sawtooth.app.words import headline as headline_words
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as run_words
-from sawtooth.app.words.comparisons import audit, basis, changed, changes, two_steps
+from sawtooth.app.words.comparisons import audit, basis, changed, changes, conditions, two_steps
 from sawtooth.app.words.comparisons import comparison as words
 
 _POSTER = templates.pieces("poster.html")
@@ -199,6 +199,9 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[Outcome] = ()) ->
         marker=Markup(report_text.MARKER),
         certainty=words.certainty(comparison),
         tested=changed.tested(comparison),
+        conditions_title=conditions.TITLE,
+        conditions=Table(conditions.COLUMNS, conditions.rows(comparison), words=True),
+        conditions_rest=conditions.rest(comparison),
         changed=Table(changed.COLUMNS, changed.rows(comparison), words=True),
         unchanged=changed.nothing(comparison),
         left=changed.left(comparison),

@@ -21,7 +21,7 @@ from sawtooth.app.page.sharing import copy_link, slide
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.runs.listing import listed
-from sawtooth.app.words.comparisons import audit, basis, changed, changes, two_steps
+from sawtooth.app.words.comparisons import audit, basis, changed, changes, conditions, two_steps
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.manifest import Manifest
 
@@ -56,6 +56,7 @@ def main() -> None:
         return
     with ways_out:
         _ways_out(comparison)
+    _conditions(comparison)
     if comparison.other_model:
         two_models.show(comparison)
         _audit(comparison)
@@ -128,6 +129,14 @@ def _head(comparison: Comparison, choice: Choice) -> None:
     for line in filter(None, (words.called(comparison), EXAMPLE if choice.example else "")):
         cards.small(line)
     _both_steps(comparison)
+
+
+def _conditions(comparison: Comparison) -> None:
+    """Show the conditions that differ, and what is known of the others."""
+    if rows := conditions.rows(comparison):
+        cards.title(conditions.TITLE)
+        cards.table(conditions.COLUMNS, rows, "Conditions that differ between the runs")
+    cards.small(conditions.rest(comparison))
 
 
 def _changed(comparison: Comparison) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from .devices import AllocatorNotes, name_gpus
 from .in_process.profilers import PROFILERS
+from .in_process.set_up import note_set_up
 
 OWNER_S = 2.0  # a profiler that another thread begins waits so long for the loop's next step, where ours can end
 
@@ -57,6 +58,7 @@ class StepProfiler:
             self.abandon()
             raise
         name_gpus(self._profiler, torch)
+        note_set_up(self._profiler, torch)
         self._allocator = AllocatorNotes(torch)
 
     def step(self) -> None:

@@ -142,7 +142,11 @@ class PlainSink:
                 "driver": self.driver_version,
                 "gpm": first["capabilities"]["sm_active_pct"]["source"] is not None,
                 "hz": round(1 / self._interval_s, 3),
-                "gpus": [{"gpu": g["device"], "uuid": g["uuid"], "name": g["name"]} for g in gpus],
+                "gpus": [
+                    {"gpu": g["device"], "uuid": g["uuid"], "name": g["name"]}
+                    | ({"power_limit_w": g["power_limit_w"]} if g.get("power_limit_w") else {})
+                    for g in gpus
+                ],
                 "host": socket.gethostname(),
                 "recorder": recorder_version(),
             }

@@ -8,6 +8,7 @@ from sawtooth.analysis.compare.changed.differences import Difference
 from sawtooth.ingest.loop.command import POSITIONAL, arguments_of, names_secret, program_of
 
 ABSENT, PRESENT = "not set", "set"
+PROGRAM = "argument program"  # Key of the difference between the programs.
 
 
 def changed_arguments(a: Sequence[str], b: Sequence[str]) -> tuple[Difference, ...]:

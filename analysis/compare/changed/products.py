@@ -107,11 +107,21 @@ def batch_ratio(a: Collection[str], b: Collection[str], work_ratio: float | None
 
     Each shape that only A has must become a shape that only B has if one dimension is multiplied by this ratio. ``work_ratio``
     is B's operations per step divided by A's, and must agree with it. None if ``work_ratio`` is not known, or no single
-    ratio fits.
+    ratio fits. Swapping the sides inverts the ratio.
     """
+    if not work_ratio:
+        return None
+    if (ratio := _scaled_by(a, b, work_ratio)) is not None:
+        return ratio
+    back = _scaled_by(b, a, 1 / work_ratio)
+    return 1 / back if back is not None else None
+
+
+def _scaled_by(a: Collection[str], b: Collection[str], work_ratio: float) -> Fraction | None:
+    """Return the ratio that makes each shape of A alone a shape of B alone; None without a single one."""
     only_a, only_b = set(a) - set(b), set(b) - set(a)
     ratios = [{ratio for other in only_b if (ratio := _one_dimension(shape, other)) is not None} for shape in only_a]
-    if work_ratio is None or len(ratios) < LEAST_SCALED:
+    if len(ratios) < LEAST_SCALED:
         return None
     fits = (ratio for ratio in set.intersection(*ratios) if abs(float(ratio) / work_ratio - 1) <= SAME_RATIO)
     return min(fits, default=None)

@@ -1,0 +1,47 @@
+"""The conditions of two runs in words: what differs, what is the same, and what is not recorded."""
+
+from __future__ import annotations
+
+from sawtooth.analysis.compare.changed.conditions import ENVIRONMENT, EXPECTED, OF_SEVERAL_GPUS, ConditionPair
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.app import format as fmt
+
+TITLE = "What else differs"
+COLUMNS = ("Condition", "A", "B")
+VALUE = 60  # characters of a value
+
+
+def rows(comparison: Comparison) -> list[tuple[str, str, str]]:
+    """Return the conditions that differ, with their values."""
+    return [
+        (fmt.clean(pair.what, VALUE), fmt.clean(pair.a or "", VALUE), fmt.clean(pair.b or "", VALUE))
+        for pair in comparison.conditions
+        if pair.differs
+    ]
+
+
+def rest(comparison: Comparison) -> str:
+    """Return which conditions are the same on both sides, and which are not recorded on both."""
+    by_key = {pair.key: pair for pair in comparison.conditions}
+    expected = {key: name for key, name in EXPECTED.items() if key not in OF_SEVERAL_GPUS or _several_gpus(by_key)}
+    same = [name for key, name in expected.items() if key in by_key and _known(by_key[key]) and not _differs(key, comparison)]
+    unknown = [name for key, name in expected.items() if key not in by_key or not _known(by_key[key])]
+    lines = [("The same on both sides", same), ("Not recorded on both sides", unknown)]
+    return " ".join(f"{what}: {', '.join(names)}." for what, names in lines if names)
+
+
+def _known(pair: ConditionPair) -> bool:
+    return pair.a is not None and pair.b is not None
+
+
+def _differs(key: str, comparison: Comparison) -> bool:
+    """Return whether a condition differs. An argument belongs to the command, a variable to the environment."""
+    parts = {"program": "argument ", ENVIRONMENT: "variable "}
+    return any(
+        pair.differs and (pair.key == key or pair.key.startswith(parts.get(key, "never "))) for pair in comparison.conditions
+    )
+
+
+def _several_gpus(by_key: dict[str, ConditionPair]) -> bool:
+    world = by_key.get("world_size")
+    return world is not None and {world.a, world.b} != {"1"}

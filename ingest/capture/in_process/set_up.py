@@ -1,0 +1,40 @@
+"""Versions and environment variables of a training process, which its trace contains under ``SET_UP_KEY``.
+
+They explain why one program is faster in another process. Only variables that change the speed are recorded, by name. Other
+variables may contain secrets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+SET_UP_KEY = "set_up"  # in a trace's JSON, beside its events
+LONGEST = 200  # characters of a value
+VARIABLES = frozenset({
+    "CUBLAS_WORKSPACE_CONFIG", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_VISIBLE_DEVICES",
+    "DATALOADER_NUM_WORKERS", "HIP_VISIBLE_DEVICES", "HSA_FORCE_FINE_GRAIN_PCIE", "KMP_AFFINITY", "KMP_BLOCKTIME", "LD_PRELOAD",
+    "MALLOC_ARENA_MAX", "MIOPEN_FIND_MODE", "MKL_NUM_THREADS", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "OMP_PROC_BIND",
+    "PYTHONDEVMODE", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_JIT", "PYTORCH_NO_CUDA_MEMORY_CACHING", "TOKENIZERS_PARALLELISM", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE",
+    "TORCH_CUDNN_V8_API_DISABLED", "TORCH_DISTRIBUTED_DEBUG",
+})  # fmt: skip
+FAMILIES = ("NCCL_", "RCCL_", "TORCHINDUCTOR_", "TORCH_NCCL_", "TRITON_")  # first part of names; none contains secrets
+
+
+def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the recorded environment variables with a value, by name."""
+    named = sorted(name for name in environment if name in VARIABLES or name.startswith(FAMILIES))
+    return {name: environment[name][:LONGEST] for name in named if environment[name]}
+
+
+def note_set_up(profiler: Any, torch: Any) -> None:
+    """Write the versions of PyTorch and its CUDA or HIP libraries and the environment into a running profiler's trace."""
+    with contextlib.suppress(Exception):  # nothing here may end a training
+        libraries = torch.version
+        runtime = getattr(libraries, "cuda", None) or getattr(libraries, "hip", None)
+        set_up = {"torch": str(torch.__version__), "runtime": runtime, "environment": variables()}
+        profiler.add_metadata_json(SET_UP_KEY, json.dumps(set_up))
