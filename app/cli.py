@@ -50,6 +50,7 @@ COMMANDS = {
         "Make a run of a job's summaries: who holds it up, why, and what it would gain; prints the run's id.",
     ),
     "run": ("run", "run", "Run a training command as it is, and record why its GPU waits: sawtooth run train.py --epochs 3"),
+    "try": ("try_", "try_", "Make the advised changes inside a training, and measure each: sawtooth try train.py --epochs 3"),
     "attach": ("attach", "attach", "Record a training that already runs, and say why its GPU waits: sawtooth attach PID"),
     "sample": ("sample", "sample", "Sample the GPUs beside a training job, here or pushed to a dashboard (--push)."),
     "calibrate": (
@@ -70,7 +71,7 @@ COMMANDS = {
     "demo": ("serve", "demo", "Serve the dashboard with the bundled examples and open it in the browser."),
 }
 NAME_A_RUN = ("report", "audit", "sweep")  # commands whose first word is a run or a file
-PARSED_BY_RECORDER = ("run", "attach", "sample", "loader")
+PARSED_BY_RECORDER = ("run", "try", "attach", "sample", "loader")
 # The recorder parses the options of these commands itself, because it must run without typer.
 THEIR_OWN_OPTIONS = {
     "ignore_unknown_options": True,

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from sawtooth.app.cli import COMMANDS, loaded
+from sawtooth.app.commands.try_ import try_parser
 from sawtooth.ingest.capture.attach.command import attach_parser
 from sawtooth.ingest.capture.commands import run_parser
 from sawtooth.ingest.capture.loader import loader_parser
@@ -20,6 +21,7 @@ from sawtooth.ingest.sampler.options import parser as sample_parser
 
 PARSERS = {
     "run": run_parser,
+    "try": try_parser,
     "attach": attach_parser,
     "sample": sample_parser,
     "loader": loader_parser,

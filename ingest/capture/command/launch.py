@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,7 +122,7 @@ def run(
         with _progress(folder, samples=samples, flops=flops, seconds=progress_s, scalars=scalars, missing=missing):
             at_start = frozenset(missing)
             began = time.monotonic()
-            code = run_in_foreground(words, _environment(folder, options))
+            code = run_in_foreground(words, hooked_environment(folder, options))
             seconds = time.monotonic() - began
         launched = Launched(code, missing=missing, at_start=at_start)
         try:
@@ -246,8 +246,8 @@ def _first_sentence(text: str) -> str:
     return f"{text.partition('. ')[0].rstrip('.')}."  # what to do instead is for who samples alone
 
 
-def _environment(folder: Path, options: dict[str, float]) -> dict[str, str]:
-    """The training's environment: as it is, and what the hook needs."""
+def hooked_environment(folder: Path, options: Mapping[str, float]) -> dict[str, str]:
+    """Return the training's environment with what the hook needs."""
     variables = children.environment_before()
     path = os.pathsep.join(filter(None, (str(STARTUP), variables.get("PYTHONPATH"))))
     own = {

@@ -13,7 +13,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib would cost every child its import
@@ -32,6 +32,9 @@ AWAITED = {  # modules of PyTorch and DeepSpeed, and what of the hook is called 
     "torch.utils.data._utils.fetch": "watch_loaders",
     "torch.utils.data._utils.pin_memory": "watch_pinning",
 }
+
+
+TRIED: dict[str, Callable[[ModuleType], None]] = {}  # of `sawtooth try`, what is called with a module once it is there
 
 
 def _add_package(place: str) -> None:
@@ -60,7 +63,10 @@ class _Loader(importlib.abc.Loader):
         """Execute the module with the original loader, then hook it."""
         self.loader.exec_module(module)
         try:
-            getattr(importlib.import_module(HOOK), AWAITED[module.__name__])(module)
+            if module.__name__ in AWAITED:
+                getattr(importlib.import_module(HOOK), AWAITED[module.__name__])(module)
+            if module.__name__ in TRIED:
+                TRIED[module.__name__](module)
         except Exception as error:
             if os.environ.get("SAWTOOTH_DEBUG"):
                 print(f"sawtooth: the training is not hooked ({error!r})", file=sys.stderr)
@@ -73,7 +79,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Return the spec of an awaited module with our loader around its own."""
-        if name not in AWAITED:
+        if name not in AWAITED and name not in TRIED:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
@@ -86,6 +92,15 @@ def _say_that_it_is_loaded() -> None:
     path = os.path.join(os.environ["SAWTOOTH_RUN_FOLDER"], "loaded")  # noqa: PTH118
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+
+
+def _begin_trial() -> None:
+    """Guard the training's files and make a trial's changes, where `sawtooth try` started this Python."""
+    try:
+        TRIED.update(importlib.import_module(f"{PACKAGE}.ingest.capture.trials.inside").begin())
+    except Exception as error:
+        if os.environ.get("SAWTOOTH_DEBUG"):
+            print(f"sawtooth: the trial did not begin ({error!r})", file=sys.stderr)
 
 
 def _run_the_hidden_one() -> None:
@@ -103,4 +118,6 @@ if os.environ.get("SAWTOOTH_RUN_FOLDER") and os.environ.get("SAWTOOTH_IMPORT_ROO
     _add_package(os.environ["SAWTOOTH_IMPORT_ROOT"])
     sys.meta_path.insert(0, _Finder())
     _say_that_it_is_loaded()
+    if os.environ.get("SAWTOOTH_TRY"):
+        _begin_trial()
 _run_the_hidden_one()

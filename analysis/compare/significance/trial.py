@@ -1,0 +1,39 @@
+"""Decide whether a trial's change is kept: by the comparison's verdict, and by the drift of the base run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sawtooth.analysis.compare.significance.certainty import Verdict
+from sawtooth.analysis.compare.significance.decision import verdict
+from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
+
+Word = Literal["kept", "slower", "not_shown"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The word for a trial, its verdict, and the change against the base runs beside it in ms (negative: faster)."""
+
+    word: Word
+    verdict: Verdict
+    change_ms: float | None
+    drift_ms: float
+
+
+def judge(beside: Sequence[Measured], trial: Measured, every: Sequence[Measured], drift_ms: float = 0.0) -> Judged:
+    """Return the word for ``trial``, against the base runs ``beside`` it.
+
+    ``drift_ms`` is how much the base run changes within its runs. The differences between ``every`` base run also count as drift.
+    A change that is not larger than the drift is not shown.
+    """
+    made = verdict(beside, [trial])
+    base = mean_of_all([run.best_ms for run in beside])
+    times = [run.best_ms for run in every if run.best_ms is not None]
+    drift = max(drift_ms, max(times) - min(times) if times else 0.0)
+    change = trial.best_ms - base if trial.best_ms is not None and base is not None else None
+    if change is None or not made.shown or abs(change) <= drift:
+        return Judged("not_shown", made, change, drift)
+    return Judged("kept" if made.word == "faster" else "slower", made, change, drift)

@@ -1,0 +1,166 @@
+"""``sawtooth try``: makes the advised changes inside the training, one by one, and measures what each brings."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from sawtooth.app import format as fmt
+from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.commands.output import say
+from sawtooth.app.printable import json_text
+from sawtooth.app.trials import table
+from sawtooth.app.trials.choosing import Candidate, candidates
+from sawtooth.app.trials.folders import size_of_copy
+from sawtooth.app.trials.running import Ran
+from sawtooth.app.trials.session import Options, Session, Trial
+from sawtooth.ingest.capture import commands
+
+NOTHING, STOPPED = 2, 130
+AGREED = ("y", "yes")
+FILES_NAMED = 5
+NO_TERMINAL = "There is no terminal to ask. Add --yes to run all of this, or --plan to list it only."
+WOULD_CHANGE = (
+    "The training would change existing files, so it was ended before: {files}. Add --copy to run in copies of the working folder, "
+    "or --allow-writes if these files may change."
+)
+OUTSIDE = "The training would change existing files outside the working folder, so it was ended before: {files}. Add --allow-writes if these files may change."
+HAS_CHANGED = (
+    "The training changed existing files in a way that Sawtooth could not stop: {files}. Nothing was tried. Add --copy to run in copies of "
+    "the working folder, or --allow-writes if these files may change."
+)
+CHANGED_LATER = "A trial changed existing files, so no further trial was started: {files}."
+NO_BASE = "The run without changes gave no step time, so nothing was tried. {why}"
+NONE = "Nothing can be tried from inside this training."
+
+
+def try_parser() -> argparse.ArgumentParser:
+    """Return the parser of `sawtooth try`; its own options come before the training command."""
+    parser = argparse.ArgumentParser(
+        prog="sawtooth try",
+        description="Run a training with each advised change, made from inside the process, and measure what the change brings.",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, metavar="S", help="longest time to measure a run (default %(default)g)"
+    )
+    parser.add_argument("--plan", action="store_true", help="run the training once as it is, and only list what would be tried")
+    parser.add_argument("--yes", action="store_true", help="do not ask before the trials")
+    parser.add_argument("--allow-numerics", action="store_true", help="also try TF32, bf16 and a larger batch")
+    parser.add_argument("--copy", action="store_true", help="run in copies of the working folder")
+    parser.add_argument("--allow-writes", action="store_true", help="the runs may change existing files")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder the runs are kept in")
+    parser.add_argument(
+        "-m", nargs=argparse.REMAINDER, dest="module", metavar="MODULE", help="run a module: -m rl.train --epochs 3"
+    )
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="train.py --epochs 3, python -m …, torchrun …"
+    )
+    return parser
+
+
+def try_(context: typer.Context) -> None:
+    """Make the advised changes inside a training and measure each: `sawtooth try train.py --epochs 3`.
+
+    `sawtooth try --help` lists the options.
+    """
+    parser = try_parser()
+    arguments = parser.parse_args(context.args)
+    command = commands.command_in(parser, arguments)
+    if arguments.seconds <= 0:
+        parser.error("--seconds needs a number above 0")
+    if not (arguments.yes or arguments.plan or sys.stdin.isatty()):
+        _note(NO_TERMINAL)
+        raise typer.Exit(NOTHING)
+    raise typer.Exit(_try(command, arguments))
+
+
+def _note(text: str) -> None:
+    say(f"sawtooth: {text}", err=True)
+
+
+def _try(command: Sequence[str], arguments: argparse.Namespace) -> int:
+    options = Options(arguments.seconds, arguments.copy, arguments.allow_writes, arguments.allow_numerics)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the running trial is ended, and what is known is printed
+        signal.signal(number, signal.default_int_handler)
+    with Session(command, data_folder(arguments.data), options, _note) as session:
+        code = NOTHING
+        try:
+            code = _steps(session, arguments)
+        except KeyboardInterrupt:
+            _note("Stopped. This is what is known:")
+            code = STOPPED
+        session.decide()
+        session.trials = [trial for trial in session.trials if trial.status]
+        session.remember()
+        if arguments.json:
+            say(json_text(table.plain(session), 1))
+        else:
+            for line in table.lines(session):
+                say(line)
+        return code
+
+
+def _steps(session: Session, arguments: argparse.Namespace) -> int:
+    """Run the base run, list the trials, and run them; return the exit code."""
+    if session.python is not None:
+        _note(session.python)
+    if arguments.copy:
+        _note(f"Each run gets a copy of {Path.cwd()} ({fmt.bytes_(size_of_copy(Path.cwd()))}).")
+    if (refused := _refused(session, session.base(first=True), arguments)) is not None:
+        _note(refused)
+        return NOTHING
+    found = candidates(session.bases[0].result, session.bases[0].ran.notes, numerics=arguments.allow_numerics)
+    to_try = [each for each in found if not each.by_hand]
+    by_hand = [Trial([each], status="by_hand", why=each.by_hand) for each in found if each.by_hand]
+    session.trials += by_hand
+    if not to_try:
+        _note(NONE)
+        return NOTHING
+    for line in table.planned(to_try, session):
+        _note(line)
+    if arguments.plan:
+        session.trials = [*(Trial([each], status="planned") for each in to_try), *by_hand]
+        return 0
+    if not arguments.yes and input("sawtooth: Run this? [y/N] ").strip().lower() not in AGREED:
+        return NOTHING
+    session.trials = []
+    try:
+        _run_trials(session, to_try, arguments)
+    finally:
+        session.trials += by_hand
+    return 0
+
+
+def _run_trials(session: Session, to_try: Sequence[Candidate], arguments: argparse.Namespace) -> None:
+    for candidate in to_try:
+        trial = session.try_out([candidate])
+        if trial.measured is not None:
+            session.base()
+        if not arguments.allow_writes and (files := session.changed_files()):
+            _note(CHANGED_LATER.format(files=", ".join(files[:FILES_NAMED])))
+            return
+    session.decide()
+    kept = session.kept()
+    if len(kept) > 1:
+        session.try_out(kept)
+        session.base()
+
+
+def _refused(session: Session, ran: Ran, arguments: argparse.Namespace) -> str | None:
+    """Return why nothing may be tried after the base run; None if it may."""
+    files = list(dict.fromkeys(file["path"] for file in ran.files))
+    named = ", ".join(files[:FILES_NAMED])
+    if ran.how == "guarded":
+        inside = all(Path(file).is_relative_to(Path.cwd().resolve()) for file in files)
+        return (WOULD_CHANGE if inside and not arguments.copy else OUTSIDE).format(files=named)
+    if not arguments.allow_writes and (changed := session.changed_files()):
+        return HAS_CHANGED.format(files=", ".join(changed[:FILES_NAMED]))
+    if not session.bases or ran.how not in ("measured", "ended"):
+        return NO_BASE.format(why=ran.why).strip()
+    return None

@@ -1,0 +1,1 @@
+"""`sawtooth try`: choose changes of a training, run each, and say what it brought."""

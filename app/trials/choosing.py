@@ -1,0 +1,230 @@
+"""Choose the changes to try: from the plan and the findings of the base run, and from what its training uses."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
+from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.app.trials.changes import CHANGES, Change
+from sawtooth.ingest.capture.trials.changes import environment, loader, optimizer, outermost, parallel, switches
+from sawtooth.ingest.loop.loading import BEYOND_CORES, predict
+
+ENOUGH = 0.9  # share of the best rate of samples that the smallest number of workers must reach
+STARVED = 0.05  # share of the step that loading takes, from which workers are worth a trial
+FEW_WORKERS = 4  # where a sample's time is not known
+PREFETCH, BUCKET_MB, GC_STEPS, LARGER = 4, 100.0, 1000, 2.0  # values of a first trial
+NO_GPU = "This change has an effect on a GPU only."
+NUMERICS = "This changes the training's numbers. Add --allow-numerics to try it."
+BY_HAND = "This needs a change of the code: {fix}"
+NOT_THERE = "The training has nothing that this change applies to."
+HAS_IT = "The training does this already."
+NUMBER = re.compile(r"num_workers=(\d+)")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A change to try with its values, and the finding's prediction in ms if there is one.
+
+    ``by_hand`` says why it cannot be tried from inside the process. ``slug`` is then the finding's rule if no change fits.
+    """
+
+    slug: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    rule: str | None = None
+    predicted_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    ceiling_ms: float = 0.0
+    by_hand: str = ""
+
+    def sure_gain_ms(self, step_ms: float) -> float:
+        """Return the gain at the bad end of the prediction, ms."""
+        worst = self.high_ms if self.high_ms is not None else self.predicted_ms
+        return step_ms - worst if worst is not None else 0.0
+
+    @property
+    def change(self) -> Change | None:
+        """The known change, if there is one."""
+        return CHANGES.get(self.slug)
+
+    @property
+    def code(self) -> str:
+        """The lines to put into the code."""
+        return self.change.lines(self.values) if self.change is not None else ""
+
+
+class Seen:
+    """What the base run's training uses, from the notes of its processes."""
+
+    def __init__(self, notes: Sequence[Mapping[str, Any]]) -> None:
+        self._notes = notes
+
+    def every(self, kind: str) -> list[Mapping[str, Any]]:
+        """Return what all processes noted of a kind."""
+        return [entry for notes in self._notes for entry in notes["seen"].get(kind, [])]
+
+    @property
+    def gpu(self) -> bool:
+        """Whether the training can use a GPU."""
+        return any(entry.get("cuda") for entry in self.every("settings"))
+
+
+def candidates(result: RunResult, notes: Sequence[Mapping[str, Any]], *, numerics: bool = False) -> list[Candidate]:
+    """Return the changes, those to try first, by their sure gain, then by their largest possible gain."""
+    seen = Seen(notes)
+    found = [each for finding in result.findings for each in _of_finding(finding, result, seen)]
+    found += _of_training(result, seen)
+    step_ms = result.metrics["best_step_time_ms"].value or 0.0
+    ordered = sorted(_once(found), key=lambda each: (bool(each.by_hand), -each.sure_gain_ms(step_ms), -each.ceiling_ms))
+    return [_allowed(each, seen, numerics) for each in ordered]
+
+
+def _once(found: Sequence[Candidate]) -> list[Candidate]:
+    """Return each change once: the entry with a prediction, or else the first."""
+    best: dict[str, Candidate] = {}
+    for each in found:
+        known = best.get(each.slug)
+        if known is None or (known.predicted_ms is None and each.predicted_ms is not None and not each.by_hand):
+            best[each.slug] = each
+    return list(best.values())
+
+
+def _allowed(candidate: Candidate, seen: Seen, numerics: bool) -> Candidate:
+    change = candidate.change
+    if candidate.by_hand or change is None:
+        return candidate
+    why = NO_GPU if change.needs_gpu and not seen.gpu else NUMERICS if change.result == "other result" and not numerics else ""
+    return Candidate(**{**vars(candidate), "by_hand": why}) if why else candidate
+
+
+def _of_finding(finding: Finding, result: RunResult, seen: Seen) -> Iterator[Candidate]:
+    """Yield the changes that follow the advice of ``finding``; an entry by hand where there is none."""
+    about = {
+        "rule": finding.rule,
+        "predicted_ms": finding.predicted_step_ms,
+        "low_ms": finding.predicted_low_ms,
+        "high_ms": finding.predicted_high_ms,
+        "ceiling_ms": finding.gain_ms,
+    }
+    changes = [change for change in CHANGES.values() if finding.rule in change.rules]
+    reasons = []
+    made = False
+    for change in changes:
+        values = _values(change.slug, finding, result, seen)
+        if isinstance(values, str):
+            reasons.append((change.slug, values))
+        else:
+            made = True
+            yield Candidate(change.slug, values, **about)
+    if made or (finding.severity == "info" and not reasons) or finding.claims == "caution":
+        return
+    slug, why = reasons[0] if reasons else (finding.rule, BY_HAND.format(fix=finding.fix))
+    yield Candidate(slug, **about, by_hand=why)
+
+
+def _of_training(result: RunResult, seen: Seen) -> Iterator[Candidate]:
+    """Yield changes without a finding: what the training's own settings and its loader's times suggest."""
+    cost, step_ms = sample_cost(result.manifest.facts), result.metrics["best_step_time_ms"].value
+    loaders, optimizers = seen.every("loader"), seen.every("optimizer")
+    if loaders and cost is not None and step_ms:
+        loading_ms = 1e3 * (cost.batch * cost.wall_s + cost.collate_s) / max(int(result.manifest.facts.loader_workers or 0), 1)
+        if loading_ms >= STARVED * step_ms:
+            yield from _whatever(loader.WORKERS, _workers(None, result, seen), loading_ms)
+    elif loaders and not any(each["workers"] for each in loaders) and all(each["refusal"] for each in loaders):
+        yield Candidate(loader.WORKERS, by_hand=loaders[0]["refusal"])
+    ways = [entry["way"] for entry in seen.every("update")]
+    if any(way.startswith("_single_tensor_") for way in ways) or any(each["foreach"] is False for each in optimizers):
+        yield from _whatever(optimizer.FUSED, _optimizer("fused", seen))
+        if any(each["foreach"] is False and not each["fused"] for each in optimizers):
+            yield from _whatever(optimizer.FOREACH, _optimizer("foreach", seen))
+    if seen.every("anomaly"):
+        yield Candidate(switches.ANOMALY)
+
+
+def _whatever(slug: str, values: Mapping[str, Any] | str, ceiling_ms: float = 0.0) -> Iterator[Candidate]:
+    if isinstance(values, str):
+        yield Candidate(slug, by_hand=values)
+    else:
+        yield Candidate(slug, values, ceiling_ms=ceiling_ms)
+
+
+def _values(slug: str, finding: Finding, result: RunResult, seen: Seen) -> Mapping[str, Any] | str:
+    """Return the values of a change, or why it does not apply."""
+    loaders = seen.every("loader")
+    match slug:
+        case loader.WORKERS:
+            return _workers(finding, result, seen)
+        case loader.PERSISTENT | loader.PREFETCH:
+            if not any(each["workers"] for each in loaders):
+                return NOT_THERE
+            return {"factor": PREFETCH} if slug == loader.PREFETCH else {}
+        case loader.PINNED:
+            return HAS_IT if loaders and all(each["pinned"] for each in loaders) else {} if loaders else NOT_THERE
+        case loader.BATCH:
+            sizes = [each["batch"] for each in loaders if each["batch"]]
+            return {"times": LARGER, "batch": LARGER * max(sizes)} if sizes else NOT_THERE
+        case optimizer.FUSED | optimizer.FOREACH:
+            return _optimizer(slug.partition("-")[0], seen)
+        case parallel.BUCKET:
+            return {"mb": BUCKET_MB} if seen.every("ddp") else NOT_THERE
+        case parallel.STATIC | parallel.VIEW:
+            return {} if seen.every("ddp") else NOT_THERE
+        case environment.THREADS:
+            return {"threads": 1} if any(each["workers"] for each in loaders) else NOT_THERE
+        case outermost.COMPILE:
+            models = seen.every("model")
+            return NOT_THERE if not models else HAS_IT if all(each["compiled"] for each in models) else {}
+        case outermost.LAYOUT:
+            models = [each for each in seen.every("model") if each["convolutions"]]
+            return NOT_THERE if not models else HAS_IT if all(each["last"] for each in models) else {}
+        case _:
+            return {"steps": GC_STEPS} if slug == "gc-every-n-steps" else {}
+
+
+def _optimizer(way: str, seen: Seen) -> Mapping[str, Any] | str:
+    optimizers = [each for each in seen.every("optimizer") if way in each["accepts"]]
+    if not optimizers:
+        return NOT_THERE
+    if all(each[way] for each in optimizers):
+        return HAS_IT
+    return {"kind": _Text(optimizers[0]["kind"])}
+
+
+class _Text(str):
+    """A text among the values, which a format for numbers leaves as it is."""
+
+    def __format__(self, _: str) -> str:
+        return str(self)
+
+
+def _workers(finding: Finding | None, result: RunResult, seen: Seen) -> Mapping[str, Any] | str:
+    """Return the number of workers to try: the advised one, or the smallest that feeds the step by the samples' times."""
+    loaders = seen.every("loader")
+    if not loaders:
+        return NOT_THERE
+    open_to = [each for each in loaders if each["refusal"] is None]
+    if not open_to:
+        return str(loaders[0]["refusal"])
+    now = max(each["workers"] for each in open_to)
+    advised = finding.action.amount if finding is not None else None
+    if advised is None and finding is not None:
+        texts = [match[1] for change in finding.changes if change.of_run and (match := NUMBER.search(change.after))]
+        advised = float(texts[0]) if texts else None
+    wanted = int(advised) if advised else _feeding(result, now)
+    return {"workers": wanted} if wanted > now else "More workers than now do not load faster, by the time that a sample takes."
+
+
+def _feeding(result: RunResult, now: int) -> int:
+    facts = result.manifest.facts
+    cost = sample_cost(facts)
+    cores = cores_of(facts) if facts.loader_cores else os.cpu_count() or 1
+    if cost is None:
+        return max(FEW_WORKERS, 2 * now)
+    rates = [predict(cost, number, cores, now or 1) for number in range(1, BEYOND_CORES * cores + 1)]
+    best = max(rate.value for rate in rates)
+    return next(rate.workers for rate in rates if rate.value >= ENOUGH * best)

@@ -1,0 +1,78 @@
+"""The working folder of a training: a listing that shows changed files, and copies for runs that write into it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+LINKED = ("pyvenv.cfg",)  # a folder with this file is a virtual environment
+SKIPPED = ("__pycache__", ".git")  # of no effect on a training, and written by others meanwhile
+MOST_LISTED = 200_000  # files: a data set of more is not looked through
+
+
+def listing(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of change of each file below ``folder``, at most MOST_LISTED."""
+    found: dict[str, tuple[int, int]] = {}
+    for path in _files(folder):
+        if len(found) >= MOST_LISTED:
+            break
+        with contextlib.suppress(OSError):
+            about = path.stat()
+            found[str(path)] = about.st_size, about.st_mtime_ns
+    return found
+
+
+def changed(before: Mapping[str, tuple[int, int]], folder: Path) -> list[str]:
+    """Return the files of ``before`` that were changed or removed since."""
+    after = listing(folder)
+    return sorted(path for path, about in before.items() if after.get(path) != about)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in SKIPPED and not _is_linked(Path(place, name))]
+        yield from (Path(place, name) for name in files)
+
+
+def _is_linked(folder: Path) -> bool:
+    return any((folder / name).exists() for name in LINKED)
+
+
+def size_of_copy(folder: Path) -> int:
+    """Return the bytes that a copy of ``folder`` takes: its writable files."""
+    total = 0
+    for path in _files(folder):
+        with contextlib.suppress(OSError):
+            if not _is_read_only(path):
+                total += path.stat(follow_symlinks=False).st_size
+    return total
+
+
+def _is_read_only(path: Path) -> bool:
+    return not path.stat().st_mode & 0o222
+
+
+def copy(folder: Path, target: Path) -> None:
+    """Copy ``folder`` to ``target``; read-only files and virtual environments become links to the originals."""
+
+    def copied(source: str, wanted: str) -> str:
+        if not Path(source).is_symlink() and _is_read_only(Path(source)):
+            Path(wanted).symlink_to(Path(source).resolve())
+            return wanted
+        return str(shutil.copy2(source, wanted, follow_symlinks=False))
+
+    def left_out(place: str, names: list[str]) -> set[str]:
+        inside = {name for name in names if _is_linked(Path(place, name)) or Path(place, name).resolve() == target.resolve()}
+        for name in inside:
+            relative = Path(place).relative_to(folder)
+            if Path(place, name).resolve() != target.resolve():
+                linked = target / relative / name
+                linked.parent.mkdir(parents=True, exist_ok=True)
+                linked.symlink_to(Path(place, name).resolve(), target_is_directory=True)
+        return inside | {name for name in names if name in SKIPPED}
+
+    target.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(folder, target, symlinks=True, copy_function=copied, ignore=left_out, dirs_exist_ok=True)

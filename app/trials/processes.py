@@ -1,0 +1,135 @@
+"""End a training with all its processes, and wait until its ports and GPU memory are free."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from sawtooth.ingest.capture.command.settings import FOLDER
+
+HELPERS = ("resource_tracker", "torch_shm_manager")  # they remove what killed processes left, and then end by themselves
+GONE_S = 20.0  # a process that holds tens of GB of GPU memory takes some seconds to end
+ASK_S = 10.0
+
+
+class Training:
+    """The processes of one run: those below its first process, and those that have its folder in their environment."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self._process, self._folder = process, str(folder)
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the living processes of the run."""
+        found: dict[int, psutil.Process] = {}
+        with contextlib.suppress(psutil.Error):
+            first = psutil.Process(self._process.pid)
+            found = {each.pid: each for each in (first, *first.children(recursive=True))}
+        own = psutil.Process().username()
+        for each in psutil.process_iter(["username"]):
+            if each.pid not in found and each.info["username"] == own and each.pid != psutil.Process().pid:
+                with contextlib.suppress(psutil.Error):
+                    if each.environ().get(FOLDER) == self._folder:
+                        found[each.pid] = each
+        return [each for each in found.values() if _lives(each)]
+
+    def memory_bytes(self) -> int:
+        """Return the memory of the first process and those below it; what they share counts once, where the system tells."""
+        total = 0
+        with contextlib.suppress(psutil.Error):
+            first = psutil.Process(self._process.pid)
+            for each in (first, *first.children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    about = each.memory_full_info()
+                    total += getattr(about, "pss", about.rss)
+        return total
+
+    def end(self) -> list[str]:
+        """Kill what still runs and wait until it is gone; return sentences about what remains.
+
+        The processes are killed, because many scripts save a checkpoint when they are asked to end.
+        """
+        processes = self.processes()
+        ports = _ports(processes)
+        helpers = [each for each in processes if _is_helper(each)]
+        for each in processes:
+            if each not in helpers:
+                with contextlib.suppress(psutil.Error):
+                    each.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GONE_S)
+        _, left = psutil.wait_procs(processes, timeout=2.0 if helpers else GONE_S)
+        left = sorted({*left, *self.processes()}, key=lambda each: each.pid)
+        for each in left:
+            with contextlib.suppress(psutil.Error):
+                each.kill()
+        _, left = psutil.wait_procs(left, timeout=GONE_S)
+        return [
+            *(f"Process {each.pid} does not end." for each in left if _lives(each)),
+            *_still_taken(ports),
+            *_still_on_gpu([each.pid for each in processes]),
+        ]
+
+
+def _lives(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _is_helper(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return any(helper in word for word in process.cmdline() for helper in HELPERS)
+    return False
+
+
+def _ports(processes: Sequence[psutil.Process]) -> set[int]:
+    ports = set()
+    for each in processes:
+        with contextlib.suppress(psutil.Error, OSError):
+            ports |= {at.laddr.port for at in each.net_connections("tcp") if at.status == psutil.CONN_LISTEN}
+    return ports
+
+
+def _still_taken(ports: set[int]) -> list[str]:
+    until = time.monotonic() + GONE_S
+    while taken := [port for port in sorted(ports) if not _is_free(port)]:
+        if time.monotonic() > until:
+            return [f"Port {port} is still in use." for port in taken]
+        time.sleep(0.1)
+    return []
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("", port))
+        except OSError:
+            return False
+        return True
+
+
+def _still_on_gpu(pids: Sequence[int]) -> list[str]:
+    if shutil.which("nvidia-smi") is None:
+        return []
+    until = time.monotonic() + GONE_S
+    while holders := set(pids) & _on_gpu():
+        if time.monotonic() > until:
+            return [f"Process {pid} still holds GPU memory." for pid in sorted(holders)]
+        time.sleep(0.5)
+    return []
+
+
+def _on_gpu() -> set[int]:
+    words = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        asked = subprocess.run(words, capture_output=True, text=True, timeout=ASK_S, check=False)
+        return {int(line) for line in asked.stdout.split() if line.isdecimal()}
+    return set()

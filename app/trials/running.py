@@ -1,0 +1,244 @@
+"""Run the training once, until its step time is known, and pack what was recorded."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from sawtooth.app.trials import steps
+from sawtooth.app.trials.processes import Training
+from sawtooth.ingest.capture.command import settings as hook
+from sawtooth.ingest.capture.command.launch import hooked_environment, session_of, start_sampler
+from sawtooth.ingest.capture.command.stretches import runs_of
+from sawtooth.ingest.capture.packing import pack_runs
+from sawtooth.ingest.capture.trials.changes import environment as variables
+from sawtooth.ingest.capture.trials.notes import read_notes
+from sawtooth.ingest.capture.trials.saving import tracker_variables
+from sawtooth.ingest.capture.trials.settings import NOTES, STOPPED_BY_GUARD, TRIAL, TrialSettings
+
+How = Literal["measured", "ended", "failed", "out_of_memory", "hung", "guarded"]
+LOOK_S = 0.2
+HANGS_S = 60.0  # a loop without a step for this long hangs, unless its start or its steps take long
+STARTS = 4.0  # times the base run's start, within which the first step must come
+COMPILES_S = 900.0  # more, where the change compiles
+LONG_STEPS = 20.0  # times the longest step so far: a pause within this is an evaluation or a checkpoint
+KILLED = (-9, 137)  # exit codes of a process that the kernel killed, directly and through a shell
+MEMORY = (
+    "out of memory",
+    "outofmemoryerror",
+    "memoryerror",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "killed by signal: killed",
+)
+LOG_TAIL = 4000  # bytes
+MIB = 1 << 20
+BY_TRY = "`sawtooth try` started it, and ended it when its step time was known."
+PROFILE_S = 30.0  # that the profile may take beyond the time for the steps
+FIRST_STEP_S = 1800.0  # the base run's start: data sets and compilation may take long
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to run: the command with its place, changes and limits.
+
+    ``work`` holds the run's own files. ``profiles`` records a profile and samples the GPUs. ``enough`` says from the step times and
+    the loop's seconds whether the step time is known.
+    """
+
+    words: Sequence[str]
+    command: Sequence[str]
+    name: str
+    folder: Path
+    work: Path
+    settings: TrialSettings
+    seconds: float
+    start_s: float | None = None
+    profiles: bool = False
+    enough: Callable[[Sequence[float]], bool] = lambda took: False
+    settings_shown: Mapping[str, str] = field(default_factory=dict)
+    tags: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a run ended, its bundle (None without steps), and the notes of its training processes.
+
+    ``start_s`` is from the start to the first step. ``why`` says what went wrong.
+    """
+
+    how: How
+    bundle: Path | None
+    notes: list[Mapping[str, Any]]
+    took_ms: list[float]
+    start_s: float | None
+    memory_mib: float
+    seconds: float
+    why: str = ""
+    left: list[str] = field(default_factory=list)
+    files: list[Mapping[str, str]] = field(default_factory=list)
+
+
+def run(order: Order) -> Ran:
+    """Run the command of ``order``; the processes are gone when it returns, also after Ctrl-C."""
+    parts = order.work / "parts"
+    for folder in (parts, order.work / "saves", order.work / "tmp"):
+        folder.mkdir(parents=True, exist_ok=True)
+    sampler = start_sampler(parts, None, order.name)[0] if order.profiles else None
+    log = order.work / "log.txt"
+    began = time.monotonic()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            order.words,
+            cwd=order.folder,
+            env=_environment(order, parts),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    training = Training(process, parts)
+    watch = _Watch(order, parts, process, training, began)
+    try:
+        how = watch.until_known()
+    finally:
+        left = training.end()
+        if sampler is not None:
+            session_of(sampler, parts)
+    took, _ = steps.step_ms(parts)
+    tail = log.read_bytes()[-LOG_TAIL:].decode(errors="replace")
+    how, why = _told(how, process.returncode, tail, order, watch)
+    notes = _notes(parts)
+    every = [read_notes(path) for path in parts.glob(f"{NOTES}-*.json")]
+    files = [file for each in every for file in each["files"]]
+    bundle = _packed(order, parts) if took else None
+    return Ran(how, bundle, notes, took, watch.start_s, watch.memory / MIB, time.monotonic() - began, why, left, files)
+
+
+class _Watch:
+    """What is seen of a running training."""
+
+    def __init__(self, order: Order, parts: Path, process: subprocess.Popen[bytes], training: Training, began: float) -> None:
+        self._order, self._parts, self._process, self._training, self._began = order, parts, process, training, began
+        self.start_s: float | None = None
+        self.memory = 0
+        self._count, self._newest = 0, began
+        self._longest_s = 0.0
+
+    def until_known(self) -> How:
+        """Wait until the step time is known or the run ends."""
+        looks = 0
+        while True:
+            code = self._process.poll()
+            if self._guarded():
+                return "guarded"
+            if code is not None:
+                return "ended" if code == 0 else "failed"
+            looks += 1
+            if looks % 5 == 1:
+                self.memory = max(self.memory, self._training.memory_bytes())
+            took, loop_s = steps.step_ms(self._parts)
+            self._note(took)
+            if self._is_known(took, loop_s):
+                return "measured"
+            if self._hangs():
+                return "hung"
+            time.sleep(LOOK_S)
+
+    def _note(self, took: Sequence[float]) -> None:
+        now = time.monotonic()
+        if took and self.start_s is None:
+            self.start_s = now - self._began - sum(took) / 1e3
+        if len(took) != self._count:
+            self._longest_s = max(self._longest_s, now - self._newest if self._count else 0.0)
+            self._count, self._newest = len(took), now
+
+    def _is_known(self, took: Sequence[float], loop_s: float) -> bool:
+        ranks = len(list(self._parts.glob("marks-*.jsonl")))
+        if self._order.profiles and len(list(self._parts.glob("trace-*.json"))) < max(ranks, 1):
+            return loop_s >= 2 * self._order.seconds + PROFILE_S
+        return loop_s >= self._order.seconds or (len(took) >= steps.LEAST_STEPS and self._order.enough(took))
+
+    def _hangs(self) -> bool:
+        quiet = time.monotonic() - self._newest
+        if self.start_s is None:
+            compiles = COMPILES_S if "compile" in self._order.settings.changes else 0.0
+            if self._order.start_s is None:
+                return quiet > FIRST_STEP_S
+            return quiet > HANGS_S + STARTS * self._order.start_s + compiles
+        compiles = COMPILES_S if "compile" in self._order.settings.changes else 0.0
+        return quiet > max(HANGS_S + compiles, LONG_STEPS * self._longest_s)
+
+    def _guarded(self) -> bool:
+        return self._order.settings.guards and any(
+            b'"how"' in path.read_bytes() for path in self._parts.glob(f"{NOTES}-*.json")
+        )
+
+
+def _environment(order: Order, parts: Path) -> dict[str, str]:
+    options = {
+        hook.PROFILED_STEPS: 5 if order.profiles else 0,
+        hook.AFTER_SECONDS: min(hook.LEAST_SECONDS, order.seconds / 4),
+        hook.EVERY: 0,
+        hook.LOADER: 1,
+        hook.STACKS: 0,
+    }
+    hooked = hooked_environment(parts, options)
+    return {
+        **hooked,
+        **tracker_variables(order.work),
+        **variables.variables(order.settings.changes, hooked),
+        TRIAL: order.settings.variable(),
+        "TMPDIR": str(order.work / "tmp"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def _told(how: How, code: int | None, tail: str, order: Order, watch: _Watch) -> tuple[How, str]:
+    """Return how a run ended, by its exit code and the end of its output, and why it failed."""
+    last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")[:200]
+    if code == STOPPED_BY_GUARD or how == "guarded":
+        return "guarded", ""
+    if how == "hung":
+        return how, "No step came for a long time."
+    if how == "failed":
+        told = next((line.strip()[:200] for line in tail.splitlines() if any(text in line.lower() for text in MEMORY)), None)
+        if told is not None:
+            return "out_of_memory", told
+        if code in KILLED:
+            return "out_of_memory", "The system killed the training (SIGKILL), as it does when memory runs out."
+        return (
+            how,
+            f"The training ended with exit code {code}: {last}" if last else f"The training ended with exit code {code}.",
+        )
+    return how, ""
+
+
+def _notes(parts: Path) -> list[Mapping[str, Any]]:
+    """Return the notes of the processes that made steps: all ranks of a job, or the process with the most marks."""
+    marks = sorted(parts.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size, reverse=True)
+    ranked = [path for path in marks if path.stem.startswith("marks-rank")]
+    names = [path.stem.removeprefix("marks-").partition(".")[0] for path in ranked or marks[:1]]
+    return [read_notes(parts / f"{NOTES}-{name}.json") for name in names]
+
+
+def _packed(order: Order, parts: Path) -> Path | None:
+    runs = runs_of(parts)
+    if not runs:
+        return None
+    bundle = order.work / "run.sawtooth"
+    command = [word.encode(errors="replace").decode() for word in order.command]
+    about = {
+        "name": order.name,
+        "notes": f"Recorded by `sawtooth run {' '.join(command)}`.\n{BY_TRY}",
+        "settings": dict(order.settings_shown),
+        "tags": list(order.tags),
+        "facts": runs[0].facts,
+        "command": command,
+    }
+    pack_runs(bundle, [(about, runs[0].sources)])
+    return bundle

@@ -1,0 +1,298 @@
+"""One session of `sawtooth try`: the base run, each change alone between repeats of it, then the kept changes together."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sawtooth.analysis.compare.changed.prediction import Prediction
+from sawtooth.analysis.compare.record import FOLLOWS, remember
+from sawtooth.analysis.compare.side import side_of
+from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all, scaled
+from sawtooth.analysis.compare.significance.trial import judge
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.trials import folders, steps
+from sawtooth.app.trials.choosing import Candidate
+from sawtooth.app.trials.running import Order, Ran, run
+from sawtooth.ingest.capture.command.interpreter import words_of
+from sawtooth.ingest.capture.trials.changes.loader import BATCH
+from sawtooth.ingest.capture.trials.settings import TrialSettings
+from sawtooth.ingest.loop.command import name_of
+from sawtooth.ingest.schema import DataFolder
+
+NARROW = 0.1  # of the gain: the interval at which a trial's step time is known
+BASE_NARROW = 0.02  # of the step: the base run's interval at which it is known
+TOGETHER = "+"  # between the slugs of changes that are tried together
+NO_STEPS = "The trial made no steps that can be measured."
+
+
+@dataclass(frozen=True)
+class Options:
+    """The user's choices: seconds for each trial, whether runs get a copy of the folder or may write, and numerics."""
+
+    seconds: float = 60.0
+    copies: bool = False
+    writes: bool = False
+    numerics: bool = False
+
+
+@dataclass
+class Trial:
+    """A candidate and its result; the times are of a step in ms, and the costs are against the base run."""
+
+    candidates: list[Candidate]
+    status: str = ""
+    measured_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    why: str = ""
+    proof: str = ""
+    run_id: str | None = None
+    memory_mib: float | None = None
+    start_s: float | None = None
+    losses: list[float] = field(default_factory=list)
+    measured: Measured | None = None
+    after_base: int = 0
+
+    @property
+    def slug(self) -> str:
+        """The change, or the changes that were tried together."""
+        return TOGETHER.join(each.slug for each in self.candidates)
+
+    @property
+    def predicted_ms(self) -> float | None:
+        """The predicted step time; None for several changes or without a prediction."""
+        return self.candidates[0].predicted_ms if len(self.candidates) == 1 else None
+
+    @property
+    def times_work(self) -> float:
+        """How many times the base run's work a step does."""
+        return next((float(each.values["times"]) for each in self.candidates if each.slug == BATCH), 1.0)
+
+
+@dataclass
+class Base:
+    """One run without changes."""
+
+    ran: Ran
+    result: RunResult
+    measured: Measured
+    run_id: str
+
+
+class Session:
+    """Runs of one command; ``say`` gets a line about each."""
+
+    def __init__(self, command: Sequence[str], data: DataFolder, options: Options, say: Callable[[str], None]) -> None:
+        self.command, self.options = list(command), options
+        self.words, self.python = words_of(command)
+        self.name = name_of(command)
+        self.began_s = time.time()
+        self.bases: list[Base] = []
+        self.trials: list[Trial] = []
+        self._data, self._say = data, say
+        self._folder = Path.cwd()
+        self._listing = folders.listing(self._folder) if not options.copies else {}
+        self._count = 0
+        self._stack = contextlib.ExitStack()
+        # A short path, because a loader's socket below it allows 107 bytes.
+        self._work = Path(
+            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="sawtooth-try-", ignore_cleanup_errors=True))
+        )
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def base(self, *, first: bool = False) -> Ran:
+        """Run the command without changes and keep what it shows; the first run is profiled and analysed."""
+        wanted = min((abs(self._gain(each)) for each in self.trials if each.measured_ms), default=None)
+        half = BASE_NARROW / 2 if wanted is None else None
+
+        def enough(took: Sequence[float]) -> bool:
+            mean, width = steps.mean_and_half_width(took)
+            return width <= (half * mean if half is not None else max(NARROW * (wanted or 0.0) / 2, BASE_NARROW / 2 * mean))
+
+        ran = self._run({}, "base", enough, profiles=first)
+        if ran.bundle is not None and ran.how in ("measured", "ended"):
+            result, measured, run_id = self._analysed(ran)
+            if measured.best_ms is not None:
+                self.bases.append(Base(ran, result, measured, run_id))
+        return ran
+
+    def try_out(self, candidates: Sequence[Candidate]) -> Trial:
+        """Run the command with the changes of ``candidates``; the word is given later, beside the next base run."""
+        trial = Trial(list(candidates), after_base=len(self.bases) - 1)
+        self.trials.append(trial)
+        changes = {each.slug: each.values for each in candidates}
+        base_ms = self.base_ms or 0.0
+
+        def enough(took: Sequence[float]) -> bool:
+            mean, width = steps.mean_and_half_width(took)
+            return width <= NARROW / 2 * abs(base_ms - mean / trial.times_work)
+
+        ran = self._run(changes, trial.slug, enough)
+        trial.memory_mib = ran.memory_mib - self.bases[0].ran.memory_mib
+        if ran.start_s is not None and self.bases[0].ran.start_s is not None:
+            trial.start_s = ran.start_s - self.bases[0].ran.start_s
+        trial.losses = next((list(notes["losses"]) for notes in ran.notes if notes.get("losses")), [])
+        self._judge_end(trial, ran)
+        return trial
+
+    def _judge_end(self, trial: Trial, ran: Ran) -> None:
+        """Set the status of a trial that ended badly or whose changes had no effect; measure the others."""
+        trial.why = " ".join(filter(None, (ran.why, *ran.left)))
+        if ran.how in ("out_of_memory", "failed", "hung"):
+            trial.status = "out_of_memory" if ran.how == "out_of_memory" else "failed"
+            return
+        if ran.how == "guarded":
+            trial.status, trial.why = "failed", f"It would have changed {_named(ran)}, so it was ended before."
+            return
+        slugs = [each.slug for each in trial.candidates]
+        unproven = [slug for slug in slugs if not ran.notes or any(slug not in notes["proofs"] for notes in ran.notes)]
+        refused = next((notes["refused"][slug] for notes in ran.notes for slug in slugs if slug in notes["refused"]), "")
+        errors = next((notes["errors"][0] for notes in ran.notes if notes["errors"]), "")
+        trial.proof = " ".join(dict.fromkeys(proof for notes in ran.notes for proof in notes["proofs"].values()))
+        if ran.bundle is not None:
+            _, trial.measured, trial.run_id = self._analysed(ran, trial)
+            trial.measured_ms, trial.low_ms, trial.high_ms = (
+                trial.measured.best_ms,
+                trial.measured.low_ms,
+                trial.measured.high_ms,
+            )
+        if unproven:
+            trial.status = "no_effect"
+            trial.why = (
+                refused
+                or (f"Sawtooth could not make the change ({errors})." if errors else "")
+                or f"Nothing shows that {' and '.join(unproven)} took effect."
+            )
+        elif trial.measured_ms is None:
+            trial.status, trial.why = "failed", trial.why or NO_STEPS
+
+    def decide(self) -> None:
+        """Give the word for each measured trial, by the base runs before and after it."""
+        for trial in self.trials:
+            if trial.measured is None or trial.status in ("no_effect", "failed", "out_of_memory", "by_hand"):
+                continue
+            beside = [base.measured for base in self.bases[trial.after_base : trial.after_base + 2]]
+            measured = scaled(trial.measured, 1 / trial.times_work)
+            made = judge(beside, measured, [base.measured for base in self.bases], self.drift_ms)
+            trial.status = made.word
+            if made.word == "not_shown":
+                within = made.change_ms is not None and made.verdict.shown
+                drift = f"The base run itself drifts by {made.drift_ms:.3g} ms." if within else made.verdict.why
+                trial.why = drift
+
+    @property
+    def drift_ms(self) -> float:
+        """The largest change between the halves of a base run, ms."""
+        both = [steps.halves(base.ran.took_ms) for base in self.bases]
+        return max((abs(a - b) for a, b in filter(None, both)), default=0.0)
+
+    @property
+    def base_ms(self) -> float | None:
+        """The mean step time of the base runs, ms."""
+        return mean_of_all([base.measured.best_ms for base in self.bases])
+
+    @property
+    def base_interval_ms(self) -> tuple[float | None, float | None]:
+        """From the lowest to the highest end of the base runs' intervals, ms."""
+        lows = [base.measured.low_ms for base in self.bases if base.measured.low_ms is not None]
+        highs = [base.measured.high_ms for base in self.bases if base.measured.high_ms is not None]
+        return min(lows, default=None), max(highs, default=None)
+
+    def kept(self) -> list[Candidate]:
+        """Return the kept single changes in their order; of changes that replace each other the fastest."""
+        best: dict[str, Trial] = {}
+        for trial in self.trials:
+            if trial.status == "kept" and len(trial.candidates) == 1:
+                change = trial.candidates[0].change
+                group = (change.instead if change is not None else "") or trial.slug
+                if group not in best or (trial.measured_ms or 0.0) < (best[group].measured_ms or 0.0):
+                    best[group] = trial
+        return [trial.candidates[0] for trial in self.trials if trial in best.values()]
+
+    def remember(self) -> None:
+        """Store the tested predictions in the data folder."""
+        for trial in self.trials:
+            one, tested = trial.candidates[0], trial.status in ("kept", "slower", "not_shown")
+            if not tested or len(trial.candidates) > 1 or trial.times_work != 1.0:
+                continue
+            if trial.run_id and one.rule and one.predicted_ms and trial.measured_ms:
+                pair = Prediction((one.rule,), one.predicted_ms, trial.measured_ms, one.low_ms, one.high_ms)
+                remember(self._data, self.bases[0].run_id, trial.run_id, pair)
+
+    def changed_files(self) -> list[str]:
+        """Return the files of the working folder that the runs changed, which no audit event showed."""
+        return folders.changed(self._listing, self._folder) if self._listing else []
+
+    def _gain(self, trial: Trial) -> float:
+        return (self.base_ms or 0.0) - (trial.measured_ms or 0.0) / trial.times_work
+
+    def _run(
+        self,
+        changes: Mapping[str, Mapping[str, Any]],
+        what: str,
+        enough: Callable[[Sequence[float]], bool],
+        *,
+        profiles: bool = False,
+    ) -> Ran:
+        self._count += 1
+        work = self._work / str(self._count)
+        place = self._folder
+        if self.options.copies:
+            place = work / "copy"
+            folders.copy(self._folder, place)
+        repeat = f" {len(self.bases) + 1}" if what == "base" and self.bases else ""
+        values = ", ".join(f"{name} {value}" for each in changes.values() for name, value in each.items() if name != "kind")
+        self._say(f"{self._count}. {what}{repeat}{f' ({values})' if values else ''}")
+        first = self.bases[0] if self.bases else None
+        ran = run(
+            Order(
+                self.words,
+                self.command,
+                f"{self.name}, {what}{repeat}",
+                place,
+                work,
+                TrialSettings(
+                    saves=str(work / "saves"),
+                    changes=changes,
+                    guards=not self.options.writes,
+                    private=(str(work),),
+                    began_s=self.began_s,
+                    losses=self.options.numerics,
+                ),
+                self.options.seconds,
+                start_s=first.ran.start_s if first is not None else None,
+                profiles=profiles,
+                enough=enough,
+                settings_shown={"try": what},
+                tags=[f"try={int(self.began_s)}", *([f"{FOLLOWS}{first.run_id}"] if first is not None and changes else [])],
+            )
+        )
+        if self.options.copies:
+            shutil.rmtree(place, ignore_errors=True)
+        return ran
+
+    def _analysed(self, ran: Ran, trial: Trial | None = None) -> tuple[RunResult, Measured, str]:
+        assert ran.bundle is not None
+        brought = bring_in(self._data, [(ran.bundle, ran.bundle.name)])
+        with Library(self._data) as library:
+            result = result_of(brought.runs[0], library)
+            return result, side_of([result], library).measured[0], brought.runs[0].id
+
+
+def _named(ran: Ran) -> str:
+    return ", ".join(dict.fromkeys(file["path"] for file in ran.files))

@@ -1,0 +1,56 @@
+"""Step times of a running training, from its marks, and how well they are known."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from sawtooth.analysis.quantiles import student_t
+from sawtooth.ingest.capture.marks import MARK
+from sawtooth.ingest.loop.leading import LeadingOptimizer
+
+LEAST_STEPS = 40  # fewer say nothing about how steps vary
+BLOCKS = 8  # means of neighbouring steps: these are nearly independent, and eight give an interval
+WARM_UP = 0.2  # share of the steps that is left out at the start, while the trial runs
+TAIL = 0.975
+
+
+def step_ms(folder: Path) -> tuple[list[float], float]:
+    """Return the times of the training steps so far (ms, without profiled steps), and the seconds of the loop.
+
+    They are those of the process with the most marks.
+    """
+    marks = max(folder.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size, default=None)
+    if marks is None:
+        return [], 0.0
+    loop = LeadingOptimizer()
+    every: dict[int, list[tuple[int, int, bytes]]] = {}
+    for mark in map(MARK.search, marks.read_bytes().split(b"\n")):
+        if mark is not None:
+            loop.takes(int(mark[4]))
+            every.setdefault(int(mark[4]), []).append((int(mark[1]), int(mark[2]), mark[3]))
+    led = every.get(loop.number, []) if every else []
+    took = [(b[1] - a[1]) / 1e6 for a, b in pairwise(led) if b[0] == a[0] + 1 and a[2] == b[2] == b"train"]
+    return took, (led[-1][1] - led[0][1]) / 1e9 if led else 0.0
+
+
+def mean_and_half_width(took: Sequence[float]) -> tuple[float, float]:
+    """Return the mean step time without the warm-up, and half of its 95 % interval (infinite for too few steps)."""
+    counted = took[int(WARM_UP * len(took)) :]
+    if len(counted) < LEAST_STEPS:
+        return statistics.fmean(counted) if counted else 0.0, math.inf
+    size = len(counted) // BLOCKS
+    blocks = [statistics.fmean(counted[at * size : (at + 1) * size]) for at in range(BLOCKS)]
+    return statistics.fmean(counted), student_t(BLOCKS - 1, TAIL) * statistics.stdev(blocks) / math.sqrt(BLOCKS)
+
+
+def halves(took: Sequence[float]) -> tuple[float, float] | None:
+    """Return the means of both halves of a run's steps, which show how it drifts; None for too few steps."""
+    counted = took[int(WARM_UP * len(took)) :]
+    if len(counted) < LEAST_STEPS:
+        return None
+    middle = len(counted) // 2
+    return statistics.median(counted[:middle]), statistics.median(counted[middle:])

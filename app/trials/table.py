@@ -1,0 +1,127 @@
+"""The result of `sawtooth try`, as a table for people and as JSON."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from sawtooth.app import format as fmt
+from sawtooth.app.trials.choosing import Candidate
+from sawtooth.app.trials.session import Session, Trial
+
+MARKED_LEAST_MIB, START_LEAST_S = 50.0, 1.0  # smaller costs are noise
+
+
+def plain(session: Session) -> dict[str, Any]:
+    """Return the result for programs."""
+    low, high = session.base_interval_ms
+    return {
+        "command": session.command,
+        "base": {"step_ms": session.base_ms, "low_ms": low, "high_ms": high, "runs": [base.run_id for base in session.bases]},
+        "trials": [_plain(trial) for trial in session.trials],
+    }
+
+
+def _plain(trial: Trial) -> dict[str, Any]:
+    return {
+        "change": trial.slug,
+        "predicted_step_ms": trial.predicted_ms,
+        "measured_step_ms": trial.measured_ms,
+        "low_ms": trial.low_ms,
+        "high_ms": trial.high_ms,
+        "status": trial.status,
+        "why": trial.why,
+        "proof": trial.proof,
+        "result": _result(trial),
+        "values": {name: value for each in trial.candidates for name, value in each.values.items()},
+        "rule": trial.candidates[0].rule,
+        "code": [each.code for each in trial.candidates if each.code],
+        "memory_mib": trial.memory_mib,
+        "start_s": trial.start_s,
+        "losses": trial.losses,
+        "run": trial.run_id,
+    }
+
+
+def _result(trial: Trial) -> str | None:
+    order = ("same result", "rounding", "other result")
+    kinds = [each.change.result for each in trial.candidates if each.change is not None]
+    return max(kinds, key=order.index, default=None)
+
+
+def lines(session: Session) -> list[str]:
+    """Return the table, and a sentence for each trial that needs one."""
+    base, (low, high) = session.base_ms, session.base_interval_ms
+    out = []
+    if base is not None:
+        between = f" ({_ms(low)} to {_ms(high)})" if low is not None and high is not None else ""
+        out.append(f"Base run: {_ms(base)} per step{between}, {len(session.bases)} run{'s' if len(session.bases) > 1 else ''}.")
+    if session.trials:
+        rows = [("change", "predicted", "measured", "interval", "status", "costs"), *map(_row, session.trials)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        out += ["", *("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)]
+    for trial in session.trials:
+        told = _told(trial, session)
+        if told:
+            out += ["", f"{trial.slug}: {told}"]
+        if trial.status == "kept":
+            out += [f"  {line}" for each in trial.candidates for line in each.code.splitlines()]
+    return out
+
+
+def planned(to_try: Sequence[Candidate], session: Session) -> list[str]:
+    """Return what is to be run, and how long it takes at most."""
+    out = ["These changes are tried, each between runs without it:"]
+    for each in to_try:
+        change, predicted = each.change, f", predicted {_ms(each.predicted_ms)}" if each.predicted_ms is not None else ""
+        out.append(f"  {each.slug}: {each.code.splitlines()[0]} ({change.result if change else ''}{predicted})")
+    runs = 2 * len(to_try) + (2 if len(to_try) > 1 else 0)
+    each_s = (session.bases[0].ran.start_s or 0.0) + session.options.seconds
+    out.append(
+        f"{runs} runs of at most {fmt.duration_ns(each_s * 1e9)}: at most {fmt.duration_ns(runs * each_s * 1e9)} in all."
+    )
+    return out
+
+
+def _row(trial: Trial) -> tuple[str, ...]:
+    between = f"{_ms(trial.low_ms)} to {_ms(trial.high_ms)}" if trial.low_ms is not None and trial.high_ms is not None else ""
+    return (
+        trial.slug,
+        _ms(trial.predicted_ms),
+        _ms(trial.measured_ms),
+        between,
+        trial.status.replace("_", " "),
+        _costs(trial),
+    )
+
+
+def _costs(trial: Trial) -> str:
+    if trial.measured_ms is None:
+        return ""
+    costs = []
+    if trial.memory_mib is not None and abs(trial.memory_mib) >= MARKED_LEAST_MIB:
+        costs.append(f"{trial.memory_mib:+,.0f} MiB of host memory")
+    if trial.start_s is not None and abs(trial.start_s) >= START_LEAST_S:
+        costs.append(f"{trial.start_s:+.0f} s until the first step")
+    result = _result(trial)
+    return "; ".join([*costs, *([result] if result else [])])
+
+
+def _told(trial: Trial, session: Session) -> str:
+    parts = []
+    if trial.status in ("kept", "slower") and session.base_ms and trial.measured_ms:
+        if trial.times_work != 1.0:
+            rate = session.base_ms * trial.times_work / trial.measured_ms
+            parts.append(f"{fmt.share(abs(rate - 1))} {'more' if rate > 1 else 'fewer'} samples a second.")
+        elif trial.measured_ms < session.base_ms:
+            parts.append(f"A step takes {_ms(trial.measured_ms)} instead of {_ms(session.base_ms)}.")
+    if trial.losses and session.bases[0].ran.notes and (base := session.bases[0].ran.notes[0].get("losses")):
+        pairs = list(zip(base, trial.losses, strict=False))
+        off = statistics.fmean(abs(a - b) / max(abs(a), 1e-12) for a, b in pairs)
+        parts.append(f"The losses of the first {len(pairs)} steps differ by {fmt.share(off)} on average.")
+    return " ".join([*parts, *([trial.why] if trial.why else [])])
+
+
+def _ms(value: float | None) -> str:
+    return fmt.MISSING if value is None else fmt.duration_ms(value)

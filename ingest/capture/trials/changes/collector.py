@@ -1,0 +1,48 @@
+"""Changes of Python's garbage collection: objects of the start are frozen, or collection runs every N steps.
+
+What proves it: the number of frozen objects, or that automatic collection is off, after further steps. Standard library only.
+"""
+
+from __future__ import annotations
+
+import gc
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..inside import Inside
+
+FROZEN, EVERY = "gc-frozen", "gc-every-n-steps"
+BEGIN, PROVEN_AFTER = 2, 4  # steps
+
+
+def _watch(module: ModuleType, inside: Inside) -> None:
+    if inside.values(FROZEN) is not None:
+        inside.after_step(BEGIN, gc.collect)
+        inside.after_step(BEGIN, gc.freeze)
+        inside.after_step(PROVEN_AFTER, lambda: _prove_frozen(inside))
+    if (values := inside.values(EVERY)) is not None:
+        inside.after_step(BEGIN, gc.disable)
+        inside.after_step(PROVEN_AFTER, lambda: _prove_off(inside))
+        _collect_every(int(values["steps"]), int(values["steps"]), inside)
+
+
+def _collect_every(steps: int, at: int, inside: Inside) -> None:
+    def collect() -> None:
+        gc.collect()
+        _collect_every(steps, at + steps, inside)
+
+    inside.after_step(at, collect)
+
+
+def _prove_frozen(inside: Inside) -> None:
+    if frozen := gc.get_freeze_count():
+        inside.notes.proves(FROZEN, f"{frozen} objects are frozen after {PROVEN_AFTER} steps.")
+
+
+def _prove_off(inside: Inside) -> None:
+    if not gc.isenabled():
+        inside.notes.proves(EVERY, f"Automatic collection is off after {PROVEN_AFTER} steps.")
+
+
+WATCHED = {"torch.optim.optimizer": _watch}

@@ -1,0 +1,69 @@
+"""Copies of the loader's pinned batches to the GPU that do not block, by ``Tensor.to`` and ``Tensor.cuda``.
+
+Only tensors that a loader with pinned memory delivered are copied so: each batch has memory of its own, which is not written again. What
+proves it: such a copy was made. Standard library only.
+"""
+
+from __future__ import annotations
+
+import weakref
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..inside import Inside
+
+NON_BLOCKING = "non-blocking-copies"
+_DELIVERED: dict[int, Any] = {}  # weak references to the tensors of batches, by id
+
+
+def _watch_batches(module: ModuleType, inside: Inside) -> None:
+    if inside.values(NON_BLOCKING) is None:
+        return
+    owner = module._BaseDataLoaderIter
+    original = owner.__next__
+
+    def delivered(its: Any) -> Any:
+        batch = original(its)
+        inside.quietly(_remember, batch)
+        return batch
+
+    owner.__next__ = delivered
+
+
+def _remember(batch: Any) -> None:
+    if hasattr(batch, "is_pinned"):
+        if batch.is_pinned():
+            key = id(batch)
+            _DELIVERED[key] = weakref.ref(batch, lambda _: _DELIVERED.pop(key, None))
+    elif isinstance(batch, dict):
+        for each in batch.values():
+            _remember(each)
+    elif isinstance(batch, (list, tuple)):
+        for each in batch:
+            _remember(each)
+
+
+def _watch_tensors(module: ModuleType, inside: Inside) -> None:
+    if inside.values(NON_BLOCKING) is None:
+        return
+    for name in ("to", "cuda"):
+        _watch_copy(module.Tensor, name, inside)
+
+
+def _watch_copy(owner: Any, name: str, inside: Inside) -> None:
+    original = getattr(owner, name)
+
+    def copied(its: Any, *arguments: Any, **named: Any) -> Any:
+        known = _DELIVERED.get(id(its))
+        if known is None or known() is not its or "non_blocking" in named or any(each is True for each in arguments):
+            return original(its, *arguments, **named)
+        result = original(its, *arguments, **named, non_blocking=True)
+        if NON_BLOCKING not in inside.notes.content["proofs"] and result.is_cuda:
+            inside.notes.proves(NON_BLOCKING, "A pinned batch was copied to the GPU without waiting.")
+        return result
+
+    setattr(owner, name, copied)
+
+
+WATCHED = {"torch.utils.data.dataloader": _watch_batches, "torch._tensor": _watch_tensors}

@@ -1,0 +1,49 @@
+"""Changes that are environment variables of the training: its threads, and its allocator of GPU memory.
+
+`sawtooth try` sets the variables. What proves them: PyTorch's own number of threads, or an expandable segment, after the third step.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..inside import Inside
+
+THREADS, SEGMENTS = "omp-threads", "expandable-segments"
+PROVEN_AFTER = 3  # steps
+ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
+
+
+def variables(changes: Mapping[str, Mapping[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables of ``changes``."""
+    added = {}
+    if THREADS in changes:
+        added["OMP_NUM_THREADS"] = added["MKL_NUM_THREADS"] = str(changes[THREADS]["threads"])
+    if SEGMENTS in changes:
+        parts = [part for part in before.get(ALLOCATOR, "").split(",") if part and not part.startswith("expandable_segments")]
+        added[ALLOCATOR] = ",".join([*parts, "expandable_segments:True"])
+    return added
+
+
+def _watch(module: ModuleType, inside: Inside) -> None:
+    if inside.values(THREADS) is not None or inside.values(SEGMENTS) is not None:
+        inside.after_step(PROVEN_AFTER, lambda: _prove(inside))
+
+
+def _prove(inside: Inside) -> None:
+    torch = sys.modules["torch"]
+    values = inside.values(THREADS)
+    if values is not None and torch.get_num_threads() == int(values["threads"]):
+        inside.notes.proves(THREADS, f"PyTorch uses {torch.get_num_threads()} threads.")
+    if inside.values(SEGMENTS) is None or not torch.cuda.is_available():
+        return
+    if any(segment.get("is_expandable") for segment in torch.cuda.memory_snapshot()):
+        inside.notes.proves(SEGMENTS, "The allocator has an expandable segment.")
+
+
+WATCHED = {"torch.optim.optimizer": _watch}

@@ -1,0 +1,185 @@
+"""Changes of data loaders: workers, pinned memory, prefetch and batch size, by arguments of ``DataLoader.__init__``.
+
+What proves it: an iterator of the loader that has this many living workers, this prefetch factor, or a pinning thread. What refuses it:
+an iterable dataset, whose samples would repeat; spawned workers of a script without a main guard; a dataset that holds CUDA tensors or
+open handles. Standard library only.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ..patching import change_arguments
+
+if TYPE_CHECKING:
+    from ..inside import Inside
+
+WORKERS, PINNED, PERSISTENT, PREFETCH, BATCH = (
+    "loader-workers",
+    "pin-memory",
+    "persistent-workers",
+    "prefetch-factor",
+    "batch-size",
+)
+IN_WORKERS = (WORKERS, PERSISTENT, PREFETCH)
+ITERABLE = "The dataset is an IterableDataset: each worker would deliver the same samples."
+NO_GUARD = 'Workers are spawned, and the script has no `if __name__ == "__main__":`, which spawned workers need.'
+ON_GPU = "The dataset holds CUDA tensors, which worker processes cannot share."
+HANDLES = "The dataset holds an open {kind}, which worker processes cannot share."
+HANDLE_MODULES = (
+    "h5py",
+    "lmdb",
+    "sqlite3",
+    "socket",
+    "mmap",
+    "zarr",
+    "tarfile",
+    "zipfile",
+    "pycurl",
+    "psycopg",
+    "redis",
+    "pymongo",
+)
+LOOKED_AT, DEPTH = 200, 3  # values of a dataset: its own attributes and those one or two levels below
+
+
+def _watch(module: ModuleType, inside: Inside) -> None:
+    loaders: list[Any] = []
+
+    def change(its: Any, arguments: dict[str, Any]) -> list[str]:
+        why = refusal(module, arguments)
+        arguments["its_refusal"] = why
+        made = []
+        if (values := inside.values(WORKERS)) is not None and not _refused(inside, WORKERS, why):
+            made += _set(arguments, WORKERS, num_workers=int(values["workers"]))
+        if (
+            (values := inside.values(PERSISTENT)) is not None
+            and arguments["num_workers"]
+            and not _refused(inside, PERSISTENT, why)
+        ):
+            made += _set(arguments, PERSISTENT, persistent_workers=True)
+        if (values := inside.values(PREFETCH)) is not None and arguments["num_workers"]:
+            made += _set(arguments, PREFETCH, prefetch_factor=int(values["factor"]))
+        if inside.values(PINNED) is not None:
+            made += _set(arguments, PINNED, pin_memory=True)
+        values = inside.values(BATCH)
+        if values is not None and arguments["batch_sampler"] is None and arguments["batch_size"]:
+            made += _set(arguments, BATCH, batch_size=round(arguments["batch_size"] * float(values["times"])))
+        return made
+
+    def after(its: Any, arguments: dict[str, Any]) -> None:
+        loaders.append(type(its))
+        length = None
+        with contextlib.suppress(Exception):
+            length = len(its.dataset)
+        inside.notes.sees(
+            "loader",
+            dataset=type(its.dataset).__qualname__,
+            samples=length,
+            workers=its.num_workers,
+            batch=its.batch_size,
+            pinned=bool(its.pin_memory),
+            persistent=bool(its.persistent_workers),
+            prefetch=its.prefetch_factor,
+            refusal=arguments.get("its_refusal"),
+            batched_by_sampler=its.batch_size is None,
+        )
+        if its.batch_size and inside.values(BATCH) is not None:
+            inside.notes.proves(BATCH, f"The loader makes batches of {its.batch_size} samples.")
+
+    change_arguments(module.DataLoader, inside, change, after)
+    _watch_iterators(module, inside)
+
+
+def _set(arguments: dict[str, Any], slug: str, **values: Any) -> list[str]:
+    if all(arguments.get(name) == value for name, value in values.items()):
+        return []
+    arguments.update(values)
+    return [slug]
+
+
+def _refused(inside: Inside, slug: str, why: str | None) -> bool:
+    if why is not None:
+        inside.notes.refuses(slug, why)
+    return why is not None
+
+
+def _watch_iterators(module: ModuleType, inside: Inside) -> None:
+    iterators = module._MultiProcessingDataLoaderIter
+    original = iterators.__init__
+
+    def begun(its: Any, *arguments: Any, **named: Any) -> None:
+        original(its, *arguments, **named)
+        inside.quietly(_prove, its, inside)
+
+    iterators.__init__ = begun
+
+
+def _prove(iterator: Any, inside: Inside) -> None:
+    living = sum(worker.is_alive() for worker in iterator._workers)
+    values = inside.values(WORKERS)
+    if values is not None and living == int(values["workers"]):
+        inside.notes.proves(WORKERS, f"{living} worker processes of the loader were alive.")
+    if inside.values(PERSISTENT) is not None and iterator._persistent_workers:
+        inside.notes.proves(PERSISTENT, "The iterator keeps its workers between epochs.")
+    values = inside.values(PREFETCH)
+    if values is not None and iterator._prefetch_factor == int(values["factor"]):
+        inside.notes.proves(PREFETCH, f"Each worker had {iterator._prefetch_factor} batches asked of it.")
+    if inside.values(PINNED) is not None and getattr(iterator, "_pin_memory_thread", None) is not None:
+        inside.notes.proves(PINNED, "The loader's pinning thread runs.")
+
+
+def refusal(module: ModuleType, arguments: dict[str, Any]) -> str | None:
+    """Return why this loader must not load in worker processes; None if it may."""
+    dataset = arguments["dataset"]
+    if isinstance(dataset, module.IterableDataset):
+        return ITERABLE
+    context = arguments.get("multiprocessing_context")
+    multiprocessing = sys.modules.get("torch.multiprocessing") or sys.modules["multiprocessing"]
+    method = context if isinstance(context, str) else context.get_start_method() if context else None
+    if (method or multiprocessing.get_start_method()) != "fork" and not _has_main_guard():
+        return NO_GUARD
+    return _unshared(dataset)
+
+
+def _has_main_guard() -> bool:
+    main = sys.modules.get("__main__")
+    if getattr(main, "__spec__", None) is not None:  # python -m: the module is imported by name
+        return True
+    file = getattr(main, "__file__", None)
+    if file is None:
+        return False
+    for line in ast.parse(Path(file).read_bytes()).body:
+        if isinstance(line, ast.If) and any(
+            isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(line.test)
+        ):
+            return True
+    return False
+
+
+def _unshared(dataset: Any) -> str | None:
+    """Return why the values that ``dataset`` holds cannot be used in several processes."""
+    waiting, looked = [(dataset, 0)], 0
+    while waiting and looked < LOOKED_AT:
+        value, depth = waiting.pop(0)
+        looked += 1
+        if getattr(value, "is_cuda", False) is True:
+            return ON_GPU
+        kind = type(value)
+        is_file = hasattr(value, "fileno") and hasattr(value, "closed") and not value.closed
+        if is_file or (depth and kind.__module__.partition(".")[0] in HANDLE_MODULES):
+            return HANDLES.format(kind=f"{kind.__module__}.{kind.__qualname__}")
+        if depth < DEPTH:
+            inner = list(vars(value).values()) if hasattr(value, "__dict__") and not isinstance(value, type) else []
+            inner += list(value.values())[:10] if isinstance(value, dict) else []
+            inner += list(value)[:10] if isinstance(value, (list, tuple)) else []
+            waiting += [(each, depth + 1) for each in inner if not isinstance(each, (int, float, str, bytes, type(None)))]
+    return None
+
+
+WATCHED = {"torch.utils.data.dataloader": _watch}

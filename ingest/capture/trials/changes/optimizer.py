@@ -1,0 +1,87 @@
+"""Fused and foreach updates of PyTorch's own optimizers, by arguments of their constructors.
+
+What proves it: the function that the optimizer called for its first update. What refuses it: an optimizer of another library, or one whose
+constructor rejects the argument. Standard library only.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ..patching import change_arguments
+
+if TYPE_CHECKING:
+    from ..inside import Inside
+
+FUSED, FOREACH = "fused-optimizer", "foreach-optimizer"
+WAYS = {"_fused_": FUSED, "_multi_tensor_": FOREACH, "_single_tensor_": "one by one"}
+
+
+def _watch(module: ModuleType, inside: Inside) -> None:
+    base = module.Optimizer
+    for kind in {id(kind): kind for kind in vars(module).values() if isinstance(kind, type)}.values():
+        if issubclass(kind, base) and kind is not base and "__init__" in vars(kind):
+            _watch_kind(kind, inside)
+
+
+def _watch_kind(kind: type, inside: Inside) -> None:
+    accepts = [name for name in ("fused", "foreach") if name in inspect.signature(kind.__init__).parameters]  # type: ignore[misc]
+
+    def change(its: Any, arguments: dict[str, Any]) -> list[str]:
+        if "fused" in accepts and inside.values(FUSED) is not None:
+            if arguments.get("differentiable"):
+                inside.notes.refuses(FUSED, "A differentiable optimizer cannot be fused.")
+                return []
+            arguments.update(fused=True, **({"foreach": None} if "foreach" in accepts else {}))
+            return [FUSED]
+        if "foreach" in accepts and inside.values(FOREACH) is not None:
+            arguments.update(foreach=True, **({"fused": None} if "fused" in accepts else {}))
+            return [FOREACH]
+        return []
+
+    def after(its: Any, arguments: dict[str, Any]) -> None:
+        if type(its) is not kind and type(its).__init__ is not kind.__init__:  # type: ignore[misc]
+            return  # the constructor of a subclass notes it
+        parameters = [each for group in its.param_groups for each in group["params"]]
+        group = its.param_groups[0]
+        inside.notes.sees(
+            "optimizer",
+            kind=kind.__qualname__,
+            accepts=accepts,
+            foreach=group.get("foreach"),
+            fused=group.get("fused"),
+            device=parameters[0].device.type if parameters else None,
+            tensors=len(parameters),
+        )
+
+    change_arguments(kind, inside, change, after)
+    for name in [name for name in vars(sys.modules[kind.__module__]) if name.startswith(tuple(WAYS))]:
+        _note_way(sys.modules[kind.__module__], name, kind, inside)
+
+
+def _note_way(module: ModuleType, name: str, kind: type, inside: Inside) -> None:
+    """Note the first call of one of the functions by which an optimizer can update, then restore it."""
+    original = getattr(module, name)
+    slug = next(slug for start, slug in WAYS.items() if name.startswith(start))
+    if hasattr(original, "__wrapped__") and getattr(original, "of_trial", False):
+        return
+
+    @functools.wraps(original)
+    def updated(*arguments: Any, **named: Any) -> Any:
+        result = original(*arguments, **named)
+        setattr(module, name, original)
+        inside.quietly(inside.notes.sees, "update", of=kind.__qualname__, way=name)
+        if inside.values(slug) is not None:
+            inside.notes.proves(slug, f"The optimizer called {name}.")
+        return result
+
+    updated.of_trial = True  # type: ignore[attr-defined]
+    updated._torchdynamo_disable = True  # type: ignore[attr-defined]
+    setattr(module, name, updated)
+
+
+WATCHED = {"torch.optim": _watch}

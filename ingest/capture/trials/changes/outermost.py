@@ -1,0 +1,134 @@
+"""Changes of the outermost modules: torch.compile, channels-last weights, and bf16 autocast around forward.
+
+The outermost modules are those that the training's own code calls with gradients during the first step. ``Module.__call__`` is patched until
+then. What proves a change: Dynamo's counter of graphs, the layout of the weights, or the type of a product inside forward. What refuses
+it: a module that is compiled already, or one without convolutions. Standard library only.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..inside import Inside
+
+COMPILE, LAYOUT, AUTOCAST = "compile", "channels-last", "bf16-autocast"
+NO_CONVOLUTION = "The model has no two-dimensional convolution."
+PROVEN_AFTER = 3  # steps
+
+
+def _watch(module: ModuleType, inside: Inside) -> None:
+    """Patch ``Module.__call__`` until the first step is done; ``module`` is torch.nn.modules.module."""
+    owner = module.Module
+    original = owner.__call__
+    seen: list[Any] = []
+    depth = 0
+
+    def called(its: Any, *arguments: Any, **named: Any) -> Any:
+        nonlocal depth
+        if depth == 0 and its.training and sys.modules["torch"].is_grad_enabled() and not any(its is each for each in seen):
+            seen.append(its)
+            inside.quietly(_change, its, inside)
+        depth += 1
+        try:
+            return original(its, *arguments, **named)
+        finally:
+            depth -= 1
+
+    def leave() -> None:
+        if owner.__call__ is called:
+            owner.__call__ = original
+
+    owner.__call__ = called
+    inside.after_step(1, leave)
+
+
+def _change(its: Any, inside: Inside) -> None:
+    torch = sys.modules["torch"]
+    first = next(its.parameters(), None)
+    compiled = any(each._compiled_call_impl is not None or type(each).__name__ == "OptimizedModule" for each in its.modules())
+    inside.notes.sees(
+        "model",
+        kind=type(its).__qualname__,
+        convolutions=len(_convolutions(its, torch)),
+        last=all(_is_last(each, torch) for each in _convolutions(its, torch)),
+        compiled=compiled,
+        device=first.device.type if first is not None else None,
+        dtype=str(first.dtype) if first is not None else None,
+    )
+    if type(its).__name__ != "DistributedDataParallel":  # its constructor has done it
+        to_channels_last(its, inside)
+    if inside.values(AUTOCAST) is not None and first is not None:
+        _autocast(its, first.device.type, torch, inside)
+    if inside.values(COMPILE) is not None:
+        if compiled:
+            inside.notes.refuses(COMPILE, "The training compiles already.")
+            return
+        its.compile()
+        inside.after_step(PROVEN_AFTER, lambda: _prove_compiled(inside))
+
+
+def _prove_compiled(inside: Inside) -> None:
+    graphs = sys.modules["torch._dynamo.utils"].counters["stats"]["unique_graphs"]
+    if graphs:
+        inside.notes.proves(COMPILE, f"Dynamo compiled {graphs} graphs.")
+
+
+def to_channels_last(its: Any, inside: Inside) -> None:
+    """Change the weights of convolutions to channels-last, if this is wanted."""
+    if inside.values(LAYOUT) is None:
+        return
+    torch = sys.modules["torch"]
+    convolutions = _convolutions(its, torch)
+    if not convolutions:
+        inside.notes.refuses(LAYOUT, NO_CONVOLUTION)
+        return
+    its.to(memory_format=torch.channels_last)
+
+    def prove() -> None:
+        if all(_is_last(each, torch) for each in convolutions):
+            inside.notes.proves(LAYOUT, f"The weights of {len(convolutions)} convolutions are channels-last after three steps.")
+
+    inside.after_step(PROVEN_AFTER, prove)
+
+
+def _convolutions(its: Any, torch: Any) -> list[Any]:
+    return [each for each in its.modules() if isinstance(each, torch.nn.Conv2d)]
+
+
+def _is_last(convolution: Any, torch: Any) -> bool:
+    return bool(convolution.weight.is_contiguous(memory_format=torch.channels_last))
+
+
+def _autocast(its: Any, device: str, torch: Any, inside: Inside) -> None:
+    forward = its.forward
+
+    def in_bf16(*arguments: Any, **named: Any) -> Any:
+        with torch.autocast(device, dtype=torch.bfloat16):
+            result = forward(*arguments, **named)
+            if AUTOCAST not in inside.notes.content["proofs"]:
+                inside.quietly(prove)
+        return _in_fp32(result, torch)
+
+    def prove() -> None:
+        one = torch.ones(1, 1, device=device)
+        if (one @ one).dtype == torch.bfloat16:
+            inside.notes.proves(AUTOCAST, "A product inside forward gives bfloat16.")
+
+    its.forward = in_bf16
+
+
+def _in_fp32(result: Any, torch: Any) -> Any:
+    """Return the result of forward as float32, so that a loss outside computes as before."""
+    if isinstance(result, torch.Tensor):
+        return result.float() if result.dtype == torch.bfloat16 else result
+    if type(result) in (tuple, list):
+        return type(result)(_in_fp32(each, torch) for each in result)
+    if type(result) is dict:
+        return {key: _in_fp32(each, torch) for key, each in result.items()}
+    return result
+
+
+WATCHED = {"torch.nn.modules.module": _watch}

@@ -1,0 +1,58 @@
+"""Changes of DistributedDataParallel by arguments of its constructor: bucket size, gradients in the buckets, and a static graph.
+
+What proves it: what DDP itself logs after the third step. What refuses it: a constructor that rejects the argument. Standard library only.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ..patching import change_arguments
+from .outermost import to_channels_last
+
+if TYPE_CHECKING:
+    from ..inside import Inside
+
+BUCKET, VIEW, STATIC = "ddp-bucket-size", "ddp-gradient-views", "ddp-static-graph"
+MIB = 1 << 20
+AFTER = 3  # steps: DDP builds its buckets anew after the first
+
+
+def _watch(module: ModuleType, inside: Inside) -> None:
+    def change(its: Any, arguments: dict[str, Any]) -> list[str]:
+        made = []
+        if (values := inside.values(BUCKET)) is not None:
+            arguments["bucket_cap_mb"] = values["mb"]
+            made.append(BUCKET)
+        for slug, name in ((VIEW, "gradient_as_bucket_view"), (STATIC, "static_graph")):
+            if inside.values(slug) is not None and name in arguments and not arguments[name]:
+                arguments[name] = True
+                made.append(slug)
+        to_channels_last(arguments["module"], inside)
+        return made
+
+    def after(its: Any, arguments: dict[str, Any]) -> None:
+        inside.notes.sees(
+            "ddp",
+            bucket_mb=getattr(its, "bucket_bytes_cap", 0) / MIB,
+            views=bool(its.gradient_as_bucket_view),
+            static=bool(getattr(its, "static_graph", False)),
+        )
+        inside.after_step(AFTER, lambda: _prove(its, inside))
+
+    change_arguments(module.DistributedDataParallel, inside, change, after)
+
+
+def _prove(ddp: Any, inside: Inside) -> None:
+    logged = ddp._get_ddp_logging_data()
+    values = inside.values(BUCKET)
+    if values is not None and logged.get("bucket_cap_bytes") == int(values["mb"] * MIB):
+        inside.notes.proves(BUCKET, f"DDP logs buckets of {values['mb']:g} MiB.")
+    if inside.values(VIEW) is not None and logged.get("gradient_as_bucket_view"):
+        inside.notes.proves(VIEW, "DDP logs gradient_as_bucket_view.")
+    if inside.values(STATIC) is not None and logged.get("static_graph"):
+        inside.notes.proves(STATIC, "DDP logs static_graph.")
+
+
+WATCHED = {"torch.nn.parallel.distributed": _watch}

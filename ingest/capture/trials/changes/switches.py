@@ -1,0 +1,111 @@
+"""Changes of PyTorch's global settings: anomaly detection, cuDNN's search, deterministic algorithms, TF32 and attention backends.
+
+They are set after the first step, because scripts set them at their start. What proves them: the settings after the third step, as PyTorch
+reports them. Standard library only.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..inside import Inside
+
+ANOMALY, SEARCH, ANY_ALGORITHM, TF32, ATTENTION = (
+    "anomaly-detection-off",
+    "cudnn-benchmark",
+    "deterministic-off",
+    "tf32",
+    "attention-backends",
+)
+SET_AFTER, PROVEN_AFTER = 1, 3  # steps
+TF32_SINCE = 8  # CUDA capability of the first GPUs with TF32
+NO_TF32 = "This device has no TF32."
+KERNELS = ("flash", "mem_efficient", "cudnn")
+
+
+def _watch(module: ModuleType, inside: Inside) -> None:
+    """Set and prove the settings; ``module`` is torch.optim.optimizer, which is loaded before the first step."""
+    inside.after_step(SET_AFTER, lambda: _set(inside))
+    inside.after_step(PROVEN_AFTER, lambda: _prove(inside))
+
+
+def _set(inside: Inside) -> None:
+    torch = sys.modules["torch"]
+    inside.notes.sees("settings", **_settings(torch))
+    if inside.values(SEARCH) is not None:
+        torch.backends.cudnn.benchmark = True
+    if inside.values(ANY_ALGORITHM) is not None:
+        torch.use_deterministic_algorithms(False)
+        torch.backends.cudnn.deterministic = False
+    if inside.values(TF32) is not None:
+        if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] < TF32_SINCE:
+            inside.notes.refuses(TF32, NO_TF32)
+        else:
+            torch.set_float32_matmul_precision("high")
+            torch.backends.cudnn.allow_tf32 = True
+    if inside.values(ATTENTION) is not None:
+        for kernel in KERNELS:
+            getattr(torch.backends.cuda, f"enable_{kernel}_sdp", lambda _: None)(True)
+
+
+def _settings(torch: Any) -> dict[str, Any]:
+    return {
+        "cuda": torch.cuda.is_available(),
+        "search": torch.backends.cudnn.benchmark,
+        "deterministic": torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic,
+        "precision": torch.get_float32_matmul_precision(),
+        "threads": torch.get_num_threads(),
+        "attention": [kernel for kernel in KERNELS if _enabled(torch, kernel)],
+    }
+
+
+def _enabled(torch: Any, kernel: str) -> bool:
+    return bool(getattr(torch.backends.cuda, f"{kernel}_sdp_enabled", lambda: True)())
+
+
+def _prove(inside: Inside) -> None:
+    now = _settings(sys.modules["torch"])
+    facts: tuple[tuple[str, bool, str], ...] = (
+        (SEARCH, now["search"] and now["cuda"], "torch.backends.cudnn.benchmark is True after three steps."),
+        (ANY_ALGORITHM, not now["deterministic"], "Deterministic algorithms are off after three steps."),
+        (TF32, now["precision"] == "high" and now["cuda"], "The precision of float32 products is 'high' after three steps."),
+        (ATTENTION, len(now["attention"]) == len(KERNELS), "All kernels of attention are enabled after three steps."),
+    )
+    for slug, holds, proof in facts:
+        if inside.values(slug) is not None and holds:
+            inside.notes.proves(slug, proof)
+
+
+def _watch_anomaly(module: ModuleType, inside: Inside) -> None:
+    """Follow both ways to detect anomalies; ``module`` is torch.autograd.anomaly_mode."""
+
+    def follow(owner: Any, name: str) -> None:
+        original: Callable[..., Any] = getattr(owner, name)
+
+        def asked(its: Any, *arguments: Any, **named: Any) -> Any:
+            result = original(its, *arguments, **named)
+            inside.quietly(_off, inside)
+            return result
+
+        setattr(owner, name, asked)
+
+    follow(module.set_detect_anomaly, "__init__")
+    follow(module.detect_anomaly, "__enter__")
+
+
+def _off(inside: Inside) -> None:
+    torch = sys.modules["torch"]
+    if not torch.is_anomaly_enabled():
+        return
+    inside.notes.sees("anomaly", enabled=True)
+    if inside.values(ANOMALY) is not None:
+        torch._C._set_anomaly_enabled(False)
+        if not torch.is_anomaly_enabled():
+            inside.notes.proves(ANOMALY, "Anomaly detection is off, although the script enabled it.")
+
+
+WATCHED = {"torch.optim.optimizer": _watch, "torch.autograd.anomaly_mode": _watch_anomaly}

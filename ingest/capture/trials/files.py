@@ -1,0 +1,95 @@
+"""A guard of existing files: an audit hook that notes which of them a training changes or removes.
+
+With ``guards``, the process ends before it makes the change. Native writers raise no audit event; the folder's listing shows those. Standard
+library only.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from typing import Any
+
+from .notes import Notes
+from .settings import STOPPED_BY_GUARD, TrialSettings
+
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
+EVENTS = frozenset({"open", "os.remove", "os.rename", "os.truncate", "os.rmdir", "shutil.rmtree", "sqlite3.connect"})
+CACHES = (
+    "XDG_CACHE_HOME",
+    "TORCH_HOME",
+    "HF_HOME",
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "CUDA_CACHE_PATH",
+    "MPLCONFIGDIR",
+)
+OWN_CACHES = ("~/.cache", "~/.triton", "~/.nv", "~/.config/matplotlib")
+CACHED = (".pyc", ".lock")  # compiled modules, and locks of caches
+
+
+class Guard:
+    """The guard of one process."""
+
+    def __init__(self, settings: TrialSettings, notes: Notes) -> None:
+        self._settings, self._notes = settings, notes
+        caches = [os.environ[name] for name in CACHES if os.environ.get(name)]
+        caches += [os.path.expanduser(place) for place in OWN_CACHES]  # noqa: PTH111
+        own = os.environ.get("SAWTOOTH_RUN_FOLDER", "")
+        places = (*settings.private, settings.saves, *caches, own, tempfile.gettempdir(), "/dev", "/proc", "/sys")
+        self._free = tuple({os.path.realpath(place) + os.sep for place in places if place})
+        self._busy = False
+
+    def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Look at an audit event of this process."""
+        if event not in EVENTS or self._busy:
+            return
+        self._busy = True
+        try:
+            for path in self._changed(event, arguments):
+                self.check(path, event)
+        except Exception as error:
+            self._notes.fails(error)
+        finally:
+            self._busy = False
+
+    def _changed(self, event: str, arguments: tuple[Any, ...]) -> list[Any]:
+        if event == "open":
+            path, _, flags = arguments
+            if not isinstance(flags, int) or not flags & WRITES:
+                return []
+            return [path]
+        if event == "sqlite3.connect":
+            return []  # a database that is only read is opened the same way; the listing shows a change
+        return list(arguments[:2]) if event == "os.rename" else list(arguments[:1])
+
+    def check(self, path: Any, event: str) -> None:
+        """Note an existing file or folder that is about to be changed, and end the process where it must not be."""
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return
+        whole = os.path.realpath(os.fsdecode(path))
+        if whole.startswith(self._free) or whole.endswith(CACHED):
+            return
+        try:
+            about = os.stat(whole)  # noqa: PTH116
+        except OSError:
+            return  # a new file
+        if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)) or _made_s(about) >= self._settings.began_s:
+            return
+        self._notes.writes_file(whole, event)
+        if self._settings.guards:
+            os._exit(STOPPED_BY_GUARD)
+
+
+def _made_s(about: os.stat_result) -> float:
+    """Return when a file was last changed in any way: no existing file is younger than the session, unless it made the file."""
+    return max(about.st_ctime, about.st_mtime)
+
+
+def watch(settings: TrialSettings, notes: Notes) -> Guard:
+    """Watch this process until it ends; return its guard."""
+    guard = Guard(settings, notes)
+    sys.addaudithook(guard.audit)
+    return guard

@@ -1,0 +1,102 @@
+"""The side of `sawtooth try` inside a training: it patches PyTorch's modules as they are loaded.
+
+``startup/sitecustomize.py`` calls ``begin`` at the start of each Python. Errors in here are noted and never reach the training.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..command.settings import HookSettings
+from . import files, losses, saving
+from .changes import collector, copies, environment, loader, optimizer, outermost, parallel, switches
+from .notes import Notes
+from .settings import NOTES, TRIAL, TrialSettings
+
+Patch = Callable[[ModuleType, "Inside"], None]
+PARTS: tuple[Mapping[str, Patch], ...] = (
+    loader.WATCHED,
+    optimizer.WATCHED,
+    parallel.WATCHED,
+    switches.WATCHED,
+    outermost.WATCHED,
+    copies.WATCHED,
+    collector.WATCHED,
+    environment.WATCHED,
+    saving.WATCHED,
+    losses.WATCHED,
+)
+
+
+class Inside:
+    """What the patches of one process share: the wanted changes, and its notes."""
+
+    def __init__(self, settings: TrialSettings, notes: Notes, guard: files.Guard) -> None:
+        self.settings, self.notes, self.guard = settings, notes, guard
+        self._after: list[tuple[int, Callable[[], None]]] = []
+        self._steps = 0
+
+    def values(self, slug: str) -> Mapping[str, Any] | None:
+        """Return the values of a wanted change; None if it is not wanted."""
+        return self.settings.changes.get(slug)
+
+    def after_step(self, number: int, act: Callable[[], None]) -> None:
+        """Call ``act`` once ``number`` optimizer steps of this process are done."""
+        self._after.append((number, act))
+
+    def step(self, *_: Any) -> None:
+        """Count an optimizer step."""
+        self._steps += 1
+        due = [act for number, act in self._after if number <= self._steps]
+        if due:
+            self._after = [(number, act) for number, act in self._after if number > self._steps]
+            for act in due:
+                self.quietly(act)
+
+    step._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+    def quietly(self, act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call ``act`` and return its result; note an error and return None."""
+        try:
+            return act(*arguments, **named)
+        except Exception as error:
+            self.notes.fails(error)
+            return None
+
+
+def begin() -> dict[str, Callable[[ModuleType], None]]:
+    """Begin in this process; return what to call with each module of PyTorch once it is loaded."""
+    settings = TrialSettings.of(os.environ[TRIAL])
+    notes = Notes(_notes_path)
+    inside = Inside(settings, notes, files.watch(settings, notes))
+    awaited: dict[str, Callable[[ModuleType], None]] = {"torch.optim.optimizer": lambda module: _count_steps(module, inside)}
+    for part in PARTS:
+        for name, patch in part.items():
+            before = awaited.get(name)
+            awaited[name] = functools.partial(_apply, inside, [*([before] if before else [])], patch)
+    return awaited
+
+
+def _apply(inside: Inside, before: list[Callable[[ModuleType], None]], patch: Patch, module: ModuleType) -> None:
+    for each in before:
+        inside.quietly(each, module)
+    inside.quietly(patch, module, inside)
+
+
+def _count_steps(module: ModuleType, inside: Inside) -> None:
+    module.register_optimizer_step_post_hook(inside.step)
+
+
+@functools.cache
+def _of_process(pid: int) -> Path:
+    return HookSettings.of(os.environ).file(NOTES, "json")
+
+
+def _notes_path() -> Path:
+    return _of_process(os.getpid())  # a forked worker must not replace its parent's notes

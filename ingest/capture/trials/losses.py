@@ -1,0 +1,37 @@
+"""The losses of the first steps, to compare a change of the numerics with the base run.
+
+``Tensor.backward`` is patched until they are noted. Standard library only.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .inside import Inside
+
+STEPS = 20
+
+
+def _watch(module: ModuleType, inside: Inside) -> None:
+    """Note the tensors on which the training calls backward; ``module`` is torch._tensor."""
+    if not inside.settings.losses:
+        return
+    owner = module.Tensor
+    original = owner.backward
+    losses: list[Any] = []
+
+    def backward(its: Any, *arguments: Any, **named: Any) -> Any:
+        if len(losses) < STEPS and its.numel() == 1:
+            inside.quietly(lambda: losses.append(its.detach().clone()))
+            if len(losses) == STEPS:
+                owner.backward = original
+                inside.quietly(lambda: inside.notes.has(losses=[float(loss) for loss in losses]))
+        return original(its, *arguments, **named)
+
+    backward._torchdynamo_disable = True  # type: ignore[attr-defined]
+    owner.backward = backward
+
+
+WATCHED = {"torch._tensor": _watch}

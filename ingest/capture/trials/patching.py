@@ -1,0 +1,64 @@
+"""Patches of constructors that keep the training alive: a changed call that fails is made again as it was.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .inside import Inside
+
+MEMORY = ("MemoryError", "OutOfMemoryError")
+
+
+def change_arguments(
+    owner: Any,
+    inside: Inside,
+    change: Callable[[Any, dict[str, Any]], list[str]],
+    after: Callable[[Any, dict[str, Any]], None] = lambda its, arguments: None,
+) -> None:
+    """Patch ``owner.__init__``: ``change`` gets the object and its arguments by name, and may replace arguments.
+
+    It returns the slugs of the changes that it made. ``after`` sees the finished object. If the constructor fails with the changed
+    arguments, it is called with the original ones, and the changes are refused. An error of memory is passed on.
+    """
+    original = owner.__init__
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def constructed(its: Any, *positional: Any, **named: Any) -> None:
+        bound = _bound(signature, its, positional, named)
+        if bound is None:
+            original(its, *positional, **named)  # raises the training's own error
+            return
+        wanted = dict(bound.arguments)
+        made: list[str] = inside.quietly(change, its, wanted) or []
+        if made:
+            bound.arguments.update(wanted)
+            try:
+                original(*bound.args, **bound.kwargs)
+            except Exception as error:
+                if type(error).__name__ in MEMORY:
+                    raise
+                for slug in made:
+                    inside.notes.refuses(slug, f"{owner.__name__} refused it: {error}"[:300])
+                original(its, *positional, **named)
+        else:
+            original(its, *positional, **named)
+        inside.quietly(after, its, wanted)
+
+    owner.__init__ = constructed
+
+
+def _bound(signature: inspect.Signature, its: Any, positional: Any, named: Any) -> inspect.BoundArguments | None:
+    try:
+        bound = signature.bind(its, *positional, **named)
+    except TypeError:
+        return None
+    bound.apply_defaults()
+    return bound

@@ -1,0 +1,102 @@
+"""Checkpoints of a trial go to a folder of its own, by torch.save, safetensors and distributed checkpoints.
+
+A file that the trial saved is also loaded from there. Functions are replaced while their module is loaded, so that a script that imports
+them by name gets the replacement. Standard library only.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .inside import Inside
+
+TRACKERS = {
+    "WANDB_MODE": "offline",
+    "COMET_START_MODE": "offline",
+    "COMET_MODE": "offline",
+    "CLEARML_OFFLINE_MODE": "1",
+    "NEPTUNE_MODE": "offline",
+    "SWANLAB_MODE": "offline",
+    "DVCLIVE_TEST": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+IN_FOLDER = {
+    "WANDB_DIR": "wandb",
+    "MLFLOW_TRACKING_URI": "mlruns",
+    "COMET_OFFLINE_DIRECTORY": "comet",
+}  # below the trial's folder
+SAVES = {
+    "torch.serialization": ("save", "f"),
+    "safetensors.torch": ("save_file", "filename"),
+    "safetensors.numpy": ("save_file", "filename"),
+    "torch.distributed.checkpoint.state_dict_saver": ("save", "checkpoint_id"),
+}
+LOADS = {
+    "torch.serialization": ("load", "f"),
+    "safetensors.torch": ("load_file", "filename"),
+    "torch.distributed.checkpoint.state_dict_loader": ("load", "checkpoint_id"),
+}
+
+
+def tracker_variables(folder: Path) -> dict[str, str]:
+    """Return the environment variables that keep trackers offline, with their files below ``folder``."""
+    return {**TRACKERS, **{name: str(folder / place) for name, place in IN_FOLDER.items()}}
+
+
+def redirected(path: Any, inside: Inside) -> str | None:
+    """Return where a file of this name goes in a trial; None for an object that is not a name."""
+    if not isinstance(path, (str, os.PathLike)):
+        return None
+    whole = os.path.abspath(os.fspath(path))  # noqa: PTH100 - a name with .. must not leave the folder
+    if any(whole.startswith(folder + os.sep) for folder in inside.settings.private):
+        return None  # it is in the trial's own copy
+    return os.path.join(inside.settings.saves, whole.lstrip(os.sep).replace(":", "_"))  # noqa: PTH118
+
+
+def _watch(module: ModuleType, inside: Inside) -> None:
+    for table, choose in ((SAVES, _to_save), (LOADS, _to_load)):
+        if module.__name__ in table:
+            _watch_function(module, *table[module.__name__], choose, inside)
+
+
+def _watch_function(
+    module: ModuleType, name: str, argument: str, choose: Callable[[Any, Inside], str | None], inside: Inside
+) -> None:
+    original = getattr(module, name)
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def redirect(*arguments: Any, **named: Any) -> Any:
+        try:
+            bound = signature.bind(*arguments, **named)
+        except TypeError:
+            return original(*arguments, **named)  # raises the training's own error
+        place = inside.quietly(choose, bound.arguments.get(argument), inside)
+        if place is not None:
+            bound.arguments[argument] = place
+        return original(*bound.args, **bound.kwargs)
+
+    setattr(module, name, redirect)
+
+
+def _to_save(path: Any, inside: Inside) -> str | None:
+    place = redirected(path, inside)
+    if place is not None:
+        inside.guard.check(path, "torch.save")
+        os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120
+    return place
+
+
+def _to_load(path: Any, inside: Inside) -> str | None:
+    place = redirected(path, inside)
+    return place if place is not None and os.path.exists(place) else None  # noqa: PTH110
+
+
+WATCHED = dict.fromkeys({**SAVES, **LOADS}, _watch)

@@ -1,0 +1,42 @@
+"""Settings that `sawtooth try` passes to the training in one environment variable.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+TRIAL = "SAWTOOTH_TRY"
+NOTES = "trial"  # notes of a process are in trial-4711.json
+STOPPED_BY_GUARD = 86  # exit code of a training that was ended before it changed a file
+
+
+@dataclass(frozen=True)
+class TrialSettings:
+    """Settings of one run.
+
+    ``changes`` maps slugs to their values. Checkpoints go to the folder ``saves``. With ``guards``, the training is ended before it
+    changes an existing file, except below the folders ``private``. ``began_s`` is when the run was started: younger files are its own.
+    ``losses`` notes the losses of the first steps.
+    """
+
+    saves: str
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    guards: bool = True
+    private: tuple[str, ...] = ()
+    began_s: float = 0.0
+    losses: bool = False
+
+    def variable(self) -> str:
+        """Return the value of the environment variable."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, variable: str) -> TrialSettings:
+        """Read the value of the environment variable."""
+        about = json.loads(variable)
+        return cls(**{**about, "private": tuple(about["private"])})
