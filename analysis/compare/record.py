@@ -26,19 +26,24 @@ class _Tested(msgspec.Struct, frozen=True):
     rules: tuple[str, ...]
     predicted_ms: float
     measured_ms: float
+    low_ms: float | None = None
+    high_ms: float | None = None
 
 
 @dataclass(frozen=True)
 class Record:
     """How well one rule predicted: the pairs of runs that tested it, and its relative errors.
 
-    ``median_error`` and ``worst_error`` are relative errors of the predicted step times.
+    ``median_error`` and ``worst_error`` are relative errors of the predicted step times. ``bounded`` predictions had an interval, and
+    ``covered`` of them contained the measured step time.
     """
 
     rule: str
     pairs: int
     median_error: float
     worst_error: float
+    bounded: int = 0
+    covered: int = 0
 
 
 def follows(manifest: Manifest, manifests: Sequence[Manifest]) -> Manifest | None:
@@ -58,7 +63,7 @@ def remember(folder: DataFolder, before: str, after: str, prediction: Prediction
     if prediction.beside:
         return
     pairs = _pairs(folder)
-    tested = _Tested(prediction.rules, prediction.predicted_ms, prediction.measured_ms)
+    tested = _Tested(prediction.rules, prediction.predicted_ms, prediction.measured_ms, prediction.low_ms, prediction.high_ms)
     if pairs.get(key := f"{before} {after}") == tested:
         return
     newest = [*((k, v) for k, v in pairs.items() if k != key), (key, tested)][-MOST:]
@@ -71,11 +76,15 @@ def records(folder: DataFolder) -> list[Record]:
 
     Several fixes made at once count for each of their rules.
     """
-    errors: dict[str, list[float]] = {}
+    by_rule: dict[str, list[_Tested]] = {}
     for tested in _pairs(folder).values():
         for rule in tested.rules:
-            errors.setdefault(rule, []).append(abs(tested.predicted_ms / tested.measured_ms - 1))
-    rows = [Record(rule, len(each), statistics.median(each), max(each)) for rule, each in errors.items()]
+            by_rule.setdefault(rule, []).append(tested)
+    rows = []
+    for rule, pairs in by_rule.items():
+        errors = [abs(each.predicted_ms / each.measured_ms - 1) for each in pairs]
+        held = [each.low_ms <= each.measured_ms <= each.high_ms for each in pairs if each.low_ms and each.high_ms]
+        rows.append(Record(rule, len(pairs), statistics.median(errors), max(errors), len(held), sum(held)))
     return sorted(rows, key=lambda record: (-record.pairs, record.rule))
 
 

@@ -148,16 +148,20 @@ def tag(
 def predictions(data: DataOption = None) -> None:
     """List how accurate predictions were in this data folder, by rule.
 
-    Only predictions that a later run has tested are counted.
+    Only predictions that a later run has tested are counted, those of `sawtooth try` too. The predictions that Sawtooth makes do not
+    change by it.
     """
     tested = records(data_folder(data))
     if not tested:
         say("No prediction was put to the test yet: compare a run with the one after its change, or tag that one after=NAME.")
     for record in tested:
         pairs = f"{record.pairs} pair{'s' if record.pairs > 1 else ''} of runs"
+        inside = f"; {record.covered} of {record.bounded} were inside the predicted interval" if record.bounded else ""
         say(
-            f"{record.rule}: {pairs}, off by {fmt.share(record.median_error)} in the median, at worst by {fmt.share(record.worst_error)}"
+            f"{record.rule}: {pairs}, off by {fmt.share(record.median_error)} in the median, at worst by {fmt.share(record.worst_error)}{inside}"
         )
+    if tested:
+        say("These are the errors in this data folder. The predictions that Sawtooth makes do not change by them.")
 
 
 @runs_app.command()

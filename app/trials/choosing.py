@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
@@ -23,6 +23,9 @@ NUMERICS = "This changes the training's numbers. Add --allow-numerics to try it.
 BY_HAND = "This needs a change of the code: {fix}"
 NOT_THERE = "The training has nothing that this change applies to."
 HAS_IT = "The training does this already."
+OF_NO_USE = (NOT_THERE, HAS_IT)
+PADDING, MUCH_PADDING = "group-by-length", 0.2  # share of a batch: sorting by length saves at most this share
+PADDED = "{share:.0%} of a batch is padding. This needs a batch sampler that groups samples of similar length."
 NUMBER = re.compile(r"num_workers=(\d+)")
 
 
@@ -99,32 +102,33 @@ def _allowed(candidate: Candidate, seen: Seen, numerics: bool) -> Candidate:
     if candidate.by_hand or change is None:
         return candidate
     why = NO_GPU if change.needs_gpu and not seen.gpu else NUMERICS if change.result == "other result" and not numerics else ""
-    return Candidate(**{**vars(candidate), "by_hand": why}) if why else candidate
+    return replace(candidate, by_hand=why) if why else candidate
 
 
 def _of_finding(finding: Finding, result: RunResult, seen: Seen) -> Iterator[Candidate]:
     """Yield the changes that follow the advice of ``finding``; an entry by hand where there is none."""
-    about = {
-        "rule": finding.rule,
-        "predicted_ms": finding.predicted_step_ms,
-        "low_ms": finding.predicted_low_ms,
-        "high_ms": finding.predicted_high_ms,
-        "ceiling_ms": finding.gain_ms,
-    }
+    of_rule = Candidate(
+        finding.rule,
+        rule=finding.rule,
+        predicted_ms=finding.predicted_step_ms,
+        low_ms=finding.predicted_low_ms,
+        high_ms=finding.predicted_high_ms,
+        ceiling_ms=finding.gain_ms,
+    )
     changes = [change for change in CHANGES.values() if finding.rule in change.rules]
     reasons = []
     made = False
     for change in changes:
         values = _values(change.slug, finding, result, seen)
         if isinstance(values, str):
-            reasons.append((change.slug, values))
+            reasons += [(change.slug, values)] if values not in OF_NO_USE else []
         else:
             made = True
-            yield Candidate(change.slug, values, **about)
+            yield replace(of_rule, slug=change.slug, values=values)
     if made or (finding.severity == "info" and not reasons) or finding.claims == "caution":
         return
     slug, why = reasons[0] if reasons else (finding.rule, BY_HAND.format(fix=finding.fix))
-    yield Candidate(slug, **about, by_hand=why)
+    yield replace(of_rule, slug=slug, by_hand=why)
 
 
 def _of_training(result: RunResult, seen: Seen) -> Iterator[Candidate]:
@@ -142,15 +146,17 @@ def _of_training(result: RunResult, seen: Seen) -> Iterator[Candidate]:
         yield from _whatever(optimizer.FUSED, _optimizer("fused", seen))
         if any(each["foreach"] is False and not each["fused"] for each in optimizers):
             yield from _whatever(optimizer.FOREACH, _optimizer("foreach", seen))
+    if (share := result.manifest.facts.loader_padding or 0.0) >= MUCH_PADDING:
+        yield Candidate(PADDING, by_hand=PADDED.format(share=share))
     if seen.every("anomaly"):
         yield Candidate(switches.ANOMALY)
 
 
 def _whatever(slug: str, values: Mapping[str, Any] | str, ceiling_ms: float = 0.0) -> Iterator[Candidate]:
-    if isinstance(values, str):
-        yield Candidate(slug, by_hand=values)
-    else:
+    if not isinstance(values, str):
         yield Candidate(slug, values, ceiling_ms=ceiling_ms)
+    elif values not in OF_NO_USE:
+        yield Candidate(slug, by_hand=values)
 
 
 def _values(slug: str, finding: Finding, result: RunResult, seen: Seen) -> Mapping[str, Any] | str:

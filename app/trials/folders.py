@@ -8,27 +8,44 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import psutil
+
 LINKED = ("pyvenv.cfg",)  # a folder with this file is a virtual environment
 SKIPPED = ("__pycache__", ".git")  # of no effect on a training, and written by others meanwhile
 MOST_LISTED = 200_000  # files: a data set of more is not looked through
 
 
-def listing(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return size and time of change of each file below ``folder``, at most MOST_LISTED."""
+def listing(folder: Path, without: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of change of each file below ``folder``, at most MOST_LISTED, without those below ``without``."""
     found: dict[str, tuple[int, int]] = {}
     for path in _files(folder):
         if len(found) >= MOST_LISTED:
             break
+        if path.is_relative_to(without):
+            continue
         with contextlib.suppress(OSError):
             about = path.stat()
             found[str(path)] = about.st_size, about.st_mtime_ns
     return found
 
 
-def changed(before: Mapping[str, tuple[int, int]], folder: Path) -> list[str]:
-    """Return the files of ``before`` that were changed or removed since."""
-    after = listing(folder)
-    return sorted(path for path, about in before.items() if after.get(path) != about)
+def changed(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) -> list[str]:
+    """Return the files of ``before`` that were changed or removed since.
+
+    The training is gone by now. A file that a process has open, such as a log of this command, is another program's.
+    """
+    after = listing(folder, without)
+    files = sorted(path for path, about in before.items() if after.get(path) != about)
+    open_now = _open_files() if files else set()
+    return [path for path in files if os.path.realpath(path) not in open_now]
+
+
+def _open_files() -> set[str]:
+    found = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            found |= {file.path for file in process.open_files()}
+    return found
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -76,3 +93,8 @@ def copy(folder: Path, target: Path) -> None:
 
     target.mkdir(parents=True, exist_ok=True)
     shutil.copytree(folder, target, symlinks=True, copy_function=copied, ignore=left_out, dirs_exist_ok=True)
+
+
+def moved(word: str, folder: Path, target: Path) -> str:
+    """Return a word of a command with a path below ``folder`` as the same path below ``target``."""
+    return word.replace(f"{folder}{os.sep}", f"{target}{os.sep}")

@@ -101,7 +101,7 @@ class Session:
         self.trials: list[Trial] = []
         self._data, self._say = data, say
         self._folder = Path.cwd()
-        self._listing = folders.listing(self._folder) if not options.copies else {}
+        self._listing = folders.listing(self._folder, data.root.resolve()) if not options.copies else {}
         self._count = 0
         self._stack = contextlib.ExitStack()
         # A short path, because a loader's socket below it allows 107 bytes.
@@ -236,7 +236,7 @@ class Session:
 
     def changed_files(self) -> list[str]:
         """Return the files of the working folder that the runs changed, which no audit event showed."""
-        return folders.changed(self._listing, self._folder) if self._listing else []
+        return folders.changed(self._listing, self._folder, self._data.root.resolve()) if self._listing else []
 
     def _gain(self, trial: Trial) -> float:
         return (self.base_ms or 0.0) - (trial.measured_ms or 0.0) / trial.times_work
@@ -251,17 +251,18 @@ class Session:
     ) -> Ran:
         self._count += 1
         work = self._work / str(self._count)
-        place = self._folder
+        place, words = self._folder, self.words
         if self.options.copies:
             place = work / "copy"
             folders.copy(self._folder, place)
+            words = [folders.moved(word, self._folder, place) for word in words]
         repeat = f" {len(self.bases) + 1}" if what == "base" and self.bases else ""
         values = ", ".join(f"{name} {value}" for each in changes.values() for name, value in each.items() if name != "kind")
         self._say(f"{self._count}. {what}{repeat}{f' ({values})' if values else ''}")
         first = self.bases[0] if self.bases else None
         ran = run(
             Order(
-                self.words,
+                words,
                 self.command,
                 f"{self.name}, {what}{repeat}",
                 place,

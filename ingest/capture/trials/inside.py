@@ -39,14 +39,14 @@ class Inside:
 
     def __init__(self, settings: TrialSettings, notes: Notes, guard: files.Guard) -> None:
         self.settings, self.notes, self.guard = settings, notes, guard
-        self._after: list[tuple[int, Callable[[], None]]] = []
+        self._after: list[tuple[int, Callable[[], object]]] = []
         self._steps = 0
 
     def values(self, slug: str) -> Mapping[str, Any] | None:
         """Return the values of a wanted change; None if it is not wanted."""
         return self.settings.changes.get(slug)
 
-    def after_step(self, number: int, act: Callable[[], None]) -> None:
+    def after_step(self, number: int, act: Callable[[], object]) -> None:
         """Call ``act`` once ``number`` optimizer steps of this process are done."""
         self._after.append((number, act))
 

@@ -103,7 +103,7 @@ def _off(inside: Inside) -> None:
         return
     inside.notes.sees("anomaly", enabled=True)
     if inside.values(ANOMALY) is not None:
-        torch._C._set_anomaly_enabled(False)
+        torch.set_anomaly_enabled(False)
         if not torch.is_anomaly_enabled():
             inside.notes.proves(ANOMALY, "Anomaly detection is off, although the script enabled it.")
 

@@ -1,0 +1,210 @@
+"""`sawtooth try`: changes are made and proven in real trainings, a bad trial ends only itself, and existing files stay as they are."""
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sawtooth.ingest import children
+from sawtooth.ingest.schema import DataFolder
+
+# The loader sleeps, so that the base run's step time does not depend on how busy the machine is. A fused optimizer crashes this training,
+# and a foreach optimizer lets it be killed as the kernel does without memory.
+STARVED = """
+import os, signal, time, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Sentences(Dataset):
+    def __len__(self):
+        return 100_000
+    def __getitem__(self, i):
+        time.sleep(0.02)
+        return torch.full((4 if i % 2 else 16,), 1.0)
+
+def padded(samples):
+    return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True)
+
+torch.set_num_threads(1)
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+if optimizer.defaults["fused"]:
+    raise RuntimeError("planted crash")
+if optimizer.defaults["foreach"]:
+    os.kill(os.getpid(), signal.SIGKILL)
+for batch in DataLoader(Sentences(), batch_size=4, collate_fn=padded):
+    optimizer.zero_grad()
+    model(batch.mean(1, keepdim=True)).square().mean().backward()
+    optimizer.step()
+"""
+RANKS = """
+import torch
+import torch.distributed as dist
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+model = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(30)))
+model = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, foreach=False)
+while True:
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).square().mean().backward()
+    optimizer.step()
+"""
+SAVES = """
+import time, torch
+from torch.utils.data import DataLoader, IterableDataset
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        while True:
+            time.sleep(0.005)
+            yield torch.ones(8)
+
+model = torch.nn.Linear(8, 1)
+model.load_state_dict(torch.load("last.pt"))
+optimizer = torch.optim.Rprop(model.parameters())
+for step, batch in enumerate(DataLoader(Stream(), batch_size=4)):
+    optimizer.zero_grad()
+    model(batch).square().mean().backward()
+    optimizer.step()
+    if step % 10 == 9:
+        torch.save(model.state_dict(), "last.pt")
+"""
+
+
+def words(folder: Path, *options: str) -> list[str]:
+    return children.command("sawtooth.app.cli", "try", "--json", "--seconds", "3", "--data", str(folder / "data"), *options)
+
+
+def started(folder: Path, *options: str) -> tuple[int, dict[str, Any], str]:
+    """Run `sawtooth try` in ``folder``; return its exit code, its JSON and its messages."""
+    done = subprocess.run(
+        words(folder, *options), cwd=folder, env=children.environment(), capture_output=True, text=True, check=False
+    )
+    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+
+
+def by_change(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {trial["change"]: trial for trial in result["trials"]}
+
+
+@pytest.fixture(scope="module")
+def starved(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any], str]:
+    folder = tmp_path_factory.mktemp("starved")
+    (folder / "train.py").write_text(STARVED)
+    return started(folder, "--yes", "train.py")
+
+
+def test_workers_feed_a_loop_that_its_loader_starves(starved: tuple[int, dict[str, Any], str]) -> None:
+    code, result, messages = starved
+    assert code == 0, messages
+    # Four samples of 20 ms make a batch; n workers deliver one each 80 ms / n.
+    assert (
+        result["base"]["low_ms"] <= result["base"]["step_ms"] <= result["base"]["high_ms"] and result["base"]["step_ms"] >= 80
+    )
+    trial = by_change(result)["loader-workers"]
+    assert trial["status"] == "kept", messages
+    assert trial["low_ms"] <= trial["measured_step_ms"] <= trial["high_ms"] < result["base"]["low_ms"]
+    workers = trial["values"]["workers"]
+    assert workers >= 2 and trial["proof"] == f"{workers} worker processes of the loader were alive."
+    assert trial["code"] == [f"DataLoader(…, num_workers={workers})"] and trial["result"] == "same result"
+
+
+def test_a_trial_that_crashes_or_is_killed_for_memory_ends_only_itself(starved: tuple[int, dict[str, Any], str]) -> None:
+    trials = by_change(starved[1])
+    assert trials["fused-optimizer"]["status"] == "failed" and "planted crash" in trials["fused-optimizer"]["why"]
+    assert trials["foreach-optimizer"]["status"] == "out_of_memory" and "SIGKILL" in trials["foreach-optimizer"]["why"]
+    assert trials["fused-optimizer"]["measured_step_ms"] is None
+
+
+def test_padding_is_left_to_the_user(starved: tuple[int, dict[str, Any], str]) -> None:
+    trial = by_change(starved[1])["group-by-length"]
+    # Of lengths 4, 16, 4 and 16 padded to 16, 24 of 64 values are padding.
+    assert trial["status"] == "by_hand" and trial["why"].startswith("38% of a batch is padding.")
+
+
+@dataclass
+class Stopped:
+    code: int
+    result: dict[str, Any]
+    folder: Path
+    messages: str
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stopped]:
+    """Two ranks whose second trial is stopped by Ctrl-C."""
+    folder = tmp_path_factory.mktemp("ranks")
+    (folder / "ranks.py").write_text(RANKS)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ranks.py"]
+    process = subprocess.Popen(
+        words(folder, "--yes", *launcher),
+        cwd=folder,
+        env=children.environment() | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    messages = ""
+    for line in process.stderr:
+        messages += line
+        if "4. foreach-optimizer" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    output, rest = process.communicate()
+    yield Stopped(process.returncode, json.loads(output), folder, messages + rest)
+
+
+def test_each_rank_makes_the_change_and_ctrl_c_leaves_what_is_known(stopped: Stopped) -> None:
+    assert stopped.code == 130, stopped.messages
+    (trial,) = stopped.result["trials"]
+    assert trial["change"] == "fused-optimizer" and trial["status"] in ("kept", "slower", "not_shown")
+    assert trial["proof"] == "The optimizer called _fused_sgd."
+    run = DataFolder(stopped.folder / "data").manifest(trial["run"])
+    assert {recording.rank for recording in run.recordings if recording.kind == "marks"} == {0, 1}
+    assert f"after={stopped.result['base']['runs'][0]}" in run.tags
+
+
+def test_nothing_of_a_stopped_training_runs_on(stopped: Stopped) -> None:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            assert process.cwd() != os.fspath(stopped.folder), process.cmdline()
+
+
+def test_a_checkpoint_is_not_overwritten_and_a_copy_allows_the_trials(tmp_path: Path) -> None:
+    import torch
+
+    torch.save(torch.nn.Linear(8, 1).state_dict(), tmp_path / "last.pt")
+    before = hashlib.sha256((tmp_path / "last.pt").read_bytes()).hexdigest()
+    (tmp_path / "train.py").write_text(SAVES)
+    code, result, messages = started(tmp_path, "--yes", "train.py")
+    assert (code, result["trials"]) == (2, []) and f"ended before: {tmp_path / 'last.pt'}. Add --copy" in messages
+    code, result, messages = started(tmp_path, "--yes", "--copy", "train.py")
+    assert hashlib.sha256((tmp_path / "last.pt").read_bytes()).hexdigest() == before
+    assert result["base"]["step_ms"] >= 20, messages  # four samples of 5 ms
+    trial = by_change(result)["loader-workers"]
+    assert trial["status"] == "by_hand" and trial["why"].startswith("The dataset is an IterableDataset")
+
+
+def test_without_a_terminal_the_trials_need_a_yes(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("raise SystemExit('was started')")
+    done = subprocess.run(
+        words(tmp_path, "train.py"),
+        cwd=tmp_path,
+        env=children.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2 and "Add --yes" in done.stderr and "was started" not in done.stderr
