@@ -13,15 +13,12 @@ from typing import Any
 
 from sawtooth.analysis.compare.changed.prediction import Prediction
 from sawtooth.analysis.compare.record import FOLLOWS, remember
-from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all, scaled
 from sawtooth.analysis.compare.significance.trial import judge
-from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.model import RunResult
-from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.trials import folders, steps
 from sawtooth.app.trials.choosing import Candidate
+from sawtooth.app.trials.measuring import measured_run
 from sawtooth.app.trials.running import Order, Ran, run
 from sawtooth.ingest.capture.command.interpreter import words_of
 from sawtooth.ingest.capture.trials.changes.loader import BATCH
@@ -126,7 +123,7 @@ class Session:
 
         ran = self._run({}, "base", enough, profiles=first)
         if ran.bundle is not None and ran.how in ("measured", "ended"):
-            result, measured, run_id = self._analysed(ran)
+            result, measured, run_id = measured_run(ran.bundle, self._data)
             if measured.best_ms is not None:
                 self.bases.append(Base(ran, result, measured, run_id))
         return ran
@@ -165,7 +162,7 @@ class Session:
         errors = next((notes["errors"][0] for notes in ran.notes if notes["errors"]), "")
         trial.proof = " ".join(dict.fromkeys(proof for notes in ran.notes for proof in notes["proofs"].values()))
         if ran.bundle is not None:
-            _, trial.measured, trial.run_id = self._analysed(ran, trial)
+            _, trial.measured, trial.run_id = measured_run(ran.bundle, self._data)
             trial.measured_ms, trial.low_ms, trial.high_ms = (
                 trial.measured.best_ms,
                 trial.measured.low_ms,
@@ -286,13 +283,6 @@ class Session:
         if self.options.copies:
             shutil.rmtree(place, ignore_errors=True)
         return ran
-
-    def _analysed(self, ran: Ran, trial: Trial | None = None) -> tuple[RunResult, Measured, str]:
-        assert ran.bundle is not None
-        brought = bring_in(self._data, [(ran.bundle, ran.bundle.name)])
-        with Library(self._data) as library:
-            result = result_of(brought.runs[0], library)
-            return result, side_of([result], library).measured[0], brought.runs[0].id
 
 
 def _named(ran: Ran) -> str:

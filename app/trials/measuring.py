@@ -1,0 +1,40 @@
+"""Bring a run into the data folder, and read its step time as the comparison does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from sawtooth.analysis.compare.side import side_of
+from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.step_marks import names_gpu, witness
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.schema import DataFolder
+
+
+def measured_run(bundle: Path, data: DataFolder) -> tuple[RunResult, Measured, str]:
+    """Return the analysis of a recorded run, its measurements, and its id."""
+    run = bring_in(data, [(bundle, bundle.name)]).runs[0]
+    with Library(data) as library:
+        result = result_of(run, library)
+        return result, _of_all_ranks(side_of([result], library).measured[0], run, library), run.id
+
+
+def _of_all_ranks(measured: Measured, manifest: Manifest, library: Library) -> Measured:
+    """Return the measurements with the slowest rank's marked step time, where several ranks marked steps.
+
+    A trial has no trace, without which an analysed run of several ranks has no step time.
+    """
+    ranks = [ref.rank for ref in manifest.recordings if ref.kind == "marks"]
+    if len(ranks) < 2:
+        return measured
+    host_alone = not names_gpu(manifest, library)
+    marked = [witness(manifest, library, rank, host_alone=host_alone) for rank in ranks]
+    slowest = max((each for each in marked if each is not None and each.ms), key=lambda each: each.ms or 0.0, default=None)
+    if slowest is None:
+        return measured
+    return replace(measured, steps_ms=(), best_ms=slowest.ms, low_ms=slowest.low_ms, high_ms=slowest.high_ms, source="marks")
