@@ -115,9 +115,9 @@ def _steps(session: Session, arguments: argparse.Namespace) -> int:
     if (refused := _refused(session, session.base(first=True), arguments)) is not None:
         _note(refused)
         return NOTHING
-    found = candidates(session.bases[0].result, session.bases[0].ran.notes, numerics=arguments.allow_numerics)
-    to_try = [each for each in found if not each.by_hand]
-    by_hand = [Trial([each], status="by_hand", why=each.by_hand) for each in found if each.by_hand]
+    chosen = candidates(session.bases[0].result, session.bases[0].ran.notes, numerics=arguments.allow_numerics)
+    to_try = [each for each in chosen if not each.by_hand]
+    by_hand = [Trial([each], status="by_hand", why=each.by_hand) for each in chosen if each.by_hand]
     session.trials += by_hand
     if not to_try:
         _note(NONE)

@@ -80,17 +80,17 @@ class Seen:
 def candidates(result: RunResult, notes: Sequence[Mapping[str, Any]], *, numerics: bool = False) -> list[Candidate]:
     """Return the changes, those to try first, by their sure gain, then by their largest possible gain."""
     seen = Seen(notes)
-    found = [each for finding in result.findings for each in _of_finding(finding, result, seen)]
-    found += _of_training(result, seen)
+    every = [each for finding in result.findings for each in _of_finding(finding, result, seen)]
+    every += _of_training(result, seen)
     step_ms = result.metrics["best_step_time_ms"].value or 0.0
-    ordered = sorted(_once(found), key=lambda each: (bool(each.by_hand), -each.sure_gain_ms(step_ms), -each.ceiling_ms))
+    ordered = sorted(_once(every), key=lambda each: (bool(each.by_hand), -each.sure_gain_ms(step_ms), -each.ceiling_ms))
     return [_allowed(each, seen, numerics) for each in ordered]
 
 
-def _once(found: Sequence[Candidate]) -> list[Candidate]:
+def _once(every: Sequence[Candidate]) -> list[Candidate]:
     """Return each change once: the entry with a prediction, or else the first."""
     best: dict[str, Candidate] = {}
-    for each in found:
+    for each in every:
         known = best.get(each.slug)
         if known is None or (known.predicted_ms is None and each.predicted_ms is not None and not each.by_hand):
             best[each.slug] = each

@@ -17,16 +17,16 @@ MOST_LISTED = 200_000  # files: a data set of more is not looked through
 
 def listing(folder: Path, without: Path) -> dict[str, tuple[int, int]]:
     """Return size and time of change of each file below ``folder``, at most MOST_LISTED, without those below ``without``."""
-    found: dict[str, tuple[int, int]] = {}
+    listed: dict[str, tuple[int, int]] = {}
     for path in _files(folder):
-        if len(found) >= MOST_LISTED:
+        if len(listed) >= MOST_LISTED:
             break
         if path.is_relative_to(without):
             continue
         with contextlib.suppress(OSError):
             about = path.stat()
-            found[str(path)] = about.st_size, about.st_mtime_ns
-    return found
+            listed[str(path)] = about.st_size, about.st_mtime_ns
+    return listed
 
 
 def changed(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) -> list[str]:
@@ -41,11 +41,11 @@ def changed(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) 
 
 
 def _open_files() -> set[str]:
-    found = set()
+    listed = set()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            found |= {file.path for file in process.open_files()}
-    return found
+            listed |= {file.path for file in process.open_files()}
+    return listed
 
 
 def _files(folder: Path) -> Iterator[Path]:

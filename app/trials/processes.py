@@ -27,17 +27,17 @@ class Training:
 
     def processes(self) -> list[psutil.Process]:
         """Return the living processes of the run."""
-        found: dict[int, psutil.Process] = {}
+        by_pid: dict[int, psutil.Process] = {}
         with contextlib.suppress(psutil.Error):
             first = psutil.Process(self._process.pid)
-            found = {each.pid: each for each in (first, *first.children(recursive=True))}
+            by_pid = {each.pid: each for each in (first, *first.children(recursive=True))}
         own = psutil.Process().username()
         for each in psutil.process_iter(["username"]):
-            if each.pid not in found and each.info["username"] == own and each.pid != psutil.Process().pid:
+            if each.pid not in by_pid and each.info["username"] == own and each.pid != psutil.Process().pid:
                 with contextlib.suppress(psutil.Error):
                     if each.environ().get(FOLDER) == self._folder:
-                        found[each.pid] = each
-        return [each for each in found.values() if _lives(each)]
+                        by_pid[each.pid] = each
+        return [each for each in by_pid.values() if _lives(each)]
 
     def memory_bytes(self) -> int:
         """Return the memory of the first process and those below it; what they share counts once, where the system tells."""

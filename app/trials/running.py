@@ -111,7 +111,7 @@ def run(order: Order) -> Ran:
             session_of(sampler, parts)
     took, _ = steps.step_ms(parts)
     tail = log.read_bytes()[-LOG_TAIL:].decode(errors="replace")
-    how, why = _told(how, process.returncode, tail, order, watch)
+    how, why = _outcome(how, process.returncode, tail, order, watch)
     notes = _notes(parts)
     every = [read_notes(path) for path in parts.glob(f"{NOTES}-*.json")]
     files = [file for each in every for file in each["files"]]
@@ -198,7 +198,7 @@ def _environment(order: Order, parts: Path) -> dict[str, str]:
     }
 
 
-def _told(how: How, code: int | None, tail: str, order: Order, watch: _Watch) -> tuple[How, str]:
+def _outcome(how: How, code: int | None, tail: str, order: Order, watch: _Watch) -> tuple[How, str]:
     """Return how a run ended, by its exit code and the end of its output, and why it failed."""
     last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")[:200]
     if code == STOPPED_BY_GUARD or how == "guarded":
@@ -206,9 +206,11 @@ def _told(how: How, code: int | None, tail: str, order: Order, watch: _Watch) ->
     if how == "hung":
         return how, "No step came for a long time."
     if how == "failed":
-        told = next((line.strip()[:200] for line in tail.splitlines() if any(text in line.lower() for text in MEMORY)), None)
-        if told is not None:
-            return "out_of_memory", told
+        memory_error = next(
+            (line.strip()[:200] for line in tail.splitlines() if any(text in line.lower() for text in MEMORY)), None
+        )
+        if memory_error is not None:
+            return "out_of_memory", memory_error
         if code in KILLED:
             return "out_of_memory", "The system killed the training (SIGKILL), as it does when memory runs out."
         return (

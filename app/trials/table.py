@@ -62,9 +62,9 @@ def lines(session: Session) -> list[str]:
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         out += ["", *("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)]
     for trial in session.trials:
-        told = _told(trial, session)
-        if told:
-            out += ["", f"{trial.slug}: {told}"]
+        remarks = _remarks(trial, session)
+        if remarks:
+            out += ["", f"{trial.slug}: {remarks}"]
         if trial.status == "kept":
             out += [f"  {line}" for each in trial.candidates for line in each.code.splitlines()]
     return out
@@ -108,7 +108,7 @@ def _costs(trial: Trial) -> str:
     return "; ".join([*costs, *([result] if result else [])])
 
 
-def _told(trial: Trial, session: Session) -> str:
+def _remarks(trial: Trial, session: Session) -> str:
     parts = []
     if trial.status in ("kept", "slower") and session.base_ms and trial.measured_ms:
         if trial.times_work != 1.0:
