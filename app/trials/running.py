@@ -206,9 +206,8 @@ def _outcome(how: How, code: int | None, tail: str, order: Order, watch: _Watch)
     if how == "hung":
         return how, "No step came for a long time."
     if how == "failed":
-        memory_error = next(
-            (line.strip()[:200] for line in tail.splitlines() if any(text in line.lower() for text in MEMORY)), None
-        )
+        lines = reversed(tail.splitlines())  # the error is the last line that names it; the lines above show its code
+        memory_error = next((line.strip()[:200] for line in lines if any(text in line.lower() for text in MEMORY)), None)
         if memory_error is not None:
             return "out_of_memory", memory_error
         if code in KILLED:

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import signal
@@ -12,16 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import psutil
 import pytest
+import typer
 
+from sawtooth.app.commands import try_ as command
 from sawtooth.ingest import children
 from sawtooth.ingest.schema import DataFolder
 
-# The loader sleeps, so that the base run's step time does not depend on how busy the machine is. A fused optimizer crashes this training,
-# and a foreach optimizer lets it be killed as the kernel does without memory.
+# The loader sleeps, so that the base run's step time does not depend on how busy the machine is.
 STARVED = """
-import os, signal, time, torch
+import time, torch
 from torch.utils.data import DataLoader, Dataset
 
 class Sentences(Dataset):
@@ -36,14 +39,25 @@ def padded(samples):
 
 torch.set_num_threads(1)
 model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+for batch in DataLoader(Sentences(), batch_size=4, collate_fn=padded):
+    optimizer.zero_grad()
+    model(batch.mean(1, keepdim=True)).square().mean().backward()
+    optimizer.step()
+"""
+# A fused optimizer crashes this training, and a foreach optimizer lets it be killed as the kernel does without memory.
+CRASHES = """
+import os, signal, torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
 if optimizer.defaults["fused"]:
     raise RuntimeError("planted crash")
 if optimizer.defaults["foreach"]:
     os.kill(os.getpid(), signal.SIGKILL)
-for batch in DataLoader(Sentences(), batch_size=4, collate_fn=padded):
+while True:
     optimizer.zero_grad()
-    model(batch.mean(1, keepdim=True)).square().mean().backward()
+    model(torch.ones(4, 8)).square().mean().backward()
     optimizer.step()
 """
 RANKS = """
@@ -119,8 +133,12 @@ def test_workers_feed_a_loop_that_its_loader_starves(starved: tuple[int, dict[st
     assert trial["code"] == [f"DataLoader(…, num_workers={workers})"] and trial["result"] == "same result"
 
 
-def test_a_trial_that_crashes_or_is_killed_for_memory_ends_only_itself(starved: tuple[int, dict[str, Any], str]) -> None:
-    trials = by_change(starved[1])
+@pytest.mark.slow
+def test_a_trial_that_crashes_or_is_killed_for_memory_ends_only_itself(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CRASHES)
+    code, result, messages = started(tmp_path, "--yes", "train.py")
+    assert code == 0, messages
+    trials = by_change(result)
     assert trials["fused-optimizer"]["status"] == "failed" and "planted crash" in trials["fused-optimizer"]["why"]
     assert trials["foreach-optimizer"]["status"] == "out_of_memory" and "SIGKILL" in trials["foreach-optimizer"]["why"]
     assert trials["fused-optimizer"]["measured_step_ms"] is None
@@ -165,6 +183,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stopped]:
     yield Stopped(process.returncode, json.loads(output), folder, messages + rest)
 
 
+@pytest.mark.slow
 def test_each_rank_makes_the_change_and_ctrl_c_leaves_what_is_known(stopped: Stopped) -> None:
     assert stopped.code == 130, stopped.messages
     (trial,) = stopped.result["trials"]
@@ -176,12 +195,14 @@ def test_each_rank_makes_the_change_and_ctrl_c_leaves_what_is_known(stopped: Sto
     assert f"after={stopped.result['base']['runs'][0]}" in run.tags
 
 
+@pytest.mark.slow
 def test_nothing_of_a_stopped_training_runs_on(stopped: Stopped) -> None:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             assert process.cwd() != os.fspath(stopped.folder), process.cmdline()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_not_overwritten_and_a_copy_allows_the_trials(tmp_path: Path) -> None:
     import torch
 
@@ -197,15 +218,11 @@ def test_a_checkpoint_is_not_overwritten_and_a_copy_allows_the_trials(tmp_path: 
     assert trial["status"] == "by_hand" and trial["why"].startswith("The dataset is an IterableDataset")
 
 
-def test_without_a_terminal_the_trials_need_a_yes(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("raise SystemExit('was started')")
-    done = subprocess.run(
-        words(tmp_path, "train.py"),
-        cwd=tmp_path,
-        env=children.environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2 and "Add --yes" in done.stderr and "was started" not in done.stderr
+def test_without_a_terminal_the_trials_need_a_yes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setattr(command, "_try", lambda *_: pytest.fail("a run was started"))
+    context = typer.Context(click.Command("try"))
+    context.args = ["train.py"]
+    with pytest.raises(typer.Exit) as stopped:
+        command.try_(context)
+    assert stopped.value.exit_code == 2 and "Add --yes" in capsys.readouterr().err

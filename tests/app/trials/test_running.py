@@ -1,0 +1,77 @@
+"""One run of a command: how a crash, a kill, a hang and an overwritten file are reported, and that nothing of it runs on.
+
+The commands load no PyTorch, so they cost little.
+"""
+
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sawtooth.app.trials import running
+from sawtooth.app.trials.running import Order, Ran
+from sawtooth.ingest.capture.trials.settings import TrialSettings
+
+OLD = "the last good checkpoint"
+
+
+def ran(folder: Path, code: str, *, guards: bool = True) -> Ran:
+    """Run ``code`` as a trial in ``folder``, which holds a file that is older than the trial."""
+    place, work = folder / "training", folder / "work"
+    place.mkdir()
+    (place / "train.py").write_text(code)
+    (place / "last.txt").write_text(OLD)
+    began_s = (place / "last.txt").stat().st_ctime + 1e-3
+    settings = TrialSettings(str(work / "saves"), guards=guards, private=(str(work),), began_s=began_s)
+    words = [sys.executable, "train.py"]
+    return running.run(Order(words, words, "a trial", place, work, settings, seconds=1.0, start_s=0.2))
+
+
+@pytest.mark.parametrize(
+    ("code", "how", "why"),
+    [
+        ("raise ValueError('shapes differ')", "failed", "The training ended with exit code 1: ValueError: shapes differ"),
+        ("import sys; sys.exit(3)", "failed", "The training ended with exit code 3."),
+        ("raise MemoryError", "out_of_memory", "MemoryError"),
+        (
+            "raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')",
+            "out_of_memory",
+            "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB",
+        ),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            "out_of_memory",
+            "The system killed the training (SIGKILL), as it does when memory runs out.",
+        ),
+        ("print('done')", "ended", ""),
+    ],
+)
+def test_the_end_of_a_run_is_named(code: str, how: str, why: str, tmp_path: Path) -> None:
+    one = ran(tmp_path, code)
+    assert (one.how, one.why, one.bundle, one.took_ms) == (how, why, None, [])
+    assert (tmp_path / "training" / "last.txt").read_text() == OLD
+
+
+def test_a_run_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "HANGS_S", 0.0)  # the first step must come within four times the base run's 0.2 s
+    child = "import time; time.sleep(600)"
+    one = ran(tmp_path, f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])")
+    assert one.how == "hung" and one.why == "No step came for a long time."
+    for process in psutil.process_iter():
+        if process.pid != psutil.Process().pid and process.status() != psutil.STATUS_ZOMBIE:
+            assert child not in process.cmdline()
+
+
+@pytest.mark.parametrize(
+    "writes", ["open('last.txt', 'w').write('bad')", "open('last.txt', 'a')", "import os; os.remove('last.txt')"]
+)
+def test_a_run_ends_before_it_changes_an_existing_file(writes: str, tmp_path: Path) -> None:
+    one = ran(tmp_path, writes)
+    assert one.how == "guarded" and [file["path"] for file in one.files] == [str(tmp_path / "training" / "last.txt")]
+    assert (tmp_path / "training" / "last.txt").read_text() == OLD
+
+
+def test_a_run_may_change_files_if_the_user_allows_it(tmp_path: Path) -> None:
+    one = ran(tmp_path, "open('last.txt', 'w').write('new')", guards=False)
+    assert one.how == "ended" and (tmp_path / "training" / "last.txt").read_text() == "new"
